@@ -1,0 +1,1 @@
+"""QLoRA fine-tuning jobs."""

@@ -1,0 +1,1 @@
+"""The tenants' REST API: authentication, models, streaming."""

@@ -1,0 +1,1 @@
+"""The one reading of PEFT's adapter format."""
