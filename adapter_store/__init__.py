@@ -1,1 +1,6 @@
-"""Adapters, versions, aliases and their bytes."""
+"""Tenants, keys, adapters, versions, aliases and their bytes.
+
+Start with `store.Store`. A request walks through `authentication` (whose key?), `tenancy` (a session that
+sees one tenant's rows only), `routing` (which version?) and `blobs` (its bytes); an upload through `staging`
+(checked and durable) and `publishing` (numbered and visible).
+"""

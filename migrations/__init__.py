@@ -1,1 +1,5 @@
-"""Alembic migrations of the adapter store's schema."""
+"""Alembic migrations of the adapter store's schema, run by `loragate.adapter_store.schema`.
+
+A revision is a file in `versions/`, written by hand and kept for ever once released; the tests fail while the
+migrations and `loragate.adapter_store.tables` do not say the same.
+"""

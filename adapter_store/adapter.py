@@ -1,0 +1,65 @@
+"""The nouns of adapters, as repositories return them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+DEFAULT_ALIAS = "default"
+
+
+class VersionStatus(StrEnum):
+    """A version is invisible before it is ready."""
+
+    READY = "ready"
+
+
+@dataclass(frozen=True)
+class AliasTarget:
+    """One arm of an alias: `weight` is a positive integer, relative to the other arms' weights."""
+
+    version: int
+    weight: int = 1
+
+
+Aliases = Mapping[str, tuple[AliasTarget, ...]]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A tenant's adapter. `aliases` are ordered by name, their targets by version."""
+
+    id: str
+    name: str
+    latest_version: int | None  # the highest one that is not deleted
+    aliases: Aliases
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True)
+class AdapterVersion:
+    """An immutable version. `digest` is "sha256:<hex>" over the canonical config and the tensors."""
+
+    adapter_id: str
+    name: str
+    version: int
+    digest: str
+    status: VersionStatus
+    rank: int  # the largest of its modules
+    size_bytes: int  # of adapter_model.safetensors
+    base_model: str
+    base_digest: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class ResolvedAdapter:
+    """What a request's `model` means right now; a request keeps it until it ends."""
+
+    adapter_id: str
+    name: str
+    version: int
+    digest: str
+    size_bytes: int
+    base_digest: str

@@ -1,0 +1,170 @@
+"""The adapters of one tenant."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from sqlalchemy import func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.adapter import (
+    DEFAULT_ALIAS,
+    Adapter,
+    AdapterVersion,
+    Aliases,
+    AliasTarget,
+    ResolvedAdapter,
+)
+from loragate.adapter_store.aliases import (
+    aliases_of,
+    aliases_pointing_at,
+    check_targets,
+    drop_aliases,
+    move_alias,
+)
+from loragate.adapter_store.blobs import TenantBlobs
+from loragate.adapter_store.cursor import newest_first
+from loragate.adapter_store.errors import Conflict, Unavailable
+from loragate.adapter_store.manifests import Manifests
+from loragate.adapter_store.names import check_adapter_name, check_alias_name
+from loragate.adapter_store.page import DEFAULT_LIMIT, Page, checked_limit, cut_page
+from loragate.adapter_store.publishing import register
+from loragate.adapter_store.routing import resolve_alias, resolve_version
+from loragate.adapter_store.staging import Stage
+from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.times import utc_now
+from loragate.adapter_store.versions import (
+    adapter_of,
+    require_adapter,
+    require_version,
+    select_versions,
+    version_of,
+)
+
+
+class AdapterRepository:
+    """Part of a TenantScope; every method sees that tenant's adapters only."""
+
+    def __init__(self, session: AsyncSession, blobs: TenantBlobs, stage: Stage, manifests: Manifests) -> None:
+        self._session = session
+        self._blobs = blobs
+        self._stage = stage
+        self._manifests = manifests
+
+    async def publish(
+        self, name: str, config_json: bytes, tensors: Path | BinaryIO, *, alias: str = DEFAULT_ALIAS
+    ) -> AdapterVersion:
+        """Checks the two files against the base model, stores them and makes them the adapter's next version.
+
+        `alias` then points at that version alone. Nothing is visible before all of this has happened. It must
+        be the first call in its scope, which has to be a writing one: checking and copying take long and hold
+        no connection. `tensors` is a path or a seekable open file, read in a thread. What is uploaded twice
+        becomes two versions that share their bytes.
+
+        Raises Invalid and AdapterInvalid (nothing is kept), StorageFull, Unavailable.
+        """
+        assert not self._session.in_transaction(), "publish must be the first call in its scope"
+        manifest = await self._manifests.required()
+        check_adapter_name(name, base_model=manifest.model_id)
+        check_alias_name(alias)
+        staged = await self._stage.prepare(config_json, tensors, manifest, self._blobs)
+        published = await register(self._session, name, alias, staged)
+        if not await self._blobs.has(staged.digest):
+            # A sweep came between. It needs the lock that this scope holds by now, so none can come again.
+            raise Unavailable("The upload was swept away before it was registered; send it again.")
+        return published
+
+    async def list(self, *, after: str | None = None, limit: int = DEFAULT_LIMIT) -> Page[Adapter]:
+        """Newest first; `after` is the id of the last one seen."""
+        page = await newest_first(
+            self._session, AdapterRow, AdapterRow.deleted_at.is_(None), after=after, limit=limit
+        )
+        return Page(await self._with_details(page.items), page.has_more)
+
+    async def get(self, name: str) -> Adapter:
+        adapter = await require_adapter(self._session, name)
+        return (await self._with_details([adapter]))[0]
+
+    async def versions(
+        self, name: str, *, after: int | None = None, limit: int = DEFAULT_LIMIT
+    ) -> Page[AdapterVersion]:
+        """Highest number first; `after` is the last number seen."""
+        checked_limit(limit)
+        adapter = await require_adapter(self._session, name)
+        query = select_versions(adapter.id)
+        if after is not None:
+            query = query.where(AdapterVersionRow.version < after)
+        rows = (await self._session.execute(query.limit(limit + 1))).all()
+        return cut_page([version_of(adapter.name, row) for row in rows], limit)
+
+    async def version(self, name: str, version: int) -> AdapterVersion:
+        return await require_version(self._session, await require_adapter(self._session, name), version)
+
+    async def delete(self, name: str) -> None:
+        """Deletes it with its versions and aliases. Requests in flight finish on what they resolved."""
+        adapter = await require_adapter(self._session, name)
+        gone = {"deleted_at": utc_now()}
+        await drop_aliases(self._session, adapter.id)
+        versions = update(AdapterVersionRow).where(AdapterVersionRow.adapter_id == adapter.id)
+        await self._session.execute(versions.where(AdapterVersionRow.deleted_at.is_(None)).values(**gone))
+        await self._session.execute(update(AdapterRow).where(AdapterRow.id == adapter.id).values(**gone))
+
+    async def delete_version(self, name: str, version: int) -> None:
+        """Raises Conflict while an alias points at the version."""
+        adapter = await require_adapter(self._session, name)
+        await require_version(self._session, adapter, version)
+        aliases = await aliases_pointing_at(self._session, adapter.id, version)
+        if aliases:
+            named = ", ".join(f"`{alias}`" for alias in aliases)
+            raise Conflict(
+                f"Version {version} of `{adapter.name}` is a target of {named}; move the alias first.",
+                code="version_in_use",
+                param="version",
+            )
+        here = (AdapterVersionRow.adapter_id == adapter.id, AdapterVersionRow.version == version)
+        await self._session.execute(update(AdapterVersionRow).where(*here).values(deleted_at=utc_now()))
+
+    async def aliases(self, name: str) -> Aliases:
+        return (await self.get(name)).aliases
+
+    async def set_alias(
+        self, name: str, alias: str, targets: Sequence[AliasTarget]
+    ) -> tuple[AliasTarget, ...]:
+        """Points the alias at these targets and no others; returns them ordered by version."""
+        check_alias_name(alias)
+        check_targets(targets)
+        adapter = await require_adapter(self._session, name)
+        await move_alias(self._session, adapter.id, alias, targets)
+        return tuple(sorted(targets, key=lambda target: target.version))
+
+    async def resolve(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        alias: str | None = None,
+        sticky_key: str | None = None,
+        draw: float | None = None,
+    ) -> ResolvedAdapter:
+        """What `name`, `name:version` or `name@alias` means now. See `routing` for arms and errors."""
+        assert version is None or alias is None
+        if version is not None:
+            return await resolve_version(self._session, name, version)
+        return await resolve_alias(
+            self._session, name, alias or DEFAULT_ALIAS, sticky_key=sticky_key, draw=draw
+        )
+
+    async def _with_details(self, rows: Sequence[AdapterRow]) -> tuple[Adapter, ...]:
+        ids = [row.id for row in rows]
+        aliases = await aliases_of(self._session, ids)
+        latest = await self._latest_versions(ids)
+        return tuple(adapter_of(row, latest.get(row.id), aliases.get(row.id, {})) for row in rows)
+
+    async def _latest_versions(self, adapter_ids: Sequence[str]) -> dict[str, int]:
+        row = AdapterVersionRow
+        query = (
+            select(row.adapter_id, func.max(row.version))
+            .where(row.adapter_id.in_(adapter_ids), row.deleted_at.is_(None))
+            .group_by(row.adapter_id)
+        )
+        return dict(iter(await self._session.execute(query)))

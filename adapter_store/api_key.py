@@ -1,0 +1,28 @@
+"""The noun of a tenant's API keys."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from loragate.adapter_store.principal import Scope
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """A key as it is kept: never the secret. `id` is the public part of `lg-<id>-<secret>`."""
+
+    id: str
+    tenant_id: str
+    name: str
+    scopes: tuple[Scope, ...]
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    rotated_from: str | None  # id of the key that this one replaces
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class NewApiKey:
+    """A key at the one moment when its whole text is known."""
+
+    key: ApiKey
+    secret: str = field(repr=False)  # the whole `lg-<id>-<secret>`

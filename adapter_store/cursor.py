@@ -1,0 +1,38 @@
+"""Keyset pagination, newest first, for rows that have `created_at` and `id`."""
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Select, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.errors import Invalid
+from loragate.adapter_store.names import could_be_id
+from loragate.adapter_store.page import Page, checked_limit, cut_page
+from loragate.adapter_store.tables import AdapterRow, ApiKeyRow, TenantRow
+
+Row = TypeVar("Row", AdapterRow, ApiKeyRow, TenantRow)
+
+
+async def newest_first(
+    session: AsyncSession, kind: type[Row], *where: ColumnElement[bool], after: str | None, limit: int
+) -> Page[Row]:
+    """The page after the row with id `after`, which may have been deleted meanwhile but must have existed.
+
+    Raises Invalid for an `after` that never was in this scope and for a limit out of range.
+    """
+    checked_limit(limit)
+    query: Select[Any] = select(kind).where(*where).order_by(kind.created_at.desc(), kind.id.desc())
+    if after is not None:
+        position = await _position(session, kind, after)
+        if position is None:
+            raise Invalid("`after` is not the id of an item of this list.", param="after")
+        query = query.where(tuple_(kind.created_at, kind.id) < tuple_(*position))
+    return cut_page((await session.scalars(query.limit(limit + 1))).all(), limit)
+
+
+async def _position(session: AsyncSession, kind: type[Row], row_id: str) -> tuple[datetime, str] | None:
+    if not could_be_id(row_id):
+        return None
+    row = (await session.execute(select(kind.created_at, kind.id).where(kind.id == row_id))).one_or_none()
+    return None if row is None else (row.created_at, row.id)

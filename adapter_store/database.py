@@ -1,0 +1,107 @@
+"""One engine and pool per process; sessions for reading and for writing.
+
+Reading sessions see one consistent snapshot (SQLite's deferred transaction in WAL mode; REPEATABLE READ,
+read-only, on Postgres). Writing sessions never lose an update that they read first: SQLite begins them with
+BEGIN IMMEDIATE; on Postgres a tenant's writers lock their tenant's row and the operator's one advisory lock.
+No session takes a connection before its first statement.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, event, text
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session, SessionTransaction
+
+from loragate.adapter_store.faults import database_faults
+from loragate.adapter_store.tenancy import (
+    BEGIN_READING,
+    BEGIN_WRITING,
+    TENANT,
+    WRITE,
+    TenantSession,
+    guard,
+)
+from loragate.adapter_store.urls import driver_url
+
+BUSY_TIMEOUT = 10.0  # seconds that a SQLite writer waits for its turn
+_CONNECT_TIMEOUT = 5.0  # seconds, Postgres
+_POOL_TIMEOUT = 10.0  # seconds to wait for a free connection
+_OPERATOR_LOCK = 0x6C6F7261  # any fixed number: the advisory lock of the operator's writers
+
+
+class OperatorSession(Session):
+    """The sync side of an AsyncSession that sees all tenants."""
+
+
+@event.listens_for(OperatorSession, "after_begin")
+def _take_turns(session: OperatorSession, transaction: SessionTransaction, connection: Connection) -> None:
+    if session.execution_options[WRITE] and connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _OPERATOR_LOCK})
+
+
+class Database:
+    def __init__(self, database_url: str) -> None:
+        self._engine = create_engine(driver_url(database_url))
+        guard(self._engine.sync_engine)
+        self._snapshot: dict[str, Any] = {}
+        if self._engine.dialect.name == "postgresql":
+            self._snapshot = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def operator(self, *, write: bool = False) -> AsyncIterator[AsyncSession]:
+        """One transaction over all tenants' rows: committed after the block, rolled back on an error."""
+        async with self._session(OperatorSession, {WRITE: write}) as session:
+            yield session
+
+    @asynccontextmanager
+    async def tenant(self, tenant_id: str, *, write: bool = False) -> AsyncIterator[AsyncSession]:
+        """One transaction over one tenant's rows. A write scope of a deleted tenant raises NotFound."""
+        async with self._session(TenantSession, {WRITE: write, TENANT: tenant_id}) as session:
+            yield session
+
+    @asynccontextmanager
+    async def _session(self, kind: type[Session], scope: dict[str, Any]) -> AsyncIterator[AsyncSession]:
+        # Rows are read as the database has them, never as an earlier statement left them in the session.
+        options = {**scope, "populate_existing": True, "synchronize_session": False}
+        if not scope[WRITE]:
+            options |= self._snapshot
+        with database_faults():
+            async with AsyncSession(
+                self._engine, sync_session_class=kind, execution_options=options
+            ) as session:
+                yield session
+                await session.commit()
+
+
+def create_engine(url: URL) -> AsyncEngine:
+    """An engine with the discipline of its database."""
+    if url.get_backend_name() == "postgresql":
+        return create_async_engine(
+            url,
+            pool_timeout=_POOL_TIMEOUT,
+            pool_pre_ping=True,
+            connect_args={"timeout": _CONNECT_TIMEOUT},
+        )
+    engine = create_async_engine(url, pool_timeout=_POOL_TIMEOUT, connect_args={"timeout": BUSY_TIMEOUT})
+    _discipline_sqlite(engine.sync_engine)
+    return engine
+
+
+def _discipline_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, record: object) -> None:
+        connection.isolation_level = None  # the driver must not begin transactions behind our back
+        cursor = connection.cursor()
+        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get(WRITE, True)
+        connection.exec_driver_sql(BEGIN_WRITING if write else BEGIN_READING)

@@ -1,0 +1,80 @@
+"""Every way in which the store refuses or fails.
+
+    StoreError
+    ├── Invalid             400  a value breaks a rule; `param` names the field
+    │   └── AdapterInvalid  400  an uploaded adapter cannot be served; `param` names the file and the tensor
+    ├── NotFound            404  no such thing in this scope (someone else's thing is the same 404)
+    ├── Conflict            409  the request is right but the state of things forbids it
+    ├── Unavailable         503  try again later: the database, the blobs or the engine's manifest is missing
+    ├── StorageFull         507  the disk (or the database's file system) is full
+    └── CannotOpen          503  this database and this installation do not belong together; ends the start
+        ├── WrongSecretKey
+        └── SchemaMismatch
+
+Each class owns its HTTP status and the `type` and `code` of OpenAI's error envelope. Errors of SQLAlchemy, of
+the drivers and of the file system never leave the store: `loragate.adapter_store.faults` maps them.
+"""
+
+from typing import ClassVar
+
+
+class StoreError(Exception):
+    """Base of the tree; `message` is one sentence for the caller, free of secrets."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    default_code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.param = param
+
+
+class Invalid(StoreError):
+    status = 400
+    type = "invalid_request_error"
+    default_code = "invalid_value"
+
+
+class AdapterInvalid(Invalid):
+    default_code = "invalid_adapter"
+
+
+class NotFound(StoreError):
+    status = 404
+    type = "invalid_request_error"
+    default_code = "not_found"
+
+
+class Conflict(StoreError):
+    status = 409
+    type = "invalid_request_error"
+    default_code = "conflict"
+
+
+class Unavailable(StoreError):
+    status = 503
+    type = "server_error"
+    default_code = "service_unavailable"
+    retry_after: ClassVar[int] = 1  # seconds, for the `retry-after` header
+
+
+class StorageFull(StoreError):
+    status = 507
+    type = "server_error"
+    default_code = "insufficient_storage"
+
+
+class CannotOpen(StoreError):
+    status = 503
+    default_code = "cannot_open"
+
+
+class WrongSecretKey(CannotOpen):
+    default_code = "wrong_secret_key"
+
+
+class SchemaMismatch(CannotOpen):
+    default_code = "schema_mismatch"

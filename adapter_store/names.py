@@ -1,0 +1,65 @@
+"""The grammar of names; each check raises Invalid with the field's name."""
+
+import re
+
+from loragate.adapter_store.errors import Invalid
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FINE_TUNE_PREFIX = "ft:"
+_ID = re.compile(r"[0-9A-Za-z_]{1,64}")
+_LABEL_LENGTH = 100
+_MAX_VERSION = 2**31 - 1  # what the database's integer holds
+
+
+def check_adapter_name(name: str, *, base_model: str | None, param: str = "name") -> str:
+    """An adapter's name: no `:` or `@`, which the grammar of `model` uses, and not the base model's id."""
+    if name.startswith(_FINE_TUNE_PREFIX):
+        raise Invalid(
+            f"`{param}` must not start with `ft:`; such names belong to fine-tuning jobs.", param=param
+        )
+    _check_grammar(name, param)
+    if name == base_model:
+        raise Invalid(f"`{param}` is the base model's own id; choose another name.", param=param)
+    return name
+
+
+def check_alias_name(alias: str, *, param: str = "alias") -> str:
+    """An alias: the same grammar, but not a number, so that nobody takes it for a version."""
+    _check_grammar(alias, param)
+    if alias.isdigit():
+        raise Invalid(f"`{param}` must not be a number; numbers are versions.", param=param)
+    return alias
+
+
+def could_be_name(name: str) -> bool:
+    """Whether an adapter or an alias can have this name; what cannot is never put into a query."""
+    return _NAME.fullmatch(name) is not None
+
+
+def could_be_version(version: int) -> bool:
+    return 1 <= version <= _MAX_VERSION
+
+
+def could_be_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def check_label(label: str, *, param: str = "name", required: bool = True) -> str:
+    """A free text for people (tenants' and keys' names): printable, no blanks at the ends."""
+    if required and not label:
+        raise Invalid(f"`{param}` must not be empty.", param=param)
+    if len(label) > _LABEL_LENGTH or not label.isprintable() or label != label.strip():
+        raise Invalid(
+            f"`{param}` must be at most {_LABEL_LENGTH} printable characters without blanks at the ends.",
+            param=param,
+        )
+    return label
+
+
+def _check_grammar(name: str, param: str) -> None:
+    if not could_be_name(name):
+        raise Invalid(
+            f"`{param}` must be 1 to 64 characters from A-Z, a-z, 0-9, `.`, `_` and `-`, starting with a "
+            "letter or a digit.",
+            param=param,
+        )

@@ -1,0 +1,73 @@
+"""The part of a publication that takes long and holds no transaction: check an upload and store its bytes."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from loragate.adapter_store.blobs import TenantBlobs
+from loragate.adapter_store.errors import AdapterInvalid
+from loragate.adapter_store.layout import layout_of
+from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.reading import read_adapter
+from loragate.v1 import engine_pb2
+
+_CHECKS_AT_ONCE = 2  # each one hashes a whole file: more would only starve the other users of the thread pool
+
+
+@dataclass(frozen=True)
+class StagedAdapter:
+    """An adapter that passed the checks and whose bytes are durable, but which nothing refers to yet."""
+
+    digest: str
+    rank: int
+    size_bytes: int
+    config: bytes
+    base_model: str
+    base_digest: str
+
+
+class Stage:
+    """One per process: bounds how many uploads are checked at once."""
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(_CHECKS_AT_ONCE)
+
+    async def prepare(
+        self, config_json: bytes, tensors: Path | BinaryIO, manifest: engine_pb2.Manifest, blobs: TenantBlobs
+    ) -> StagedAdapter:
+        """Raises AdapterInvalid for what cannot be served; StorageFull and Unavailable of the blobs."""
+        with _opened(tensors) as file:
+            async with self._turns:
+                staged = await asyncio.to_thread(_check, config_json, file, manifest)
+            await blobs.put(staged.digest, config_json, file)
+        return staged
+
+
+def _check(config_json: bytes, file: BinaryIO, manifest: engine_pb2.Manifest) -> StagedAdapter:
+    size = file.seek(0, 2)
+    file.seek(0)
+    try:
+        reading = read_adapter(config_json, file, size, layout_of(manifest))
+    except AdapterRefused as refusal:
+        raise AdapterInvalid(refusal.message, param=refusal.param) from refusal
+    return StagedAdapter(
+        digest=reading.digest,
+        rank=reading.plan.max_rank,
+        size_bytes=size,
+        config=config_json,
+        base_model=manifest.model_id,
+        base_digest=manifest.base_digest,
+    )
+
+
+@contextmanager
+def _opened(tensors: Path | BinaryIO) -> Iterator[BinaryIO]:
+    """A path is opened and closed here; an open file stays the caller's."""
+    if isinstance(tensors, Path):
+        with tensors.open("rb") as file:
+            yield file
+    else:
+        yield tensors

@@ -1,0 +1,103 @@
+"""The store: SQL is the truth, bytes are beside it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from loragate.adapter_store.adapters import AdapterRepository
+from loragate.adapter_store.api_keys import ApiKeyRepository
+from loragate.adapter_store.authentication import Authenticator
+from loragate.adapter_store.blobs import Blobs, StoredAdapter, TenantBlobs
+from loragate.adapter_store.credentials import KeyHasher
+from loragate.adapter_store.database import Database
+from loragate.adapter_store.installation import check_secret_key
+from loragate.adapter_store.manifests import Manifests
+from loragate.adapter_store.principal import Principal
+from loragate.adapter_store.schema import require_current
+from loragate.adapter_store.scopes import AdminScope, TenantScope
+from loragate.adapter_store.staging import Stage
+from loragate.adapter_store.sweep import DEFAULT_GRACE, SweepReport, sweep
+from loragate.adapter_store.tenants import TenantRepository, tenant_not_found
+from loragate.v1 import engine_pb2
+
+
+class Store:
+    """One per process. Every method may raise Unavailable (the database is away) besides what it names."""
+
+    def __init__(self, database: Database, blobs: Blobs, secret_key: bytes) -> None:
+        self.blobs = blobs
+        self._database = database
+        self._hasher = KeyHasher(secret_key)
+        self._authenticator = Authenticator(database, self._hasher)
+        self._manifests = Manifests(database)
+        self._stage = Stage()
+
+    @classmethod
+    async def open(cls, database_url: str, blob_url: str, secret_key: bytes) -> "Store":
+        """Raises Invalid (the URL), SchemaMismatch (before `upgrade`), WrongSecretKey, Unavailable."""
+        database = Database(database_url)
+        try:
+            await require_current(database)
+            async with database.operator(write=True) as session:
+                await check_secret_key(session, secret_key)
+            return cls(database, Blobs(blob_url), secret_key)
+        except BaseException:
+            await database.close()
+            raise
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    @asynccontextmanager
+    async def tenant(self, tenant_id: str, *, write: bool = False) -> AsyncIterator[TenantScope]:
+        """One transaction on one tenant's things: committed at the end of the block, rolled back on an error.
+
+        Reading scopes refuse to write. Writing scopes of one tenant take turns, so keep them short; one whose
+        tenant is gone raises NotFound at its first statement. Neither holds a connection before that.
+        """
+        blobs = self._blobs_of(tenant_id)
+        async with self._database.tenant(tenant_id, write=write) as session:
+            yield TenantScope(AdapterRepository(session, blobs, self._stage, self._manifests))
+
+    def _blobs_of(self, tenant_id: str) -> TenantBlobs:
+        try:
+            return self.blobs.of(tenant_id)
+        except LookupError:
+            raise tenant_not_found() from None
+
+    @asynccontextmanager
+    async def admin(self, *, write: bool = False) -> AsyncIterator[AdminScope]:
+        """One transaction on the operator's things, in the same way."""
+        async with self._database.operator(write=write) as session:
+            yield AdminScope(TenantRepository(session), ApiKeyRepository(session, self._hasher))
+
+    async def authenticate(self, key: str) -> Principal | None:
+        """None for anything that is not, or no longer, a key of this installation."""
+        return await self._authenticator.authenticate(key)
+
+    async def set_admin_key(self, key: str) -> None:
+        """Replaces the admin key: 24 to 256 printable characters, else Invalid."""
+        await self._authenticator.set_admin_key(key)
+
+    async def ensure_admin_key(self, given: str | None) -> str | None:
+        """Sets the given key; without one makes one at the first call ever, and returns it that once."""
+        return await self._authenticator.ensure_admin_key(given)
+
+    async def publish_manifest(self, manifest: engine_pb2.Manifest) -> None:
+        """Keeps what the engine says about its base model."""
+        await self._manifests.publish(manifest)
+
+    async def manifest(self) -> engine_pb2.Manifest | None:
+        """What an engine last said about its base model; None before the first time."""
+        return await self._manifests.current()
+
+    async def open_adapter(self, tenant_id: str, digest: str) -> StoredAdapter:
+        """The bytes of a published adapter, also of a deleted version until the sweep.
+
+        Raises LookupError when they are not there, OSError (also while iterating) when they cannot be read.
+        """
+        return await self.blobs.of(tenant_id).open(digest)
+
+    async def sweep(self, grace: timedelta = DEFAULT_GRACE) -> SweepReport:
+        """Reclaims bytes that nothing needs and nobody has touched for `grace`."""
+        return await sweep(self._database, self.blobs, grace)

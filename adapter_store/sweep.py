@@ -1,0 +1,62 @@
+"""Reclaims bytes that no version needs: of uploads that were cut off, and of deleted versions."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.blobs import Blobs, TenantBlobs
+from loragate.adapter_store.database import Database
+from loragate.adapter_store.tables import AdapterVersionRow, TenantRow
+from loragate.adapter_store.times import utc_now
+
+DEFAULT_GRACE = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """What one sweep removed."""
+
+    adapters: int  # digests, each with its two files
+
+
+async def sweep(database: Database, blobs: Blobs, grace: timedelta) -> SweepReport:
+    """Removes bytes that were written, and that their last version was deleted, at least `grace` ago.
+
+    The grace is for requests in flight, which finish on a deleted version, and for uploads that are being
+    published. Folders of tenants that this database never had are left alone.
+    """
+    before = utc_now() - grace
+    removed = 0
+    for tenant_id in await blobs.tenant_ids():
+        owned = blobs.of(tenant_id)
+        await owned.remove_temporary(before)
+        for digest in await owned.digests_older_than(before):
+            removed += await _remove_unneeded(database, owned, tenant_id, digest, before)
+    return SweepReport(adapters=removed)
+
+
+async def _remove_unneeded(
+    database: Database, owned: TenantBlobs, tenant_id: str, digest: str, before: datetime
+) -> bool:
+    """Works under the tenant's lock, so that a publication of these bytes waits or sees them gone."""
+    async with database.operator() as session:
+        if await _is_needed(session, tenant_id, digest, before):
+            return False
+    async with database.operator(write=True) as session:
+        lock = select(TenantRow.id).where(TenantRow.id == tenant_id).with_for_update(key_share=True)
+        if await session.scalar(lock) is None or await _is_needed(session, tenant_id, digest, before):
+            return False
+        await owned.remove(digest)
+    return True
+
+
+async def _is_needed(session: AsyncSession, tenant_id: str, digest: str, before: datetime) -> bool:
+    row = AdapterVersionRow
+    query = select(row.version).where(
+        row.tenant_id == tenant_id,
+        row.digest == digest,
+        or_(row.deleted_at.is_(None), row.deleted_at > before),
+    )
+    return (await session.scalars(query.limit(1))).first() is not None

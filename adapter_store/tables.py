@@ -1,0 +1,196 @@
+"""The schema as SQLAlchemy models. It comes into being through Alembic only (`loragate.migrations`).
+
+Tenant-owned tables lead their primary key with `tenant_id`, and every foreign key between them carries it, so
+that no row can refer to another tenant's row whatever the code above does.
+"""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    LargeBinary,
+    MetaData,
+    String,
+    TypeDecorator,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+_ALIVE = text("deleted_at IS NULL")
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Aware UTC datetimes on every database; SQLite alone would forget the zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012 (SQLAlchemy reads it from the class body)
+        datetime: UtcDateTime,
+        bytes: LargeBinary,
+        str: String(255),
+    }
+
+
+class TenantOwned:
+    """Marks a table whose rows belong to one tenant; `loragate.adapter_store.tenancy` filters all of them."""
+
+    tenant_id: Mapped[str] = mapped_column(String(64))
+
+
+class InstallationRow(Base):
+    """Facts about this installation: the secret key's fingerprint, the admin key's hash."""
+
+    __tablename__ = "installation"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[bytes]
+
+
+class TenantRow(Base):
+    __tablename__ = "tenants"
+    __table_args__ = (
+        CheckConstraint("weight > 0", name="weight_positive"),
+        Index("uq_tenants_alive_name", "name", unique=True, sqlite_where=_ALIVE, postgresql_where=_ALIVE),
+        Index(None, "created_at", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str]
+    weight: Mapped[float]
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None]
+
+
+class ApiKeyRow(TenantOwned, Base):
+    __tablename__ = "api_keys"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
+        Index(None, "tenant_id", "created_at", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)  # public part of the key
+    name: Mapped[str]
+    key_hash: Mapped[bytes]
+    scopes: Mapped[str]  # blank-separated
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    rotated_from: Mapped[str | None] = mapped_column(String(64), ForeignKey("api_keys.id"))
+    created_at: Mapped[datetime]
+
+
+class AdapterRow(TenantOwned, Base):
+    __tablename__ = "adapters"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
+        Index(
+            "uq_adapters_alive_name",
+            "tenant_id",
+            "name",
+            unique=True,
+            sqlite_where=_ALIVE,
+            postgresql_where=_ALIVE,
+        ),
+        Index(None, "tenant_id", "created_at", "id"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str] = mapped_column(String(64))
+    last_version: Mapped[int]  # the highest number ever given, so that none is given twice
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None]
+
+
+class AdapterVersionRow(TenantOwned, Base):
+    __tablename__ = "adapter_versions"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),
+        CheckConstraint("version > 0", name="version_positive"),
+        Index(None, "tenant_id", "digest"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    digest: Mapped[str]
+    status: Mapped[str] = mapped_column(String(32))
+    rank: Mapped[int]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    config: Mapped[bytes]  # adapter_config.json, byte for byte as uploaded
+    base_model: Mapped[str]
+    base_digest: Mapped[str]
+    created_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None]
+
+
+class AdapterAliasRow(TenantOwned, Base):
+    __tablename__ = "adapter_aliases"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+
+
+class AliasTargetRow(TenantOwned, Base):
+    __tablename__ = "alias_targets"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["tenant_id", "adapter_id", "alias"],
+            ["adapter_aliases.tenant_id", "adapter_aliases.adapter_id", "adapter_aliases.name"],
+        ),
+        ForeignKeyConstraint(
+            ["tenant_id", "adapter_id", "version"],
+            ["adapter_versions.tenant_id", "adapter_versions.adapter_id", "adapter_versions.version"],
+        ),
+        CheckConstraint("weight > 0", name="weight_positive"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    alias: Mapped[str] = mapped_column(String(64), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    weight: Mapped[int]
+
+
+class EngineManifestRow(Base):
+    """What the engine last said about its base model; one row, replaced whole."""
+
+    __tablename__ = "engine_manifests"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    base_digest: Mapped[str]
+    payload: Mapped[bytes]  # a serialised engine.proto Manifest
+    updated_at: Mapped[datetime]

@@ -1,0 +1,101 @@
+"""The operator's view of tenants."""
+
+import math
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.base62 import new_id
+from loragate.adapter_store.cursor import newest_first
+from loragate.adapter_store.errors import Conflict, Invalid, NotFound
+from loragate.adapter_store.names import check_label, could_be_id
+from loragate.adapter_store.page import DEFAULT_LIMIT, Page
+from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, ApiKeyRow, TenantRow
+from loragate.adapter_store.tenant import Tenant
+from loragate.adapter_store.times import utc_now
+
+_MIN_WEIGHT, _MAX_WEIGHT = 0.01, 100.0
+
+
+class TenantRepository:
+    """Part of an AdminScope."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def create(self, name: str, *, weight: float = 1.0) -> Tenant:
+        """Raises Invalid; Conflict when a living tenant has the name."""
+        check_label(name)
+        _check_weight(weight)
+        await self._require_free(name)
+        now = utc_now()
+        tenant = Tenant(id=new_id("tn"), name=name, weight=weight, created_at=now, updated_at=now)
+        await self._session.execute(
+            insert(TenantRow).values(id=tenant.id, name=name, weight=weight, created_at=now, updated_at=now)
+        )
+        return tenant
+
+    async def get(self, tenant_id: str) -> Tenant:
+        return _tenant_of(await require_tenant(self._session, tenant_id))
+
+    async def list(self, *, after: str | None = None, limit: int = DEFAULT_LIMIT) -> Page[Tenant]:
+        """Newest first; `after` is the id of the last one seen."""
+        page = await newest_first(
+            self._session, TenantRow, TenantRow.deleted_at.is_(None), after=after, limit=limit
+        )
+        return Page(tuple(_tenant_of(row) for row in page), page.has_more)
+
+    async def update(self, tenant_id: str, *, name: str | None = None, weight: float | None = None) -> Tenant:
+        """Changes what is given and keeps the rest."""
+        tenant = await self.get(tenant_id)
+        if name is not None and name != tenant.name:
+            await self._require_free(check_label(name))
+        if weight is not None:
+            _check_weight(weight)
+        changes = {
+            "name": tenant.name if name is None else name,
+            "weight": tenant.weight if weight is None else weight,
+            "updated_at": utc_now(),
+        }
+        await self._session.execute(update(TenantRow).where(TenantRow.id == tenant_id).values(**changes))
+        return await self.get(tenant_id)
+
+    async def delete(self, tenant_id: str) -> None:
+        """Deletes the tenant with its adapters and revokes its keys, all at once."""
+        await require_tenant(self._session, tenant_id)
+        now = utc_now()
+        # The tenant first: on Postgres this waits for its writers, and what follows sees what they did.
+        await self._session.execute(update(TenantRow).where(TenantRow.id == tenant_id).values(deleted_at=now))
+        for kind in (AdapterRow, AdapterVersionRow):
+            living = update(kind).where(kind.tenant_id == tenant_id, kind.deleted_at.is_(None))
+            await self._session.execute(living.values(deleted_at=now))
+        keys = update(ApiKeyRow).where(ApiKeyRow.tenant_id == tenant_id, ApiKeyRow.revoked_at.is_(None))
+        await self._session.execute(keys.values(revoked_at=now))
+
+    async def _require_free(self, name: str) -> None:
+        taken = select(TenantRow.id).where(TenantRow.name == name, TenantRow.deleted_at.is_(None))
+        if await self._session.scalar(taken) is not None:
+            raise Conflict(f"There is a tenant named `{name}` already.", code="name_taken", param="name")
+
+
+async def require_tenant(session: AsyncSession, tenant_id: str) -> TenantRow:
+    query = select(TenantRow).where(TenantRow.id == tenant_id, TenantRow.deleted_at.is_(None))
+    row = (await session.scalars(query)).one_or_none() if could_be_id(tenant_id) else None
+    if row is None:
+        raise tenant_not_found()
+    return row
+
+
+def tenant_not_found() -> NotFound:
+    return NotFound("The tenant does not exist.", code="tenant_not_found", param="tenant_id")
+
+
+def _check_weight(weight: float) -> None:
+    if not math.isfinite(weight) or not _MIN_WEIGHT <= weight <= _MAX_WEIGHT:
+        raise Invalid(f"`weight` must be between {_MIN_WEIGHT} and {_MAX_WEIGHT}.", param="weight")
+
+
+def _tenant_of(row: TenantRow) -> Tenant:
+    return Tenant(
+        id=row.id, name=row.name, weight=row.weight, created_at=row.created_at, updated_at=row.updated_at
+    )

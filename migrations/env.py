@@ -1,0 +1,13 @@
+"""Alembic's entry: runs the migrations on the connection, and in the transaction, that it is handed."""
+
+from alembic import context
+
+from loragate.adapter_store.tables import Base
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Base.metadata,
+    render_as_batch=True,  # SQLite alters tables by copying them
+)
+with context.begin_transaction():
+    context.run_migrations()
