@@ -1,0 +1,118 @@
+"""Adapter files on the engine's own disk: fetched once over the session, verified by digest, then kept.
+
+A file that is here under its digest was verified when it was put here, and is verified again when it is read.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+from loragate.engine.adapter_pool import AdapterWeights
+from loragate.engine.adapter_weights import CONFIG_FILE, TENSORS_FILE, load_weights, read_files
+from loragate.engine.base_model import BaseModel
+from loragate.engine.sequence import AdapterKey
+from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.layout import BaseLayout
+from loragate.v1 import engine_pb2 as pb
+
+
+_STAGING = "fetch-"
+_SAFE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class AdapterUnavailable(Exception):
+    """The adapter's bytes could not be had, or are not what their digest says."""
+
+
+class SessionEnded(Exception):
+    """The session that was asked for the bytes went away."""
+
+
+class AdapterPeer(Protocol):
+    """A session that can be asked for an adapter's bytes."""
+
+    def fetch(self, key: AdapterKey) -> AsyncIterator[pb.AdapterPart]:
+        """The parts in order, the last one included. Raises SessionEnded."""
+        ...
+
+
+class AdapterFiles:
+    """The disk tier. `peers` gives the sessions that may be asked, best first."""
+
+    def __init__(
+        self,
+        directory: Path,
+        base: BaseModel,
+        layout: BaseLayout,
+        peers: Callable[[AdapterKey], Iterable[AdapterPeer]],
+    ) -> None:
+        self._directory = directory
+        self._base = base
+        self._layout = layout
+        self._peers = peers
+        directory.mkdir(parents=True, exist_ok=True)
+        for abandoned in directory.glob(f"{_STAGING}*"):
+            shutil.rmtree(abandoned, ignore_errors=True)
+
+    async def load(self, key: AdapterKey) -> AdapterWeights:
+        """The adapter's weights. Raises AdapterUnavailable with the reason in words."""
+        path = self._path(key)
+        if path.is_dir():
+            try:
+                return await asyncio.to_thread(self._read, path, key)
+            except AdapterUnavailable:  # corrupted on our disk: fetch it anew
+                await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+        await self._fetch(key, path)
+        return await asyncio.to_thread(self._read, path, key)
+
+    def _path(self, key: AdapterKey) -> Path:
+        parts = (key.tenant_id, key.digest.removeprefix("sha256:"))
+        if not all(_SAFE.fullmatch(part) for part in parts):
+            raise AdapterUnavailable("its tenant id or digest is malformed")
+        return self._directory.joinpath(*parts)
+
+    def _read(self, path: Path, key: AdapterKey) -> AdapterWeights:
+        try:
+            reading = read_files(path, self._layout)
+            if reading.digest != key.digest:
+                raise AdapterUnavailable(f"its bytes have the digest {reading.digest}")
+            return load_weights(path, reading.plan, self._base)
+        except AdapterRefused as error:
+            raise AdapterUnavailable(str(error)) from error
+        except OSError as error:
+            raise AdapterUnavailable(f"its files cannot be read ({error.strerror})") from error
+
+    async def _fetch(self, key: AdapterKey, path: Path) -> None:
+        for peer in self._peers(key):
+            staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self._directory))
+            try:
+                await _receive(peer.fetch(key), staging)
+                await asyncio.to_thread(_publish, staging, path)
+                return
+            except SessionEnded:
+                continue
+            except OSError as error:
+                raise AdapterUnavailable(f"its files cannot be kept ({error.strerror})") from error
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+        raise AdapterUnavailable("nobody who can read its bytes is connected")
+
+
+def _publish(staging: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.rename(staging, path)
+
+
+async def _receive(parts: AsyncIterator[pb.AdapterPart], staging: Path) -> None:
+    with (staging / TENSORS_FILE).open("wb") as tensors:
+        async for part in parts:
+            if part.error:
+                raise AdapterUnavailable(part.error)
+            if part.config_json:
+                (staging / CONFIG_FILE).write_bytes(part.config_json)
+            await asyncio.to_thread(tensors.write, part.tensors)

@@ -1,0 +1,118 @@
+"""The base model on its device: loaded from safetensors only, with our attention and LoRA layers in it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from loragate.engine import attention
+from loragate.engine.config import EngineConfig
+from loragate.engine.lora_linear import LoraGroup, LoraLinear, build_group
+from loragate.engine.step import CurrentStep
+from loragate.engine.tracing import AttentionLayer, Trace, trace
+from loragate.kernels.paged_attention import LayerCache
+
+
+class ModelRefused(Exception):
+    """This base model cannot be served; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseModel:
+    """A loaded model whose linears are LoRA-aware and whose attention is paged."""
+
+    model: PreTrainedModel
+    step: CurrentStep
+    groups: tuple[LoraGroup, ...]
+    group_of: Mapping[str, LoraGroup]
+    attention_layers: tuple[AttentionLayer, ...]
+    trace: Trace
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Keys and values of one token over all layers."""
+        numbers = sum(layer.kv_heads * (layer.key_dim + layer.value_dim) for layer in self.attention_layers)
+        return numbers * self.dtype.itemsize
+
+    def allocate_cache(self, places: int) -> None:
+        """Give every attention layer room for `places` tokens, the null place included."""
+        for layer in self.attention_layers:
+            cache = LayerCache(places, layer.kv_heads, layer.key_dim, layer.value_dim, self.dtype, self.device)
+            attention.attach(layer.module, attention.AttentionState(self.step, cache))
+
+
+def load_plain(directory: Path, config: EngineConfig) -> PreTrainedModel:
+    """The model as transformers loads it, with eager attention. Never runs code from the folder."""
+    dtype, device = choose_dtype(directory, config), choose_device(config)
+    if not any(directory.glob("*.safetensors")):
+        raise ModelRefused(
+            f"{directory} holds no *.safetensors file; convert the weights with "
+            "`model.save_pretrained(folder, safe_serialization=True)` (pickled weights are never read)"
+        )
+    try:
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            directory, dtype=dtype, attn_implementation="eager", use_safetensors=True, trust_remote_code=False
+        )
+    except (ValueError, KeyError, OSError) as error:
+        raise ModelRefused(f"transformers cannot load {directory}: {error}") from error
+    nn.Module.to(model, device)
+    model.eval().requires_grad_(False)
+    return model
+
+
+def prepare(model: PreTrainedModel) -> BaseModel:
+    """Trace the plain model and put our layers in place of its own."""
+    try:
+        traced = trace(model)
+    except RuntimeError as error:
+        raise ModelRefused(f"{type(model).__name__} cannot be served: {error}") from error
+    step = CurrentStep()
+    modules = dict(model.named_modules())
+    groups, group_of = [], {}
+    for names in traced.groups:
+        group = build_group(names, [modules[name] for name in names], step)
+        groups.append(group)
+        for name, member in zip(names, group.members, strict=True):
+            group_of[name] = group
+            _replace(model, name, LoraLinear(modules[name], group, member))
+    model.set_attn_implementation(attention.IMPLEMENTATION)
+    parameter = next(model.parameters())
+    return BaseModel(
+        model,
+        step,
+        tuple(groups),
+        group_of,
+        tuple(traced.attention),
+        traced,
+        parameter.dtype,
+        parameter.device,
+    )
+
+
+def choose_dtype(directory: Path, config: EngineConfig) -> torch.dtype:
+    """What is asked for; else the checkpoint's own, except that fp16 becomes fp32 on a CPU."""
+    if config.dtype != "auto":
+        return torch.float32 if config.dtype == "float32" else torch.bfloat16
+    saved = getattr(AutoConfig.from_pretrained(directory, trust_remote_code=False), "dtype", None)
+    if not isinstance(saved, torch.dtype):
+        return torch.float32
+    if choose_device(config).type == "cpu" and saved == torch.float16:
+        return torch.float32
+    return saved
+
+
+def choose_device(config: EngineConfig) -> torch.device:
+    """The first GPU if there is one, unless told otherwise."""
+    if config.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(config.device)
+
+
+def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, module)

@@ -1,0 +1,45 @@
+"""The engine's settings, parsed once at the edge and frozen here."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What one engine process serves and within which bounds.
+
+    Sizes in tokens unless the name says otherwise. `None` means: choose from the model and the machine.
+    """
+
+    model: str  # a directory, or a hub id
+    listen: str  # "unix:/…/engine.sock" or "host:port"
+    cache_dir: Path  # adapter files by digest
+    model_id: str | None = None  # the name that requests use
+    dtype: str = "auto"  # auto, float32, bfloat16
+    device: str = "auto"
+    adapter_slots: int = 16  # adapters resident at once; more of them page
+    max_model_len: int | None = None
+    kv_cache_tokens: int | None = None
+    max_batch_tokens: int = 512  # rows of one step: the chunk budget of prefill
+    max_batch_size: int = 64  # sequences of one step
+    block_size: int = 16  # tokens of one KV page
+    max_lora_rank: int = 256
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("adapter_slots", "max_batch_tokens", "max_batch_size", "block_size", "max_lora_rank"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"engine.{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("max_model_len", "kv_cache_tokens", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"engine.{name} must be at least 1, got {value}")
+        if self.dtype not in ("auto", "float32", "bfloat16"):
+            raise ValueError(f"engine.dtype must be auto, float32 or bfloat16, got {self.dtype!r}")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"engine.device must be auto, cpu or cuda, got {self.device!r}")
+        if self.max_batch_size > self.max_batch_tokens:
+            raise ValueError(
+                f"engine.max_batch_size ({self.max_batch_size}) must not exceed "
+                f"engine.max_batch_tokens ({self.max_batch_tokens}): a decoding sequence takes one row of a step"
+            )

@@ -1,0 +1,231 @@
+"""The step loop: takes in commands, schedules, runs the model, samples, and says what came out.
+
+Everything here runs on one thread. Others talk to it through `post`; it talks back through `emit`.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from loragate.engine.adapter_pool import AdapterPool, AdapterWeights, StaleSlot
+from loragate.engine.block_pool import BlockPool
+from loragate.engine.model_runner import ModelRunner
+from loragate.engine.sampler import Sampled, sample
+from loragate.engine.scheduler import Scheduler
+from loragate.engine.sequence import AdapterKey, ErrorCode, FinishReason, Output, Request, Sequence
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """End one request of a session, or all of them when `request_id` is None."""
+
+    session_id: int
+    request_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterLoaded:
+    key: AdapterKey
+    weights: AdapterWeights
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterFailed:
+    key: AdapterKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    pass
+
+
+Command = Submit | Abort | AdapterLoaded | AdapterFailed | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """What every request is held to."""
+
+    max_model_len: int
+    vocab_size: int
+    eos: frozenset[int]
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the start."""
+
+    steps: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+
+
+class EngineCore:
+    def __init__(
+        self,
+        runner: ModelRunner,
+        scheduler: Scheduler,
+        blocks: BlockPool,
+        adapters: AdapterPool,
+        limits: ModelLimits,
+        emit: Callable[[list[Output]], None],
+        died: Callable[[], None],
+    ) -> None:
+        self._runner = runner
+        self.scheduler = scheduler
+        self.blocks = blocks
+        self.adapters = adapters
+        self.limits = limits
+        self._emit = emit
+        self._died = died
+        self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="engine-steps", daemon=True)
+        self._stopping = False
+        self.counters = Counters()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the loop after the current step. Running requests get no further output."""
+        self.post(Stop())
+        self._thread.join()
+
+    def post(self, command: Command) -> None:
+        """Hand a command to the loop; from any thread."""
+        self._inbox.put(command)
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        except BaseException:
+            log.exception("the step loop died")
+            self._died()
+
+    def _loop(self) -> None:
+        idle = True
+        while not self._stopping:
+            outputs = self._take_commands(wait=idle)
+            scheduled = self.scheduler.schedule()
+            idle = not scheduled
+            if scheduled:
+                outputs += self._step(scheduled)
+            if outputs:
+                self._emit(outputs)
+
+    def _take_commands(self, *, wait: bool) -> list[Output]:
+        outputs: list[Output] = []
+        try:
+            outputs += self._obey(self._inbox.get(block=wait))
+            while True:
+                outputs += self._obey(self._inbox.get_nowait())
+        except queue.Empty:
+            return outputs
+
+    def _obey(self, command: Command) -> list[Output]:
+        match command:
+            case Submit(request):
+                return self._submit(request)
+            case Abort(session_id, request_id):
+                ended = self.scheduler.find(
+                    lambda s: s.request.session_id == session_id and request_id in (None, s.request.request_id)
+                )
+                for sequence in ended:
+                    self.scheduler.remove(sequence)
+            case AdapterLoaded(key, weights):
+                self.adapters.loaded(key, weights)
+            case AdapterFailed(key, reason):
+                waiting = self.scheduler.waiting_for(key)
+                outputs = [
+                    self._fail(s, ErrorCode.ADAPTER_UNAVAILABLE, f"its adapter cannot be loaded: {reason}")
+                    for s in waiting
+                ]
+                self.adapters.failed(key)
+                return outputs
+            case Stop():
+                self._stopping = True
+        return []
+
+    def _submit(self, request: Request) -> list[Output]:
+        problem = self._problem(request)
+        if problem is not None:
+            error = (ErrorCode.INVALID_REQUEST, problem)
+            return [Output(request, 0, finish=FinishReason.ERROR, error=error)]
+        for index in range(request.n):
+            self.scheduler.add(Sequence(request, index))
+        self.counters.prompt_tokens += len(request.prompt)
+        return []
+
+    def _problem(self, request: Request) -> str | None:
+        """Why a request cannot run. The gateway has checked it; other clients may not have."""
+        if not request.prompt:
+            return "the prompt is empty"
+        if len(request.prompt) >= self.limits.max_model_len:
+            return f"the prompt's {len(request.prompt)} tokens leave no room in {self.limits.max_model_len}"
+        if not 0 <= min(request.prompt) <= max(request.prompt) < self.limits.vocab_size:
+            return f"a token id of the prompt is outside the vocabulary of {self.limits.vocab_size}"
+        sampling = request.sampling
+        listed = [*(t for t, _ in sampling.logit_bias), *sampling.stop_token_ids]
+        if listed and not 0 <= min(listed) <= max(listed) < self.limits.vocab_size:
+            return f"a token id of logit_bias or stop_token_ids is outside the vocabulary of {self.limits.vocab_size}"
+        return None
+
+    def _step(self, scheduled: dict[Sequence, int]) -> list[Output]:
+        self.counters.steps += 1
+        outputs = [self._fail(s, ErrorCode.INTERNAL, why) for s, why in self._stale(scheduled)]
+        alive = {s: tokens for s, tokens in scheduled.items() if s.blocks}
+        if not alive:
+            return outputs
+        try:
+            logits, sampled = self._runner.execute(alive)
+            choices = sample(logits, sampled, self.limits.eos)
+        except Exception:
+            log.exception("a step over %d sequences failed", len(alive))
+            return outputs + [self._fail(s, ErrorCode.INTERNAL, "the engine failed in this step") for s in alive]
+        for sequence, tokens in alive.items():
+            sequence.computed += tokens
+        return outputs + [self._advance(s, choice) for s, choice in zip(sampled, choices, strict=True)]
+
+    def _stale(self, scheduled: dict[Sequence, int]) -> list[tuple[Sequence, str]]:
+        stale = []
+        for sequence in scheduled:
+            if sequence.lease is not None:
+                try:
+                    self.adapters.check(sequence.lease)
+                except StaleSlot as error:
+                    log.error("refusing to decode with another adapter's weights: %s", error)
+                    sequence.lease = None
+                    stale.append((sequence, "its adapter's slot was given away"))
+        return stale
+
+    def _advance(self, sequence: Sequence, choice: Sampled) -> Output:
+        if choice.token is None:
+            return self._fail(sequence, ErrorCode.NON_FINITE, "the model produced NaN or Inf for this request")
+        sequence.tokens.append(choice.token)
+        self.counters.generated_tokens += 1
+        finish = self._finish(sequence, choice.token)
+        if finish is not None:
+            self.scheduler.remove(sequence)
+        return Output(sequence.request, sequence.index, choice.token, choice.logprob, finish)
+
+    def _finish(self, sequence: Sequence, token: int) -> FinishReason | None:
+        sampling = sequence.request.sampling
+        if token in sampling.stop_token_ids or (token in self.limits.eos and not sampling.ignore_eos):
+            return FinishReason.STOP
+        if sequence.generated >= sampling.max_tokens or len(sequence.tokens) >= self.limits.max_model_len:
+            return FinishReason.LENGTH
+        return None
+
+    def _fail(self, sequence: Sequence, code: ErrorCode, message: str) -> Output:
+        self.scheduler.remove(sequence)
+        return Output(sequence.request, sequence.index, finish=FinishReason.ERROR, error=(code, message))

@@ -1,0 +1,94 @@
+"""Linear layers that add each row's own adapter, fused with their siblings where the model hands them one input.
+
+q, k and v (or gate and up) of one parent are handed the identical tensor object, so the first of them computes for
+all and the others take their slice. Adapters see the fused module too: one shrink for all targets of a group.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from loragate.engine.step import CurrentStep
+from loragate.kernels.packed_linear import PackedLinear
+from loragate.kernels.segmented_lora import LoraWeights, add_segmented_lora
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One module of a fused group and its columns in the group's output."""
+
+    name: str
+    out_start: int
+    out_features: int
+
+
+@dataclass(eq=False, slots=True)
+class LoraGroup:
+    """Base weights of sibling modules side by side, and the adapters resident for them, by slot."""
+
+    members: tuple[Member, ...]
+    in_features: int
+    linear: PackedLinear
+    step: CurrentStep
+    weights: dict[int, LoraWeights] = field(default_factory=dict)
+    _x: Tensor | None = None  # held, so that no other tensor can take its identity
+    _y: Tensor | None = None
+    _taken: int = 0
+
+    def output(self, x: Tensor, member: Member) -> Tensor:
+        """x [1, rows, in] → [1, rows, member.out_features]; computes for all members when x is new."""
+        if self._x is not x or self._y is None:
+            self._x, self._y, self._taken = x, self._compute(x), 0
+        y = self._y[..., member.out_start : member.out_start + member.out_features]
+        self._taken += 1
+        if self._taken >= len(self.members):
+            self._x = self._y = None
+        return y
+
+    def _compute(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, self.in_features)
+        y = self.linear(rows)
+        if self.weights:
+            add_segmented_lora(y, rows, self.step.batch.segments_for(rows.shape[0]), self.weights)
+        return y.view(*x.shape[:-1], -1)
+
+
+class LoraLinear(nn.Module):
+    """Stands where an nn.Linear or Conv1D stood. `weight` and `bias` stay readable for models that look at them."""
+
+    def __init__(self, base: nn.Module, group: LoraGroup, member: Member) -> None:
+        super().__init__()
+        self.weight = base.weight
+        self.bias = base.bias
+        self.in_features = group.in_features
+        self.out_features = member.out_features
+        self._group = group
+        self._member = member
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._group.output(x, self._member)
+
+
+def weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """A linear module's weight as [out, in], whatever way round it keeps it, and its bias."""
+    weight = module.weight.data.T if isinstance(module, Conv1D) else module.weight.data
+    assert isinstance(weight, Tensor)
+    bias = None if module.bias is None else module.bias.data
+    return weight, bias if isinstance(bias, Tensor) else None
+
+
+def build_group(names: Sequence[str], modules: Sequence[nn.Module], step: CurrentStep) -> LoraGroup:
+    """Fuse sibling modules of one input size; a member without bias gets zeros beside one that has it."""
+    pairs = [weight_and_bias(module) for module in modules]
+    members, start = [], 0
+    for name, (weight, _) in zip(names, pairs, strict=True):
+        members.append(Member(name, start, weight.shape[0]))
+        start += weight.shape[0]
+    bias = None
+    if any(b is not None for _, b in pairs):
+        bias = torch.cat([w.new_zeros(w.shape[0]) if b is None else b for w, b in pairs])
+    weight = pairs[0][0] if len(pairs) == 1 else torch.cat([w for w, _ in pairs])
+    return LoraGroup(tuple(members), weight.shape[1], PackedLinear(weight, bias), step)

@@ -1,0 +1,93 @@
+"""Packs the scheduled tokens into one row, runs the model over it, and gives back the logits that were asked for."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from loragate.engine.base_model import BaseModel
+from loragate.engine.scheduler import decode_first
+from loragate.engine.sequence import Sequence
+from loragate.engine.step import StepBatch
+from loragate.kernels.paged_attention import DecodeRows, PrefillRows
+from loragate.kernels.segmented_lora import Segment
+
+PLACES_MULTIPLE = 16  # decode gathers keys to a multiple of this, so that small growth does not change shapes
+
+
+class ModelRunner:
+    def __init__(self, base: BaseModel) -> None:
+        self._base = base
+
+    @torch.inference_mode()
+    def execute(self, scheduled: Mapping[Sequence, int]) -> tuple[Tensor, list[Sequence]]:
+        """Compute the scheduled tokens: logits [samples, vocabulary] and the sequence of each row."""
+        rows = decode_first(scheduled.items())
+        batch, sampled = pack(rows, self._base.device)
+        with self._base.step.running(batch):
+            logits = self._base.model(
+                input_ids=batch.input_ids[None],
+                position_ids=batch.positions[None],
+                use_cache=False,
+                logits_to_keep=batch.logit_rows,
+            ).logits[0]
+        return logits[: len(sampled)], sampled
+
+
+def pack(rows: list[tuple[Sequence, int]], device: torch.device) -> tuple[StepBatch, list[Sequence]]:
+    """Build the step's batch from (sequence, tokens) in packed order, and say whose logits will come out.
+
+    If no sequence reaches the end of its tokens, the last row's logits are computed all the same and ignored.
+    """
+    singles = [s for s, tokens in rows if tokens == 1]
+    input_ids: list[int] = []
+    positions: list[npt.NDArray[np.int64]] = []
+    places: list[npt.NDArray[np.int64]] = []
+    prefills: list[PrefillRows] = []
+    slots: list[int] = []
+    logit_rows: list[int] = []
+    sampled: list[Sequence] = []
+    for sequence, tokens in rows:
+        start, stop = sequence.computed, sequence.computed + tokens
+        if tokens > 1:
+            keys = torch.from_numpy(sequence.places[:stop].copy()).to(device)
+            prefills.append(PrefillRows(len(input_ids), len(input_ids) + tokens, start, keys))
+        input_ids += sequence.tokens[start:stop]
+        positions.append(np.arange(start, stop))
+        places.append(sequence.places[start:stop])
+        slots += [sequence.slot] * tokens
+        if stop == len(sequence.tokens):
+            logit_rows.append(len(input_ids) - 1)
+            sampled.append(sequence)
+    wanted = logit_rows or [len(input_ids) - 1]
+    batch = StepBatch(
+        input_ids=torch.tensor(input_ids, device=device),
+        positions=torch.from_numpy(np.concatenate(positions)).to(device),
+        write_places=torch.from_numpy(np.concatenate(places)).to(device),
+        decode=_decode_rows(singles, device) if singles else None,
+        prefills=tuple(prefills),
+        segments=segments_of(slots),
+        logit_rows=torch.tensor(wanted, device=device),
+        logit_segments=segments_of([slots[row] for row in wanted]),
+    )
+    return batch, sampled
+
+
+def segments_of(slots: list[int]) -> tuple[Segment, ...]:
+    """Runs of equal slots, base-only rows left out."""
+    edges = np.flatnonzero(np.diff(slots)) + 1
+    starts, stops = [0, *edges.tolist()], [*edges.tolist(), len(slots)]
+    return tuple(
+        Segment(slots[start], start, stop) for start, stop in zip(starts, stops, strict=True) if slots[start] >= 0
+    )
+
+
+def _decode_rows(sequences: list[Sequence], device: torch.device) -> DecodeRows:
+    lengths = [s.computed + 1 for s in sequences]
+    longest = -(-max(lengths) // PLACES_MULTIPLE) * PLACES_MULTIPLE
+    places = np.zeros((len(sequences), longest), dtype=np.int64)
+    for row, (sequence, length) in enumerate(zip(sequences, lengths, strict=True)):
+        places[row, :length] = sequence.places[:length]
+    return DecodeRows(torch.from_numpy(places).to(device), torch.tensor(lengths, device=device))

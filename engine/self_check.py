@@ -1,0 +1,159 @@
+"""At load: does the packed, paged model compute what transformers' eager one does?
+
+Lengths are mixed on both sides of every threshold in the config, in one batch, because models exist whose rotary
+frequencies depend on the longest neighbour. Thresholds too long to run are checked on a shrunken twin with random
+weights: what is under test is the code, not the numbers.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from loragate.engine.base_model import BaseModel, ModelRefused, prepare
+from loragate.engine.block_pool import BlockPool
+from loragate.engine.model_runner import ModelRunner
+from loragate.engine.sequence import Request, SamplingParams, Sequence
+
+_THRESHOLDS = ("sliding_window", "attention_chunk_size", "original_max_position_embeddings")
+_LENGTHS = (1, 5, 17, 40)
+_TWIN_THRESHOLD = 24
+_RUNNABLE = 256  # a longer threshold is checked on the twin
+_BLOCK_SIZE = 8
+_CHUNK = 7
+_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 6e-2, torch.float16: 2e-2}  # of the largest logit
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Prompts, and the eager logits [length, vocabulary] at each of their positions."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    logits: tuple[Tensor, ...]
+
+
+def thresholds(config: PreTrainedConfig) -> dict[str, int]:
+    """Lengths at which the model's arithmetic changes, by the config field that names them."""
+    text = config.get_text_config()
+    found = {name: getattr(text, name, None) for name in _THRESHOLDS}
+    for nested in ("rope_parameters", "rope_scaling"):
+        value = (getattr(text, nested, None) or {}).get("original_max_position_embeddings")
+        found["original_max_position_embeddings"] = found["original_max_position_embeddings"] or value
+    return {name: int(value) for name, value in found.items() if value}
+
+
+def reference(model: PreTrainedModel, lengths: tuple[int, ...]) -> Reference:
+    """Run the plain model on random prompts, one at a time. Call before `prepare`."""
+    generator = torch.Generator().manual_seed(7)
+    vocabulary = model.config.get_text_config().vocab_size
+    prompts, logits = [], []
+    for length in lengths:
+        ids = torch.randint(0, vocabulary, (length,), generator=generator)
+        with torch.inference_mode():
+            logits.append(model(input_ids=ids[None].to(model.device), use_cache=False).logits[0].float())
+        prompts.append(tuple(ids.tolist()))
+    return Reference(tuple(prompts), tuple(logits))
+
+
+def check_lengths(config: PreTrainedConfig, max_model_len: int) -> tuple[int, ...]:
+    """Lengths to check on the real model: short ones, and both sides of each threshold that is short enough."""
+    near = [t + d for t in thresholds(config).values() if t <= _RUNNABLE for d in (-1, 0, 1, 9)]
+    return tuple(sorted({n for n in (*_LENGTHS, *near) if 1 <= n < max_model_len}))
+
+
+def verify(base: BaseModel, expected: Reference) -> None:
+    """Compare packed logits with eager ones, at prefill in chunks and at decode. Raises ModelRefused."""
+    error = largest_error(base, expected)
+    if error > _TOLERANCE[base.dtype]:
+        raise ModelRefused(
+            f"{type(base.model).__name__} cannot be served: run in a packed batch, its logits differ from transformers' "
+            f"own by {error:.1e} of their size. Its attention does something that the attention interface is not told"
+        )
+
+
+def largest_error(base: BaseModel, expected: Reference) -> float:
+    """The largest difference, as a part of the largest logit. Takes the cache for itself."""
+    longest = max(len(prompt) for prompt in expected.prompts)
+    blocks = BlockPool(len(expected.prompts) * (longest // _BLOCK_SIZE + 1), _BLOCK_SIZE)
+    base.allocate_cache(blocks.places)
+    runner = ModelRunner(base)
+    sequences = [_sequence(prompt) for prompt in expected.prompts]
+    error = 0.0
+    while pending := {s: t for s in sequences if (t := _next_tokens(s)) > 0}:
+        for sequence, tokens in pending.items():
+            sequence.tokens = list(sequence.request.prompt[: sequence.computed + tokens])
+            blocks.grow(sequence, len(sequence.tokens))
+        logits, sampled = runner.execute(pending)
+        for sequence, tokens in pending.items():
+            sequence.computed += tokens
+        for row, sequence in zip(logits.float(), sampled, strict=True):
+            truth = expected.logits[sequences.index(sequence)][sequence.computed - 1]
+            difference = float((row - truth).abs().max() / truth.abs().max().clamp(min=1e-6))
+            error = max(error, difference if difference == difference else float("inf"))
+    return error
+
+
+def cap_from_twin(config: PreTrainedConfig) -> tuple[int | None, str]:
+    """Check long thresholds on a shrunken twin: (cap on max_model_len or None, the note that says why)."""
+    long = {name: t for name, t in thresholds(config).items() if t > _RUNNABLE}
+    if not long:
+        return None, ""
+    twin_config = _shrink(config, long)
+    above = tuple(n for n in (3, _TWIN_THRESHOLD - 1, _TWIN_THRESHOLD, _TWIN_THRESHOLD + 1, _TWIN_THRESHOLD + 20))
+    if _twin_error(twin_config, above) <= _TOLERANCE[torch.float32]:
+        return None, ""
+    name, threshold = min(long.items(), key=lambda item: item[1])
+    note = (
+        f"max_model_len is capped at {threshold} ({name}): beyond it this model's arithmetic depends on the other "
+        "sequences of the batch, or is not told to the attention interface"
+    )
+    return threshold, note
+
+
+def _twin_error(config: PreTrainedConfig, lengths: tuple[int, ...]) -> float:
+    torch.manual_seed(0)
+    twin = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    expected = reference(twin, lengths)
+    return largest_error(prepare(twin.requires_grad_(False)), expected)
+
+
+def _shrink(config: PreTrainedConfig, long: Mapping[str, int]) -> PreTrainedConfig:
+    """The same architecture, small: few layers, a small vocabulary, every long threshold at 24."""
+    twin = copy.deepcopy(config)
+    text = twin.get_text_config()
+    layers = min(text.num_hidden_layers, 4)
+    if getattr(text, "layer_types", None):
+        text.layer_types = _keep_kinds(text.layer_types, layers)
+    text.num_hidden_layers = layers
+    text.vocab_size = 256
+    text.pad_token_id = None
+    if hasattr(text, "intermediate_size"):
+        text.intermediate_size = 128
+    for name in long:
+        if getattr(text, name, None):
+            setattr(text, name, _TWIN_THRESHOLD)
+        for nested in ("rope_parameters", "rope_scaling"):
+            rope = getattr(text, nested, None)
+            if isinstance(rope, dict) and name in rope:
+                rope[name] = _TWIN_THRESHOLD
+    return twin
+
+
+def _keep_kinds(layer_types: list[str], layers: int) -> list[str]:
+    """The first layers, with the last ones replaced so that no kind of layer is lost."""
+    kept = layer_types[:layers]
+    missing = [kind for kind in dict.fromkeys(layer_types) if kind not in kept]
+    return kept[: layers - len(missing)] + missing
+
+
+def _sequence(prompt: tuple[int, ...]) -> Sequence:
+    return Sequence(Request(0, 0, prompt, None, SamplingParams(max_tokens=1, seed=0)), 0)
+
+
+def _next_tokens(sequence: Sequence) -> int:
+    """A chunk, then three single tokens, then chunks: so both paths meet the same cache."""
+    left = len(sequence.request.prompt) - sequence.computed
+    return min(left, 1 if _CHUNK <= sequence.computed < _CHUNK + 3 else _CHUNK)

@@ -1,0 +1,135 @@
+"""The engine's nouns: what was asked, and one completion in the making."""
+
+import enum
+import itertools
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterKey:
+    """An adapter's content for one tenant. Two tenants never share an entry, even of equal bytes: loading times
+    would tell one what the other holds."""
+
+    tenant_id: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen. Neutral values switch a step off: temperature 0 is greedy, top_k 0,
+    top_p 1, min_p 0, repetition_penalty 1 and the other penalties 0."""
+
+    max_tokens: int
+    seed: int
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    top_logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One submitted request; n of them become n sequences."""
+
+    session_id: int
+    request_id: int
+    prompt: tuple[int, ...]
+    adapter: AdapterKey | None
+    sampling: SamplingParams
+    n: int = 1
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.session_id, self.request_id
+
+
+class FinishReason(enum.Enum):
+    STOP = "stop"
+    LENGTH = "length"
+    ERROR = "error"
+
+
+class ErrorCode(enum.Enum):
+    INVALID_REQUEST = "invalid_request"
+    ADAPTER_UNAVAILABLE = "adapter_unavailable"
+    NON_FINITE = "non_finite"
+    INTERNAL = "internal"
+    OVERLOADED = "overloaded"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Natural logs under the model's own distribution; `top` holds (token, logprob), most probable first."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What one step produced for one sequence: at most one token, and perhaps its end."""
+
+    request: Request
+    index: int
+    token: int | None = None
+    logprob: TokenLogprob | None = None
+    finish: FinishReason | None = None
+    error: tuple[ErrorCode, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLease:
+    """A sequence's hold on a device slot. The generation tells a slot that was given away from the one leased."""
+
+    slot: int
+    generation: int
+
+
+_arrivals = itertools.count()
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One completion: its tokens, and how many of them are in the KV cache, where."""
+
+    request: Request
+    index: int
+    tokens: list[int] = field(init=False)
+    computed: int = 0
+    blocks: list[int] = field(default_factory=list)
+    places: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    lease: SlotLease | None = None
+    arrival: int = field(default_factory=lambda: next(_arrivals))
+    blocked_steps: int = 0  # steps it has waited at the queue's front for a slot to fall free
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.request.prompt)
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.request.prompt)
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - self.prompt_length
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that must go through the model before the next one can be sampled; 1 while decoding."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def slot(self) -> int:
+        """−1: the base model."""
+        return -1 if self.lease is None else self.lease.slot

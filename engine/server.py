@@ -1,0 +1,159 @@
+"""The engine process: a gRPC server on the event loop, the step loop on a thread of its own."""
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+
+import grpc
+import grpc.aio
+
+from loragate.engine import session as sessions
+from loragate.engine.adapter_files import AdapterFiles, AdapterUnavailable
+from loragate.engine.assembly import LoadedModel, build_core, load
+from loragate.engine.base_model import ModelRefused
+from loragate.engine.client import CHANNEL_OPTIONS
+from loragate.engine.config import EngineConfig
+from loragate.engine.core import Abort, AdapterFailed, AdapterLoaded, EngineCore, Submit
+from loragate.engine.sequence import AdapterKey, Output
+from loragate.engine.wire import delta_from, request_from
+from loragate.v1 import engine_pb2 as pb
+from loragate.v1 import engine_pb2_grpc as pb_grpc
+
+log = logging.getLogger(__name__)
+
+_EXIT_REFUSED = 2  # the model cannot be served: starting again would not help
+_EXIT_DIED = 70
+
+
+class EngineService(pb_grpc.EngineServiceServicer):
+    """Binds sessions to the step loop."""
+
+    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._manifest = loaded.manifest
+        self._sessions: dict[int, sessions.Session] = {}
+        self._ids = itertools.count(1)
+        self._loads: set[asyncio.Task[None]] = set()
+        self._files = AdapterFiles(config.cache_dir / "adapters", loaded.base, loaded.layout, self._peers)
+        self.core: EngineCore = build_core(
+            loaded,
+            config,
+            request_load=lambda key: self._call(self._start_load, key),
+            emit=lambda outputs: self._call(self._dispatch, outputs),
+            died=lambda: os._exit(_EXIT_DIED),
+        )
+
+    async def Describe(self, request: pb.DescribeRequest, context: object) -> pb.Manifest:
+        return self._manifest
+
+    async def Stats(self, request: pb.StatsRequest, context: object) -> pb.StatsResponse:
+        core = self.core
+        return pb.StatsResponse(
+            steps=core.counters.steps,
+            running=len(core.scheduler.running),
+            waiting=len(core.scheduler.waiting),
+            kv_blocks_used=core.blocks.used,
+            kv_blocks_total=core.blocks.total,
+            slots_used=core.adapters.used,
+            slots_total=core.adapters.total,
+            prompt_tokens=core.counters.prompt_tokens,
+            generated_tokens=core.counters.generated_tokens,
+            preemptions=core.scheduler.preemptions,
+            adapter_loads=core.adapters.loads,
+            adapter_evictions=core.adapters.evictions,
+        )
+
+    async def Session(
+        self, request_iterator: AsyncIterator[pb.ClientFrame], context: object
+    ) -> AsyncIterator[pb.EngineFrame]:
+        session = sessions.Session(next(self._ids))
+        self._sessions[session.id] = session
+        reader = asyncio.create_task(self._read(session, request_iterator))
+        try:
+            async for frame in session.frames():
+                yield frame
+        finally:
+            reader.cancel()
+            del self._sessions[session.id]
+            self.core.post(Abort(session.id))
+            await session.end()
+
+    async def _read(self, session: sessions.Session, frames: AsyncIterator[pb.ClientFrame]) -> None:
+        async for frame in frames:
+            match frame.WhichOneof("kind"):
+                case "submit":
+                    self.core.post(Submit(request_from(frame.submit, session.id)))
+                case "abort":
+                    self.core.post(Abort(session.id, frame.abort.request_id))
+                case "adapter_part":
+                    await session.receive(frame.adapter_part)
+
+    def _peers(self, key: AdapterKey) -> Iterable[sessions.Session]:
+        return list(self._sessions.values())
+
+    def _start_load(self, key: AdapterKey) -> None:
+        task = asyncio.create_task(self._load(key))
+        self._loads.add(task)
+        task.add_done_callback(self._loads.discard)
+
+    async def _load(self, key: AdapterKey) -> None:
+        try:
+            self.core.post(AdapterLoaded(key, await self._files.load(key)))
+        except AdapterUnavailable as error:
+            self.core.post(AdapterFailed(key, str(error)))
+        except Exception as error:
+            log.exception("loading adapter %s failed", key.digest)
+            self.core.post(AdapterFailed(key, f"the engine failed to load it ({type(error).__name__})"))
+
+    def _dispatch(self, outputs: list[Output]) -> None:
+        by_session: dict[int, list[pb.Delta]] = defaultdict(list)
+        for output in outputs:
+            by_session[output.request.session_id].append(delta_from(output))
+        for session_id, deltas in by_session.items():
+            session = self._sessions.get(session_id)
+            if session is not None:
+                session.send(deltas)
+
+    def _call(self, function: object, argument: object) -> None:
+        """From the step thread onto the event loop; silently nothing once that is closed."""
+        try:
+            self._loop.call_soon_threadsafe(function, argument)  # type: ignore[arg-type]
+        except RuntimeError:
+            log.debug("the event loop is closed")
+
+
+def run(config: EngineConfig) -> None:
+    """Serve until SIGTERM or SIGINT. Exits 2 when the model is refused, with the reason on stderr."""
+    try:
+        loaded = load(config)
+    except ModelRefused as error:
+        log.error("%s", error)
+        raise SystemExit(_EXIT_REFUSED) from error
+    asyncio.run(serve(loaded, config))
+
+
+async def serve(loaded: LoadedModel, config: EngineConfig) -> None:
+    """Serve a loaded model on `config.listen`."""
+    server = grpc.aio.server(options=CHANNEL_OPTIONS)
+    service = EngineService(loaded, config)
+    pb_grpc.add_EngineServiceServicer_to_server(service, server)
+    if server.add_insecure_port(config.listen) == 0 and not config.listen.startswith("unix:"):
+        raise OSError(f"cannot listen on {config.listen}")
+    service.core.start()
+    await server.start()
+    log.info("engine ready: %s on %s", loaded.manifest.model_id, loaded.manifest.device)
+    await _until_signal()
+    await server.stop(grace=None)
+    await asyncio.to_thread(service.core.stop)
+
+
+async def _until_signal() -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()

@@ -1,0 +1,56 @@
+"""One step of the engine: a ragged batch packed into one row of tokens, and where its modules find it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from loragate.kernels.paged_attention import DecodeRows, PrefillRows
+from loragate.kernels.segmented_lora import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """What one forward pass computes. Decode rows come first, then the chunks of prefill; each part is sorted by
+    adapter slot, so that a slot's rows form at most two segments."""
+
+    input_ids: Tensor  # [rows]
+    positions: Tensor  # [rows]
+    write_places: Tensor  # [rows], where the new keys and values go in the cache
+    decode: DecodeRows | None
+    prefills: tuple[PrefillRows, ...]
+    segments: tuple[Segment, ...]
+    logit_rows: Tensor  # [samples], rows whose next token is wanted, ascending
+    logit_segments: tuple[Segment, ...]  # the same segments over those rows
+
+    @property
+    def rows(self) -> int:
+        return self.input_ids.shape[0]
+
+    def segments_for(self, rows: int) -> tuple[Segment, ...]:
+        """Segments over the rows that a module was handed: all of them, or those that the head computes."""
+        if rows == self.rows:
+            return self.segments
+        assert rows == self.logit_rows.shape[0], "a module was handed rows of its own choosing"
+        return self.logit_segments
+
+
+class CurrentStep:
+    """The batch that the model computes now, for attention and LoRA modules deep inside of it."""
+
+    def __init__(self) -> None:
+        self._batch: StepBatch | None = None
+
+    @property
+    def batch(self) -> StepBatch:
+        assert self._batch is not None, "no step is running"
+        return self._batch
+
+    @contextmanager
+    def running(self, batch: StepBatch) -> Iterator[None]:
+        self._batch = batch
+        try:
+            yield
+        finally:
+            self._batch = None

@@ -1,0 +1,85 @@
+"""Between protobuf and the engine's own nouns. Neutral values that proto3 cannot tell from absent ones are mended."""
+
+import os
+
+from loragate.engine.sequence import (
+    AdapterKey,
+    ErrorCode,
+    FinishReason,
+    Output,
+    Request,
+    SamplingParams,
+    TokenLogprob,
+)
+from loragate.v1 import engine_pb2 as pb
+
+_FINISH = {
+    None: pb.FINISH_REASON_UNSPECIFIED,
+    FinishReason.STOP: pb.FINISH_REASON_STOP,
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+    FinishReason.ERROR: pb.FINISH_REASON_ERROR,
+}
+_ERRORS = {
+    ErrorCode.INVALID_REQUEST: pb.ERROR_CODE_INVALID_REQUEST,
+    ErrorCode.ADAPTER_UNAVAILABLE: pb.ERROR_CODE_ADAPTER_UNAVAILABLE,
+    ErrorCode.NON_FINITE: pb.ERROR_CODE_NON_FINITE,
+    ErrorCode.INTERNAL: pb.ERROR_CODE_INTERNAL,
+    ErrorCode.OVERLOADED: pb.ERROR_CODE_OVERLOADED,
+}
+
+
+def request_from(submit: pb.Submit, session_id: int) -> Request:
+    """A client's request; a missing seed is drawn here."""
+    adapter = None
+    if submit.HasField("adapter"):
+        adapter = AdapterKey(submit.adapter.tenant_id, submit.adapter.digest)
+    return Request(
+        session_id=session_id,
+        request_id=submit.request_id,
+        prompt=tuple(submit.prompt_token_ids),
+        adapter=adapter,
+        sampling=_sampling_from(submit.sampling),
+        n=max(1, submit.n),
+    )
+
+
+def delta_from(output: Output) -> pb.Delta:
+    """One step's output of one sequence."""
+    delta = pb.Delta(
+        request_id=output.request.request_id,
+        index=output.index,
+        finish_reason=_FINISH[output.finish],
+    )
+    if output.token is not None:
+        delta.token_ids.append(output.token)
+    if output.logprob is not None:
+        delta.logprobs.append(_logprob_from(output.logprob))
+    if output.error is not None:
+        code, message = output.error
+        delta.error.code, delta.error.message = _ERRORS[code], message
+    return delta
+
+
+def _sampling_from(sampling: pb.Sampling) -> SamplingParams:
+    seed = sampling.seed if sampling.HasField("seed") else int.from_bytes(os.urandom(8), "little")
+    return SamplingParams(
+        max_tokens=max(1, sampling.max_tokens),
+        seed=seed,
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p or 1.0,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty or 1.0,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        logit_bias=tuple(sorted(sampling.logit_bias.items())),
+        stop_token_ids=frozenset(sampling.stop_token_ids),
+        ignore_eos=sampling.ignore_eos,
+        min_tokens=sampling.min_tokens,
+        top_logprobs=sampling.top_logprobs if sampling.HasField("top_logprobs") else None,
+    )
+
+
+def _logprob_from(logprob: TokenLogprob) -> pb.TokenLogprob:
+    top = [pb.Candidate(token_id=token, logprob=value) for token, value in logprob.top]
+    return pb.TokenLogprob(logprob=logprob.logprob, top=top)

@@ -1,0 +1,49 @@
+"""A linear layer whose weight is kept in the layout that the CPU's matmul reads fastest.
+
+oneDNN's blocked layout makes small batches 2–3 times faster than `F.linear` and makes a row's result independent
+of how many rows are computed with it. The operators are private to torch, so they are probed first.
+"""
+
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_HINT_ROWS = 16  # the batch that the blocked layout is chosen for; decode batches are about that large
+
+
+class PackedLinear:
+    """y = x @ weightᵀ + bias for x [rows, in]; weight [out, in], bias [out] or None."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.out_features, self.in_features = weight.shape
+        self._bias = bias
+        self._packed = _can_pack(weight.device.type, weight.dtype)
+        self._weight = (
+            torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _HINT_ROWS) if self._packed else weight
+        )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if not self._packed:
+            return F.linear(x, self._weight, self._bias)
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
+        return y
+
+
+@cache
+def _can_pack(device: str, dtype: torch.dtype) -> bool:
+    """Whether this build of torch has the operators, and they compute what `F.linear` does."""
+    if device != "cpu" or dtype not in (torch.float32, torch.bfloat16):
+        return False
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(24, 40, generator=generator).to(dtype)
+    bias = torch.randn(24, generator=generator).to(dtype)
+    x = torch.randn(3, 40, generator=generator).to(dtype)
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight, _HINT_ROWS)
+        y = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    except (AttributeError, RuntimeError):
+        return False
+    tolerance = 1e-4 if dtype == torch.float32 else 0.25
+    return torch.allclose(y, F.linear(x, weight, bias), atol=tolerance)

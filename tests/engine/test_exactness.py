@@ -1,0 +1,70 @@
+"""Greedy output equals PEFT's token for token, whatever the architecture, the neighbours, the ranks and the slots."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine_harness import EngineHarness
+from tiny_models import CONFIGS, VOCABULARY, add_adapter, greedy, make_model
+from transformers import PreTrainedModel
+
+RANKS = {"r4": 4, "r8": 8, "r64": 64, "r8b": 8}
+NEW_TOKENS = 10
+
+
+@pytest.fixture(scope="module", params=sorted(CONFIGS))
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple]:
+    """A model, its adapters, and an engine with fewer slots than adapters and a cache that forces preemption."""
+    root = tmp_path_factory.mktemp(request.param)
+    model = make_model(request.param)
+    model.save_pretrained(root / "base")
+    adapters = {name: add_adapter(model, root / name, seed, r=rank) for seed, (name, rank) in enumerate(RANKS.items())}
+    engine = EngineHarness(
+        root / "base",
+        root / "cache",
+        adapters,
+        adapter_slots=2,
+        max_batch_tokens=48,
+        max_batch_size=6,
+        block_size=8,
+        kv_cache_tokens=640,
+    )
+    yield model, adapters, engine
+    engine.close()
+
+
+def _prompts(count: int) -> list[list[int]]:
+    rng = random.Random(5)
+    lengths = [1, 2, 300, *(rng.randint(3, 120) for _ in range(count - 3))]
+    return [[rng.randrange(VOCABULARY) for _ in range(length)] for length in lengths]
+
+
+def test_a_mixed_batch_equals_peft(case: tuple[PreTrainedModel, dict[str, Path], EngineHarness]) -> None:
+    model, adapters, engine = case
+    prompts = _prompts(14)
+    names = [[None, *adapters][i % 5] for i in range(len(prompts))]
+    requests = []
+    for i, (prompt, name) in enumerate(zip(prompts, names, strict=True)):
+        requests.append(engine.submit(prompt, name, max_tokens=NEW_TOKENS + i % 3))
+        if i % 4 == 3:  # others join while these run
+            engine.wait_for(requests[i - 3], 2)
+    for request, prompt, name in zip(requests, prompts, names, strict=True):
+        engine.result(request)
+        got = engine.tokens(request)
+        assert got == greedy(model, prompt, len(got), name and adapters[name]), name
+    assert engine.core.adapters.evictions > 0
+
+
+def test_neighbours_that_leave_change_nothing(
+    case: tuple[PreTrainedModel, dict[str, Path], EngineHarness],
+) -> None:
+    model, adapters, engine = case
+    prompts = _prompts(6)
+    leavers = [engine.submit(p, "r64", max_tokens=100) for p in prompts[3:]]
+    stayer = engine.submit(prompts[3], "r8", max_tokens=30)
+    for leaver in leavers:
+        engine.wait_for(leaver, 1)
+        engine.abort(leaver)
+    engine.result(stayer)
+    assert engine.tokens(stayer) == greedy(model, prompts[3], 30, adapters["r8"])

@@ -1,0 +1,96 @@
+"""The engine's step loop without its server: requests in, whole completions out."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from loragate.engine.adapter_weights import load_weights, read_files
+from loragate.engine.assembly import LoadedModel, build_core, load
+from loragate.engine.config import EngineConfig
+from loragate.engine.core import Abort, AdapterFailed, AdapterLoaded, Submit
+from loragate.engine.sequence import AdapterKey, Output, Request, SamplingParams
+
+
+class EngineHarness:
+    """Adapters are folders by name; their loading runs on threads, as in the server."""
+
+    def __init__(self, model: Path, cache_dir: Path, adapters: Mapping[str, Path], **config: Any) -> None:
+        self.config = EngineConfig(model=str(model), listen="", cache_dir=cache_dir, threads=1, **config)
+        self.loaded: LoadedModel = load(self.config)
+        self._adapters = dict(adapters)
+        self._outputs: dict[int, list[Output]] = defaultdict(list)
+        self._changed = threading.Condition()
+        self._next_id = 0
+        self.died = False
+        self.core = build_core(
+            self.loaded,
+            self.config,
+            request_load=lambda key: threading.Thread(target=self._load, args=(key,)).start(),
+            emit=self._emit,
+            died=self._die,
+        )
+        self.core.start()
+
+    def submit(self, prompt: list[int], adapter: str | None = None, n: int = 1, **sampling: Any) -> int:
+        sampling.setdefault("max_tokens", 8)
+        sampling.setdefault("seed", 0)
+        sampling.setdefault("ignore_eos", True)
+        self._next_id += 1
+        key = None if adapter is None else AdapterKey("tenant", adapter)
+        params = SamplingParams(**sampling)
+        self.core.post(Submit(Request(1, self._next_id, tuple(prompt), key, params, n)))
+        return self._next_id
+
+    def abort(self, request_id: int) -> None:
+        self.core.post(Abort(1, request_id))
+
+    def wait_for(self, request_id: int, tokens: int) -> None:
+        """Until the request has produced so many tokens, or ended."""
+        self._wait(lambda: len(self.tokens(request_id)) >= tokens or self._ended(request_id, 1))
+
+    def result(self, request_id: int, n: int = 1) -> list[Output]:
+        """All outputs of a request, once it has ended."""
+        self._wait(lambda: self._ended(request_id, n))
+        return self._outputs[request_id]
+
+    def tokens(self, request_id: int, index: int = 0) -> list[int]:
+        return [o.token for o in list(self._outputs[request_id]) if o.index == index and o.token is not None]
+
+    def generate(self, prompt: list[int], adapter: str | None = None, **sampling: Any) -> list[int]:
+        request_id = self.submit(prompt, adapter, **sampling)
+        self.result(request_id)
+        return self.tokens(request_id)
+
+    def close(self) -> None:
+        self.core.stop()
+
+    def _load(self, key: AdapterKey) -> None:
+        try:
+            directory = self._adapters[key.digest]
+            plan = read_files(directory, self.loaded.layout).plan
+            self.core.post(AdapterLoaded(key, load_weights(directory, plan, self.loaded.base)))
+        except Exception as error:
+            self.core.post(AdapterFailed(key, str(error)))
+
+    def _ended(self, request_id: int, n: int) -> bool:
+        finishes = [o for o in self._outputs[request_id] if o.finish is not None]
+        return len(finishes) >= n or any(o.error for o in finishes)
+
+    def _emit(self, outputs: list[Output]) -> None:
+        with self._changed:
+            for output in outputs:
+                self._outputs[output.request.request_id].append(output)
+            self._changed.notify_all()
+
+    def _die(self) -> None:
+        with self._changed:
+            self.died = True
+            self._changed.notify_all()
+
+    def _wait(self, condition: Any) -> None:
+        with self._changed:
+            done = self._changed.wait_for(lambda: self.died or condition(), timeout=120)
+        assert done, "the engine did not answer in two minutes"
+        assert not self.died, "the step loop died"

@@ -1,0 +1,91 @@
+"""Tiny random models of every architecture under test, and PEFT adapters and answers to hold the engine to."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+VOCABULARY = 96
+
+_COMMON = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.4,  # spread logits: near-ties between tokens would test nothing but luck
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+_GQA = {"num_key_value_heads": 2}
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": _COMMON | _GQA,
+    "mistral": _COMMON | _GQA | {"sliding_window": 24},
+    "qwen2": _COMMON | _GQA,
+    "qwen3": _COMMON | _GQA | {"head_dim": 8},
+    "gemma2": _COMMON | _GQA | {"head_dim": 8, "sliding_window": 24, "query_pre_attn_scalar": 8},
+    "gemma3_text": _COMMON | _GQA | {"head_dim": 8, "sliding_window": 24, "query_pre_attn_scalar": 8,
+                                     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    "phi3": _COMMON | _GQA | {"original_max_position_embeddings": 512},
+    "gpt2": {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 512,
+             "initializer_range": 0.4, "bos_token_id": 1, "eos_token_id": 2},
+    "olmo2": _COMMON | _GQA,
+    "gpt_neox": _COMMON | {"rotary_pct": 0.5},
+    "opt": {key: value for key, value in _COMMON.items() if key not in ("intermediate_size", "initializer_range")}
+    | {"ffn_dim": 48, "word_embed_proj_dim": 32, "init_std": 0.4},
+}  # fmt: skip
+
+TARGETS: dict[str, list[str]] = {
+    "gpt2": ["c_attn", "attn.c_proj", "c_fc"],
+    "phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],
+    "gpt_neox": ["query_key_value", "attention.dense", "dense_h_to_4h"],
+    "opt": ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"],
+}
+LLAMA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def make_model(model_type: str, seed: int = 0) -> PreTrainedModel:
+    """A random model in float32."""
+    torch.manual_seed(seed)
+    config = AutoConfig.for_model(model_type, **CONFIGS[model_type])
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    return model.eval()
+
+
+def add_adapter(model: PreTrainedModel, directory: Path, seed: int, **options: Any) -> Path:
+    """Train nothing: a random adapter with a B that is not zero, saved by PEFT under `directory`."""
+    torch.manual_seed(seed)
+    options.setdefault("target_modules", TARGETS.get(model.config.model_type, LLAMA_TARGETS))
+    options.setdefault("lora_alpha", 2 * options.get("r", 8))
+    peft_model = get_peft_model(model, LoraConfig(init_lora_weights=False, task_type="CAUSAL_LM", **options))
+    with torch.no_grad():
+        for name, parameter in peft_model.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(std=0.08)
+    peft_model.save_pretrained(directory)
+    peft_model.unload()
+    return directory
+
+
+def greedy(model: PreTrainedModel, prompt: Sequence[int], new_tokens: int, adapter: Path | None = None) -> list[int]:
+    """The oracle: what transformers, with PEFT's adapter on it, generates greedily."""
+    oracle: Any = model if adapter is None else PeftModel.from_pretrained(model, adapter)
+    oracle.eval()
+    tokens = torch.tensor([list(prompt)])
+    cache = None
+    out: list[int] = []
+    with torch.inference_mode():
+        for _ in range(new_tokens):
+            result = oracle(input_ids=tokens, past_key_values=cache, use_cache=True)
+            cache = result.past_key_values
+            out.append(int(result.logits[0, -1].argmax()))
+            tokens = torch.tensor([out[-1:]])
+    if adapter is not None:
+        oracle.unload()
+    return out
