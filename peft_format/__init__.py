@@ -1,1 +1,10 @@
-"""The one reading of PEFT's adapter format."""
+"""The one reading of PEFT's LoRA format: config and tensors in, a plan per module or a refusal in words out.
+
+`reading.read_adapter` is the whole of it; the other modules are its steps, in this order:
+
+    config.parse_config   adapter_config.json, every field of PEFT's `LoraConfig` classified in `fields`
+    header.read_header    the safetensors header, bounded before it is parsed
+    plan.plan_adapter     targets, ranks and scalings resolved against the base model, tensors against those
+    values.check_finite   no NaN, no infinity
+    digest.adapter_digest what the adapter is: its canonical config and its tensors
+"""

@@ -1,0 +1,63 @@
+"""What an adapter is, as one hash: two uploads with the same digest answer alike, and no others do.
+
+The digest is SHA-256 over this JSON document, in UTF-8, with sorted keys and without spaces:
+
+    {"format": "loragate-adapter-1", "config": {…}, "tensors": [[name, dtype, [dims…], hex SHA-256], …]}
+
+with the tensors by name, and in "config" the fields of `LoraConfig` in one spelling each: names as a sorted
+list without repeats, a regular expression as a string, "all-linear" in lower case, layer numbers as a sorted
+list, alphas as floating point, rank_pattern and alpha_pattern as lists of pairs, since the first match wins.
+What the base was called, what dropout was used and the like are no part of it.
+"""
+
+import hashlib
+import json
+from typing import BinaryIO
+
+from loragate.peft_format.config import LoraConfig
+from loragate.peft_format.header import Header, TensorSpec
+from loragate.peft_format.streaming import chunks
+from loragate.peft_format.targets import is_all_linear
+
+_FORMAT = "loragate-adapter-1"
+
+
+def adapter_digest(config: LoraConfig, header: Header, file: BinaryIO) -> str:
+    """ "sha256:<64 hex digits>" of the adapter; reads the tensors a megabyte at a time."""
+    # Hashed in the order of their bytes, listed by name.
+    hashes = {spec.name: _hash(file, spec) for spec in header.tensors.values()}
+    document = {
+        "format": _FORMAT,
+        "config": _canonical(config),
+        "tensors": [[name, spec.dtype, spec.shape, hashes[name]] for name, spec in sorted(header.tensors.items())],
+    }
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return "sha256:" + hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _hash(file: BinaryIO, spec: TensorSpec) -> str:
+    digest = hashlib.sha256()
+    for chunk in chunks(file, spec):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _canonical(config: LoraConfig) -> dict[str, object]:
+    return {
+        "r": config.r,
+        "lora_alpha": config.lora_alpha,
+        "use_rslora": config.use_rslora,
+        "rank_pattern": config.rank_pattern,
+        "alpha_pattern": config.alpha_pattern,
+        "target_modules": _names(config.target_modules),
+        "exclude_modules": _names(config.exclude_modules),
+        "layers_to_transform": config.layers_to_transform,
+        "layers_pattern": config.layers_pattern,
+        "lora_bias": config.lora_bias,
+    }
+
+
+def _names(value: str | tuple[str, ...]) -> str | list[str]:
+    if isinstance(value, str):
+        return value.lower() if is_all_linear(value) else value
+    return sorted(set(value))

@@ -1,0 +1,44 @@
+"""How an adapter is refused: one exception, whose text is meant for the person who uploaded it."""
+
+CONFIG_FILE = "adapter_config.json"
+TENSOR_FILE = "adapter_model.safetensors"
+
+_SHOWN = 160
+
+
+class AdapterRefused(ValueError):
+    """The adapter cannot be served.
+
+    Attributes:
+        message: a sentence: what is wrong, where, and what to do about it.
+        param: the part at fault, e.g. "adapter_config.json: r" or "adapter_model.safetensors: <tensor>".
+    """
+
+    def __init__(self, message: str, param: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+def in_config(field: str, message: str) -> AdapterRefused:
+    """A refusal that names a field of adapter_config.json."""
+    return AdapterRefused(message, f"{CONFIG_FILE}: {clipped(field)}")
+
+
+def in_tensor(name: str, message: str) -> AdapterRefused:
+    """A refusal that names a tensor of adapter_model.safetensors."""
+    return AdapterRefused(message, f"{TENSOR_FILE}: {clipped(name)}")
+
+
+def clipped(text: str) -> str:
+    """`text` made safe for a message: printable, one line, and of bounded length."""
+    if len(text) > _SHOWN:
+        text = text[:_SHOWN] + "…"
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def quoted(value: object) -> str:
+    """A value from the upload, as a message may show it."""
+    if isinstance(value, str):
+        return f'"{clipped(value)}"'
+    return clipped(repr(value))

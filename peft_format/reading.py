@@ -1,0 +1,31 @@
+"""The one call for everyone who is handed an adapter: at upload, at load, at the end of training."""
+
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from loragate.peft_format.config import LoraConfig, parse_config
+from loragate.peft_format.digest import adapter_digest
+from loragate.peft_format.header import read_header
+from loragate.peft_format.layout import BaseLayout
+from loragate.peft_format.plan import AdapterPlan, plan_adapter
+from loragate.peft_format.values import check_finite
+
+
+@dataclass(frozen=True)
+class AdapterReading:
+    config: LoraConfig
+    plan: AdapterPlan
+    digest: str
+
+
+def read_adapter(config_json: bytes, tensors: BinaryIO, size: int, layout: BaseLayout) -> AdapterReading:
+    """Check an adapter whole against a base model; raises AdapterRefused.
+
+    `tensors` is a seekable safetensors file of `size` bytes. What is cheap comes first; the tensors' bytes
+    are read only once everything else holds, and a megabyte at a time.
+    """
+    config = parse_config(config_json)
+    header = read_header(tensors, size)
+    plan = plan_adapter(config, header, layout)
+    check_finite(tensors, header)
+    return AdapterReading(config, plan, adapter_digest(config, header, tensors))

@@ -1,0 +1,99 @@
+"""Which modules an adapter changes: PEFT 0.21's `check_target_module_exists` over the base model's layout."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from loragate.peft_format.automaton import Budget
+from loragate.peft_format.config import LoraConfig
+from loragate.peft_format.errors import in_config, quoted
+from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
+from loragate.peft_format.pattern import FullPattern
+
+_ALL_LINEAR = "all-linear"
+_ANY_LAYER = re.compile(r".*?\.[^.]*\.(?P<idx>\d+)\.")
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The modules in the layout's order, and what of the config matched nothing."""
+
+    modules: tuple[TargetModule, ...]
+    warnings: tuple[str, ...]
+
+
+def is_all_linear(target_modules: str | tuple[str, ...]) -> bool:
+    return isinstance(target_modules, str) and target_modules.lower() == _ALL_LINEAR
+
+
+def resolve_targets(config: LoraConfig, layout: BaseLayout, budget: Budget) -> Targets:
+    """The modules that PEFT would wrap; raises AdapterRefused when there are none."""
+    names = _all_linear(layout) if is_all_linear(config.target_modules) else config.target_modules
+    listed = frozenset[str]() if isinstance(names, str) else frozenset(names)
+    excluded = _selector(config.exclude_modules, "exclude_modules", budget)
+    targeted = _selector(names, "target_modules", budget)
+    in_layers = _layer_filter(config)
+    modules = tuple(
+        module
+        for name, module in layout.modules.items()
+        # A name that is listed whole is taken whatever its layer: so PEFT does.
+        if not excluded(name) and targeted(name) and (name in listed or in_layers(name))
+    )
+    if not modules:
+        raise in_config(
+            "target_modules",
+            f"target_modules, {quoted(config.target_modules)}, matches no module of this {layout.model_type} "
+            "model that is not excluded; list the modules by the names they have in it.",
+        )
+    return Targets(modules, tuple(_unmatched(config, layout)))
+
+
+def _all_linear(layout: BaseLayout) -> tuple[str, ...]:
+    head = layout.output_head
+    return tuple(
+        module.name
+        for module in layout.modules.values()
+        if module.kind is not ModuleKind.EMBEDDING and module is not head
+    )
+
+
+def _selector(spec: str | tuple[str, ...], field: str, budget: Budget) -> Callable[[str], bool]:
+    if isinstance(spec, str):
+        return FullPattern(spec, field, budget).matches
+    names = frozenset(spec)
+    return lambda name: not names.isdisjoint(_dotted_suffixes(name))
+
+
+def _dotted_suffixes(name: str) -> Iterator[str]:
+    """ "a.b.c" gives "a.b.c", "b.c" and "c"."""
+    yield name
+    dot = name.find(".")
+    while dot >= 0:
+        yield name[dot + 1 :]
+        dot = name.find(".", dot + 1)
+
+
+def _layer_filter(config: LoraConfig) -> Callable[[str], bool]:
+    """Whether the first numbered list in a module's path has one of the layers to transform."""
+    if not config.layers_to_transform:
+        return lambda name: True
+    layers = frozenset(config.layers_to_transform)
+    patterns = [re.compile(rf"(?:^|.*?\.){path}\.(?P<idx>\d+)\.") for path in config.layers_pattern] or [_ANY_LAYER]
+
+    def in_layers(name: str) -> bool:
+        match = next(filter(None, (pattern.match(name) for pattern in patterns)), None)
+        return match is not None and int(match["idx"]) in layers
+
+    return in_layers
+
+
+def _unmatched(config: LoraConfig, layout: BaseLayout) -> Iterator[str]:
+    """PEFT skips a listed name that no module has while another one matches; the owner should hear of it."""
+    existing = {suffix for name in layout.modules for suffix in _dotted_suffixes(name)}
+    for field, spec in (
+        ("target_modules", config.target_modules),
+        ("exclude_modules", config.exclude_modules),
+    ):
+        if not isinstance(spec, str):
+            for name in sorted(set(spec) - existing):
+                yield f"{field}: {quoted(name)} matches no module of this {layout.model_type} model."

@@ -1,0 +1,176 @@
+"""Tiny random base models, adapters that PEFT itself made and saved on them, and hand-made files."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import peft
+import pytest
+import torch
+import transformers
+from peft.tuners.lora import LoraLayer
+from safetensors.numpy import save
+from transformers.pytorch_utils import Conv1D
+
+from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
+
+_SMALL = {"vocab_size": 96, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_HIDDEN = {
+    **_SMALL,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+}
+
+CONFIGS: dict[str, Callable[[], transformers.PreTrainedConfig]] = {
+    "llama": lambda: transformers.LlamaConfig(**_HIDDEN, num_key_value_heads=2),
+    "tied_llama": lambda: transformers.LlamaConfig(**_HIDDEN, tie_word_embeddings=True),
+    "gpt2": lambda: transformers.GPT2Config(**_SMALL, n_embd=32, n_layer=3, n_head=4),
+    "opt": lambda: transformers.OPTConfig(
+        **_SMALL,
+        hidden_size=32,
+        ffn_dim=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        word_embed_proj_dim=32,
+    ),
+    "gpt_neox": lambda: transformers.GPTNeoXConfig(**_HIDDEN),
+    "phi3": lambda: transformers.Phi3Config(**_HIDDEN, num_key_value_heads=2),
+}
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """What PEFT made of one module."""
+
+    rank: int
+    scaling: float
+    a: np.ndarray
+    b: np.ndarray
+    bias: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Upload:
+    """The two files of an adapter, and the base it is for."""
+
+    config: bytes
+    tensors: bytes
+    layout: BaseLayout
+
+    @property
+    def file(self) -> BytesIO:
+        return BytesIO(self.tensors)
+
+    def edited(self, **fields: object) -> "Upload":
+        """With some fields of adapter_config.json replaced."""
+        return replace(self, config=json.dumps(json.loads(self.config) | fields).encode())
+
+
+def _describe(name: str, module: torch.nn.Module) -> TargetModule | None:
+    if isinstance(module, Conv1D):
+        return TargetModule(name, ModuleKind.CONV1D, module.nx, module.nf)
+    if isinstance(module, torch.nn.Embedding):
+        return TargetModule(name, ModuleKind.EMBEDDING, module.num_embeddings, module.embedding_dim)
+    if isinstance(module, torch.nn.Linear):
+        return TargetModule(name, ModuleKind.LINEAR, module.in_features, module.out_features)
+    return None
+
+
+def _layout(model: transformers.PreTrainedModel) -> BaseLayout:
+    described = (_describe(name, module) for name, module in model.named_modules())
+    return BaseLayout(
+        model_type=model.config.model_type,
+        num_layers=model.config.num_hidden_layers,
+        modules={module.name: module for module in described if module},
+        tied_embeddings=bool(model.config.tie_word_embeddings),
+    )
+
+
+def _wrapped_modules(model: peft.PeftModel) -> Iterator[tuple[str, Wrapped]]:
+    for name, layer in model.base_model.model.named_modules():
+        if isinstance(layer, LoraLayer):
+            bias = layer.lora_B["default"].bias
+            yield (
+                name,
+                Wrapped(
+                    rank=layer.r["default"],
+                    scaling=layer.scaling["default"],
+                    a=layer.lora_A["default"].weight.detach().float().numpy(),
+                    b=layer.lora_B["default"].weight.detach().float().numpy(),
+                    bias=None if bias is None else bias.detach().float().numpy(),
+                ),
+            )
+
+
+@pytest.fixture(scope="session")
+def base_model() -> Callable[[str], transformers.PreTrainedModel]:
+    """A fresh tiny model; PEFT changes a model in place, so none is shared."""
+    return lambda kind: transformers.AutoModelForCausalLM.from_config(CONFIGS[kind]())
+
+
+@pytest.fixture
+def make_adapter(base_model: Callable[[str], transformers.PreTrainedModel], tmp_path: Path) -> Callable[..., Upload]:
+    """Wraps a tiny model with PEFT, gives the adapter random weights, and saves it with save_pretrained."""
+
+    def make(kind: str, dtype: torch.dtype = torch.float32, **fields: object) -> Upload:
+        torch.manual_seed(0)
+        base = base_model(kind)
+        layout = _layout(base)
+        model = peft.get_peft_model(base, peft.LoraConfig(**{"task_type": "CAUSAL_LM", **fields}))
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                torch.nn.init.normal_(parameter)
+        model.to(dtype).save_pretrained(tmp_path, save_embedding_layers=False)
+        return Upload(
+            config=(tmp_path / "adapter_config.json").read_bytes(),
+            tensors=(tmp_path / "adapter_model.safetensors").read_bytes(),
+            layout=layout,
+        )
+
+    return make
+
+
+@pytest.fixture
+def read_by_peft(
+    base_model: Callable[[str], transformers.PreTrainedModel], tmp_path: Path
+) -> Callable[[str, Upload], dict[str, Wrapped]]:
+    """Loads an upload with PEFT: the oracle. PEFT sorts a config's keys as it saves, so what it trained may differ."""
+
+    def read(kind: str, upload: Upload) -> dict[str, Wrapped]:
+        (tmp_path / "adapter_config.json").write_bytes(upload.config)
+        (tmp_path / "adapter_model.safetensors").write_bytes(upload.tensors)
+        return dict(_wrapped_modules(peft.PeftModel.from_pretrained(base_model(kind), tmp_path)))
+
+    return read
+
+
+@pytest.fixture
+def layout() -> BaseLayout:
+    """Two layers of two projections, an embedding and a head: enough to plan for by hand."""
+    modules = [
+        TargetModule("model.embed_tokens", ModuleKind.EMBEDDING, 96, 8),
+        *(
+            TargetModule(f"model.layers.{layer}.self_attn.{name}", ModuleKind.LINEAR, 8, 6)
+            for layer in range(2)
+            for name in ("q_proj", "v_proj")
+        ),
+        TargetModule("lm_head", ModuleKind.LINEAR, 8, 96, servable=False),
+    ]
+    return BaseLayout("tiny", 2, {module.name: module for module in modules}, max_rank=16)
+
+
+@pytest.fixture
+def upload(layout: BaseLayout) -> Upload:
+    """A right adapter of rank 4 for every q_proj of `layout`, written by safetensors."""
+    prefix = "base_model.model.model.layers"
+    tensors = {}
+    for layer in range(2):
+        tensors[f"{prefix}.{layer}.self_attn.q_proj.lora_A.weight"] = np.full((4, 8), 0.5, np.float32)
+        tensors[f"{prefix}.{layer}.self_attn.q_proj.lora_B.weight"] = np.full((6, 4), 0.25, np.float16)
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+    return Upload(json.dumps(config).encode(), save(tensors), layout)

@@ -1,0 +1,122 @@
+"""adapter_config.json: what is read, and what is refused with the name of the field."""
+
+import json
+
+import pytest
+
+from loragate.peft_format.config import LoraConfig, parse_config
+from loragate.peft_format.errors import AdapterRefused
+
+MINIMAL = {"peft_type": "LORA", "target_modules": ["q_proj"]}
+
+
+def parse(**fields: object) -> LoraConfig:
+    return parse_config(json.dumps(MINIMAL | fields).encode())
+
+
+def test_missing_fields_have_pefts_defaults() -> None:
+    config = parse()
+
+    assert (config.r, config.lora_alpha, config.use_rslora, config.lora_bias) == (8, 8.0, False, False)
+    assert config.exclude_modules == config.rank_pattern == config.layers_to_transform == ()
+
+
+def test_spellings_of_the_same_value_read_the_same() -> None:
+    assert parse(layers_to_transform=3) == parse(layers_to_transform=[3, 3])
+    assert parse(layers_pattern="h", layers_to_transform=1) == parse(layers_pattern=["h"], layers_to_transform=[1])
+    assert parse(lora_alpha=16) == parse(lora_alpha=16.0)
+    assert parse(rank_pattern=None, exclude_modules="", layers_pattern=[]) == parse()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"r": 0}, "r"),
+        ({"r": -4}, "r"),
+        ({"r": 8.0}, "r"),
+        ({"r": True}, "r"),
+        ({"r": None}, "r"),
+        ({"r": "8"}, "r"),
+        ({"lora_alpha": "16"}, "lora_alpha"),
+        ({"lora_alpha": True}, "lora_alpha"),
+        ({"lora_alpha": 1e300}, "lora_alpha"),
+        ({"lora_alpha": None}, "lora_alpha"),
+        ({"use_rslora": 1}, "use_rslora"),
+        ({"lora_bias": None}, "lora_bias"),
+        ({"rank_pattern": [1]}, "rank_pattern"),
+        ({"rank_pattern": {"q_proj": 0}}, "rank_pattern"),
+        ({"rank_pattern": {"q_proj": 2.5}}, "rank_pattern"),
+        ({"rank_pattern": {"": 2}}, "rank_pattern"),
+        ({"alpha_pattern": {"q_proj": None}}, "alpha_pattern"),
+        ({"target_modules": None}, "target_modules"),
+        ({"target_modules": []}, "target_modules"),
+        ({"target_modules": ""}, "target_modules"),
+        ({"target_modules": [1]}, "target_modules"),
+        ({"target_modules": [""]}, "target_modules"),
+        ({"target_modules": {"q_proj": 1}}, "target_modules"),
+        ({"target_modules": "x" * 20_000}, "target_modules"),
+        ({"exclude_modules": 3}, "exclude_modules"),
+        ({"layers_to_transform": "1"}, "layers_to_transform"),
+        ({"layers_to_transform": [1, True]}, "layers_to_transform"),
+        ({"layers_to_transform": [-1]}, "layers_to_transform"),
+        ({"layers_to_transform": [10**19]}, "layers_to_transform"),
+        ({"layers_to_transform": [1], "target_modules": ".*q"}, "layers_to_transform"),
+        ({"layers_pattern": "layers"}, "layers_pattern"),
+        ({"layers_pattern": "(a+)+", "layers_to_transform": 1}, "layers_pattern"),
+        ({"layers_pattern": "layers|h", "layers_to_transform": 1}, "layers_pattern"),
+        ({"init_lora_weights": "pissa_niter_16"}, "init_lora_weights"),
+        ({"init_lora_weights": "CorDA"}, "init_lora_weights"),
+        ({"init_lora_weights": "lora_ga"}, "init_lora_weights"),
+        ({"init_lora_weights": "loftq"}, "init_lora_weights"),
+        ({"init_lora_weights": "zeros"}, "init_lora_weights"),
+        ({"init_lora_weights": None}, "init_lora_weights"),
+        ({"peft_type": "LOHA"}, "peft_type"),
+        ({"peft_type": "lora"}, "peft_type"),
+        ({"task_type": "SEQ_CLS"}, "task_type"),
+        ({"use_dora": 0}, "use_dora"),
+        ({"auto_map": {"AutoModel": "evil.Model"}}, "auto_map"),
+        ({"\x1b[2J": 1}, "\\x1b[2J"),
+    ],
+)
+def test_a_bad_field_is_refused_by_name(fields: dict[str, object], param: str) -> None:
+    with pytest.raises(AdapterRefused) as caught:
+        parse(**fields)
+
+    assert caught.value.param == f"adapter_config.json: {param}"
+    assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{",
+        b"\xff\xfe{}",
+        b"\xef\xbb\xbf{}",
+        b'{"peft_type": "LORA"',
+        b'{"peft_type": "LORA", "r": 8, "r": 16, "target_modules": ["q_proj"]}',
+        b'{"peft_type": "LORA", "target_modules": ["q_proj"], "lora_dropout": NaN}',
+        b'{"peft_type": "LORA", "target_modules": ["q_proj"], "lora_alpha": 1e999}',
+        b'{"peft_type": "LORA", "target_modules": ["q_proj"], "revision": "\\ud800"}',
+        b'{"peft_type": "LORA", "target_modules": ["q_proj"], "r": 1' + b"0" * 5000 + b"}",
+        b'{"auto_mapping": ' + b"[" * 100_000,
+        b'{"auto_mapping": ' + b'{"a":' * 9 + b"1" + b"}" * 10,
+        b'{"auto_mapping": [' + b"1," * 300_000 + b"1]}",
+        b'{"auto_mapping": "' + b"x" * (1 << 20) + b'"}',
+        b'{"auto_mapping": "' + b'\\"' * 500_000,
+        b'{"target_modules": ["q_proj"]}',
+    ],
+    ids=range(18),
+)
+def test_a_bad_document_is_refused(raw: bytes) -> None:
+    with pytest.raises(AdapterRefused) as caught:
+        parse_config(raw)
+
+    assert caught.value.param.startswith("adapter_config.json")
+    assert len(caught.value.message) < 500
+
+
+def test_brackets_and_quotes_inside_strings_do_not_count_as_nesting() -> None:
+    assert parse(base_model_name_or_path='[[[[{{{{"\\[[[[[' * 50, revision="é\\") == parse()

@@ -1,0 +1,45 @@
+"""The table in `fields` against PEFT's own dataclass: a field that PEFT adds must not slip through unread."""
+
+import dataclasses
+
+import peft
+import pytest
+
+from loragate.peft_format import config
+from loragate.peft_format.config import parse_config
+from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.fields import FIELDS, Ignored, Refused, Served
+
+
+def test_every_field_of_peft_is_classified_and_no_other() -> None:
+    assert set(FIELDS) == {field.name for field in dataclasses.fields(peft.LoraConfig)}
+
+
+def test_each_neutral_value_is_what_peft_defaults_to() -> None:
+    default = peft.LoraConfig()
+    for field in FIELDS.values():
+        if isinstance(field, Refused):
+            assert getattr(default, field.name) in field.neutral, field.name
+
+
+def test_every_served_field_is_read() -> None:
+    read = {field.name for field in dataclasses.fields(config.LoraConfig)}
+    assert read == {name for name, field in FIELDS.items() if isinstance(field, Served)} - {"init_lora_weights"}
+
+
+@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if isinstance(field, Ignored)])
+def test_an_ignored_field_takes_any_value(name: str) -> None:
+    minimal = b'{"peft_type": "LORA", "target_modules": ["q_proj"], "%s": {"a": [1]}}' % name.encode()
+    plain = b'{"peft_type": "LORA", "target_modules": ["q_proj"]}'
+
+    assert parse_config(minimal) == parse_config(plain)
+
+
+@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if isinstance(field, Refused)])
+def test_a_refused_field_is_named_with_advice(name: str) -> None:
+    raw = b'{"peft_type": "LORA", "target_modules": ["q_proj"], "%s": {"a": [1]}}' % name.encode()
+
+    with pytest.raises(AdapterRefused, match=name) as caught:
+        parse_config(raw.replace(b'"LORA", ', b'"LORA", ' if name != "peft_type" else b'"X", ', 1))
+
+    assert caught.value.message.endswith(".")

@@ -1,0 +1,57 @@
+"""No NaN and no infinity, in any of the three formats, wherever in the file it hides."""
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save
+
+from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.header import read_header
+from loragate.peft_format.values import check_finite
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+def check(raw: bytes) -> None:
+    file = BytesIO(raw)
+    check_finite(file, read_header(file, len(raw)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_finite_value_passes(dtype: torch.dtype) -> None:
+    limits = torch.finfo(dtype)
+    extremes = [limits.max, limits.min, limits.tiny, limits.smallest_normal, -0.0, 0.0, 1.0, limits.eps]
+    check(save({"a": torch.tensor(extremes, dtype=dtype)}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_all_half_precision_patterns_are_judged_as_torch_judges_them(dtype: torch.dtype) -> None:
+    for value in torch.arange(-(1 << 15), 1 << 15, 257, dtype=torch.int16).view(dtype):
+        if torch.isfinite(value):
+            check(save({"a": value.reshape(1).clone()}))
+        else:
+            with pytest.raises(AdapterRefused):
+                check(save({"a": value.reshape(1).clone()}))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("at", [0, 700_000, -1])
+def test_the_tensor_that_is_not_finite_is_named(dtype: torch.dtype, value: float, at: int) -> None:
+    bad = torch.ones(1_000, 1_001, dtype=dtype)
+    bad.view(-1)[at] = value
+
+    with pytest.raises(AdapterRefused) as caught:
+        check(save({"good": torch.ones(3, dtype=dtype), "bad": bad, "other": torch.ones(3, dtype=dtype)}))
+
+    assert caught.value.param == "adapter_model.safetensors: bad"
+
+
+def test_a_file_cut_after_its_header_was_read_is_refused() -> None:
+    raw = save({"a": torch.ones(100)})
+    header = read_header(BytesIO(raw), len(raw))
+
+    with pytest.raises(AdapterRefused, match="cut short"):
+        check_finite(BytesIO(raw[:-1]), header)
