@@ -1,0 +1,41 @@
+"""The gateway's settings, parsed once at the edge and frozen here."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """What one gateway process connects to, and the bounds it holds its callers to."""
+
+    database_url: str  # SQLAlchemy's async form, e.g. "sqlite+aiosqlite:////var/lib/loragate/loragate.db"
+    blob_url: str  # fsspec's form, e.g. "file:///var/lib/loragate/blobs"
+    secret_key: bytes = field(repr=False)
+    engine_target: str  # "unix:/…/engine.sock" or "host:port"
+    data_dir: Path  # uploads are spooled here
+    drain_seconds: float = 25.0  # running requests get this long after SIGTERM
+    heartbeat_timeout: float = 3.0  # seconds of silence after which the engine counts as hung
+    auth_cache_seconds: float = 5.0  # a revoked key works at most this long
+    stall_seconds: float = 60.0  # a client that takes no bytes, or sends none, for this long is dropped
+    max_json_bytes: int = 8 << 20
+    max_upload_bytes: int = 4 << 30
+    max_n: int = 16  # completions of one prompt
+    max_prompts: int = 64  # prompts of one request
+    default_chat_tokens: int = 4096  # cap on a chat answer whose request names no max_tokens
+
+    def __post_init__(self) -> None:
+        for name in ("max_json_bytes", "max_upload_bytes", "max_n", "max_prompts", "default_chat_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"gateway.{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("heartbeat_timeout", "stall_seconds"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"gateway.{name} must be positive, got {getattr(self, name)}")
+        if self.drain_seconds < 0:
+            raise ValueError(f"gateway.drain_seconds must not be negative, got {self.drain_seconds}")
+        if not 0 <= self.auth_cache_seconds <= 5:
+            raise ValueError(f"gateway.auth_cache_seconds must be 0 to 5, got {self.auth_cache_seconds}")
+
+    @property
+    def upload_dir(self) -> Path:
+        """Where uploads wait until they are checked."""
+        return self.data_dir / "uploads"

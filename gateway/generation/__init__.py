@@ -1,0 +1,1 @@
+"""From a checked request to text: the one path that every endpoint's completions take."""

@@ -1,0 +1,77 @@
+"""One completion on its way from token ids to text that may be sent."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from loragate.gateway.generation.delta import FinishReason, TextDelta, TokenLogprob
+from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.text.detokenizer import detokenizer
+from loragate.gateway.text.stop_strings import StopMatcher
+from loragate.v1 import engine_pb2 as pb
+
+_REASONS: dict[int, FinishReason] = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length"}
+
+
+class Choice:
+    """Detokenises, matches stop strings, and lets a token's logprob out with the token's text."""
+
+    def __init__(self, request: GenerationRequest, prompt: Sequence[int], index: int) -> None:
+        self.index = index
+        self.finished = False
+        self._detokenizer = detokenizer(request.base.tokenizer, prompt)
+        self._matcher = StopMatcher(request.stop, include_stop=request.include_stop)
+        self._keep_stop_token = request.include_stop
+        self._decoded = 0  # characters of text made from tokens so far
+        self._sent = 0  # characters of it let out so far
+        self._waiting: deque[tuple[int, TokenLogprob]] = deque()  # with the end of the token's text
+
+    def push(self, delta: pb.Delta) -> TextDelta:
+        """What the engine's delta adds. Tokens behind a stop string are neither sent nor counted."""
+        text, tokens = "", 0
+        for position, token_id in enumerate(delta.token_ids):
+            tokens += 1
+            if self._is_stop_token(delta, position):
+                break
+            piece = self._detokenizer.push(token_id)
+            self._wait(delta, position, len(piece))
+            matched = self._matcher.push(piece)
+            text += matched.text
+            if matched.stopped:
+                return self._end(text, tokens, "stop", cut=True)
+        if delta.finish_reason:
+            return self._finish(text, tokens, _REASONS[delta.finish_reason])
+        self._sent += len(text)
+        return TextDelta(self.index, text, tokens, self._released())
+
+    def _finish(self, text: str, tokens: int, reason: FinishReason) -> TextDelta:
+        rest = self._detokenizer.finish()
+        self._decoded += len(rest)
+        matched = self._matcher.push(rest)
+        if matched.stopped:
+            return self._end(text + matched.text, tokens, "stop", cut=True)
+        return self._end(text + matched.text + self._matcher.finish(), tokens, reason, cut=False)
+
+    def _end(self, text: str, tokens: int, reason: FinishReason, *, cut: bool) -> TextDelta:
+        self.finished = True
+        self._sent += len(text)
+        kept = tuple(token for _, token in self._waiting if not cut or token.offset < self._sent)
+        return TextDelta(self.index, text, tokens, kept, reason)
+
+    def _is_stop_token(self, delta: pb.Delta, position: int) -> bool:
+        """EOS or a stop token id: it ends the completion and is no part of its text."""
+        last = position == len(delta.token_ids) - 1
+        return last and delta.finish_reason == pb.FINISH_REASON_STOP and not self._keep_stop_token
+
+    def _wait(self, delta: pb.Delta, position: int, length: int) -> None:
+        start, self._decoded = self._decoded, self._decoded + length
+        if delta.logprobs:
+            given = delta.logprobs[position]
+            top = tuple((candidate.token_id, candidate.logprob) for candidate in given.top)
+            token = TokenLogprob(delta.token_ids[position], start, given.logprob, top)
+            self._waiting.append((self._decoded, token))
+
+    def _released(self) -> tuple[TokenLogprob, ...]:
+        released = []
+        while self._waiting and self._waiting[0][0] <= self._sent:
+            released.append(self._waiting.popleft()[1])
+        return tuple(released)

@@ -1,0 +1,32 @@
+"""The engine's failures in the words of the API."""
+
+from loragate.engine.client import EngineError, EngineRequestError
+from loragate.gateway.http.errors import ApiError, InvalidRequest, Unavailable
+from loragate.v1 import engine_pb2 as pb
+
+
+class GenerationFailed(ApiError):
+    """The model cannot answer this request; sending it again may give the same."""
+
+    status = 500
+    type = "server_error"
+    default_code = "generation_failed"
+
+
+def refusal_of(error: EngineError) -> ApiError:
+    """What the caller is told. A request whose engine went away may be sent again: nothing was answered yet."""
+    if not isinstance(error, EngineRequestError):
+        return Unavailable("The engine is not available at the moment.", code="engine_unavailable")
+    match error.code:
+        case pb.ERROR_CODE_INVALID_REQUEST:
+            return InvalidRequest(f"The engine refused the request: {error.message}.")
+        case pb.ERROR_CODE_ADAPTER_UNAVAILABLE:
+            return Unavailable(f"The adapter cannot be loaded: {error.message}.", code="adapter_unavailable")
+        case pb.ERROR_CODE_OVERLOADED:
+            return Unavailable("The engine has too much to do at the moment.", code="overloaded")
+        case pb.ERROR_CODE_NON_FINITE:
+            return GenerationFailed(
+                "The model produced NaN or infinite values for this request.", code="non_finite_output"
+            )
+        case _:
+            return GenerationFailed("The engine failed on this request.")

@@ -1,0 +1,65 @@
+"""From request bodies to checked generation requests."""
+
+from loragate.adapter_store.principal import TenantPrincipal
+from loragate.gateway.generation.context_window import room_for_completion
+from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.generation.resolving import resolve
+from loragate.gateway.generation.tokenising import chat_to_tokens, prompt_to_tokens
+from loragate.gateway.http.errors import InvalidRequest
+from loragate.gateway.schemas.chat import ChatRequest
+from loragate.gateway.schemas.completions import CompletionRequest
+from loragate.gateway.schemas.sampling import SamplingFields
+from loragate.gateway.services import Services
+from loragate.gateway.text.base_model import BaseModel
+from loragate.v1 import engine_pb2 as pb
+
+_DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
+
+
+async def prepare_chat(services: Services, caller: TenantPrincipal, body: ChatRequest) -> GenerationRequest:
+    """Raises ApiError and StoreError."""
+    base = services.link.base
+    n = _checked_n(services, body)
+    target = await resolve(services.store, caller, base, body.model)
+    prompt = await chat_to_tokens(base, body.messages)
+    limit = room_for_completion(base, len(prompt), body.token_limit, services.config.default_chat_tokens, "messages")
+    sampling = _checked_sampling(base, body, limit, body.wanted_logprobs)
+    return GenerationRequest(
+        target, base, (prompt,), sampling, n, tuple(body.stop or ()), bool(body.include_stop_str_in_output)
+    )
+
+
+async def prepare_completion(services: Services, caller: TenantPrincipal, body: CompletionRequest) -> GenerationRequest:
+    """Raises ApiError and StoreError."""
+    base = services.link.base
+    n = _checked_n(services, body)
+    if len(body.prompts) > services.config.max_prompts:
+        raise _out_of_range("prompt", f"at most {services.config.max_prompts} prompts are allowed")
+    target = await resolve(services.store, caller, base, body.model)
+    prompts = tuple([await prompt_to_tokens(base, prompt) for prompt in body.prompts])
+    longest = max(map(len, prompts))
+    limit = room_for_completion(base, longest, body.max_tokens, _DEFAULT_COMPLETION_TOKENS, "prompt")
+    sampling = _checked_sampling(base, body, limit, body.logprobs)
+    return GenerationRequest(
+        target, base, prompts, sampling, n, tuple(body.stop or ()), bool(body.include_stop_str_in_output)
+    )
+
+
+def _checked_n(services: Services, body: SamplingFields) -> int:
+    n = body.n or 1
+    if n > services.config.max_n:
+        raise _out_of_range("n", f"at most {services.config.max_n} completions are allowed")
+    return n
+
+
+def _checked_sampling(base: BaseModel, body: SamplingFields, limit: int, top_logprobs: int | None) -> pb.Sampling:
+    if (body.min_tokens or 0) > limit:
+        raise _out_of_range("min_tokens", f"it must not be above the completion's limit of {limit} tokens")
+    for param, token_ids in (("logit_bias", [*(body.logit_bias or ())]), ("stop_token_ids", body.stop_token_ids or [])):
+        if not base.accepts(token_ids):
+            raise _out_of_range(param, f"token ids must be below {base.manifest.vocab_size}")
+    return body.sampling(limit, top_logprobs)
+
+
+def _out_of_range(param: str, words: str) -> InvalidRequest:
+    return InvalidRequest(f"Invalid '{param}': {words}.", param=param, code="invalid_value")

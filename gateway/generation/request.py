@@ -1,0 +1,29 @@
+"""What the endpoints ask of the generation service."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loragate.gateway.generation.target import Target
+from loragate.gateway.text.base_model import BaseModel
+from loragate.v1 import engine_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """Checked: the prompts are not empty, in the vocabulary, and fit the context with `sampling.max_tokens`.
+
+    The completions of prompt p have the indices p·n … p·n + n - 1.
+    """
+
+    target: Target
+    base: BaseModel
+    prompts: tuple[Sequence[int], ...]
+    sampling: pb.Sampling
+    n: int = 1
+    stop: tuple[str, ...] = ()
+    include_stop: bool = False
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Each prompt counts once, whatever n is."""
+        return sum(map(len, self.prompts))

@@ -1,0 +1,74 @@
+"""Runs requests on the engine and turns its tokens into text."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from loragate.engine.client import EngineClient, EngineError
+from loragate.gateway.generation.choice import Choice
+from loragate.gateway.generation.delta import Completion, FinishReason, TextDelta, TokenLogprob
+from loragate.gateway.generation.failures import refusal_of
+from loragate.gateway.generation.merge import merge
+from loragate.gateway.generation.request import GenerationRequest
+from loragate.v1 import engine_pb2 as pb
+
+
+class GenerationService:
+    """Shared by all endpoints: what they add is their own wire format."""
+
+    def __init__(self, engine: EngineClient) -> None:
+        self._engine = engine
+
+    def stream(self, request: GenerationRequest) -> AsyncGenerator[TextDelta, None]:
+        """Deltas of all completions, interleaved; each completion's last one has its finish reason.
+
+        Closing the stream early aborts the request in the engine. Raises ApiError.
+        """
+        return merge([self._run(request, position) for position in range(len(request.prompts))])
+
+    async def complete(self, request: GenerationRequest) -> list[Completion]:
+        """All completions, in the order of their indices. Raises ApiError."""
+        drafts = [_Draft(index) for index in range(len(request.prompts) * request.n)]
+        async with aclosing(self.stream(request)) as deltas:
+            async for delta in deltas:
+                drafts[delta.index].add(delta)
+        return [draft.completion() for draft in drafts]
+
+    async def _run(self, request: GenerationRequest, position: int) -> AsyncGenerator[TextDelta, None]:
+        prompt = request.prompts[position]
+        choices = [Choice(request, prompt, position * request.n + i) for i in range(request.n)]
+        try:
+            async with self._engine.generate(_submit(request, prompt)) as deltas:
+                async for delta in deltas:
+                    choice = choices[delta.index]
+                    if choice.finished:
+                        continue
+                    yield choice.push(delta)
+                    if all(choice.finished for choice in choices):
+                        return
+        except EngineError as error:
+            raise refusal_of(error) from error
+
+
+class _Draft:
+    """A completion being put together."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._text: list[str] = []
+        self._tokens = 0
+        self._logprobs: list[TokenLogprob] = []
+        self._finish_reason: FinishReason | None = None
+
+    def add(self, delta: TextDelta) -> None:
+        self._text.append(delta.text)
+        self._tokens += delta.tokens
+        self._logprobs.extend(delta.logprobs)
+        self._finish_reason = delta.finish_reason
+
+    def completion(self) -> Completion:
+        assert self._finish_reason is not None, "the stream ended before this completion did"
+        return Completion(self._index, "".join(self._text), self._tokens, tuple(self._logprobs), self._finish_reason)
+
+
+def _submit(request: GenerationRequest, prompt: Sequence[int]) -> pb.Submit:
+    return pb.Submit(prompt_token_ids=prompt, adapter=request.target.reference, sampling=request.sampling, n=request.n)

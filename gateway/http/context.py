@@ -1,0 +1,41 @@
+"""What is known about one request beside its content: id, start, caller."""
+
+import re
+import secrets
+import time
+from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+_SCOPE_KEY = "loragate.context"
+_SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """Filled in as the request travels; the access log line is written from it."""
+
+    request_id: str
+    started: float = field(default_factory=time.monotonic)
+    tenant_id: str | None = None
+    key_id: str | None = None
+
+    def elapsed_ms(self) -> int:
+        """Milliseconds since the request's headers were read."""
+        return round((time.monotonic() - self.started) * 1000)
+
+
+def open_context(scope: Scope) -> RequestContext:
+    """A context for a request that just came in. A client's own sane `x-request-id` is kept."""
+    asked = Headers(scope=scope).get("x-request-id", "")
+    request_id = asked if _SANE_ID.fullmatch(asked) else f"req_{secrets.token_hex(16)}"
+    context = RequestContext(request_id)
+    scope[_SCOPE_KEY] = context
+    return context
+
+
+def context_of(scope: Scope) -> RequestContext:
+    """The context that `open_context` made."""
+    context: RequestContext = scope[_SCOPE_KEY]
+    return context

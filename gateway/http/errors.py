@@ -1,0 +1,127 @@
+"""Every error a caller can see. Each class owns its HTTP status and OpenAI's `type`.
+
+ApiError
+├── InvalidRequest          400
+├── Unauthenticated         401
+├── Forbidden               403
+├── NotFound                404
+├── RequestTimeout          408
+├── PayloadTooLarge         413
+├── UnsupportedMediaType    415
+├── InternalError           500
+└── Unavailable             503, with retry-after
+    └── ShuttingDown
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class ApiError(Exception):
+    """A refusal in words. `param` names the field at fault as a dotted path, `code` is for programs."""
+
+    status: ClassVar[int]
+    type: ClassVar[str] = "invalid_request_error"
+    default_code: ClassVar[str | None] = None
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code or self.default_code
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Response headers that belong to this error."""
+        return {}
+
+
+class InvalidRequest(ApiError):
+    """The request itself is wrong; sending it again will not help."""
+
+    status = 400
+
+
+class Unauthenticated(ApiError):
+    """No key, or one that is unknown, revoked or expired: the caller is not told which."""
+
+    status = 401
+    default_code = "invalid_api_key"
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {"www-authenticate": 'Bearer realm="loragate"'}
+
+
+class Forbidden(ApiError):
+    """A good key that may not do this."""
+
+    status = 403
+    type = "permission_error"
+    default_code = "insufficient_scope"
+
+
+class NotFound(ApiError):
+    """Missing, or somebody else's: the same answer."""
+
+    status = 404
+    default_code = "not_found"
+
+
+class RequestTimeout(ApiError):
+    """The client stopped sending its body."""
+
+    status = 408
+    default_code = "request_timeout"
+
+
+class PayloadTooLarge(ApiError):
+    """The body is over the limit of its route."""
+
+    status = 413
+    default_code = "request_too_large"
+
+
+class UnsupportedMediaType(ApiError):
+    """The body is of a type or encoding that this route does not read."""
+
+    status = 415
+    default_code = "unsupported_media_type"
+
+
+class InternalError(ApiError):
+    """Our fault. The request id leads to the log line that says why."""
+
+    status = 500
+    type = "server_error"
+    default_code = "internal_error"
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"The server failed on this request. Quote the request id {request_id} when asking why.")
+
+
+class Unavailable(ApiError):
+    """A part that this request needs is away; it comes back by itself."""
+
+    status = 503
+    type = "server_error"
+    default_code = "unavailable"
+
+    def __init__(
+        self, message: str, *, param: str | None = None, code: str | None = None, retry_after: int = 1
+    ) -> None:
+        super().__init__(message, param=param, code=code)
+        self.retry_after = retry_after
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {"retry-after": str(self.retry_after)}
+
+
+class ShuttingDown(Unavailable):
+    """This process is stopping."""
+
+    default_code = "shutting_down"
+
+    def __init__(self) -> None:
+        super().__init__("This server is shutting down. Send the request again.")

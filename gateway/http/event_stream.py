@@ -1,0 +1,109 @@
+"""Server-sent events as OpenAI's clients read them.
+
+Nothing is sent before the first event, so a failure up to then is an ordinary HTTP error. A later one is a
+`data: {"error": …}` event, and then no `[DONE]`.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from loragate.gateway.http.context import context_of
+from loragate.gateway.http.envelope import error_body
+from loragate.gateway.http.errors import ApiError, InternalError
+from loragate.gateway.http.lifecycle import Lifecycle
+from loragate.gateway.http.supervise import supervise
+from loragate.gateway.http.trouble import log_trouble
+
+log = logging.getLogger(__name__)
+
+_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+class EventStream(Response):
+    """Sends each object that `events` yields as one event, then `[DONE]`.
+
+    `events` is closed as soon as the client leaves, takes no bytes for `stall_seconds`, or the server must stop.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: AsyncGenerator[dict[str, Any], None],
+        lifecycle: Lifecycle,
+        stall_seconds: float,
+        headers: Mapping[str, str],
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers({**_HEADERS, **headers})
+        self._events = events
+        self._lifecycle = lifecycle
+        self._stall_seconds = stall_seconds
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        """A stream has no content-length."""
+        self.body = b""
+        super().init_headers(headers)
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wire = _Wire(send, self.raw_headers, self._stall_seconds)
+        try:
+            await supervise(self._pump(wire), receive, self._lifecycle)
+        except ClientDisconnect:
+            raise
+        except ApiError as error:
+            await wire.fail(error)
+        except Exception as error:
+            request_id = context_of(scope).request_id
+            log_trouble(log, error, request_id)
+            await wire.fail(InternalError(request_id))
+
+    async def _pump(self, wire: "_Wire") -> None:
+        async with aclosing(self._events) as events:
+            async for event in events:
+                await wire.event(orjson.dumps(event))
+        await wire.event(b"[DONE]")
+        await wire.end()
+
+
+class _Wire:
+    """The response's side of the connection."""
+
+    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]], stall_seconds: float) -> None:
+        self._send = send
+        self._headers = headers
+        self._stall_seconds = stall_seconds
+        self._started = False
+
+    async def event(self, data: bytes) -> None:
+        if not self._started:
+            self._started = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": self._headers})
+        await self._body(b"data: " + data + b"\n\n", more=True)
+
+    async def fail(self, error: ApiError) -> None:
+        """Raises `error` itself while it can still become an HTTP error."""
+        if not self._started:
+            raise error
+        await self.event(orjson.dumps(error_body(error)))
+        await self.end()
+
+    async def end(self) -> None:
+        await self._body(b"", more=False)
+
+    async def _body(self, body: bytes, *, more: bool) -> None:
+        try:
+            async with asyncio.timeout(self._stall_seconds):
+                await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        except TimeoutError:
+            raise ClientDisconnect from None

@@ -1,0 +1,53 @@
+"""Exceptions to envelopes: ours, the store's, the framework's."""
+
+import re
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from loragate.adapter_store.errors import StoreError, Unavailable
+from loragate.gateway.http.envelope import envelope, error_response, error_type, json_response
+from loragate.gateway.http.errors import ApiError
+from loragate.gateway.http.validation import refusal
+
+_INDEX = re.compile(r"\[(\d+)\]")
+
+
+def add_exception_handlers(app: FastAPI) -> None:
+    """Anything else that is raised ends in the request middleware."""
+    app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(StoreError, _store_error)
+    app.add_exception_handler(RequestValidationError, _parameters)
+    app.add_exception_handler(HTTPException, _framework_error)
+
+
+async def _api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return error_response(error)
+
+
+async def _store_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, StoreError)
+    param = None if error.param is None else _INDEX.sub(r".\1", error.param)
+    headers = {"retry-after": str(error.retry_after)} if isinstance(error, Unavailable) else {}
+    return json_response(envelope(error.message, error.type, param, error.code), error.status, headers)
+
+
+async def _parameters(request: Request, error: Exception) -> Response:
+    """Path and query parameters; bodies do not go through the framework."""
+    assert isinstance(error, RequestValidationError)
+    findings = [{**finding, "loc": finding["loc"][1:]} for finding in error.errors()]
+    return error_response(refusal(findings))
+
+
+async def _framework_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    words, code = {
+        404: (f"There is no route {request.method} at this URL.", "unknown_url"),
+        405: (f"This URL does not take {request.method}.", "method_not_allowed"),
+    }.get(error.status_code, (str(error.detail), None))
+    body = envelope(words, error_type(error.status_code), None, code)
+    return json_response(body, error.status_code, dict(error.headers or {}))

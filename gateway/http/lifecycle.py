@@ -1,0 +1,50 @@
+"""Which requests run in this process, and how it stops: refuse newcomers, wait, then end what is left."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Lifecycle:
+    """Shared by the middleware that counts requests and the server that drains them."""
+
+    def __init__(self) -> None:
+        self.draining = False
+        self.deadline = asyncio.Event()
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def running(self) -> int:
+        """Requests that have not got their whole response yet."""
+        return self._running
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Count one request for as long as the block lasts."""
+        self._running += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if self._running == 0:
+                self._idle.set()
+
+    def begin_drain(self) -> None:
+        """From now on newcomers are refused; running requests go on."""
+        self.draining = True
+
+    def expire(self) -> None:
+        """The drain's deadline: what still runs is told to end."""
+        self.deadline.set()
+
+    async def idle(self, seconds: float) -> bool:
+        """Wait until nothing runs; False if that took longer than `seconds`."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True

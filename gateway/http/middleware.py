@@ -1,0 +1,87 @@
+"""The outermost layer: request ids, refusal while draining, the last resort for errors, the access log."""
+
+import logging
+
+import orjson
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from loragate.gateway.http.context import RequestContext, open_context
+from loragate.gateway.http.envelope import error_response
+from loragate.gateway.http.errors import InternalError, ShuttingDown
+from loragate.gateway.http.lifecycle import Lifecycle
+from loragate.gateway.http.trouble import log_trouble
+
+log = logging.getLogger(__name__)
+access_log = logging.getLogger("loragate.access")
+
+_CLIENT_CLOSED_REQUEST = 499
+_ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz"})
+
+
+class RequestMiddleware:
+    """Wraps every request, whatever becomes of it."""
+
+    def __init__(self, app: ASGIApp, lifecycle: Lifecycle) -> None:
+        self._app = app
+        self._lifecycle = lifecycle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        context = open_context(scope)
+        response = _Response(send, context)
+        with self._lifecycle.request():
+            try:
+                await self._answer(scope, receive, response)
+            finally:
+                _write_access_line(scope, context, response.status)
+
+    async def _answer(self, scope: Scope, receive: Receive, response: "_Response") -> None:
+        if self._lifecycle.draining and scope["path"] not in _ALWAYS_ANSWERED:
+            await error_response(ShuttingDown())(scope, receive, response.send)
+            return
+        try:
+            await self._app(scope, receive, response.send)
+        except ClientDisconnect:
+            response.status = _CLIENT_CLOSED_REQUEST
+        except Exception as error:
+            log_trouble(log, error, response.context.request_id)
+            if not response.started:
+                await error_response(InternalError(response.context.request_id))(scope, receive, response.send)
+
+
+class _Response:
+    """Puts our headers on the response and remembers its status."""
+
+    def __init__(self, send: Send, context: RequestContext) -> None:
+        self.context = context
+        self.status = _CLIENT_CLOSED_REQUEST
+        self.started = False
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self.context.request_id
+            headers["openai-processing-ms"] = str(self.context.elapsed_ms())
+        await self._send(message)
+
+
+def _write_access_line(scope: Scope, context: RequestContext, status: int) -> None:
+    # The route's template, never the path as sent: whatever a client put there stays out of the log.
+    route = getattr(scope.get("route"), "path", "unmatched")
+    line = {
+        "request_id": context.request_id,
+        "method": scope["method"],
+        "route": route,
+        "status": status,
+        "ms": context.elapsed_ms(),
+        "tenant_id": context.tenant_id,
+        "key_id": context.key_id,
+    }
+    access_log.info("%s", orjson.dumps(line).decode())

@@ -1,0 +1,47 @@
+"""/admin/v1/keys."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from loragate.gateway.auth.requirements import Operator
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.openapi import documented
+from loragate.gateway.schemas.admin import KeyRotate
+from loragate.gateway.services import Use
+from loragate.gateway.wire.lists import deleted_object
+from loragate.gateway.wire.tenants import key_object, new_key_object
+
+router = APIRouter(prefix="/admin/v1/keys", tags=["admin"])
+
+
+@router.get("/{key_id}")
+async def get_key(key_id: str, operator: Operator, use: Use) -> Response:
+    """One key, without its secret."""
+    async with use.store.admin() as admin:
+        key = await admin.keys.get(key_id)
+    return json_response(key_object(key))
+
+
+@router.delete("/{key_id}")
+async def revoke_key(key_id: str, operator: Operator, use: Use) -> Response:
+    """The key stops working, here at once and elsewhere within the cache's lifetime."""
+    async with use.store.admin(write=True) as admin:
+        key = await admin.keys.revoke(key_id)
+    use.authenticator.forget()
+    return json_response(deleted_object("api_key", key.id))
+
+
+@router.post("/{key_id}/rotate", status_code=201, openapi_extra=documented(KeyRotate))
+async def rotate_key(
+    key_id: str,
+    operator: Operator,
+    body: Annotated[KeyRotate, Depends(JsonBody(KeyRotate, optional=True))],
+    use: Use,
+) -> Response:
+    """A new key in the old one's place; the old one works `grace_seconds` longer."""
+    async with use.store.admin(write=True) as admin:
+        new = await admin.keys.rotate(key_id, grace_seconds=body.grace_seconds)
+    use.authenticator.forget()
+    return json_response(new_key_object(new), 201)

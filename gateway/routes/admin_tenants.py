@@ -1,0 +1,93 @@
+"""/admin/v1/tenants."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.gateway.auth.requirements import Operator
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.openapi import documented
+from loragate.gateway.schemas.admin import KeyCreate, TenantCreate, TenantPatch
+from loragate.gateway.services import Use
+from loragate.gateway.wire.lists import deleted_object, list_object
+from loragate.gateway.wire.tenants import key_object, new_key_object, tenant_object
+
+router = APIRouter(prefix="/admin/v1/tenants", tags=["admin"])
+
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
+
+
+@router.post("", status_code=201, openapi_extra=documented(TenantCreate))
+async def create_tenant(
+    operator: Operator, body: Annotated[TenantCreate, Depends(JsonBody(TenantCreate))], use: Use
+) -> Response:
+    """409 when a tenant has the name already."""
+    async with use.store.admin(write=True) as admin:
+        tenant = await admin.tenants.create(body.name, weight=body.weight)
+    return json_response(tenant_object(tenant), 201)
+
+
+@router.get("")
+async def list_tenants(
+    operator: Operator, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
+) -> Response:
+    """Newest first."""
+    async with use.store.admin() as admin:
+        page = await admin.tenants.list(after=after, limit=limit)
+    return json_response(list_object([tenant_object(tenant) for tenant in page], has_more=page.has_more))
+
+
+@router.get("/{tenant_id}")
+async def get_tenant(tenant_id: str, operator: Operator, use: Use) -> Response:
+    """One tenant."""
+    async with use.store.admin() as admin:
+        tenant = await admin.tenants.get(tenant_id)
+    return json_response(tenant_object(tenant))
+
+
+@router.patch("/{tenant_id}", openapi_extra=documented(TenantPatch))
+async def update_tenant(
+    tenant_id: str,
+    operator: Operator,
+    body: Annotated[TenantPatch, Depends(JsonBody(TenantPatch))],
+    use: Use,
+) -> Response:
+    """Changes what is given."""
+    async with use.store.admin(write=True) as admin:
+        tenant = await admin.tenants.update(tenant_id, name=body.name, weight=body.weight)
+    use.authenticator.forget()
+    return json_response(tenant_object(tenant))
+
+
+@router.delete("/{tenant_id}")
+async def delete_tenant(tenant_id: str, operator: Operator, use: Use) -> Response:
+    """With its adapters and keys."""
+    async with use.store.admin(write=True) as admin:
+        await admin.tenants.delete(tenant_id)
+    use.authenticator.forget()
+    return json_response(deleted_object("tenant", tenant_id))
+
+
+@router.post("/{tenant_id}/keys", status_code=201, openapi_extra=documented(KeyCreate))
+async def create_key(
+    tenant_id: str,
+    operator: Operator,
+    body: Annotated[KeyCreate, Depends(JsonBody(KeyCreate, optional=True))],
+    use: Use,
+) -> Response:
+    """The answer holds the whole key as `secret`, this one time."""
+    async with use.store.admin(write=True) as admin:
+        new = await admin.keys.create(tenant_id, name=body.name, scopes=body.scopes, expires_at=body.expires_at)
+    return json_response(new_key_object(new), 201)
+
+
+@router.get("/{tenant_id}/keys")
+async def list_keys(
+    tenant_id: str, operator: Operator, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
+) -> Response:
+    """Newest first, revoked ones too, never with a secret."""
+    async with use.store.admin() as admin:
+        page = await admin.keys.list(tenant_id, after=after, limit=limit)
+    return json_response(list_object([key_object(key) for key in page], has_more=page.has_more))

@@ -1,0 +1,51 @@
+"""/v1/adapters/{name}/aliases."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from loragate.adapter_store.adapter import AliasTarget
+from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.errors import NotFound
+from loragate.gateway.http.openapi import documented
+from loragate.gateway.schemas.aliases import AliasPut
+from loragate.gateway.services import Use
+from loragate.gateway.wire.adapters import alias_object
+from loragate.gateway.wire.lists import list_object
+
+router = APIRouter(prefix="/v1/adapters/{name}/aliases", tags=["adapters"])
+
+
+@router.get("")
+async def list_aliases(name: str, caller: AdapterReader, use: Use) -> Response:
+    """All of an adapter's aliases, by name."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        aliases = await scope.adapters.aliases(name)
+    return json_response(list_object([alias_object(name, alias, to) for alias, to in aliases.items()]))
+
+
+@router.get("/{alias}")
+async def get_alias(name: str, alias: str, caller: AdapterReader, use: Use) -> Response:
+    """What one alias points at."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        aliases = await scope.adapters.aliases(name)
+    if alias not in aliases:
+        raise NotFound("The alias does not exist.", param="alias", code="alias_not_found")
+    return json_response(alias_object(name, alias, aliases[alias]))
+
+
+@router.put("/{alias}", openapi_extra=documented(AliasPut))
+async def put_alias(
+    name: str,
+    alias: str,
+    caller: AdapterWriter,
+    body: Annotated[AliasPut, Depends(JsonBody(AliasPut))],
+    use: Use,
+) -> Response:
+    """Point an alias, new or not, at these versions, by weight."""
+    targets = [AliasTarget(target.version, target.weight) for target in body.targets]
+    async with use.store.tenant(caller.tenant_id, write=True) as scope:
+        placed = await scope.adapters.set_alias(name, alias, targets)
+    return json_response(alias_object(name, alias, placed))

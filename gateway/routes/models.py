@@ -1,0 +1,63 @@
+"""GET /v1/models."""
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from loragate.adapter_store.adapter import DEFAULT_ALIAS, Adapter
+from loragate.adapter_store.page import MAX_LIMIT
+from loragate.adapter_store.principal import TenantPrincipal
+from loragate.gateway.auth.requirements import Inference
+from loragate.gateway.generation.resolving import resolve
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.services import Services, Use
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+
+@router.get("")
+async def list_models(caller: Inference, use: Use) -> Response:
+    """The base model and the caller's adapters, by the names that requests use."""
+    base = use.link.base.id
+    models = [_model(base, use.started_at, parent=None)]
+    for adapter in await _adapters(use, caller):
+        name = _usable_name(adapter)
+        if name is not None:
+            models.append(_model(name, int(adapter.created_at.timestamp()), parent=base))
+    return json_response({"object": "list", "data": models})
+
+
+@router.get("/{model:path}")
+async def get_model(model: str, caller: Inference, use: Use) -> Response:
+    """One model, by any name of the grammar."""
+    base = use.link.base
+    target = await resolve(use.store, caller, base, model)
+    if target.adapter is None:
+        return json_response(_model(base.id, use.started_at, parent=None))
+    async with use.store.tenant(caller.tenant_id) as scope:
+        adapter = await scope.adapters.get(target.adapter.name)
+    body = _model(model, int(adapter.created_at.timestamp()), parent=base.id)
+    return json_response(body, headers=target.headers)
+
+
+async def _adapters(use: Services, caller: TenantPrincipal) -> list[Adapter]:
+    """All of them: OpenAI's list of models has no pages."""
+    found: list[Adapter] = []
+    async with use.store.tenant(caller.tenant_id) as scope:
+        while True:
+            page = await scope.adapters.list(after=found[-1].id if found else None, limit=MAX_LIMIT)
+            found.extend(page)
+            if not page.has_more:
+                return found
+
+
+def _usable_name(adapter: Adapter) -> str | None:
+    """Without a default alias an adapter is meant by a version."""
+    if DEFAULT_ALIAS in adapter.aliases:
+        return adapter.name
+    return None if adapter.latest_version is None else f"{adapter.name}:{adapter.latest_version}"
+
+
+def _model(id_: str, created: int, *, parent: str | None) -> dict[str, Any]:
+    owner = "loragate" if parent is None else "tenant"
+    return {"id": id_, "object": "model", "created": created, "owned_by": owner, "parent": parent}

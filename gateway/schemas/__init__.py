@@ -1,0 +1,1 @@
+"""What request bodies may hold. Every bound on a single field is here."""

@@ -1,0 +1,56 @@
+"""OpenAI's fields that this server does not act on.
+
+Those that would not change the answer are accepted and have no effect, so that existing clients work unchanged.
+Those that would change it are refused in words, unless their value asks for nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from loragate.gateway.schemas.findings import finding
+
+NO_EFFECT = frozenset(
+    {
+        "metadata",
+        "parallel_tool_calls",
+        "prediction",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "user",
+    }
+)
+
+_TEXT_ONLY = {"type": "text"}
+
+# Field → the values that ask for nothing, beside null.
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "audio": (),
+    "best_of": (1,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "modalities": (["text"],),
+    "moderation": (),
+    "reasoning_effort": ("none",),
+    "response_format": (_TEXT_ONLY,),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+
+
+def without_openai_extras(document: Any) -> Any:
+    """The body without fields that have no effect. Raises for one that would have, naming it."""
+    if not isinstance(document, dict):
+        return document
+    for name, neutral in UNSUPPORTED.items():
+        value = document.get(name)
+        if value is not None and value not in neutral:
+            raise finding(name, "this server does not support it")
+    dropped = NO_EFFECT | UNSUPPORTED.keys()
+    return {name: value for name, value in document.items() if name not in dropped}

@@ -1,0 +1,83 @@
+"""One gateway process: uvicorn on a socket that somebody else bound, and an orderly end.
+
+The first SIGTERM or SIGINT drains: readiness goes off, newcomers are answered 503 by the still open listener,
+running requests get `drain_seconds`, then a typed error. A second signal ends the process at once.
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from loragate.gateway.app import create_app
+from loragate.gateway.config import GatewayConfig
+from loragate.gateway.http.lifecycle import Lifecycle
+from loragate.gateway.http.protocol import BoundedHeadProtocol
+
+log = logging.getLogger(__name__)
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_GOODBYE_SECONDS = 2.0  # for the last errors to reach their clients
+
+
+def run(config: GatewayConfig, sock: socket.socket) -> None:
+    """Serve on the bound socket until a signal ends it; returns after an orderly end."""
+    lifecycle = Lifecycle()
+    settings = uvicorn_settings(create_app(config, lifecycle))
+    _DrainingServer(settings, lifecycle, config.drain_seconds).run(sockets=[sock])
+
+
+def uvicorn_settings(app: FastAPI) -> uvicorn.Config:
+    """How uvicorn serves this application, whoever runs it."""
+    return uvicorn.Config(
+        app,
+        http=BoundedHeadProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=int(_GOODBYE_SECONDS),
+    )
+
+
+class _DrainingServer(uvicorn.Server):
+    def __init__(self, settings: uvicorn.Config, lifecycle: Lifecycle, drain_seconds: float) -> None:
+        super().__init__(settings)
+        self._lifecycle = lifecycle
+        self._drain_seconds = drain_seconds
+        self._drain: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """In place of uvicorn's, which closes the listener at the first signal and raises it again at the end."""
+        loop = asyncio.get_running_loop()
+        for each in _SIGNALS:
+            loop.add_signal_handler(each, self._on_signal)
+        try:
+            yield
+        finally:
+            for each in _SIGNALS:
+                loop.remove_signal_handler(each)
+
+    def _on_signal(self) -> None:
+        if self._drain is None:
+            self._drain = asyncio.get_running_loop().create_task(self._drain_then_exit())
+        else:
+            self._lifecycle.expire()
+            self.force_exit = True
+            self.should_exit = True
+
+    async def _drain_then_exit(self) -> None:
+        self._lifecycle.begin_drain()
+        log.info("draining: %d requests run", self._lifecycle.running)
+        if not await self._lifecycle.idle(self._drain_seconds):
+            self._lifecycle.expire()
+            await self._lifecycle.idle(_GOODBYE_SECONDS)
+        self.should_exit = True

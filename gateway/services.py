@@ -1,0 +1,40 @@
+"""What the routes of one process share."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from loragate.adapter_store.store import Store
+from loragate.gateway.auth.authenticator import Authenticator
+from loragate.gateway.config import GatewayConfig
+from loragate.gateway.engine_link import EngineLink
+from loragate.gateway.generation.service import GenerationService
+from loragate.gateway.http.lifecycle import Lifecycle
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Made when the application starts, closed when it stops."""
+
+    config: GatewayConfig
+    lifecycle: Lifecycle
+    store: Store
+    authenticator: Authenticator
+    link: EngineLink
+    generation: GenerationService
+    started_at: int  # Unix time
+
+
+def services_of(request: Request) -> Services:
+    """The services of the application that serves `request`."""
+    services: Services = request.app.state.services
+    return services
+
+
+async def _services(request: Request) -> Services:
+    return services_of(request)
+
+
+Use = Annotated[Services, Depends(_services)]

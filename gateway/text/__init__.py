@@ -1,0 +1,1 @@
+"""Text to token ids and back: chat templates, tokenising, incremental detokenising, stop strings."""

@@ -1,0 +1,164 @@
+"""Chat templates as transformers renders them, in a sandbox with bounds on time and size.
+
+A template comes with the base model, the messages from a tenant. Whatever a template does to its messages ends
+within `_MAX_SECONDS`, and nothing longer than `_MAX_CHARACTERS` comes out.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
+import jinja2.runtime
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+_MAX_SECONDS = 2.0
+_MAX_CHARACTERS = 32 << 20
+_LONGEST_REPEAT = 10_000
+_CLOCK_STRIDE = 64  # operations between two looks at the clock
+
+Message = Mapping[str, Any]
+
+
+class TemplateError(ValueError):
+    """The template cannot render these messages; the text is its own reason, or ours."""
+
+
+class ChatTemplate:
+    """A compiled template. Rendering is safe to run in several threads at once."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        self._special_tokens = dict(special_tokens)
+        try:
+            self._template = _environment().from_string(source)
+        except jinja2.TemplateError as error:
+            raise TemplateError(f"the base model's chat template does not compile: {error}") from error
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The prompt up to where the assistant's next message begins."""
+        token = _budget.set(_Budget())
+        try:
+            return _joined(self._template.generate(**self._variables(messages)))
+        except (jinja2.TemplateError, _OverBudget) as error:
+            raise TemplateError(str(error)) from None
+        except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError) as error:
+            raise TemplateError(f"it failed on these messages ({type(error).__name__})") from None
+        finally:
+            _budget.reset(token)
+
+    def _variables(self, messages: Sequence[Message]) -> dict[str, Any]:
+        return {
+            **self._special_tokens,
+            "messages": [dict(message) for message in messages],
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": True,
+        }
+
+
+class _OverBudget(Exception):
+    pass
+
+
+class _Budget:
+    """What one rendering may still use."""
+
+    def __init__(self) -> None:
+        self._deadline = time.monotonic() + _MAX_SECONDS
+        self._until_look = _CLOCK_STRIDE
+
+    def spend(self) -> None:
+        self._until_look -= 1
+        if self._until_look == 0:
+            self._until_look = _CLOCK_STRIDE
+            if time.monotonic() > self._deadline:
+                raise _OverBudget(f"it did not finish within {_MAX_SECONDS:g} seconds")
+
+
+_budget: ContextVar[_Budget] = ContextVar("chat template budget")
+
+
+def _joined(pieces: Iterable[str]) -> str:
+    kept: list[str] = []
+    size = 0
+    for piece in pieces:
+        _budget.get().spend()
+        size += len(piece)
+        if size > _MAX_CHARACTERS:
+            raise _OverBudget(f"its output is longer than {_MAX_CHARACTERS} characters")
+        kept.append(piece)
+    return "".join(kept)
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """Every operation that a loop's body could be made of looks at the budget."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        _budget.get().spend()
+        return super().call(__context, __obj, *args, **kwargs)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        _budget.get().spend()
+        return super().getattr(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        _budget.get().spend()
+        return super().getitem(obj, argument)
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        # Repeating a sequence and raising to a power are how a short template would fill the memory.
+        if operator == "**" or _repeated_length(left, right) > _LONGEST_REPEAT:
+            raise _OverBudget(f"it uses `{operator}` on too large a value")
+        return super().call_binop(context, operator, left, right)
+
+
+def _repeated_length(left: Any, right: Any) -> int:
+    for sequence, times in ((left, right), (right, left)):
+        if isinstance(sequence, str | list | tuple) and isinstance(times, int):
+            return len(sequence) * times
+    return 0
+
+
+class _Generation(jinja2.ext.Extension):
+    """`{% generation %}`, which marks the assistant's tokens for training, renders as its content."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _environment() -> _Environment:
+    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols])
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    # Jinja's own filter escapes HTML, which prompts are not.
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format)

@@ -1,0 +1,89 @@
+"""Token ids to text, as they come.
+
+The deltas of any sequence of tokens add up to what decoding the sequence in one go says. No delta holds half a
+character, and none ever has to be taken back.
+"""
+
+import codecs
+from collections.abc import Sequence
+from typing import Protocol
+
+from loragate.gateway.text.tokenizer import TextTokenizer
+
+_REPLACEMENT = "\ufffd"
+_CONTEXT_TOKENS = 8
+# A character has at most four bytes, so more tokens than this that still end in U+FFFD will not become one.
+_MOST_TOKENS_OF_A_CHARACTER = 8
+
+
+class Detokenizer(Protocol):
+    """One completion's text in the making."""
+
+    def push(self, token_id: int) -> str:
+        """The text that this token completes, often empty."""
+        ...
+
+    def finish(self) -> str:
+        """What was held back, once no token will follow."""
+        ...
+
+
+def detokenizer(tokenizer: TextTokenizer, prompt: Sequence[int]) -> Detokenizer:
+    """A detokeniser for text that continues `prompt`: some tokenizers join tokens differently at a text's start."""
+    context = [id_ for id_ in prompt[-_CONTEXT_TOKENS:] if id_ not in tokenizer.special_ids]
+    if tokenizer.token_bytes.byte_level:
+        return _ByteDetokenizer(tokenizer, context)
+    return _WindowDetokenizer(tokenizer, context)
+
+
+class _ByteDetokenizer:
+    """For byte-level vocabularies: UTF-8 decoding of the tokens' bytes."""
+
+    def __init__(self, tokenizer: TextTokenizer, context: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for token_id in context:
+            self.push(token_id)
+
+    def push(self, token_id: int) -> str:
+        if token_id in self._tokenizer.special_ids:
+            return ""
+        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
+
+    def finish(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+class _WindowDetokenizer:
+    """For all others: decode the new tokens together with those before them, and keep what was not there before.
+
+    The window starts where a delta started, so that it never begins inside a character.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer, context: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._before = list(context)
+        self._before_text = tokenizer.decode(self._before)
+        self._fresh: list[int] = []
+
+    def push(self, token_id: int) -> str:
+        if token_id in self._tokenizer.special_ids:
+            return ""
+        self._fresh.append(token_id)
+        text = self._tokenizer.decode(self._before + self._fresh)
+        if text.endswith(_REPLACEMENT) and len(self._fresh) < _MOST_TOKENS_OF_A_CHARACTER:
+            return ""
+        return self._slide(text)
+
+    def finish(self) -> str:
+        text = self._tokenizer.decode(self._before + self._fresh)
+        if not text.startswith(self._before_text):
+            # An unfinished character makes some decoders reject the good bytes before it, which were sent.
+            return self._tokenizer.decode(self._fresh)
+        return self._slide(text)
+
+    def _slide(self, text: str) -> str:
+        delta = text[len(self._before_text) :]
+        self._before, self._fresh = self._fresh, []
+        self._before_text = self._tokenizer.decode(self._before)
+        return delta

@@ -1,0 +1,49 @@
+"""Stop strings, matched in text that arrives in pieces.
+
+The result does not depend on how the text was cut: the match is the one whose end comes first, the longest of
+those that end together.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Matched(NamedTuple):
+    """`text` may be sent now; `stopped` says that a stop string ended the completion."""
+
+    text: str
+    stopped: bool
+
+
+class StopMatcher:
+    """One completion's text on its way out. Text that could be the start of a stop string waits."""
+
+    def __init__(self, stops: Sequence[str], *, include_stop: bool = False) -> None:
+        assert all(stops), "an empty stop string would stop everything"
+        self._stops = tuple(stops)
+        self._include_stop = include_stop
+        self._held = ""
+
+    def push(self, text: str) -> Matched:
+        """Take more text. After `stopped` the matcher is spent."""
+        text = self._held + text
+        spans = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if spans:
+            end, start = min(spans)
+            return Matched(text[: end if self._include_stop else start], stopped=True)
+        held = self._longest_prefix_at_end(text)
+        self._held = text[len(text) - held :]
+        return Matched(text[: len(text) - held], stopped=False)
+
+    def finish(self) -> str:
+        """What was held back, once no text will follow."""
+        text, self._held = self._held, ""
+        return text
+
+    def _longest_prefix_at_end(self, text: str) -> int:
+        longest = max((len(stop) for stop in self._stops), default=0)
+        for length in range(min(longest - 1, len(text)), 0, -1):
+            tail = text[-length:]
+            if any(stop.startswith(tail) for stop in self._stops):
+                return length
+        return 0

@@ -1,0 +1,41 @@
+"""The base model's tokenizer, read from the manifest's `tokenizer.json`."""
+
+import json
+from collections.abc import Sequence
+
+from tokenizers import Tokenizer
+
+from loragate.gateway.text.token_bytes import TokenBytes
+
+
+class TextTokenizer:
+    """Encodes and decodes; safe to use from several threads."""
+
+    def __init__(self, tokenizer_json: bytes, *, bos_token: str | None, add_bos: bool) -> None:
+        self._tokenizer = Tokenizer.from_buffer(tokenizer_json)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._bos_id: int | None = None
+        if add_bos and bos_token:
+            self._bos_id = self._tokenizer.token_to_id(bos_token)
+        added = self._tokenizer.get_added_tokens_decoder()
+        self.special_ids = frozenset(id_ for id_, token in added.items() if token.special)
+        self.token_bytes = TokenBytes(self._tokenizer, json.loads(tokenizer_json).get("decoder"))
+        self.longest_token = max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)), default=1)
+
+    def encode_text(self, text: str) -> list[int]:
+        """A plain prompt, with the special tokens that the tokenizer puts around a text."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=True).ids
+        if self._bos_id is not None and ids[:1] != [self._bos_id]:
+            return [self._bos_id, *ids]
+        return ids
+
+    def encode_chat(self, rendered: str) -> list[int]:
+        """A rendered chat: its template has put the special tokens there already."""
+        ids: list[int] = self._tokenizer.encode(rendered, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of a whole sequence, special tokens left out."""
+        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=True)
+        return text

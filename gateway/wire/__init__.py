@@ -1,0 +1,1 @@
+"""What leaves this server: OpenAI's response objects, built from our nouns."""

@@ -1,0 +1,53 @@
+"""Adapters, their versions and their aliases."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from loragate.adapter_store.adapter import Adapter, AdapterVersion, AliasTarget
+from loragate.gateway.wire.times import rfc3339
+
+
+def adapter_object(adapter: Adapter) -> dict[str, Any]:
+    """An adapter with its aliases."""
+    return {
+        "id": adapter.id,
+        "object": "adapter",
+        "name": adapter.name,
+        "latest_version": adapter.latest_version,
+        "aliases": {name: alias_targets(targets) for name, targets in adapter.aliases.items()},
+        "created_at": rfc3339(adapter.created_at),
+        "updated_at": rfc3339(adapter.updated_at),
+    }
+
+
+def version_object(version: AdapterVersion) -> dict[str, Any]:
+    """One version; `id` is its adapter's."""
+    return {
+        "id": version.adapter_id,
+        "object": "adapter.version",
+        "name": version.name,
+        "version": version.version,
+        "digest": version.digest,
+        "status": version.status.value,
+        "rank": version.rank,
+        "size_bytes": version.size_bytes,
+        "base_model": version.base_model,
+        "base_digest": version.base_digest,
+        "created_at": rfc3339(version.created_at),
+    }
+
+
+def alias_object(name: str, alias: str, targets: Sequence[AliasTarget]) -> dict[str, Any]:
+    """One alias of the adapter `name`."""
+    return {
+        "id": f"{name}@{alias}",
+        "object": "adapter.alias",
+        "name": name,
+        "alias": alias,
+        "targets": alias_targets(targets),
+    }
+
+
+def alias_targets(targets: Sequence[AliasTarget]) -> list[dict[str, int]]:
+    """As they are written in a PUT."""
+    return [{"version": target.version, "weight": target.weight} for target in targets]

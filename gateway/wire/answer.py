@@ -1,0 +1,46 @@
+"""What all chunks and choices of one answer have in common."""
+
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from loragate.gateway.generation.request import GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The head of one answer. `model` is what the request said."""
+
+    id: str
+    model: str
+    request: GenerationRequest
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def head(self, object_: str) -> dict[str, Any]:
+        """The fields in front of `choices`."""
+        return {
+            "id": self.id,
+            "object": object_,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self._fingerprint,
+        }
+
+    def usage(self, completion_tokens: int) -> dict[str, int]:
+        """Each prompt counts once, whatever n is."""
+        prompt_tokens = self.request.prompt_tokens
+        return {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+        }
+
+    @property
+    def _fingerprint(self) -> str:
+        return "fp_" + self.request.base.manifest.base_digest.removeprefix("sha256:")[:12]
+
+
+def new_answer(prefix: str, model: str, request: GenerationRequest) -> Answer:
+    """An answer with a fresh id such as "chatcmpl-…"."""
+    return Answer(f"{prefix}-{secrets.token_hex(14)}", model, request)

@@ -1,0 +1,53 @@
+"""Text completions, whole and in chunks; both have the same shape."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from loragate.gateway.generation.delta import Completion, TextDelta, TokenLogprob
+from loragate.gateway.wire.answer import Answer
+from loragate.gateway.wire.logprobs import completion_logprobs
+
+Echoes = Sequence[str]  # by prompt: the text to repeat in front of its completions
+
+
+def text_completion(answer: Answer, completions: Sequence[Completion], echoes: Echoes) -> dict[str, Any]:
+    """The whole answer."""
+    choices = []
+    for completion in completions:
+        logprobs = _logprobs(answer, completion.logprobs)
+        text = echoes[completion.index // answer.request.n] + completion.text
+        choices.append(_choice(completion.index, text, logprobs, completion.finish_reason))
+    usage = answer.usage(sum(completion.tokens for completion in completions))
+    return {**answer.head("text_completion"), "choices": choices, "usage": usage}
+
+
+async def text_chunks(
+    answer: Answer, deltas: AsyncGenerator[TextDelta, None], echoes: Echoes, *, include_usage: bool
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Each choice's text, the last chunk with its finish reason; at the end the usage, if wanted."""
+    head = answer.head("text_completion") | ({"usage": None} if include_usage else {})
+    begun: set[int] = set()
+    tokens = 0
+    async with aclosing(deltas):
+        async for delta in deltas:
+            tokens += delta.tokens
+            text = delta.text
+            if delta.index not in begun:
+                begun.add(delta.index)
+                text = echoes[delta.index // answer.request.n] + text
+            if text or delta.logprobs or delta.finish_reason:
+                logprobs = _logprobs(answer, delta.logprobs)
+                yield {**head, "choices": [_choice(delta.index, text, logprobs, delta.finish_reason)]}
+    if include_usage:
+        yield {**head, "choices": [], "usage": answer.usage(tokens)}
+
+
+def _choice(index: int, text: str, logprobs: dict[str, Any] | None, finish_reason: str | None) -> dict[str, Any]:
+    return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": finish_reason}
+
+
+def _logprobs(answer: Answer, tokens: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+    if not answer.request.sampling.HasField("top_logprobs"):
+        return None
+    return completion_logprobs(answer.request.base.tokenizer, tokens)

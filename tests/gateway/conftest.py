@@ -1,0 +1,81 @@
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from loragate.adapter_store.schema import upgrade
+from loragate.adapter_store.store import Store
+from loragate.gateway.config import GatewayConfig
+
+from . import tiny_model
+from .running import ADMIN_KEY, Gateway, serving
+from .stub_engine import StubEngine
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    return tiny_model.byte_level_tokenizer()
+
+
+@pytest.fixture
+def socket_dir() -> Iterator[Path]:
+    # pytest's own folders are too long for the path of a Unix socket.
+    with tempfile.TemporaryDirectory(prefix="lg-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+async def engine(tokenizer: Tokenizer, socket_dir: Path) -> AsyncIterator[StubEngine]:
+    stub = StubEngine(f"unix:{socket_dir}/engine.sock", tiny_model.manifest(tokenizer), tokenizer)
+    await stub.start()
+    yield stub
+    await stub.kill()
+
+
+@pytest.fixture
+async def config(tmp_path: Path, engine: StubEngine) -> GatewayConfig:
+    database_url = f"sqlite+aiosqlite:///{tmp_path}/loragate.db"
+    await upgrade(database_url)
+    return GatewayConfig(
+        database_url=database_url,
+        blob_url=(tmp_path / "blobs").as_uri(),
+        secret_key=b"a secret key for the tests",
+        engine_target=engine.target,
+        data_dir=tmp_path,
+        heartbeat_timeout=1.0,
+    )
+
+
+@pytest.fixture
+async def tenants(config: GatewayConfig) -> tuple[str, str, str]:
+    """The first tenant's id, its key, and another tenant's key."""
+    store = await Store.open(config.database_url, config.blob_url, config.secret_key)
+    try:
+        await store.set_admin_key(ADMIN_KEY)
+        async with store.admin(write=True) as admin:
+            first, second = await admin.tenants.create("first"), await admin.tenants.create("second")
+            keys = [(await admin.keys.create(tenant.id)).secret for tenant in (first, second)]
+    finally:
+        await store.close()
+    return first.id, keys[0], keys[1]
+
+
+@pytest.fixture
+async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
+    async with serving(config, engine, tenants) as running:
+        await running.until_ready()
+        yield running
+
+
+@pytest.fixture
+async def small_gateway(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
+) -> AsyncIterator[Gateway]:
+    """With bounds that a test reaches quickly."""
+    small = replace(config, max_json_bytes=4096, max_upload_bytes=64 << 10, stall_seconds=0.3)
+    async with serving(small, engine, tenants) as running:
+        await running.until_ready()
+        yield running

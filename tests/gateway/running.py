@@ -1,0 +1,66 @@
+"""A gateway on a real port, in the loop of the test."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+import uvicorn
+from openai import AsyncOpenAI
+
+from loragate.gateway.app import create_app
+from loragate.gateway.config import GatewayConfig
+from loragate.gateway.http.lifecycle import Lifecycle
+from loragate.gateway.server import uvicorn_settings
+
+from .stub_engine import StubEngine
+
+ADMIN_KEY = "an-admin-key-of-the-tests"
+
+
+@dataclass
+class Gateway:
+    """A gateway on a real port, with the engine and the tenants that a test needs."""
+
+    base_url: str
+    config: GatewayConfig
+    engine: StubEngine
+    lifecycle: Lifecycle
+    key: str
+    other_key: str
+    tenant_id: str
+
+    def openai(self, key: str | None = None, *, max_retries: int = 0) -> AsyncOpenAI:
+        return AsyncOpenAI(base_url=f"{self.base_url}/v1", api_key=key or self.key, max_retries=max_retries)
+
+    def http(self, key: str | None = None) -> httpx.AsyncClient:
+        headers = {"authorization": f"Bearer {key or self.key}"}
+        return httpx.AsyncClient(base_url=self.base_url, headers=headers, timeout=30)
+
+    def admin(self) -> httpx.AsyncClient:
+        return self.http(ADMIN_KEY)
+
+    async def until_ready(self) -> None:
+        async with self.http() as http:
+            while (await http.get("/readyz")).status_code != 200:
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def serving(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
+    lifecycle = Lifecycle()
+    sock = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn_settings(create_app(config, lifecycle)))
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    base_url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    tenant_id, key, other_key = tenants
+    try:
+        while not server.started:
+            assert not serving.done(), serving.exception()
+            await asyncio.sleep(0.01)
+        yield Gateway(base_url, config, engine, lifecycle, key, other_key, tenant_id)
+    finally:
+        server.should_exit = True
+        await serving

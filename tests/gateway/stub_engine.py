@@ -1,0 +1,165 @@
+"""A small real server of engine.proto: no model, but a real tokenizer, real streams and faults on demand."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import grpc
+import grpc.aio
+from tokenizers import Tokenizer
+
+from loragate.v1 import engine_pb2 as pb
+from loragate.v1 import engine_pb2_grpc as pb_grpc
+
+HEARTBEAT_SECONDS = 0.1
+
+Script = Callable[[pb.Submit], list[int]]
+
+
+@dataclass
+class ReceivedAdapter:
+    """An adapter's bytes as they came down the link."""
+
+    config_json: bytes = b""
+    tensors: bytearray = field(default_factory=bytearray)
+    error: str = ""
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class StubEngine(pb_grpc.EngineServiceServicer):
+    """Answers each request with the tokens of `script`; the default repeats the prompt.
+
+    `pause_after` tokens a request waits until `resume` is set.
+    """
+
+    def __init__(self, target: str, manifest: pb.Manifest, tokenizer: Tokenizer) -> None:
+        self.target = target
+        self.manifest = manifest
+        self.tokenizer = tokenizer
+        self.script: Script = lambda submit: list(submit.prompt_token_ids)
+        self.failure: pb.EngineError | None = None
+        self.pause_after: int | None = None
+        self.paused = asyncio.Event()
+        self.resume = asyncio.Event()
+        self.hanging = False
+        self.submits: list[pb.Submit] = []
+        self.aborted: asyncio.Queue[int] = asyncio.Queue()
+        self.adapters: dict[str, ReceivedAdapter] = {}
+        self._server: grpc.aio.Server | None = None
+
+    def say(self, text: str) -> None:
+        """Answer every request with `text`."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False).ids
+        self.script = lambda submit: ids
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server()
+        pb_grpc.add_EngineServiceServicer_to_server(self, self._server)
+        self._server.add_insecure_port(self.target)
+        await self._server.start()
+
+    async def kill(self) -> None:
+        """Gone without a word; `start` brings it back."""
+        if self._server is not None:
+            await self._server.stop(None)
+            self._server = None
+
+    async def Describe(self, request: pb.DescribeRequest, context: object) -> pb.Manifest:
+        return self.manifest
+
+    async def Stats(self, request: pb.StatsRequest, context: object) -> pb.StatsResponse:
+        return pb.StatsResponse()
+
+    async def Session(self, frames: AsyncIterator[pb.ClientFrame], context: object) -> AsyncIterator[pb.EngineFrame]:
+        session = _Session(self)
+        reader = asyncio.create_task(session.read(frames))
+        try:
+            while True:
+                if self.hanging:
+                    await asyncio.Event().wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(HEARTBEAT_SECONDS):
+                        yield await session.outbox.get()
+                        continue
+                yield pb.EngineFrame(heartbeat=pb.Heartbeat())
+        finally:
+            reader.cancel()
+            session.close()
+
+
+class _Session:
+    def __init__(self, engine: StubEngine) -> None:
+        self.outbox: asyncio.Queue[pb.EngineFrame] = asyncio.Queue()
+        self._engine = engine
+        self._running: dict[int, asyncio.Task[None]] = {}
+
+    async def read(self, frames: AsyncIterator[pb.ClientFrame]) -> None:
+        async for frame in frames:
+            match frame.WhichOneof("kind"):
+                case "submit":
+                    self._engine.submits.append(frame.submit)
+                    task = asyncio.create_task(self._run(frame.submit))
+                    self._running[frame.submit.request_id] = task
+                case "abort":
+                    self._running[frame.abort.request_id].cancel()
+                    self._engine.aborted.put_nowait(frame.abort.request_id)
+                case "adapter_part":
+                    self._take(frame.adapter_part)
+
+    def close(self) -> None:
+        for task in self._running.values():
+            task.cancel()
+
+    def _take(self, part: pb.AdapterPart) -> None:
+        adapter = self._engine.adapters[part.adapter.digest]
+        adapter.config_json += part.config_json
+        adapter.tensors += part.tensors
+        adapter.error = part.error
+        if part.last or part.error:
+            adapter.complete.set()
+
+    async def _run(self, submit: pb.Submit) -> None:
+        if self._engine.failure is not None:
+            failed = pb.FINISH_REASON_ERROR
+            self._emit(submit, finish_reason=failed, error=self._engine.failure)
+            return
+        if submit.HasField("adapter"):
+            await self._load(submit.adapter)
+        ids = self._engine.script(submit)
+        limit = submit.sampling.max_tokens
+        for position, token_id in enumerate(ids[:limit]):
+            await self._pause(position)
+            for index in range(max(1, submit.n)):
+                last = position == limit - 1
+                reason = pb.FINISH_REASON_LENGTH if last else pb.FINISH_REASON_UNSPECIFIED
+                self._emit(submit, token_id, index=index, finish_reason=reason)
+            await asyncio.sleep(0)
+        if len(ids) < limit:
+            await self._pause(len(ids))
+            for index in range(max(1, submit.n)):
+                eos = self._engine.manifest.eos_token_ids[0]
+                self._emit(submit, eos, index=index, finish_reason=pb.FINISH_REASON_STOP)
+
+    async def _pause(self, position: int) -> None:
+        if position == self._engine.pause_after:
+            self._engine.paused.set()
+            await self._engine.resume.wait()
+
+    async def _load(self, wanted: pb.AdapterRef) -> None:
+        if wanted.digest not in self._engine.adapters:
+            self._engine.adapters[wanted.digest] = ReceivedAdapter()
+            self.outbox.put_nowait(pb.EngineFrame(adapter_wanted=wanted))
+        await self._engine.adapters[wanted.digest].complete.wait()
+
+    def _emit(self, submit: pb.Submit, *token_ids: int, **fields: object) -> None:
+        delta = pb.Delta(request_id=submit.request_id, token_ids=token_ids, **fields)  # type: ignore[arg-type]
+        if submit.sampling.HasField("top_logprobs"):
+            delta.logprobs.extend(_logprob(token_id, submit.sampling.top_logprobs) for token_id in token_ids)
+        self.outbox.put_nowait(pb.EngineFrame(step=pb.StepOutput(deltas=[delta])))
+
+
+def _logprob(token_id: int, top: int) -> pb.TokenLogprob:
+    """-0.5 for the token itself; the alternatives are the ids after it."""
+    candidates = [pb.Candidate(token_id=token_id + i, logprob=-0.5 - i) for i in range(top)]
+    return pb.TokenLogprob(logprob=-0.5, top=candidates)
