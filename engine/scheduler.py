@@ -30,12 +30,14 @@ class Scheduler:
         self.running: list[Sequence] = []  # oldest first
         self.waiting: deque[Sequence] = deque()  # oldest first
         self.preemptions = 0
+        self._steps = 0
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.append(sequence)
 
     def schedule(self) -> dict[Sequence, int]:
         """Choose the sequences of the next step and how many tokens each computes."""
+        self._steps += 1
         step = _Step(self._limits.max_tokens)
         for sequence in [s for s in self.running if s.remaining == 1]:
             self._schedule_running(sequence, step)
@@ -86,14 +88,15 @@ class Scheduler:
         for sequence in list(self.waiting):
             if step.budget == 0 or len(self.running) >= self._limits.max_sequences:
                 return
-            if blocked is not None and _overdue(blocked):
+            if blocked is not None and self._overdue(blocked):
                 return
             if self._blocks.free < self._blocks.blocks_for(sequence.remaining):
                 return  # by age: a long one is not overtaken by short ones for ever
             if not self._lease(sequence):
                 if blocked is None and sequence.request.adapter is not None and not self._has_slot(sequence):
                     blocked = sequence
-                    blocked.blocked_steps += 1
+                    if blocked.blocked_since is None:
+                        blocked.blocked_since = self._steps
                 continue
             self.waiting.remove(sequence)
             self.running.append(sequence)
@@ -112,7 +115,10 @@ class Scheduler:
 
     def _has_slot(self, sequence: Sequence) -> bool:
         key = sequence.request.adapter
-        return key is None or self._adapters.want(key, sequence, overdue=_overdue(sequence))
+        return key is None or self._adapters.want(key, sequence, overdue=self._overdue(sequence))
+
+    def _overdue(self, sequence: Sequence) -> bool:
+        return sequence.blocked_since is not None and self._steps - sequence.blocked_since > OVERTAKE_STEPS
 
     def _free(self, sequence: Sequence) -> None:
         self._blocks.release(sequence)
@@ -120,10 +126,6 @@ class Scheduler:
         if sequence.lease is not None:
             self._adapters.release(sequence.lease)
             sequence.lease = None
-
-
-def _overdue(sequence: Sequence) -> bool:
-    return sequence.blocked_steps > OVERTAKE_STEPS
 
 
 class _Step:

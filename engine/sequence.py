@@ -111,7 +111,7 @@ class Sequence:
     places: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     lease: SlotLease | None = None
     arrival: int = field(default_factory=lambda: next(_arrivals))
-    blocked_steps: int = 0  # steps it has waited at the queue's front for a slot to fall free
+    blocked_since: int | None = None  # the step at which it first found every slot in use
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)

@@ -5,25 +5,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_harness import EngineHarness
 from tiny_models import CONFIGS, VOCABULARY, add_adapter, greedy, make_model
 from transformers import PreTrainedModel
+
+from loragate.engine.local import LocalEngine
 
 RANKS = {"r4": 4, "r8": 8, "r64": 64, "r8b": 8}
 NEW_TOKENS = 10
 
+Case = tuple[PreTrainedModel, dict[str, Path], LocalEngine]
+
 
 @pytest.fixture(scope="module", params=sorted(CONFIGS))
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple]:
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     """A model, its adapters, and an engine with fewer slots than adapters and a cache that forces preemption."""
     root = tmp_path_factory.mktemp(request.param)
     model = make_model(request.param)
     model.save_pretrained(root / "base")
     adapters = {name: add_adapter(model, root / name, seed, r=rank) for seed, (name, rank) in enumerate(RANKS.items())}
-    engine = EngineHarness(
+    engine = LocalEngine(
         root / "base",
         root / "cache",
         adapters,
+        threads=1,
         adapter_slots=2,
         max_batch_tokens=48,
         max_batch_size=6,
@@ -40,7 +44,7 @@ def _prompts(count: int) -> list[list[int]]:
     return [[rng.randrange(VOCABULARY) for _ in range(length)] for length in lengths]
 
 
-def test_a_mixed_batch_equals_peft(case: tuple[PreTrainedModel, dict[str, Path], EngineHarness]) -> None:
+def test_a_mixed_batch_equals_peft(case: Case) -> None:
     model, adapters, engine = case
     prompts = _prompts(14)
     names = [[None, *adapters][i % 5] for i in range(len(prompts))]
@@ -53,11 +57,12 @@ def test_a_mixed_batch_equals_peft(case: tuple[PreTrainedModel, dict[str, Path],
         engine.result(request)
         got = engine.tokens(request)
         assert got == greedy(model, prompt, len(got), name and adapters[name]), name
-    assert engine.core.adapters.evictions > 0
+    assert engine.core.adapters.evictions > 0, "more adapters than slots were to page"
+    assert engine.core.scheduler.preemptions > 0, "the cache was to be too small"
 
 
 def test_neighbours_that_leave_change_nothing(
-    case: tuple[PreTrainedModel, dict[str, Path], EngineHarness],
+    case: Case,
 ) -> None:
     model, adapters, engine = case
     prompts = _prompts(6)

@@ -1,8 +1,8 @@
-"""The engine's step loop without its server: requests in, whole completions out."""
+"""The engine in this process, without its server: for benchmarks, tests and notebooks."""
 
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,17 @@ from loragate.engine.core import Abort, AdapterFailed, AdapterLoaded, Submit
 from loragate.engine.sequence import AdapterKey, Output, Request, SamplingParams
 
 
-class EngineHarness:
-    """Adapters are folders by name; their loading runs on threads, as in the server."""
+_PATIENCE_SECONDS = 300
+
+
+class LocalEngine:
+    """Adapters are PEFT folders by name; their loading runs on threads, as in the server.
+
+    `config` are fields of EngineConfig.
+    """
 
     def __init__(self, model: Path, cache_dir: Path, adapters: Mapping[str, Path], **config: Any) -> None:
-        self.config = EngineConfig(model=str(model), listen="", cache_dir=cache_dir, threads=1, **config)
+        self.config = EngineConfig(model=str(model), listen="", cache_dir=cache_dir, **config)
         self.loaded: LoadedModel = load(self.config)
         self._adapters = dict(adapters)
         self._outputs: dict[int, list[Output]] = defaultdict(list)
@@ -33,7 +39,8 @@ class EngineHarness:
         )
         self.core.start()
 
-    def submit(self, prompt: list[int], adapter: str | None = None, n: int = 1, **sampling: Any) -> int:
+    def submit(self, prompt: Sequence[int], adapter: str | None = None, n: int = 1, **sampling: Any) -> int:
+        """Start a request and return its number; `sampling` are fields of SamplingParams."""
         sampling.setdefault("max_tokens", 8)
         sampling.setdefault("seed", 0)
         sampling.setdefault("ignore_eos", True)
@@ -44,6 +51,7 @@ class EngineHarness:
         return self._next_id
 
     def abort(self, request_id: int) -> None:
+        """End a request; it gets no further output."""
         self.core.post(Abort(1, request_id))
 
     def wait_for(self, request_id: int, tokens: int) -> None:
@@ -56,14 +64,17 @@ class EngineHarness:
         return self._outputs[request_id]
 
     def tokens(self, request_id: int, index: int = 0) -> list[int]:
+        """What one completion of a request has produced so far."""
         return [o.token for o in list(self._outputs[request_id]) if o.index == index and o.token is not None]
 
-    def generate(self, prompt: list[int], adapter: str | None = None, **sampling: Any) -> list[int]:
+    def generate(self, prompt: Sequence[int], adapter: str | None = None, **sampling: Any) -> list[int]:
+        """The tokens of one request, once it has ended."""
         request_id = self.submit(prompt, adapter, **sampling)
         self.result(request_id)
         return self.tokens(request_id)
 
     def close(self) -> None:
+        """Stop the step loop."""
         self.core.stop()
 
     def _load(self, key: AdapterKey) -> None:
@@ -89,8 +100,8 @@ class EngineHarness:
             self.died = True
             self._changed.notify_all()
 
-    def _wait(self, condition: Any) -> None:
+    def _wait(self, condition: Callable[[], bool]) -> None:
         with self._changed:
-            done = self._changed.wait_for(lambda: self.died or condition(), timeout=120)
-        assert done, "the engine did not answer in two minutes"
-        assert not self.died, "the step loop died"
+            done = self._changed.wait_for(lambda: self.died or condition(), timeout=_PATIENCE_SECONDS)
+        if self.died or not done:
+            raise RuntimeError("the step loop died" if self.died else "the engine did not answer in time")

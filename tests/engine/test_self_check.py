@@ -1,0 +1,107 @@
+"""Models that a packed batch would get wrong are capped or refused, by the cause."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import CONFIGS
+from transformers import AutoConfig, AutoModelForCausalLM, BloomConfig, BloomForCausalLM
+
+from loragate.engine import attention
+from loragate.engine.assembly import LoadedModel, load
+from loragate.engine.base_model import ModelRefused
+from loragate.engine.config import EngineConfig
+
+
+def load_config(tmp_path: Path, model_type: str, **overrides: Any) -> LoadedModel:
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(model_type, **CONFIGS[model_type] | overrides)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(tmp_path / "base")
+    return load(engine_config(tmp_path))
+
+
+def engine_config(tmp_path: Path, **fields: Any) -> EngineConfig:
+    return EngineConfig(
+        model=str(tmp_path / "base"), listen="", cache_dir=tmp_path / "cache", kv_cache_tokens=4096, threads=1, **fields
+    )
+
+
+def longrope(original: int) -> dict[str, Any]:
+    half = CONFIGS["phi3"]["hidden_size"] // CONFIGS["phi3"]["num_attention_heads"] // 2
+    return {
+        "max_position_embeddings": 4 * original,
+        "original_max_position_embeddings": original,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "short_factor": [1.0] * half,
+            "long_factor": [4.0 + i for i in range(half)],
+            "original_max_position_embeddings": original,
+        },
+    }
+
+
+def test_a_plain_model_is_served_whole(tmp_path: Path) -> None:
+    loaded = load_config(tmp_path, "llama")
+    assert loaded.manifest.max_model_len == 512
+    assert not loaded.manifest.notes
+
+
+def test_longrope_is_capped_where_a_long_neighbour_would_change_my_tokens(tmp_path: Path) -> None:
+    loaded = load_config(tmp_path, "phi3", **longrope(512))
+    assert loaded.manifest.max_model_len == 512
+    assert "original_max_position_embeddings" in loaded.manifest.notes[0]
+
+
+def test_a_long_sliding_window_is_served_beyond_the_window(tmp_path: Path) -> None:
+    loaded = load_config(tmp_path, "mistral", sliding_window=300)
+    assert loaded.manifest.max_model_len == 512
+
+
+def test_a_model_that_bypasses_the_interface_is_refused(tmp_path: Path) -> None:
+    config = BloomConfig(vocab_size=96, hidden_size=32, n_layer=2, n_head=4)
+    BloomForCausalLM(config).save_pretrained(tmp_path / "base")
+    with pytest.raises(ModelRefused, match="BloomForCausalLM cannot be served"):
+        load(engine_config(tmp_path))
+
+
+def test_attention_that_is_wrong_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check sees what the model computes, not that it ran: an off-by-one window is found."""
+    decode = attention.decode_attention
+
+    def off_by_one(query, cache, rows, options):  # type: ignore[no-untyped-def]
+        return decode(query, cache, type(rows)(rows.token_places, rows.lengths - 1), options)
+
+    monkeypatch.setattr(attention, "decode_attention", off_by_one)
+    with pytest.raises(ModelRefused, match="differ from transformers' own"):
+        load_config(tmp_path, "llama")
+
+
+def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    AutoConfig.for_model("llama", **CONFIGS["llama"]).save_pretrained(tmp_path / "base")
+    (tmp_path / "base" / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    with pytest.raises(ModelRefused, match="safetensors"):
+        load(engine_config(tmp_path))
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelRefused, match="there is no folder"):
+        load(engine_config(tmp_path))
+
+
+def test_a_longer_context_than_the_models_is_refused(tmp_path: Path) -> None:
+    load_config(tmp_path, "llama")
+    with pytest.raises(ModelRefused, match="max_model_len"):
+        load(engine_config(tmp_path, max_model_len=1024))
+
+
+def test_the_digest_tells_weights_apart(tmp_path: Path) -> None:
+    first = load_config(tmp_path, "llama").manifest.base_digest
+    assert load(engine_config(tmp_path)).manifest.base_digest == first
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    with torch.no_grad():
+        model.lm_head.weight[0, 0] += 1
+    model.save_pretrained(tmp_path / "base")
+    assert load(engine_config(tmp_path)).manifest.base_digest != first

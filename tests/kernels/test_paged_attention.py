@@ -1,0 +1,111 @@
+"""Paged attention against plain attention over contiguous keys, in float64."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from loragate.kernels.paged_attention import (
+    AttentionOptions,
+    DecodeRows,
+    LayerCache,
+    PrefillRows,
+    decode_attention,
+    prefill_attention,
+)
+
+HEADS, KV_HEADS, DIM, PLACES = 6, 2, 16, 256
+VARIANTS = {
+    "plain": AttentionOptions(scale=0.25),
+    "window": AttentionOptions(scale=0.25, window=5),
+    "softcap": AttentionOptions(scale=0.25, softcap=2.0),
+    "sinks": AttentionOptions(scale=0.25, sinks=torch.linspace(-1, 2, HEADS)),
+    "all": AttentionOptions(scale=0.25, window=9, softcap=3.0, sinks=torch.linspace(2, -1, HEADS)),
+}
+
+
+def reference(query: Tensor, keys: Tensor, values: Tensor, options: AttentionOptions) -> Tensor:
+    """query [heads, q, dim] at the last q positions of keys [kv_heads, length, dim] → [heads, q, dim], float64."""
+    groups = HEADS // KV_HEADS
+    query, keys, values = query.double(), keys.double(), values.double()
+    keys, values = keys.repeat_interleave(groups, 0), values.repeat_interleave(groups, 0)
+    length, count = keys.shape[1], query.shape[1]
+    scores = query @ keys.transpose(1, 2) * options.scale
+    if options.softcap is not None:
+        scores = torch.tanh(scores / options.softcap) * options.softcap
+    at = torch.arange(length - count, length)[:, None]
+    key_at = torch.arange(length)
+    hidden = key_at > at
+    if options.window is not None:
+        hidden |= key_at <= at - options.window
+    scores = scores.masked_fill(hidden, float("-inf"))
+    if options.sinks is not None:
+        sinks = options.sinks.double()[:, None, None].expand(-1, count, 1)
+        return torch.cat([scores, sinks], -1).softmax(-1)[..., :-1] @ values
+    return scores.softmax(-1) @ values
+
+
+def filled_cache(lengths: list[int]) -> tuple[LayerCache, list[Tensor], list[Tensor], list[Tensor]]:
+    """A cache with sequences scattered over it: (cache, places, keys, values)."""
+    generator = torch.Generator().manual_seed(0)
+    cache = LayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, torch.device("cpu"))
+    free = torch.randperm(PLACES - 1, generator=generator) + 1
+    places, keys, values = [], [], []
+    for length in lengths:
+        mine, free = free[:length], free[length:]
+        k, v = torch.randn(2, KV_HEADS, length, DIM, generator=generator)
+        cache.write(mine, k, v)
+        places.append(mine)
+        keys.append(k)
+        values.append(v)
+    return cache, places, keys, values
+
+
+def decode_rows(places: list[Tensor], padding: int = 0) -> DecodeRows:
+    longest = max(len(p) for p in places) + padding
+    table = torch.zeros(len(places), longest, dtype=torch.long)
+    for row, mine in enumerate(places):
+        table[row, : len(mine)] = mine
+    return DecodeRows(table, torch.tensor([len(p) for p in places]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_decode_equals_plain_attention(variant: str) -> None:
+    cache, places, keys, values = filled_cache([1, 7, 30, 64])
+    query = torch.randn(HEADS, 4, DIM, generator=torch.Generator().manual_seed(1))
+    out = decode_attention(query, cache, decode_rows(places), VARIANTS[variant])
+    for row in range(4):
+        expected = reference(query[:, row : row + 1], keys[row], values[row], VARIANTS[variant])
+        assert torch.allclose(out[:, row].double(), expected[:, 0], atol=1e-5), row
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("context", "chunk"), [(0, 1), (0, 12), (20, 12), (40, 3)])
+def test_prefill_equals_plain_attention(variant: str, context: int, chunk: int) -> None:
+    cache, (places,), (keys,), (values,) = filled_cache([context + chunk])
+    query = torch.randn(HEADS, chunk, DIM, generator=torch.Generator().manual_seed(1))
+    out = prefill_attention(query, cache, PrefillRows(0, chunk, context, places), VARIANTS[variant])
+    assert torch.allclose(out.double(), reference(query, keys, values, VARIANTS[variant]), atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_padding_does_not_reach_a_row(variant: str) -> None:
+    """What stands in other places of the cache, NaN included, changes nothing, to the last bit."""
+    cache, places, _, _ = filled_cache([16, 48])
+    query = torch.randn(HEADS, 2, DIM, generator=torch.Generator().manual_seed(1))
+    alone = decode_attention(query[:, :1], cache, decode_rows(places[:1]), VARIANTS[variant])
+    unused = sorted(set(range(1, PLACES)) - set(torch.cat(places).tolist()))
+    cache.write(torch.tensor(unused), *torch.full((2, KV_HEADS, len(unused), DIM), float("nan")))
+    together = decode_attention(query, cache, decode_rows(places, padding=16), VARIANTS[variant])
+    assert torch.equal(alone[:, 0], together[:, 0])
+
+
+def test_an_infinite_window_is_no_window() -> None:
+    cache, places, _, _ = filled_cache([20])
+    query = torch.randn(HEADS, 1, DIM, generator=torch.Generator().manual_seed(1))
+    wide = replace(VARIANTS["plain"], window=20)
+    assert torch.equal(
+        decode_attention(query, cache, decode_rows(places), wide),
+        decode_attention(query, cache, decode_rows(places), VARIANTS["plain"]),
+    )
