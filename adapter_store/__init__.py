@@ -4,3 +4,8 @@ Start with `store.Store`. A request walks through `authentication` (whose key?),
 sees one tenant's rows only), `routing` (which version?) and `blobs` (its bytes); an upload through `staging`
 (checked and durable) and `publishing` (numbered and visible).
 """
+
+from loragate.adapter_store.schema import upgrade
+from loragate.adapter_store.store import Store
+
+__all__ = ["Store", "upgrade"]

@@ -24,9 +24,9 @@ from loragate.adapter_store.aliases import (
 )
 from loragate.adapter_store.blobs import TenantBlobs
 from loragate.adapter_store.cursor import newest_first
-from loragate.adapter_store.errors import Conflict, Unavailable
+from loragate.adapter_store.errors import Conflict, Invalid, Unavailable
 from loragate.adapter_store.manifests import Manifests
-from loragate.adapter_store.names import check_adapter_name, check_alias_name
+from loragate.adapter_store.names import check_adapter_name, check_alias_name, could_be_version
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page, checked_limit, cut_page
 from loragate.adapter_store.publishing import register
 from loragate.adapter_store.routing import resolve_alias, resolve_version
@@ -76,9 +76,7 @@ class AdapterRepository:
 
     async def list(self, *, after: str | None = None, limit: int = DEFAULT_LIMIT) -> Page[Adapter]:
         """Newest first; `after` is the id of the last one seen."""
-        page = await newest_first(
-            self._session, AdapterRow, AdapterRow.deleted_at.is_(None), after=after, limit=limit
-        )
+        page = await newest_first(self._session, AdapterRow, AdapterRow.deleted_at.is_(None), after=after, limit=limit)
         return Page(await self._with_details(page.items), page.has_more)
 
     async def get(self, name: str) -> Adapter:
@@ -93,6 +91,8 @@ class AdapterRepository:
         adapter = await require_adapter(self._session, name)
         query = select_versions(adapter.id)
         if after is not None:
+            if not could_be_version(after):
+                raise Invalid("`after` is not a version.", param="after")
             query = query.where(AdapterVersionRow.version < after)
         rows = (await self._session.execute(query.limit(limit + 1))).all()
         return cut_page([version_of(adapter.name, row) for row in rows], limit)
@@ -127,9 +127,7 @@ class AdapterRepository:
     async def aliases(self, name: str) -> Aliases:
         return (await self.get(name)).aliases
 
-    async def set_alias(
-        self, name: str, alias: str, targets: Sequence[AliasTarget]
-    ) -> tuple[AliasTarget, ...]:
+    async def set_alias(self, name: str, alias: str, targets: Sequence[AliasTarget]) -> tuple[AliasTarget, ...]:
         """Points the alias at these targets and no others; returns them ordered by version."""
         check_alias_name(alias)
         check_targets(targets)
@@ -150,9 +148,7 @@ class AdapterRepository:
         assert version is None or alias is None
         if version is not None:
             return await resolve_version(self._session, name, version)
-        return await resolve_alias(
-            self._session, name, alias or DEFAULT_ALIAS, sticky_key=sticky_key, draw=draw
-        )
+        return await resolve_alias(self._session, name, alias or DEFAULT_ALIAS, sticky_key=sticky_key, draw=draw)
 
     async def _with_details(self, rows: Sequence[AdapterRow]) -> tuple[Adapter, ...]:
         ids = [row.id for row in rows]

@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import Aliases, AliasTarget
 from loragate.adapter_store.errors import Invalid, NotFound
+from loragate.adapter_store.names import could_be_version
 from loragate.adapter_store.tables import AdapterAliasRow, AdapterVersionRow, AliasTargetRow
 from loragate.adapter_store.times import utc_now
 
@@ -23,9 +24,7 @@ def check_targets(targets: Sequence[AliasTarget]) -> None:
         raise Invalid("`targets` must not name a version twice.", param="targets")
     for index, target in enumerate(targets):
         if isinstance(target.weight, bool) or not 1 <= target.weight <= MAX_WEIGHT:
-            raise Invalid(
-                f"`weight` must be a whole number from 1 to {MAX_WEIGHT}.", param=f"targets[{index}].weight"
-            )
+            raise Invalid(f"`weight` must be a whole number from 1 to {MAX_WEIGHT}.", param=f"targets[{index}].weight")
 
 
 async def aliases_of(session: AsyncSession, adapter_ids: Iterable[str]) -> dict[str, Aliases]:
@@ -40,17 +39,13 @@ async def aliases_of(session: AsyncSession, adapter_ids: Iterable[str]) -> dict[
     return dict(found)
 
 
-async def move_alias(
-    session: AsyncSession, adapter_id: str, alias: str, targets: Sequence[AliasTarget]
-) -> None:
+async def move_alias(session: AsyncSession, adapter_id: str, alias: str, targets: Sequence[AliasTarget]) -> None:
     """Points an alias, new or not, at checked targets. Raises NotFound for a version that is not there."""
     await _require_versions(session, adapter_id, targets)
     now = utc_now()
     here = (AdapterAliasRow.adapter_id == adapter_id, AdapterAliasRow.name == alias)
     if await session.scalar(select(AdapterAliasRow.name).where(*here)) is None:
-        new = insert(AdapterAliasRow).values(
-            adapter_id=adapter_id, name=alias, created_at=now, updated_at=now
-        )
+        new = insert(AdapterAliasRow).values(adapter_id=adapter_id, name=alias, created_at=now, updated_at=now)
         await session.execute(new)
     else:
         await session.execute(update(AdapterAliasRow).where(*here).values(updated_at=now))
@@ -79,9 +74,8 @@ async def drop_aliases(session: AsyncSession, adapter_id: str) -> None:
 async def _require_versions(session: AsyncSession, adapter_id: str, targets: Sequence[AliasTarget]) -> None:
     row = AdapterVersionRow
     wanted = [target.version for target in targets]
-    query = select(row.version).where(
-        row.adapter_id == adapter_id, row.version.in_(wanted), row.deleted_at.is_(None)
-    )
+    possible = [version for version in wanted if could_be_version(version)]
+    query = select(row.version).where(row.adapter_id == adapter_id, row.version.in_(possible), row.deleted_at.is_(None))
     found = set(await session.scalars(query))
     for index, version in enumerate(wanted):
         if version not in found:

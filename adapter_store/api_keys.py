@@ -43,14 +43,10 @@ class ApiKeyRepository:
     async def get(self, key_id: str) -> ApiKey:
         return key_of(await self._require(key_id))
 
-    async def list(
-        self, tenant_id: str, *, after: str | None = None, limit: int = DEFAULT_LIMIT
-    ) -> Page[ApiKey]:
+    async def list(self, tenant_id: str, *, after: str | None = None, limit: int = DEFAULT_LIMIT) -> Page[ApiKey]:
         """Newest first, revoked ones too; `after` is the id of the last one seen."""
         await require_tenant(self._session, tenant_id)
-        page = await newest_first(
-            self._session, ApiKeyRow, ApiKeyRow.tenant_id == tenant_id, after=after, limit=limit
-        )
+        page = await newest_first(self._session, ApiKeyRow, ApiKeyRow.tenant_id == tenant_id, after=after, limit=limit)
         return Page(tuple(key_of(row) for row in page), page.has_more)
 
     async def revoke(self, key_id: str) -> ApiKey:
@@ -66,9 +62,7 @@ class ApiKeyRepository:
         Raises Conflict when the old one does not work any more.
         """
         if not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
-            raise Invalid(
-                f"`grace_seconds` must be between 0 and {MAX_GRACE_SECONDS}.", param="grace_seconds"
-            )
+            raise Invalid(f"`grace_seconds` must be between 0 and {MAX_GRACE_SECONDS}.", param="grace_seconds")
         old, now = await self.get(key_id), utc_now()
         if old.revoked_at is not None or (old.expires_at is not None and old.expires_at <= now):
             raise Conflict("The key is revoked or expired; create a new one instead.", code="key_not_active")

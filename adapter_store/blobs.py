@@ -133,9 +133,7 @@ class TenantBlobs:
             raise
 
     def _older_than(self, directory: str, moment: datetime) -> list[str]:
-        return [
-            name for name in _names_in(self._fs, directory) if self._newest(f"{directory}/{name}") < moment
-        ]
+        return [name for name in _names_in(self._fs, directory) if self._newest(f"{directory}/{name}") < moment]
 
     def _newest(self, path: str) -> datetime:
         """When the newest file under `path` was written; of an empty directory, when it was made."""

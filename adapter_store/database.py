@@ -71,9 +71,7 @@ class Database:
         if not scope[WRITE]:
             options |= self._snapshot
         with database_faults():
-            async with AsyncSession(
-                self._engine, sync_session_class=kind, execution_options=options
-            ) as session:
+            async with AsyncSession(self._engine, sync_session_class=kind, execution_options=options) as session:
                 yield session
                 await session.commit()
 

@@ -15,14 +15,14 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @contextmanager
 def database_faults() -> Iterator[None]:
-    """Maps what SQLAlchemy and the drivers raise; asyncpg raises plain OSErrors when it cannot connect."""
+    """Maps what SQLAlchemy and the drivers raise; asyncpg raises bare OSErrors when it cannot connect."""
     try:
         yield
     except PoolTimeoutError as error:
         raise Unavailable("The database has no free connection; try again.") from error
     except DBAPIError as error:
         raise _of_driver(error) from error
-    except (ConnectionError, TimeoutError) as error:
+    except OSError as error:
         raise Unavailable("The database cannot be reached; try again.") from error
 
 
@@ -43,7 +43,8 @@ def _of_driver(error: DBAPIError) -> StoreError | DBAPIError:
         return Conflict("Somebody else changed the same thing at the same time; try again.")
     if _is_full(error):
         return StorageFull("There is no space left for the database.")
-    if isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated:
+    connecting = error.statement is None
+    if connecting or error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
         return Unavailable("The database is busy or cannot be reached; try again.")
     return error
 

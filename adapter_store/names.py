@@ -14,9 +14,7 @@ _MAX_VERSION = 2**31 - 1  # what the database's integer holds
 def check_adapter_name(name: str, *, base_model: str | None, param: str = "name") -> str:
     """An adapter's name: no `:` or `@`, which the grammar of `model` uses, and not the base model's id."""
     if name.startswith(_FINE_TUNE_PREFIX):
-        raise Invalid(
-            f"`{param}` must not start with `ft:`; such names belong to fine-tuning jobs.", param=param
-        )
+        raise Invalid(f"`{param}` must not start with `ft:`; such names belong to fine-tuning jobs.", param=param)
     _check_grammar(name, param)
     if name == base_model:
         raise Invalid(f"`{param}` is the base model's own id; choose another name.", param=param)

@@ -153,9 +153,7 @@ class AdapterVersionRow(TenantOwned, Base):
 
 class AdapterAliasRow(TenantOwned, Base):
     __tablename__ = "adapter_aliases"
-    __table_args__ = (
-        ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),
-    )
+    __table_args__ = (ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),)
 
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)

@@ -28,9 +28,7 @@ BEGIN_WRITING = "BEGIN IMMEDIATE"
 WRITE = "loragate_write"  # bool
 TENANT = "loragate_tenant"  # the tenant's id
 
-_OWNED = sorted(
-    str(mapper.local_table) for mapper in Base.registry.mappers if issubclass(mapper.class_, TenantOwned)
-)
+_OWNED = sorted(str(mapper.local_table) for mapper in Base.registry.mappers if issubclass(mapper.class_, TenantOwned))
 # A table's name where it is not the qualifier of a column: after FROM, JOIN, UPDATE, INTO, a comma.
 _USE = re.compile(rf"(?<![\w.])({'|'.join(_OWNED)})(?![\w.])(?: AS (\w+))?")
 _PREDICATE = r"(?<![\w.]){}\.tenant_id = (?:\?|\$\d)"
@@ -60,9 +58,7 @@ def _add_tenant(state: ORMExecuteState) -> None:
         state.statement = state.statement.values(tenant_id=tenant_id)
     else:
         # A closure variable of this lambda becomes a bound parameter, so that the compiled SQL is shared.
-        criteria = with_loader_criteria(
-            TenantOwned, lambda row: row.tenant_id == tenant_id, include_aliases=True
-        )
+        criteria = with_loader_criteria(TenantOwned, lambda row: row.tenant_id == tenant_id, include_aliases=True)
         state.statement = state.statement.options(criteria)
 
 
@@ -92,10 +88,7 @@ def refuse_unscoped(
     if context.compiled is None:
         raise UnscopedStatement("a tenant's scope runs no raw SQL")
     values = [
-        value
-        for row in context.compiled_parameters
-        for name, value in row.items()
-        if name.startswith("tenant_id")
+        value for row in context.compiled_parameters for name, value in row.items() if name.startswith("tenant_id")
     ]
     if any(value != tenant_id for value in values):
         raise UnscopedStatement("the statement names another tenant than its scope's")
@@ -107,6 +100,5 @@ def refuse_unscoped(
 def _is_filtered(statement: str) -> bool:
     """Every use of a tenant-owned table has `<its alias>.tenant_id = <a parameter>`."""
     return all(
-        re.search(_PREDICATE.format(alias or table), statement) is not None
-        for table, alias in _USE.findall(statement)
+        re.search(_PREDICATE.format(alias or table), statement) is not None for table, alias in _USE.findall(statement)
     )

@@ -40,9 +40,7 @@ class TenantRepository:
 
     async def list(self, *, after: str | None = None, limit: int = DEFAULT_LIMIT) -> Page[Tenant]:
         """Newest first; `after` is the id of the last one seen."""
-        page = await newest_first(
-            self._session, TenantRow, TenantRow.deleted_at.is_(None), after=after, limit=limit
-        )
+        page = await newest_first(self._session, TenantRow, TenantRow.deleted_at.is_(None), after=after, limit=limit)
         return Page(tuple(_tenant_of(row) for row in page), page.has_more)
 
     async def update(self, tenant_id: str, *, name: str | None = None, weight: float | None = None) -> Tenant:
@@ -96,6 +94,4 @@ def _check_weight(weight: float) -> None:
 
 
 def _tenant_of(row: TenantRow) -> Tenant:
-    return Tenant(
-        id=row.id, name=row.name, weight=row.weight, created_at=row.created_at, updated_at=row.updated_at
-    )
+    return Tenant(id=row.id, name=row.name, weight=row.weight, created_at=row.created_at, updated_at=row.updated_at)

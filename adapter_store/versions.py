@@ -26,9 +26,7 @@ async def find_adapter(session: AsyncSession, name: str) -> AdapterRow | None:
 async def require_adapter(session: AsyncSession, name: str) -> AdapterRow:
     row = await find_adapter(session, name)
     if row is None:
-        raise NotFound(
-            f"The adapter `{name[:_ECHOED]}` does not exist.", code="adapter_not_found", param="name"
-        )
+        raise NotFound(f"The adapter `{name[:_ECHOED]}` does not exist.", code="adapter_not_found", param="name")
     return row
 
 

@@ -55,7 +55,7 @@ def _tenants() -> None:
         "tenants",
         sa.Column("id", sa.String(64), nullable=False),
         sa.Column("name", sa.String(255), nullable=False),
-        sa.Column("weight", sa.Float, nullable=False),
+        sa.Column("weight", sa.Double, nullable=False),
         _time("created_at"),
         _time("updated_at"),
         _time("deleted_at", nullable=True),

@@ -1,0 +1,183 @@
+"""The same tests on SQLite and on Postgres; Postgres runs privately where its binaries are installed."""
+
+import io
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import asyncpg
+import numpy as np
+import orjson
+import pytest
+from safetensors.numpy import save
+
+from loragate.adapter_store.schema import upgrade
+from loragate.adapter_store.store import Store
+from loragate.adapter_store.tenant import Tenant
+from loragate.v1 import engine_pb2
+
+SECRET_KEY = b"a secret key for the tests, 32+ bytes"
+_BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+_WIDTH = 8
+
+
+@dataclass(frozen=True)
+class PostgresServer:
+    """A private cluster that listens on a Unix socket only."""
+
+    socket_directory: Path
+
+    def url(self, database: str) -> str:
+        return f"postgresql://postgres@/{database}?host={self.socket_directory}"
+
+    async def run(self, statement: str) -> None:
+        connection = await asyncpg.connect(user="postgres", database="postgres", host=str(self.socket_directory))
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    if not _BINARIES:
+        pytest.skip("Postgres is not installed here")
+    home = Path(tempfile.mkdtemp(prefix="pg"))
+    owner: dict[str, Any] = {}
+    if os.getuid() == 0:  # Postgres refuses to run as root
+        owner = {"user": "postgres"}
+        shutil.chown(home, "postgres")
+    data = home / "data"
+    subprocess.run(
+        [_BINARIES[-1] / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N", "--locale=C.UTF-8"],
+        check=True,
+        capture_output=True,
+        cwd=home,
+        **owner,
+    )
+    options = f"-c listen_addresses='' -c unix_socket_directories='{home}' -c fsync=off -c max_connections=200"
+    control = [_BINARIES[-1] / "pg_ctl", "-D", data, "-w", "-l", home / "log"]
+    subprocess.run([*control, "-o", options, "start"], check=True, capture_output=True, cwd=home, **owner)
+    try:
+        yield PostgresServer(home)
+    finally:
+        subprocess.run([*control, "-m", "immediate", "stop"], check=True, capture_output=True, cwd=home, **owner)
+        shutil.rmtree(home)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def empty_database_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """An empty database, as a user would write its URL."""
+    if backend == "sqlite":
+        yield f"sqlite:///{tmp_path / 'store.db'}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    await server.run("DROP DATABASE IF EXISTS store WITH (FORCE)")
+    await server.run("CREATE DATABASE store")
+    yield server.url("store")
+
+
+@pytest.fixture
+async def database_url(empty_database_url: str) -> str:
+    await upgrade(empty_database_url)
+    return empty_database_url
+
+
+@pytest.fixture
+async def store(database_url: str, tmp_path: Path) -> AsyncIterator[Store]:
+    opened = await Store.open(database_url, str(tmp_path / "blobs"), SECRET_KEY)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+@pytest.fixture
+def manifest() -> engine_pb2.Manifest:
+    """A base model of two layers, each with two 8×8 linears."""
+    return engine_pb2.Manifest(
+        model_id="base",
+        base_digest="sha256:" + "b" * 64,
+        architecture="LlamaForCausalLM",
+        model_type="llama",
+        num_layers=2,
+        modules=[
+            engine_pb2.TargetModule(
+                name=f"model.layers.{layer}.self_attn.{name}",
+                kind=engine_pb2.MODULE_KIND_LINEAR,
+                in_features=_WIDTH,
+                out_features=_WIDTH,
+                servable=True,
+            )
+            for layer in range(2)
+            for name in ("q_proj", "v_proj")
+        ],
+        max_lora_rank=64,
+    )
+
+
+@dataclass
+class Upload:
+    """The two files of an adapter; publishing it again sends the same bytes."""
+
+    config: bytes
+    tensors: bytes
+
+    def file(self) -> BinaryIO:
+        return io.BytesIO(self.tensors)
+
+
+@pytest.fixture
+def make_upload() -> Callable[..., Upload]:
+    def make(seed: int = 0, rank: int = 4, **config: Any) -> Upload:
+        random = np.random.default_rng(seed)
+        tensors = {}
+        for layer in range(2):
+            for name in ("q_proj", "v_proj"):
+                module = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+                tensors[f"{module}.lora_A.weight"] = random.standard_normal((rank, _WIDTH)).astype(np.float32)
+                tensors[f"{module}.lora_B.weight"] = random.standard_normal((_WIDTH, rank)).astype(np.float32)
+        settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}
+        return Upload(orjson.dumps({**settings, **config}), save(tensors))
+
+    return make
+
+
+@dataclass(frozen=True)
+class World:
+    """A store with a base model and two tenants."""
+
+    store: Store
+    acme: Tenant
+    other: Tenant
+    make_upload: Callable[..., Upload] = field(repr=False)
+
+    async def publish(self, name: str, *, tenant: Tenant | None = None, alias: str = "default", **upload: Any) -> Any:
+        made = self.make_upload(**upload)
+        async with self.store.tenant((tenant or self.acme).id, write=True) as scope:
+            return await scope.adapters.publish(name, made.config, made.file(), alias=alias)
+
+    @asynccontextmanager
+    async def adapters(self, tenant: Tenant | None = None, *, write: bool = False) -> AsyncIterator[Any]:
+        async with self.store.tenant((tenant or self.acme).id, write=write) as scope:
+            yield scope.adapters
+
+
+@pytest.fixture
+async def world(store: Store, manifest: engine_pb2.Manifest, make_upload: Callable[..., Upload]) -> World:
+    await store.publish_manifest(manifest)
+    async with store.admin(write=True) as admin:
+        acme = await admin.tenants.create("acme")
+        other = await admin.tenants.create("other")
+    return World(store, acme, other, make_upload)

@@ -1,0 +1,140 @@
+from typing import Any
+
+import pytest
+
+from loragate.adapter_store.adapter import AliasTarget
+from loragate.adapter_store.errors import Conflict, Invalid, NotFound, Unavailable
+from loragate.adapter_store.routing import choose_arm, sticky_point
+from loragate.v1 import engine_pb2
+
+
+@pytest.fixture
+async def two_versions(world: Any) -> Any:
+    await world.publish("support", seed=1)
+    await world.publish("support", seed=2)
+    return world
+
+
+async def test_an_alias_is_replaced_whole(two_versions: Any) -> None:
+    async with two_versions.adapters(write=True) as adapters:
+        await adapters.set_alias("support", "live", [AliasTarget(2, 10), AliasTarget(1, 90)])
+        assert (await adapters.aliases("support"))["live"] == (AliasTarget(1, 90), AliasTarget(2, 10))
+        await adapters.set_alias("support", "live", [AliasTarget(2)])
+        assert (await adapters.aliases("support"))["live"] == (AliasTarget(2),)
+        assert (await adapters.resolve("support", alias="live")).version == 2
+
+
+@pytest.mark.parametrize(
+    ("targets", "param"),
+    [
+        ([], "targets"),
+        ([AliasTarget(1), AliasTarget(1)], "targets"),
+        ([AliasTarget(1, 0)], "targets[0].weight"),
+        ([AliasTarget(1), AliasTarget(2, -1)], "targets[1].weight"),
+        ([AliasTarget(1, True)], "targets[0].weight"),
+        ([AliasTarget(1, 10**7)], "targets[0].weight"),
+        ([AliasTarget(version) for version in range(1, 18)], "targets"),
+    ],
+)
+async def test_targets_are_checked(two_versions: Any, targets: list[AliasTarget], param: str) -> None:
+    async with two_versions.adapters(write=True) as adapters:
+        with pytest.raises(Invalid) as refused:
+            await adapters.set_alias("support", "live", targets)
+    assert refused.value.param == param
+
+
+@pytest.mark.parametrize("version", [0, -1, 3, 2**31, 2**63, 10**30])
+async def test_a_target_that_does_not_exist_is_named(two_versions: Any, version: int) -> None:
+    async with two_versions.adapters(write=True) as adapters:
+        with pytest.raises(NotFound) as refused:
+            await adapters.set_alias("support", "live", [AliasTarget(1), AliasTarget(version)])
+        assert refused.value.param == "targets[1].version"
+        assert "live" not in await adapters.aliases("support")
+
+
+async def test_a_failed_move_changes_nothing(two_versions: Any) -> None:
+    with pytest.raises(NotFound):
+        async with two_versions.adapters(write=True) as adapters:
+            await adapters.set_alias("support", "default", [AliasTarget(9)])
+    async with two_versions.adapters() as adapters:
+        assert (await adapters.aliases("support"))["default"] == (AliasTarget(2),)
+
+
+async def test_the_draw_chooses_by_weight(two_versions: Any) -> None:
+    async with two_versions.adapters(write=True) as adapters:
+        await adapters.set_alias("support", "live", [AliasTarget(1, 90), AliasTarget(2, 10)])
+        for draw, version in ((0.0, 1), (0.899, 1), (0.901, 2), (0.999, 2)):
+            assert (await adapters.resolve("support", alias="live", draw=draw)).version == version
+        drawn = {(await adapters.resolve("support", alias="live")).version for _ in range(200)}
+    assert drawn == {1, 2}  # missed once in 10⁹
+
+
+async def test_a_sticky_key_keeps_its_arm(two_versions: Any) -> None:
+    async with two_versions.adapters(write=True) as adapters:
+        await adapters.set_alias("support", "live", [AliasTarget(1), AliasTarget(2)])
+        arms = set()
+        for user in ("ann", "bob", "cy", "dee", "eve", "fay", "gus", "hal"):
+            answers = {(await adapters.resolve("support", alias="live", sticky_key=user)).version for _ in range(3)}
+            assert len(answers) == 1
+            arms |= answers
+
+
+def test_sticky_points_are_even_and_differ_between_adapters() -> None:
+    points = [sticky_point("ad_1", "live", f"user {number}") for number in range(4000)]
+    assert sum(point < 0.1 for point in points) == pytest.approx(400, abs=100)
+    elsewhere = [sticky_point("ad_2", "live", f"user {number}") for number in range(4000)]
+    both = sum(first < 0.1 and second < 0.1 for first, second in zip(points, elsewhere, strict=True))
+    assert both == pytest.approx(40, abs=35)
+
+
+def test_arms_take_exactly_their_share() -> None:
+    weights = [1, 5, 4]
+    counts = [0, 0, 0]
+    for step in range(1000):
+        counts[choose_arm(weights, (step + 0.5) / 1000)] += 1
+    assert counts == [100, 500, 400]
+    assert choose_arm(weights, 1.0) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("support", {"version": 3}),
+        ("support", {"version": 2**80}),
+        ("support", {"alias": "nobody"}),
+        ("support", {"alias": "\ud800"}),
+        ("nothing", {}),
+        ("\ud800\0", {}),
+        ("x" * 10_000, {}),
+    ],
+)
+async def test_whatever_is_missing_is_the_same_404(two_versions: Any, name: str, wanted: dict[str, Any]) -> None:
+    async with two_versions.adapters() as adapters:
+        with pytest.raises(NotFound) as refused:
+            await adapters.resolve(name, **wanted)
+    assert (refused.value.status, refused.value.code) == (404, "model_not_found")
+    assert len(refused.value.message) < 200
+
+
+async def test_an_adapter_of_another_base_is_not_served(two_versions: Any, manifest: engine_pb2.Manifest) -> None:
+    manifest.base_digest = "sha256:" + "c" * 64
+    await two_versions.store.publish_manifest(manifest)
+    async with two_versions.adapters() as adapters:
+        for wanted in ({}, {"version": 1}):
+            with pytest.raises(Conflict, match="another base model"):
+                await adapters.resolve("support", **wanted)
+    assert (await two_versions.publish("support", seed=3)).version == 3
+    async with two_versions.adapters() as adapters:
+        assert (await adapters.resolve("support")).version == 3
+
+
+async def test_without_a_base_nothing_is_served(two_versions: Any) -> None:
+    from sqlalchemy import delete
+
+    from loragate.adapter_store.tables import EngineManifestRow
+
+    async with two_versions.store._database.operator(write=True) as session:
+        await session.execute(delete(EngineManifestRow))
+    async with two_versions.adapters() as adapters:
+        with pytest.raises(Unavailable):
+            await adapters.resolve("support")

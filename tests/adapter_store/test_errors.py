@@ -1,0 +1,81 @@
+import errno
+import sqlite3
+
+import pytest
+from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from loragate.adapter_store import errors
+from loragate.adapter_store.errors import Conflict, Invalid, StorageFull, StoreError, Unavailable
+from loragate.adapter_store.faults import blob_faults, database_faults
+from loragate.adapter_store.urls import driver_url
+
+
+def _tree(kind: type[StoreError]) -> list[type[StoreError]]:
+    return [kind, *(leaf for child in kind.__subclasses__() for leaf in _tree(child))]
+
+
+def test_the_docstring_draws_the_tree() -> None:
+    drawing = errors.__doc__ or ""
+    for kind in _tree(StoreError):
+        assert kind.__name__ in drawing
+        assert 400 <= kind.status < 600
+        assert kind("words").code == kind.default_code
+
+
+def _full() -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+    return error
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (PoolTimeoutError("pool"), Unavailable),
+        (OperationalError("x", {}, sqlite3.OperationalError("database is locked")), Unavailable),
+        (InterfaceError("x", {}, Exception("connection is closed")), Unavailable),
+        (OperationalError("x", {}, _full()), StorageFull),
+        (IntegrityError("x", {}, Exception("UNIQUE")), Conflict),
+        (ConnectionRefusedError(), Unavailable),
+        (TimeoutError(), Unavailable),
+        (FileNotFoundError(), Unavailable),
+        (ProgrammingError(None, None, Exception("no such database")), Unavailable),
+        (ProgrammingError("x", {}, Exception("a bug")), ProgrammingError),
+    ],
+)
+def test_faults_of_the_database_are_told_in_our_words(raised: Exception, told: type[Exception]) -> None:
+    with pytest.raises(told), database_faults():
+        raise raised
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(errno.ENOSPC, StorageFull), (errno.EDQUOT, StorageFull), (errno.EIO, Unavailable)]
+)
+def test_faults_of_the_disk_are_told_in_our_words(number: int, told: type[Exception]) -> None:
+    with pytest.raises(told), blob_faults():
+        raise OSError(number, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "driver"),
+    [
+        ("sqlite:///a/b.db", "sqlite+aiosqlite:///a/b.db"),
+        ("sqlite:////a/b.db", "sqlite+aiosqlite:////a/b.db"),
+        ("sqlite+aiosqlite:///b.db", "sqlite+aiosqlite:///b.db"),
+        ("postgres://u@h/d", "postgresql+asyncpg://u@h/d"),
+        ("postgresql://u@h:1/d?sslmode=require", "postgresql+asyncpg://u@h:1/d?ssl=require"),
+    ],
+)
+def test_urls_as_people_write_them(given: str, driver: str) -> None:
+    assert driver_url(given).render_as_string(hide_password=False) == driver
+
+
+@pytest.mark.parametrize(
+    "url", ["", "x", "mysql://u:hunter2@h/d", "sqlite://", "sqlite:///:memory:", "a://u:hunter2@["]
+)
+def test_other_urls_are_refused_without_their_password(url: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        driver_url(url)
+    assert "hunter2" not in refused.value.message
+    assert refused.value.param == "database_url"

@@ -1,0 +1,183 @@
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from loragate.adapter_store.credentials import public_id_of
+from loragate.adapter_store.errors import Conflict, Invalid, NotFound
+from loragate.adapter_store.principal import AdminPrincipal, Scope, TenantPrincipal
+from loragate.adapter_store.tables import ApiKeyRow
+
+
+async def _create(world: Any, **options: Any) -> Any:
+    async with world.store.admin(write=True) as admin:
+        return await admin.keys.create(world.acme.id, **options)
+
+
+async def test_a_key_proves_its_tenant(world: Any) -> None:
+    made = await _create(world, name="laptop", scopes=["inference"])
+    assert re.fullmatch(r"lg-[0-9A-Za-z]+-[0-9A-Za-z]{27,}", made.secret)
+    principal = await world.store.authenticate(made.secret)
+    assert principal == TenantPrincipal(
+        tenant_id=world.acme.id,
+        tenant_name="acme",
+        weight=1.0,
+        key_id=made.key.id,
+        scopes=frozenset({Scope.INFERENCE}),
+        expires_at=None,
+    )
+    assert principal.allows(Scope.INFERENCE)
+    assert not principal.allows(Scope.ADAPTERS_WRITE)
+
+
+async def test_the_secret_is_neither_stored_nor_shown(world: Any) -> None:
+    made = await _create(world)
+    secret = made.secret.rsplit("-", 1)[1]
+    assert secret not in repr(made)
+    async with world.store._database.operator() as session:
+        row = (await session.execute(select(*ApiKeyRow.__table__.columns))).one()
+    assert made.key.id in repr(row)
+    assert secret not in repr(row)
+
+
+async def test_almost_a_key_is_no_key(world: Any) -> None:
+    made = await _create(world)
+    secret = made.secret
+    other = await _create(world)
+    swapped = "-".join((*secret.split("-")[:2], other.secret.split("-")[2]))
+    wrong = [
+        secret[:-1],
+        secret + "x",
+        secret.swapcase(),
+        secret.replace("lg-", "LG-"),
+        secret.rsplit("-", 1)[0],
+        swapped,
+        "",
+        "lg--",
+        "lg-' OR 1=1 --",
+        "\0",
+        "\ud800",
+        "ключ" * 10,
+        "x" * 1_000_000,
+    ]
+    for key in wrong:
+        assert await world.store.authenticate(key) is None, key[:50]
+    assert await world.store.authenticate(secret) is not None
+
+
+def test_only_a_whole_key_has_a_public_id() -> None:
+    assert public_id_of("lg-abc-def") == "abc"
+    for text in ("lg-abc", "lg-a-b-c", "sk-abc-def", "lg-ä-b", "lg-a-", "lg--a", "lg-a b-c"):
+        assert public_id_of(text) is None
+
+
+async def test_a_revoked_key_stops_at_once(world: Any) -> None:
+    made = await _create(world)
+    async with world.store.admin(write=True) as admin:
+        revoked = await admin.keys.revoke(made.key.id)
+        assert await admin.keys.revoke(made.key.id) == revoked
+        with pytest.raises(Conflict):
+            await admin.keys.rotate(made.key.id)
+    assert await world.store.authenticate(made.secret) is None
+
+
+async def test_an_expired_key_stops(world: Any) -> None:
+    made = await _create(world, expires_at=datetime.now(UTC) + timedelta(hours=1))
+    assert await world.store.authenticate(made.secret) is not None
+    await _expire(world, made.key.id)
+    assert await world.store.authenticate(made.secret) is None
+
+
+async def _expire(world: Any, key_id: str) -> None:
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    async with world.store._database.operator(write=True) as session:
+        await session.execute(update(ApiKeyRow).where(ApiKeyRow.id == key_id).values(expires_at=past))
+
+
+async def test_expiry_keeps_its_instant_whatever_its_zone(world: Any) -> None:
+    from datetime import timezone
+
+    expires_at = datetime(2100, 1, 1, 12, tzinfo=timezone(timedelta(hours=5)))
+    made = await _create(world, expires_at=expires_at)
+    assert made.key.expires_at == expires_at
+    assert made.key.expires_at.utcoffset() == timedelta(0)
+
+
+async def test_rotation_at_once(world: Any) -> None:
+    old = await _create(world, name="laptop", scopes=["inference"])
+    async with world.store.admin(write=True) as admin:
+        new = await admin.keys.rotate(old.key.id)
+    assert (new.key.rotated_from, new.key.name, new.key.scopes) == (old.key.id, "laptop", (Scope.INFERENCE,))
+    assert await world.store.authenticate(old.secret) is None
+    assert await world.store.authenticate(new.secret) is not None
+
+
+async def test_rotation_with_grace(world: Any) -> None:
+    old = await _create(world)
+    async with world.store.admin(write=True) as admin:
+        new = await admin.keys.rotate(old.key.id, grace_seconds=3600)
+        assert new.key.expires_at is None
+        assert (await admin.keys.get(old.key.id)).expires_at is not None
+    assert await world.store.authenticate(old.secret) is not None
+    await _expire(world, old.key.id)
+    assert await world.store.authenticate(old.secret) is None
+    assert await world.store.authenticate(new.secret) is not None
+
+
+async def test_grace_never_makes_a_key_live_longer(world: Any) -> None:
+    soon = datetime.now(UTC) + timedelta(minutes=1)
+    old = await _create(world, expires_at=soon)
+    async with world.store.admin(write=True) as admin:
+        await admin.keys.rotate(old.key.id, grace_seconds=3600)
+        assert (await admin.keys.get(old.key.id)).expires_at == soon
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"scopes": []}, "scopes"),
+        ({"scopes": ["root"]}, "scopes"),
+        ({"expires_at": datetime(2000, 1, 1, tzinfo=UTC)}, "expires_at"),
+        ({"expires_at": datetime(2100, 1, 1)}, "expires_at"),
+        ({"name": "x" * 101}, "name"),
+        ({"name": "a\nb"}, "name"),
+    ],
+)
+async def test_bad_values_are_named(world: Any, options: dict[str, Any], param: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        await _create(world, **options)
+    assert refused.value.param == param
+
+
+@pytest.mark.parametrize("key_id", ["nothing", "\ud800", "\0", "x" * 1000])
+async def test_an_unknown_key_is_not_found(world: Any, key_id: str) -> None:
+    async with world.store.admin(write=True) as admin:
+        for attempt in (admin.keys.get(key_id), admin.keys.revoke(key_id), admin.keys.rotate(key_id)):
+            with pytest.raises(NotFound):
+                await attempt
+
+
+async def test_the_admin_key_is_made_and_shown_once(store: Any) -> None:
+    key = await store.ensure_admin_key(None)
+    assert len(key) >= 24
+    assert await store.ensure_admin_key(None) is None
+    assert await store.authenticate(key) == AdminPrincipal()
+    assert await store.authenticate(key + "x") is None
+
+
+async def test_a_given_admin_key_replaces_the_stored_one(store: Any) -> None:
+    made = await store.ensure_admin_key(None)
+    for given in ("any printable string, as long as it is long", "lg-abcdefgh-ijklmnopqrstuvwxyz"):
+        assert await store.ensure_admin_key(given) is None
+        assert await store.authenticate(given) == AdminPrincipal()
+        assert await store.authenticate(made) is None
+
+
+@pytest.mark.parametrize("key", ["x" * 23, "", "x" * 24 + "\n", " " * 30, "x" * 257])
+async def test_a_bad_admin_key_is_refused_without_repeating_it(store: Any, key: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        await store.set_admin_key(key)
+    assert key == "" or key not in refused.value.message
+    assert await store.authenticate(key) is None

@@ -1,0 +1,32 @@
+from typing import Any
+
+from loragate.adapter_store.layout import layout_of
+from loragate.peft_format.layout import ModuleKind
+from loragate.v1 import engine_pb2
+
+
+async def test_the_last_manifest_is_kept(store: Any, manifest: engine_pb2.Manifest) -> None:
+    assert await store.manifest() is None
+    await store.publish_manifest(manifest)
+    assert await store.manifest() == manifest
+    manifest.tokenizer_json = b"{}\0\xff"
+    await store.publish_manifest(manifest)
+    await store.publish_manifest(manifest)
+    assert await store.manifest() == manifest
+
+
+def test_the_layout_says_what_the_manifest_says(manifest: engine_pb2.Manifest) -> None:
+    manifest.tied_embeddings = True
+    manifest.modules.add(name="wte", kind=engine_pb2.MODULE_KIND_EMBEDDING, in_features=9, out_features=8)
+    manifest.modules.add(name="c_attn", kind=engine_pb2.MODULE_KIND_CONV1D, in_features=8, out_features=24)
+    manifest.modules.add(name="from the future", kind=engine_pb2.MODULE_KIND_UNSPECIFIED)
+    layout = layout_of(manifest)
+    assert (layout.model_type, layout.num_layers, layout.max_rank) == ("llama", 2, 64)
+    assert layout.tied_embeddings
+    assert len(layout.modules) == 6
+    linear = layout.modules["model.layers.0.self_attn.q_proj"]
+    assert (linear.kind, linear.in_features, linear.out_features) == (ModuleKind.LINEAR, 8, 8)
+    assert linear.servable
+    assert layout.modules["wte"].kind is ModuleKind.EMBEDDING
+    assert not layout.modules["wte"].servable
+    assert layout.modules["c_attn"].kind is ModuleKind.CONV1D

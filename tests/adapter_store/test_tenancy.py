@@ -1,0 +1,216 @@
+"""No repository can reach another tenant's rows, and none that is written later can either."""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, event, func, insert, select, text, update
+from sqlalchemy.orm import aliased
+
+from loragate.adapter_store import scopes
+from loragate.adapter_store.adapter import AliasTarget
+from loragate.adapter_store.adapters import AdapterRepository
+from loragate.adapter_store.database import Database
+from loragate.adapter_store.errors import NotFound
+from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, Base, TenantOwned
+from loragate.adapter_store.tenancy import UnscopedStatement
+
+ADAPTERS = AdapterRow.__table__
+
+
+@pytest.fixture
+async def database(database_url: str, world: Any) -> Any:
+    opened = Database(database_url)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def statements(world: Any) -> Iterator[list[tuple[str, Any]]]:
+    """Every statement that the store sends, with its parameters."""
+    engine = world.store._database._engine.sync_engine
+    sent: list[tuple[str, Any]] = []
+
+    def record(connection: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
+        sent.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", record)
+    yield sent
+    event.remove(engine, "before_cursor_execute", record)
+
+
+def test_every_table_with_a_tenant_is_marked() -> None:
+    marked = {mapper.local_table for mapper in Base.registry.mappers if issubclass(mapper.class_, TenantOwned)}
+    assert marked == {table for table in Base.metadata.tables.values() if "tenant_id" in table.columns}
+
+
+def test_no_method_of_a_tenants_repository_takes_a_tenant() -> None:
+    repositories = [AdapterRepository]
+    assert [field.type for field in scopes.TenantScope.__dataclass_fields__.values()] == repositories
+    for repository in repositories:
+        for name, method in inspect.getmembers(repository, inspect.isfunction):
+            assert not any("tenant" in parameter for parameter in inspect.signature(method).parameters), name
+        mentioned = {node.attr for node in ast.walk(_source(repository)) if isinstance(node, ast.Attribute)}
+        assert "tenant_id" not in mentioned
+
+
+def _source(kind: type) -> ast.AST:
+    return ast.parse(inspect.getsource(kind))
+
+
+async def test_every_statement_of_every_method_names_the_tenant(world: Any, statements: list[tuple[str, Any]]) -> None:
+    called = set()
+
+    async def call(name: str, *arguments: Any, **options: Any) -> None:
+        async with world.adapters(write=True) as adapters:
+            await getattr(adapters, name)(*arguments, **options)
+        called.add(name)
+
+    for seed in range(3):
+        upload = world.make_upload(seed=seed)
+        await call("publish", "support", upload.config, upload.file())
+    await call("set_alias", "support", "canary", [AliasTarget(2, 1), AliasTarget(3, 9)])
+    async with world.adapters() as adapters:
+        only = await adapters.get("support")
+    await call("list", after=only.id)
+    await call("get", "support")
+    await call("versions", "support", after=3)
+    await call("version", "support", 1)
+    await call("aliases", "support")
+    await call("resolve", "support", alias="canary")
+    await call("resolve", "support", version=1)
+    await call("delete_version", "support", 1)
+    await call("delete", "support")
+    public = {name for name, _ in inspect.getmembers(AdapterRepository, inspect.isfunction) if name[0] != "_"}
+    assert called == public
+
+    owned = [table.name for table in Base.metadata.tables.values() if "tenant_id" in table.columns]
+    touching = [(sql, parameters) for sql, parameters in statements if any(name in sql for name in owned)]
+    assert len(touching) > 30
+    for sql, parameters in touching:
+        assert "tenant_id" in sql
+        assert world.acme.id in _flat(parameters), sql
+        assert world.other.id not in _flat(parameters)
+
+
+def _flat(parameters: Any) -> list[Any]:
+    return list(parameters.values()) if isinstance(parameters, dict) else list(parameters)
+
+
+async def test_what_one_tenant_has_does_not_exist_for_another(world: Any) -> None:
+    await world.publish("support")
+    async with world.adapters(world.other, write=True) as adapters:
+        assert len(await adapters.list()) == 0
+        for attempt in (
+            adapters.get("support"),
+            adapters.versions("support"),
+            adapters.version("support", 1),
+            adapters.delete("support"),
+            adapters.delete_version("support", 1),
+            adapters.set_alias("support", "x", [AliasTarget(1)]),
+            adapters.resolve("support"),
+            adapters.resolve("support", version=1),
+        ):
+            with pytest.raises(NotFound):
+                await attempt
+    async with world.adapters() as adapters:
+        assert (await adapters.resolve("support")).version == 1
+
+
+async def test_the_orm_is_filtered_wherever_an_entity_appears(world: Any, database: Database) -> None:
+    await world.publish("support")
+    await world.publish("support", tenant=world.other)
+    other_name = aliased(AdapterRow)
+    nested = select(func.count()).select_from(select(AdapterRow.id).subquery())
+    joined = select(func.count()).select_from(AdapterRow).join(other_name, other_name.name == AdapterRow.name)
+    exists = (
+        select(func.count())
+        .select_from(AdapterVersionRow)
+        .where(AdapterVersionRow.adapter_id.in_(select(AdapterRow.id)))
+    )
+    for tenant in (world.acme, world.other, world.acme):
+        async with database.tenant(tenant.id) as session:
+            for query in (nested, joined, exists):
+                assert await session.scalar(query) == 1
+            assert (await session.scalars(select(AdapterRow.tenant_id))).all() == [tenant.id]
+
+
+async def test_bulk_changes_reach_the_own_rows_only(world: Any, database: Database) -> None:
+    await world.publish("support")
+    await world.publish("support", tenant=world.other)
+    async with database.tenant(world.acme.id, write=True) as session:
+        await session.execute(update(AdapterRow).values(name="renamed"))
+    async with database.operator() as session:
+        rows = (await session.execute(select(AdapterRow.tenant_id, AdapterRow.name))).all()
+    assert set(rows) == {(world.acme.id, "renamed"), (world.other.id, "support")}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        select(ADAPTERS),
+        select(ADAPTERS.c.id).where(ADAPTERS.c.name == "x"),
+        update(ADAPTERS).values(name="x"),
+        delete(ADAPTERS),
+        text("SELECT * FROM adapters"),
+        text("DELETE FROM adapters WHERE name = 'x'"),
+        text("SELECT a.id FROM adapters AS a JOIN adapters AS b ON a.tenant_id = b.tenant_id"),
+        select(ADAPTERS.c.id).where(ADAPTERS.c.tenant_id == "tn_somebody"),
+        insert(ADAPTERS).values(tenant_id="tn_somebody", id="ad_x", name="x", last_version=0),
+        text("INSERT INTO adapters (tenant_id, id) VALUES ('tn_somebody', 'ad_x')"),
+    ],
+)
+async def test_what_the_orm_does_not_filter_is_refused(world: Any, database: Database, statement: Any) -> None:
+    async with database.tenant(world.acme.id, write=True) as session:
+        connection = await session.connection()
+        with pytest.raises(UnscopedStatement):
+            await connection.execute(statement)
+
+
+async def test_raw_driver_sql_is_refused(world: Any, database: Database) -> None:
+    with pytest.raises(UnscopedStatement):
+        async with database.tenant(world.acme.id) as session:
+            await (await session.connection()).exec_driver_sql("SELECT 1")
+
+
+async def test_an_insert_cannot_name_another_tenant(world: Any, database: Database) -> None:
+    async with database.tenant(world.acme.id, write=True) as session:
+        await session.execute(
+            insert(AdapterRow).values(
+                tenant_id=world.other.id,
+                id="ad_x",
+                name="x",
+                last_version=0,
+                created_at=world.acme.created_at,
+                updated_at=world.acme.created_at,
+            )
+        )
+    async with database.operator() as session:
+        assert await session.scalar(select(AdapterRow.tenant_id)) == world.acme.id
+
+
+async def test_a_reading_scope_does_not_write(world: Any) -> None:
+    await world.publish("support")
+    with pytest.raises(UnscopedStatement, match="write=True"):
+        async with world.adapters() as adapters:
+            await adapters.delete("support")
+    with pytest.raises(UnscopedStatement, match="write=True"):
+        async with world.store.admin() as admin:
+            await admin.tenants.create("third")
+
+
+async def test_a_connection_forgets_its_tenant(world: Any, database: Database) -> None:
+    await world.publish("support")
+    for _ in range(3):
+        async with database.tenant(world.other.id) as session:
+            assert await session.scalar(select(func.count()).select_from(AdapterRow)) == 0
+        async with database.operator() as session:
+            assert await session.scalar(select(func.count()).select_from(AdapterRow)) == 1
+
+
+async def test_an_id_that_is_none_has_no_scope(store: Any) -> None:
+    with pytest.raises(NotFound):
+        async with store.tenant("../etc"):
+            pass

@@ -1,0 +1,95 @@
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from loragate.adapter_store.database import Database
+from loragate.adapter_store.errors import Unavailable
+from loragate.adapter_store.installation import read_fact, write_fact
+
+ROUNDS = 100
+COUNT = """
+import asyncio, sys
+from loragate.adapter_store.database import Database
+from loragate.adapter_store.installation import read_fact, write_fact
+
+async def main(url, rounds):
+    database = Database(url)
+    for _ in range(rounds):
+        async with database.operator(write=True) as session:
+            count = int(await read_fact(session, "counter") or b"0")
+            await write_fact(session, "counter", str(count + 1).encode())
+    await database.close()
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+async def test_three_processes_lose_no_update(database_url: str) -> None:
+    processes = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", COUNT, database_url, str(ROUNDS)) for _ in range(3)
+    ]
+    assert [await process.wait() for process in processes] == [0, 0, 0]
+    database = Database(database_url)
+    async with database.operator() as session:
+        assert await read_fact(session, "counter") == str(3 * ROUNDS).encode()
+    await database.close()
+
+
+async def test_an_error_rolls_back(database_url: str) -> None:
+    database = Database(database_url)
+
+    async def write_and_fail() -> None:
+        async with database.operator(write=True) as session:
+            await write_fact(session, "a", b"1")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await write_and_fail()
+    async with database.operator() as session:
+        assert await read_fact(session, "a") is None
+    await database.close()
+
+
+async def test_a_reader_sees_one_snapshot_and_blocks_nobody(database_url: str) -> None:
+    database = Database(database_url)
+    async with database.operator() as reader:
+        assert await read_fact(reader, "a") is None
+        async with database.operator(write=True) as writer:
+            await write_fact(writer, "a", b"1")
+        assert await read_fact(reader, "a") is None
+    async with database.operator() as reader:
+        assert await read_fact(reader, "a") == b"1"
+    await database.close()
+
+
+async def test_writers_of_different_tenants_do_not_wait_on_postgres(world: Any, backend: str) -> None:
+    """On SQLite all writers take turns; on Postgres only those of one tenant do."""
+    if backend == "sqlite":
+        pytest.skip("SQLite has one writer")
+    async with world.adapters(write=True) as mine:
+        await mine.list()
+        async with asyncio.timeout(5), world.adapters(world.other, write=True) as theirs:
+            await theirs.list()
+
+
+async def test_sqlite_is_disciplined(database_url: str, backend: str) -> None:
+    if backend != "sqlite":
+        pytest.skip("about SQLite")
+    database = Database(database_url)
+    wanted = {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1, "busy_timeout": 10_000}
+    async with database.operator() as session:
+        for pragma, value in wanted.items():
+            assert await session.scalar(text(f"PRAGMA {pragma}")) == value
+    await database.close()
+
+
+async def test_a_database_that_is_away_is_unavailable(tmp_path: Any) -> None:
+    for url in (f"sqlite:///{tmp_path / 'missing' / 'x.db'}", f"postgresql://nobody@/x?host={tmp_path}"):
+        database = Database(url)
+        with pytest.raises(Unavailable):
+            async with database.operator() as session:
+                await read_fact(session, "a")
+        await database.close()
