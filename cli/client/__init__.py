@@ -1,0 +1,1 @@
+"""Our commands as clients of a running server's HTTP API."""

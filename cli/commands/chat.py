@@ -1,0 +1,44 @@
+"""`loragate chat`."""
+
+from typing import Annotated
+
+import typer
+
+from loragate.cli import options
+
+
+def chat(
+    prompt: Annotated[str | None, typer.Argument(help="Ask this once; without it, talk.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="The base model's id, an adapter, adapter:version or adapter@alias. [default: the base]"),
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="A system message to begin with.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest answer, in tokens.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
+    base_url: options.BaseUrl = None,
+    api_key: options.ApiKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Talk to a model or an adapter; answers come as they are generated.
+
+    Without a prompt it is a conversation: on a terminal with history and editing, else one message a line from
+    stdin. Ctrl-D ends it; Ctrl-C ends an answer.
+
+    Examples:
+
+    - `loragate chat "What is the capital of France?"`
+    - `loragate chat --model support-bot:3 --system "Answer in one word."`
+    - `printf 'Hello!\\n' | loragate chat --model support-bot`
+    """
+    from loragate.cli.client.connect import as_tenant
+    from loragate.cli.client.conversation import Conversation
+    from loragate.cli.client.talk import answer, first_model, talk
+
+    with as_tenant(base_url, api_key, data_dir, model) as api:
+        chosen = model or first_model(api)
+        conversation = Conversation(api, chosen, system=system, max_tokens=max_tokens, temperature=temperature)
+        if prompt is not None:
+            answer(conversation, prompt)
+        else:
+            talk(conversation, chosen)

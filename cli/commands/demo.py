@@ -1,0 +1,41 @@
+"""`loragate demo build|provision`: the demo's two steps, each a process of its own under `loragate serve --demo`."""
+
+import typer
+
+from loragate.cli import options
+
+app = typer.Typer(no_args_is_help=True, help="Build and provision the demo.")
+
+
+@app.command()
+def build(data_dir: options.DataDir = None) -> None:
+    """Train the demo when it is not there yet, and print its model's directory.
+
+    Example: `loragate demo build --data-dir .loragate`
+    """
+    from rich.console import Console
+
+    from loragate.cli.settings_load import load
+    from loragate.demo import build as build_demo
+
+    settings = load(data_dir=data_dir)
+    assets = build_demo(settings.data_dir / "demo", console=Console(stderr=True))
+    typer.echo(assets.model_dir)
+
+
+@app.command()
+def provision(
+    base_url: options.BaseUrl = None, admin_key: options.AdminKey = None, data_dir: options.DataDir = None
+) -> None:
+    """Make the demo's tenants, keys and adapters on a running server.
+
+    Example: `loragate demo provision --base-url http://127.0.0.1:8000`
+    """
+    from loragate.cli.client.server import find_admin_key, find_base_url
+    from loragate.cli.settings_load import load
+    from loragate.demo import build as build_demo
+    from loragate.demo import provision as provision_demo
+
+    settings = load(base_url=base_url, admin_key=admin_key, data_dir=data_dir)
+    assets = build_demo(settings.data_dir / "demo")
+    provision_demo(assets, find_base_url(settings), find_admin_key(settings), settings.data_dir)

@@ -1,0 +1,52 @@
+"""`loragate gateway`."""
+
+from typing import Annotated
+
+import typer
+
+from loragate.cli import options
+
+
+def gateway(
+    engine_target: Annotated[
+        str | None, typer.Option(help="The engine's unix:/path or host:port. [default: 127.0.0.1:50100]")
+    ] = None,
+    host: options.Host = None,
+    port: options.Port = None,
+    drain_seconds: options.DrainSeconds = None,
+    data_dir: options.DataDir = None,
+    config: options.Config = None,
+    descriptor: Annotated[int | None, typer.Option(hidden=True, help="A listening socket that we inherit.")] = None,
+) -> None:
+    """Start one gateway alone, beside an engine that runs elsewhere. `loragate serve` does it for you.
+
+    Examples:
+
+    - `loragate gateway --engine-target engine:50100 --host 0.0.0.0`
+    - `LORAGATE_DATABASE_URL=postgresql://loragate@db/loragate loragate gateway --engine-target engine:50100`
+    """
+    import socket
+
+    from loragate.cli.gateway_alone import gateway_config, prepare
+    from loragate.cli.logs import log_to_stderr
+    from loragate.cli.settings_load import load
+    from loragate.cli.supervisor.ports import listen
+
+    settings = load(
+        engine_target=engine_target,
+        host=host,
+        port=port,
+        drain_seconds=drain_seconds,
+        data_dir=data_dir,
+        config=config,
+    )
+    log_to_stderr()
+    if descriptor is None:
+        prepare(settings)
+        listener = listen(settings.host, settings.port)
+    else:
+        listener = socket.socket(fileno=descriptor)
+
+    from loragate.gateway.server import run
+
+    run(gateway_config(settings), listener)

@@ -1,0 +1,60 @@
+"""`loragate serve`."""
+
+from typing import Annotated
+
+import typer
+
+from loragate.cli import options
+
+
+def serve(
+    model: options.Model = None,
+    demo: Annotated[
+        bool | None,
+        typer.Option("--demo", help="Serve a tiny model with three tenants, trained here in a few minutes."),
+    ] = None,
+    host: options.Host = None,
+    port: options.Port = None,
+    grpc_port: Annotated[
+        int | None, typer.Option(help="Port of the tenants' gRPC services. [default: 50051]", rich_help_panel="Server")
+    ] = None,
+    panel_port: Annotated[
+        int | None, typer.Option(help="Port of the web panel. [default: 8001]", rich_help_panel="Server")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Gateway processes; more than one needs Redis. [default: 1]", rich_help_panel="Server"),
+    ] = None,
+    drain_seconds: options.DrainSeconds = None,
+    data_dir: options.DataDir = None,
+    config: options.Config = None,
+) -> None:
+    """Start everything: the engine, the gateway, and what watches over them.
+
+    Prints `loragate ready` on stdout once requests are served. The first SIGTERM or Ctrl-C lets running requests
+    finish; a second one does not.
+
+    Examples:
+
+    - `loragate serve --demo`
+    - `loragate serve --model ~/models/Llama-3.2-1B-Instruct --port 9000`
+    - `LORAGATE_ENGINE__DTYPE=bfloat16 loragate serve --model Qwen/Qwen3-0.6B`
+    """
+    import asyncio
+
+    from loragate.cli.settings_load import load
+    from loragate.cli.supervisor.serve import serve as run
+
+    settings = load(
+        model=model,
+        demo=demo,
+        host=host,
+        port=port,
+        grpc_port=grpc_port,
+        panel_port=panel_port,
+        workers=workers,
+        drain_seconds=drain_seconds,
+        data_dir=data_dir,
+        config=config,
+    )
+    raise typer.Exit(asyncio.run(run(settings)))

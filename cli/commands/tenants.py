@@ -1,0 +1,129 @@
+"""`loragate tenants …`: the operator's view."""
+
+from typing import Annotated
+
+import typer
+
+from loragate.cli import options
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""Create, list, show, update and delete tenants.
+
+Needs the admin key. Example: `loragate tenants create acme`, then `loragate keys create acme`
+""",
+)
+
+_COLUMNS = ("id", "name", "weight", "created_at")
+Tenant = Annotated[str, typer.Argument(help="The tenant's id or name.")]
+Weight = Annotated[float | None, typer.Option(help="Share of the engine relative to other tenants' weights.")]
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="A name for people; unique among tenants.")],
+    weight: Weight = None,
+    as_json: options.AsJson = False,
+    base_url: options.BaseUrl = None,
+    admin_key: options.AdminKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Create a tenant. It has no key yet: `loragate keys create` makes one.
+
+    Example: `loragate tenants create acme --weight 2`
+    """
+    from loragate.cli.client.connect import as_operator
+    from loragate.cli.client.output import show_rows
+
+    body = {"name": name} | ({} if weight is None else {"weight": weight})
+    with as_operator(base_url, admin_key, data_dir) as api:
+        show_rows([api.call("POST", "/admin/v1/tenants", json=body)], _COLUMNS, as_json=as_json)
+
+
+@app.command("list")
+def list_(
+    as_json: options.AsJson = False,
+    base_url: options.BaseUrl = None,
+    admin_key: options.AdminKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """List all tenants, newest first.
+
+    Example: `loragate tenants list --json`
+    """
+    from loragate.cli.client.connect import as_operator
+    from loragate.cli.client.output import show_rows
+
+    with as_operator(base_url, admin_key, data_dir) as api:
+        show_rows(api.every("/admin/v1/tenants"), _COLUMNS, as_json=as_json)
+
+
+@app.command()
+def show(
+    tenant: Tenant,
+    base_url: options.BaseUrl = None,
+    admin_key: options.AdminKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Show one tenant as JSON.
+
+    Example: `loragate tenants show acme`
+    """
+    from loragate.cli.client.connect import as_operator
+    from loragate.cli.client.output import show_json
+    from loragate.cli.client.tenant_names import find_tenant
+
+    with as_operator(base_url, admin_key, data_dir) as api:
+        show_json(find_tenant(api, tenant))
+
+
+@app.command()
+def update(
+    tenant: Tenant,
+    name: Annotated[str | None, typer.Option(help="A new name.")] = None,
+    weight: Weight = None,
+    as_json: options.AsJson = False,
+    base_url: options.BaseUrl = None,
+    admin_key: options.AdminKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Change a tenant; what is not given stays as it is.
+
+    Example: `loragate tenants update acme --weight 0.5`
+    """
+    from loragate.cli.client.connect import as_operator
+    from loragate.cli.client.output import show_rows
+    from loragate.cli.client.paths import path
+    from loragate.cli.client.tenant_names import find_tenant
+    from loragate.cli.refusal import BAD_SETTING, Refusal
+
+    changes = {key: value for key, value in {"name": name, "weight": weight}.items() if value is not None}
+    if not changes:
+        raise Refusal("nothing to change: give --name or --weight", BAD_SETTING)
+    with as_operator(base_url, admin_key, data_dir) as api:
+        where = path("admin", "v1", "tenants", find_tenant(api, tenant)["id"])
+        show_rows([api.call("PATCH", where, json=changes)], _COLUMNS, as_json=as_json)
+
+
+@app.command()
+def delete(
+    tenant: Tenant,
+    yes: options.Yes = False,
+    base_url: options.BaseUrl = None,
+    admin_key: options.AdminKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Delete a tenant with its adapters, and revoke its keys.
+
+    Example: `loragate tenants delete acme --yes`
+    """
+    from loragate.cli.client.connect import as_operator
+    from loragate.cli.client.paths import path
+    from loragate.cli.client.tenant_names import find_tenant
+
+    with as_operator(base_url, admin_key, data_dir) as api:
+        found = find_tenant(api, tenant)
+        if not yes:
+            typer.confirm(f"Delete tenant {found['name']} with all its adapters and keys?", abort=True, err=True)
+        api.call("DELETE", path("admin", "v1", "tenants", found["id"]))
+    typer.echo(f"deleted {found['id']}")

@@ -1,0 +1,51 @@
+"""All findings, printed with what to do about each."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from loragate.cli.doctor.finding import Finding, Status, fail
+from loragate.cli.refusal import Refusal
+from loragate.cli.settings_load import load
+
+_STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
+
+
+def examine(**options: object) -> list[Finding]:
+    """Looks at the machine as these settings would use it; bad settings are a finding too."""
+    from loragate.cli.doctor.accelerator import check_accelerator
+    from loragate.cli.doctor.machine import check_machine
+    from loragate.cli.doctor.services import check_services
+    from loragate.cli.settings import Settings
+
+    try:
+        settings = load(**options)
+    except Refusal as refusal:
+        problem = fail("settings", refusal.message, "correct it; what follows is for the defaults")
+        settings = Settings.model_construct()
+        return [problem, *check_machine(settings.data_dir.absolute()), *check_accelerator()]
+    return [*check_machine(settings.data_dir), *check_accelerator(), *check_services(settings)]
+
+
+def show(findings: Sequence[Finding], *, as_json: bool) -> None:
+    """A line for each, on stdout."""
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for finding in findings:
+        status = Text(finding.status.value, style=_STYLES[finding.status])
+        what = Text(finding.found)
+        if finding.advice:
+            what.append(f"\n→ {finding.advice}", style="dim")
+        table.add_row(status, Text(finding.subject, style="bold"), what)
+    Console().print(table)
+
+
+def failed(findings: Sequence[Finding]) -> bool:
+    """Whether anything stands in the way of serving."""
+    return any(finding.status is Status.FAIL for finding in findings)

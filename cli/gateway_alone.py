@@ -1,0 +1,32 @@
+"""What `loragate gateway` does around the gateway itself."""
+
+import asyncio
+
+from loragate.cli.refusal import BAD_SETTING, Refusal
+from loragate.cli.settings import DEFAULT_ENGINE_ADDRESS, Settings
+from loragate.cli.supervisor.announcements import Announcements
+from loragate.cli.supervisor.preparation import make_data_dir, prepare_store, secret_key
+from loragate.gateway.config import GatewayConfig
+
+
+def prepare(settings: Settings) -> None:
+    """Without a supervisor: the data directory, the schema and the admin key are ours to see to."""
+    make_data_dir(settings)
+    new_key = asyncio.run(prepare_store(settings))
+    if new_key is not None:
+        Announcements().admin_key(new_key)
+
+
+def gateway_config(settings: Settings) -> GatewayConfig:
+    """What the gateway is started with."""
+    try:
+        return GatewayConfig(
+            database_url=settings.effective_database_url,
+            blob_url=settings.effective_blob_url,
+            secret_key=secret_key(settings),
+            engine_target=settings.engine_target or DEFAULT_ENGINE_ADDRESS,
+            data_dir=settings.data_dir,
+            drain_seconds=settings.drain_seconds,
+        )
+    except ValueError as error:
+        raise Refusal(str(error), BAD_SETTING) from None

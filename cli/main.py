@@ -1,0 +1,57 @@
+"""The `loragate` command: one group, one module a command, heavy imports inside the commands."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from loragate.cli.commands import adapters, chat, demo, doctor, engine, gateway, keys, serve, tenants
+from loragate.cli.group import RefusingGroup
+from loragate.cli.lifeline import die_with
+
+app = typer.Typer(
+    name="loragate",
+    cls=RefusingGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="""Serve one base model to many tenants, each with many LoRA adapters.
+
+Every option is also a `LORAGATE_<NAME>` variable and a line of `loragate.toml`; options win over variables, and
+variables over the file.
+
+Example: `loragate serve --demo`, then `loragate chat "What is the capital of France?"`
+""",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"loragate {version('loragate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """What holds for every command."""
+    if parent is not None:
+        die_with(parent)
+
+
+app.command()(serve.serve)
+app.command()(engine.engine)
+app.command()(gateway.gateway)
+app.command()(chat.chat)
+app.add_typer(adapters.app, name="adapters")
+app.add_typer(tenants.app, name="tenants")
+app.add_typer(keys.app, name="keys")
+app.add_typer(demo.app, name="demo", hidden=True)
+app.command()(doctor.doctor)
+
+if __name__ == "__main__":
+    app()

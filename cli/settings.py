@@ -1,0 +1,143 @@
+"""Every setting of loragate, parsed once from options, environment and file, then frozen."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveInt,
+    SecretStr,
+    model_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from loragate.adapter_store.credentials import check_admin_key
+from loragate.adapter_store.errors import Invalid
+from loragate.engine.config import EngineConfig
+
+PREFIX = "LORAGATE_"
+DEFAULT_FILE = Path("loragate.toml")
+DEFAULT_ENGINE_ADDRESS = "127.0.0.1:50100"
+
+
+def _admin_key(secret: SecretStr) -> SecretStr:
+    try:
+        check_admin_key(secret.get_secret_value())
+    except Invalid as error:
+        raise ValueError(error.message) from None
+    return secret
+
+
+def _secret_key(secret: SecretStr) -> SecretStr:
+    if len(secret.get_secret_value()) < 16:
+        raise ValueError("needs at least 16 characters")
+    return secret
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+AdminKey = Annotated[SecretStr, AfterValidator(_admin_key)]
+SecretKey = Annotated[SecretStr, AfterValidator(_secret_key)]
+
+
+class EngineSettings(BaseModel):
+    """`LORAGATE_ENGINE__<NAME>`, or `[engine]` in the file: the fields of `EngineConfig`, except the model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    listen: str | None = None
+    cache_dir: AbsolutePath | None = None
+    model_id: str | None = None
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    adapter_slots: PositiveInt = 16
+    max_model_len: PositiveInt | None = None
+    kv_cache_tokens: PositiveInt | None = None
+    max_batch_tokens: PositiveInt = 512
+    max_batch_size: PositiveInt = 64
+    block_size: PositiveInt = 16
+    max_lora_rank: PositiveInt = 256
+    threads: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "EngineSettings":
+        self.config(model="any", data_dir=Path())
+        return self
+
+    def config(self, model: str, data_dir: Path) -> EngineConfig:
+        """What the engine process is started with."""
+        defaults: dict[str, Any] = {
+            "listen": DEFAULT_ENGINE_ADDRESS,
+            "cache_dir": data_dir / "engine-cache",
+            "model_id": None if Path(model).expanduser().is_dir() else model,
+        }
+        return EngineConfig(model=model, **(defaults | self.model_dump(exclude_none=True)))
+
+
+class Settings(BaseSettings):
+    """`LORAGATE_<NAME>`, or `<name>` in loragate.toml. `None` means: chosen at start."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        nested_model_default_partial_update=True,
+        hide_input_in_errors=True,
+    )
+
+    config: AbsolutePath | None = None
+    model: str | None = None
+    demo: bool = False
+    host: str = "127.0.0.1"
+    port: Port = 8000
+    grpc_port: Port = 50051
+    panel_port: Port = 8001
+    data_dir: AbsolutePath = Field(default=Path(".loragate"), validate_default=True)
+    workers: PositiveInt = 1
+    drain_seconds: NonNegativeFloat = 25.0
+    database_url: str | None = None
+    redis_url: str | None = None
+    blob_url: str | None = None
+    admin_key: AdminKey | None = None
+    secret_key: SecretKey | None = None
+    engine_target: str | None = None
+    engine: EngineSettings = EngineSettings()
+    base_url: str | None = None
+    api_key: SecretStr | None = None
+
+    @property
+    def effective_database_url(self) -> str:
+        """The configured database, else SQLite in the data directory."""
+        return self.database_url or f"sqlite+aiosqlite:///{self.data_dir / 'loragate.db'}"
+
+    @property
+    def effective_blob_url(self) -> str:
+        """The configured blob store, else a folder in the data directory."""
+        return self.blob_url or (self.data_dir / "blobs").as_uri()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Option, environment, file; what none of them names keeps its default."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)

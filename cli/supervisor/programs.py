@@ -1,0 +1,51 @@
+"""The commands that the supervisor runs, each with just the settings it needs."""
+
+from dataclasses import dataclass
+
+from pydantic import SecretStr
+
+from loragate.cli.settings import Settings
+from loragate.cli.settings_environment import child_environment
+from loragate.cli.supervisor.program import Program
+
+_ENGINE = ("model", "data_dir", "engine")
+_GATEWAY = (
+    "data_dir",
+    "drain_seconds",
+    "database_url",
+    "redis_url",
+    "blob_url",
+    "secret_key",
+    "engine_target",
+)
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Made from the settings once the ports are known."""
+
+    settings: Settings
+    engine_target: str
+    gateway_descriptor: int
+
+    def engine(self, model: str) -> Program:
+        """The engine, on its private socket unless the settings name an address."""
+        engine = self.settings.engine.model_copy(update={"listen": self.engine_target})
+        chosen = self.settings.model_copy(update={"model": model, "engine": engine})
+        return Program("engine", ("engine",), child_environment(chosen, _ENGINE))
+
+    def gateway(self) -> Program:
+        """A gateway on the socket that we hold."""
+        chosen = self.settings.model_copy(update={"engine_target": self.engine_target})
+        arguments = ("gateway", "--descriptor", str(self.gateway_descriptor))
+        return Program("gateway", arguments, child_environment(chosen, _GATEWAY), (self.gateway_descriptor,))
+
+    def demo_build(self) -> Program:
+        """Trains the demo when it is not there yet, and prints its model's folder."""
+        return Program("demo", ("demo", "build"), child_environment(self.settings, ("data_dir",)))
+
+    def demo_provision(self, base_url: str, admin_key: str) -> Program:
+        """Makes the demo's tenants over HTTP."""
+        chosen = self.settings.model_copy(update={"base_url": base_url, "admin_key": SecretStr(admin_key)})
+        environment = child_environment(chosen, ("data_dir", "base_url", "admin_key"))
+        return Program("demo", ("demo", "provision"), environment)

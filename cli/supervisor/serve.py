@@ -1,0 +1,67 @@
+"""`loragate serve`, from parsed settings to an exit status."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from loragate.cli.refusal import BAD_SETTING, FAILED, Refusal
+from loragate.cli.settings import Settings
+from loragate.cli.supervisor import runtime_file
+from loragate.cli.supervisor.announcements import Announcements
+from loragate.cli.supervisor.engine_socket import engine_socket
+from loragate.cli.supervisor.lock import exclusive
+from loragate.cli.supervisor.ports import listen, url_of
+from loragate.cli.supervisor.preparation import make_data_dir
+from loragate.cli.supervisor.programs import Programs
+from loragate.cli.supervisor.stop_signals import stop_orders
+from loragate.cli.supervisor.supervisor import Supervisor
+
+
+async def serve(settings: Settings) -> int:
+    """Runs until told to stop; the status is 0 unless a second order cut the stop short. Raises Refusal."""
+    check_combination(settings)
+    make_data_dir(settings)
+    with stop_orders() as orders, exclusive(settings.data_dir):
+        runtime_file.remove(settings.data_dir)
+        with closing(listen(settings.host, settings.port)) as listener, _engine_target(settings) as target:
+            programs = Programs(settings, target, listener.fileno())
+            try:
+                await Supervisor(settings, programs, url_of(listener), orders, Announcements()).run()
+            finally:
+                runtime_file.remove(settings.data_dir)
+    return FAILED if orders.at_once.is_set() else 0
+
+
+def check_combination(settings: Settings) -> None:
+    """What no single setting can say. Raises Refusal."""
+    if settings.demo and settings.model is not None:
+        raise Refusal("--demo brings its own model: give --demo or --model (LORAGATE_MODEL), not both", BAD_SETTING)
+    if not settings.demo and settings.model is None:
+        raise Refusal(
+            "no model to serve: give --model DIR_OR_HUB_ID (LORAGATE_MODEL), or --demo to try loragate with a tiny "
+            "model that is trained on the spot",
+            BAD_SETTING,
+        )
+    if settings.workers > 1 and settings.redis_url is None:
+        raise Refusal(
+            f"{settings.workers} gateway workers (--workers or LORAGATE_WORKERS) need a Redis to share their limits: "
+            "set LORAGATE_REDIS_URL, or use one worker",
+            BAD_SETTING,
+        )
+    if settings.engine_target is not None:
+        raise Refusal(
+            "LORAGATE_ENGINE_TARGET is for `loragate gateway` beside an engine started elsewhere; "
+            "`loragate serve` starts its own",
+            BAD_SETTING,
+        )
+
+
+@contextmanager
+def _engine_target(settings: Settings) -> Iterator[str]:
+    given = settings.engine.listen
+    if given is None:
+        with engine_socket() as target:
+            yield target
+    elif given.endswith(":0"):
+        raise Refusal("LORAGATE_ENGINE__LISTEN needs a port number, so that the gateway finds the engine", BAD_SETTING)
+    else:
+        yield given
