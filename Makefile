@@ -1,0 +1,111 @@
+# `make help` lists the words. Everything is installed into .venv, at the versions in constraints.txt.
+# Needs make and Python 3.11 or newer; nothing is compiled.
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PARTS := peft_format kernels engine adapter_store gateway finetune panel demo cli migrations
+TYPECHECK := build/typecheck
+PROTO_VENV := .venv-proto
+ARGS ?=
+
+# Runs pip and tells what it downloads; all that it said is shown when it fails.
+define NARRATED_PIP
+import subprocess, sys
+pip = subprocess.Popen([sys.executable, "-m", "pip", "install", *sys.argv[1:]],
+                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+said = []
+try:
+    for line in pip.stdout:
+        said.append(line)
+        words = line.split()
+        if words[:1] == ["Downloading"]:
+            print("   ", *words[1:4], flush=True)
+        elif line.startswith("Installing collected packages"):
+            print(f"    installing {line.count(',') + 1} packages", flush=True)
+except KeyboardInterrupt:
+    pip.terminate()
+status = pip.wait()
+if status:
+    sys.stdout.writelines(said)
+sys.exit(status)
+endef
+export NARRATED_PIP
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test test-long check proto wheel constraints clean clean-all
+
+help: ## List these words
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+
+serve: $(VENV)/.installed-serve ## Install what is missing, build the demo and serve it
+	@exec $(BIN)/loragate serve --demo
+
+test: $(VENV)/.installed-dev ## Run the tests; ARGS="-k name" picks some
+	@exec $(BIN)/python -m pytest -m "not long" $(ARGS)
+
+test-long: $(VENV)/.installed-dev ## Run the tests that take minutes each
+	@exec $(BIN)/python -m pytest -m long $(ARGS)
+
+check: $(VENV)/.installed-dev ## Check format, lint, types and the layers
+	@echo "==> format"
+	@$(BIN)/ruff format --check .
+	@echo "==> lint"
+	@$(BIN)/ruff check .
+	@echo "==> types"
+	@rm -rf $(TYPECHECK)/loragate && mkdir -p $(TYPECHECK)/loragate
+	@for part in $(PARTS); do ln -s ../../../$$part $(TYPECHECK)/loragate/$$part; done
+	@ln -s ../../../proto/loragate/v1 $(TYPECHECK)/loragate/v1
+	@cd $(TYPECHECK) && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache \
+		$(PARTS:%=-p loragate.%)
+	@echo "==> layers"
+	@$(BIN)/lint-imports --no-cache
+
+proto: $(PROTO_VENV)/.installed ## Renew the stubs from proto/*.proto
+	@cd proto && ../$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I . \
+		--python_out=. --pyi_out=. --grpc_python_out=. loragate/v1/*.proto
+
+wheel: $(VENV)/.installed-dev ## Build dist/*.whl
+	@rm -rf build/lib build/bdist.*
+	@$(BIN)/python -m build --wheel --no-isolation
+
+constraints: ## Renew constraints.txt with the newest versions that go together
+	@rm -rf build/constraints && mkdir -p build && $(PYTHON) -m venv build/constraints
+	@echo "==> resolving the newest versions"
+	@build/constraints/bin/python -c "$$NARRATED_PIP" 'setuptools>=77'
+	@build/constraints/bin/python -c "$$NARRATED_PIP" --no-build-isolation -e '.[dev]'
+	@sed -n '/^#/p' constraints.txt > build/constraints.txt
+	@build/constraints/bin/python -m pip freeze --all --exclude-editable --exclude pip \
+		| sed 's/+cpu$$//' >> build/constraints.txt
+	@mv build/constraints.txt constraints.txt && rm -rf build/constraints
+
+clean: ## Remove what building and checking left
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
+
+clean-all: clean ## Also remove the virtual environments (the data in .loragate stays)
+	@rm -rf $(VENV) $(PROTO_VENV)
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and not found"; exit 1; }
+	@echo "==> creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+
+$(VENV)/.installed-serve: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "==> installing what serving needs (the first time about 1 GB, a few minutes)"
+	@$(BIN)/python -c "$$NARRATED_PIP" -c constraints.txt setuptools
+	@$(BIN)/python -c "$$NARRATED_PIP" -c constraints.txt --no-build-isolation -e '.[engine,gateway,demo]'
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "==> installing what serving, testing and checking need (the first time about 2 GB, a few minutes)"
+	@$(BIN)/python -c "$$NARRATED_PIP" -c constraints.txt setuptools
+	@$(BIN)/python -c "$$NARRATED_PIP" -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@ $(VENV)/.installed-serve
+
+$(PROTO_VENV)/.installed:
+	@echo "==> creating $(PROTO_VENV) for protoc"
+	@$(PYTHON) -m venv $(PROTO_VENV)
+	@$(PROTO_VENV)/bin/python -c "$$NARRATED_PIP" grpcio-tools==1.62.3 'setuptools<81'
+	@touch $@
