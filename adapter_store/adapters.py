@@ -100,6 +100,13 @@ class AdapterRepository:
     async def version(self, name: str, version: int) -> AdapterVersion:
         return await require_version(self._session, await require_adapter(self._session, name), version)
 
+    async def config(self, name: str, version: int) -> bytes:
+        """The version's adapter_config.json, byte for byte as it was uploaded."""
+        found = await self.version(name, version)
+        row = AdapterVersionRow
+        here = (row.adapter_id == found.adapter_id, row.version == found.version)
+        return (await self._session.scalars(select(row.config).where(*here))).one()
+
     async def delete(self, name: str) -> None:
         """Deletes it with its versions and aliases. Requests in flight finish on what they resolved."""
         adapter = await require_adapter(self._session, name)

@@ -1,7 +1,8 @@
 """Adapters' bytes, content-addressed per tenant: `<root>/<tenant>/<digest's hex>/<the two PEFT files>`.
 
 A file comes into being under `<root>/<tenant>/tmp/`, is flushed to the disk and then renamed, config last:
-an adapter is there when both are. Bytes of a digest never change once there. Only fsspec's interface is used;
+an adapter is there when both are. Bytes of a digest never change once there: of uploads that say the same in
+other bytes (the order of a header, blanks in a config) the first one's stay. Only fsspec's interface is used;
 its calls run in threads, since a local file system has no other kind.
 """
 
@@ -63,10 +64,13 @@ class TenantBlobs:
         self._fs = fs
         self._root = root
 
-    async def put(self, digest: str, config_json: bytes, tensors: BinaryIO) -> None:
-        """Stores both files durably, unless the digest is there. Raises StorageFull, Unavailable."""
+    async def put(self, digest: str, config_json: bytes, tensors: BinaryIO) -> int:
+        """Stores both files durably, unless the digest is there; returns the size of the tensors' file kept.
+
+        Raises StorageFull, Unavailable.
+        """
         with blob_faults():
-            await asyncio.to_thread(self._put, digest, config_json, tensors)
+            return await asyncio.to_thread(self._put, digest, config_json, tensors)
 
     async def has(self, digest: str) -> bool:
         with blob_faults():
@@ -108,10 +112,13 @@ class TenantBlobs:
         folder = self._folder(digest)
         return all(self._fs.exists(f"{folder}/{name}") for name in (CONFIG_FILE, TENSORS_FILE))
 
-    def _put(self, digest: str, config_json: bytes, tensors: BinaryIO) -> None:
-        if self._has(digest):
-            return
+    def _put(self, digest: str, config_json: bytes, tensors: BinaryIO) -> int:
         folder = self._folder(digest)
+        if not self._has(digest):
+            self._store(folder, config_json, tensors)
+        return int(self._fs.size(f"{folder}/{TENSORS_FILE}"))
+
+    def _store(self, folder: str, config_json: bytes, tensors: BinaryIO) -> None:
         for directory in (folder, f"{self._root}/{_TEMPORARY}"):
             self._fs.makedirs(directory, exist_ok=True)
         self._write(f"{folder}/{TENSORS_FILE}", tensors)

@@ -7,6 +7,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, text
 
 from loragate.adapter_store.database import Database, create_engine
@@ -20,7 +21,7 @@ _MIGRATION_LOCK = 0x6D696772  # any fixed number: Postgres' advisory lock of mig
 async def upgrade(database_url: str, revision: str = "head") -> None:
     """Brings the database up to a revision in one transaction; of several processes at once, one works.
 
-    Raises Invalid for the URL, Unavailable.
+    Raises Invalid for the URL, SchemaMismatch for a database that this version does not know, Unavailable.
     """
     await _migrate(database_url, lambda config: command.upgrade(config, revision))
 
@@ -49,6 +50,8 @@ async def _migrate(database_url: str, step: Callable[[Config], None]) -> None:
         with database_faults():
             async with engine.begin() as connection:
                 await connection.run_sync(_run_alone, step)
+    except CommandError as error:
+        raise SchemaMismatch(f"The database cannot be migrated; a newer version made it? {error}.") from error
     finally:
         await engine.dispose()
 

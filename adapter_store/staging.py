@@ -11,7 +11,8 @@ from loragate.adapter_store.blobs import TenantBlobs
 from loragate.adapter_store.errors import AdapterInvalid
 from loragate.adapter_store.layout import layout_of
 from loragate.peft_format.errors import AdapterRefused
-from loragate.peft_format.reading import read_adapter
+from loragate.peft_format.layout import BaseLayout
+from loragate.peft_format.reading import AdapterReading, read_adapter
 from loragate.v1 import engine_pb2
 
 _CHECKS_AT_ONCE = 2  # each one hashes a whole file: more would only starve the other users of the thread pool
@@ -41,26 +42,25 @@ class Stage:
         """Raises AdapterInvalid for what cannot be served; StorageFull and Unavailable of the blobs."""
         with _opened(tensors) as file:
             async with self._turns:
-                staged = await asyncio.to_thread(_check, config_json, file, manifest)
-            await blobs.put(staged.digest, config_json, file)
-        return staged
+                reading = await asyncio.to_thread(_check, config_json, file, layout_of(manifest))
+            size_bytes = await blobs.put(reading.digest, config_json, file)
+        return StagedAdapter(
+            digest=reading.digest,
+            rank=reading.plan.max_rank,
+            size_bytes=size_bytes,
+            config=config_json,
+            base_model=manifest.model_id,
+            base_digest=manifest.base_digest,
+        )
 
 
-def _check(config_json: bytes, file: BinaryIO, manifest: engine_pb2.Manifest) -> StagedAdapter:
+def _check(config_json: bytes, file: BinaryIO, layout: BaseLayout) -> AdapterReading:
     size = file.seek(0, 2)
     file.seek(0)
     try:
-        reading = read_adapter(config_json, file, size, layout_of(manifest))
+        return read_adapter(config_json, file, size, layout)
     except AdapterRefused as refusal:
         raise AdapterInvalid(refusal.message, param=refusal.param) from refusal
-    return StagedAdapter(
-        digest=reading.digest,
-        rank=reading.plan.max_rank,
-        size_bytes=size,
-        config=config_json,
-        base_model=manifest.model_id,
-        base_digest=manifest.base_digest,
-    )
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 See docs/decisions/0002-bounded-regexes.md for why not `re` itself.
 """
 
+import re
 import string
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from loragate.peft_format.pattern_syntax import ANY, PatternError, Repeat, Seque
 
 _PATH_CHARS = frozenset(string.ascii_letters + string.digits + "_.-")
 _PATH_COST = 4
+_BARE_DOT = re.compile(r"(?<!\\)\.")
 _ANY_PREFIX = Repeat(Sequence((Repeat(ANY, 0, None), literal("."))), 0, 1)
 
 
@@ -57,23 +59,24 @@ class SuffixPattern(Pattern):
     @staticmethod
     def _compile(text: str, budget: Budget) -> Callable[[str], bool]:
         path = text.removeprefix("^").removesuffix("$")
-        if _PATH_CHARS.issuperset(path):
+        if _PATH_CHARS.issuperset(path.replace(r"\.", "")):
             return _Path(path, text.startswith("^"), budget).accepts
         return Automaton(Sequence((_ANY_PREFIX, parse(text))), budget).accepts
 
 
 class _Path:
-    """A key without operators, such as PEFT itself writes: only its dots stand for any character."""
+    """A key without operators, such as PEFT itself writes: only its bare dots stand for any character."""
 
     def __init__(self, path: str, whole: bool, budget: Budget) -> None:
         self._budget = budget
         self._whole = whole
-        self._length = len(path)
         self._pieces: list[tuple[int, str]] = []
         offset = 0
-        for piece in path.split("."):
-            self._pieces.append((offset, piece))
-            offset += len(piece) + 1
+        for piece in _BARE_DOT.split(path):
+            text = piece.replace(r"\.", ".")
+            self._pieces.append((offset, text))
+            offset += len(text) + 1
+        self._length = offset - 1
         # The last piece, such as q_proj, tells most names apart.
         self._pieces.reverse()
 

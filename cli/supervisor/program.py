@@ -12,18 +12,17 @@ from loragate.cli.refusal import Refusal
 
 @dataclass(frozen=True)
 class Program:
-    """A `loragate` command with all it needs: settings by environment, open sockets by descriptor."""
+    """A command with all it needs: settings by environment, open sockets by descriptor."""
 
     name: str
-    arguments: tuple[str, ...]
+    command: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
     descriptors: tuple[int, ...] = ()
 
-    @property
-    def command(self) -> tuple[str, ...]:
-        """`-P` keeps the folder that we stand in off the import path."""
-        module = (sys.executable, "-P", "-m", "loragate.cli.main")
-        return (*module, "--parent", str(os.getpid()), *self.arguments)
+
+def our_command(*arguments: str) -> tuple[str, ...]:
+    """A `loragate` command that ends with this process; `-P` keeps the folder we stand in off its import path."""
+    return (sys.executable, "-P", "-m", "loragate.cli.main", "--parent", str(os.getpid()), *arguments)
 
 
 async def spawn(program: Program, stdout: int | None = None) -> asyncio.subprocess.Process:

@@ -6,7 +6,7 @@ from pydantic import SecretStr
 
 from loragate.cli.settings import Settings
 from loragate.cli.settings_environment import child_environment
-from loragate.cli.supervisor.program import Program
+from loragate.cli.supervisor.program import Program, our_command
 
 _ENGINE = ("model", "data_dir", "engine")
 _GATEWAY = (
@@ -32,20 +32,20 @@ class Programs:
         """The engine, on its private socket unless the settings name an address."""
         engine = self.settings.engine.model_copy(update={"listen": self.engine_target})
         chosen = self.settings.model_copy(update={"model": model, "engine": engine})
-        return Program("engine", ("engine",), child_environment(chosen, _ENGINE))
+        return Program("engine", our_command("engine"), child_environment(chosen, _ENGINE))
 
     def gateway(self) -> Program:
         """A gateway on the socket that we hold."""
         chosen = self.settings.model_copy(update={"engine_target": self.engine_target})
-        arguments = ("gateway", "--descriptor", str(self.gateway_descriptor))
-        return Program("gateway", arguments, child_environment(chosen, _GATEWAY), (self.gateway_descriptor,))
+        command = our_command("gateway", "--descriptor", str(self.gateway_descriptor))
+        return Program("gateway", command, child_environment(chosen, _GATEWAY), (self.gateway_descriptor,))
 
     def demo_build(self) -> Program:
         """Trains the demo when it is not there yet, and prints its model's folder."""
-        return Program("demo", ("demo", "build"), child_environment(self.settings, ("data_dir",)))
+        return Program("demo", our_command("demo", "build"), child_environment(self.settings, ("data_dir",)))
 
     def demo_provision(self, base_url: str, admin_key: str) -> Program:
         """Makes the demo's tenants over HTTP."""
         chosen = self.settings.model_copy(update={"base_url": base_url, "admin_key": SecretStr(admin_key)})
         environment = child_environment(chosen, ("data_dir", "base_url", "admin_key"))
-        return Program("demo", ("demo", "provision"), environment)
+        return Program("demo", our_command("demo", "provision"), environment)

@@ -1,6 +1,6 @@
 """`loragate serve`, from parsed settings to an exit status."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 from loragate.cli.refusal import BAD_SETTING, FAILED, Refusal
@@ -16,14 +16,14 @@ from loragate.cli.supervisor.stop_signals import stop_orders
 from loragate.cli.supervisor.supervisor import Supervisor
 
 
-async def serve(settings: Settings) -> int:
+async def serve(settings: Settings, make_programs: Callable[[Settings, str, int], Programs] = Programs) -> int:
     """Runs until told to stop; the status is 0 unless a second order cut the stop short. Raises Refusal."""
     check_combination(settings)
     make_data_dir(settings)
     with stop_orders() as orders, exclusive(settings.data_dir):
         runtime_file.remove(settings.data_dir)
         with closing(listen(settings.host, settings.port)) as listener, _engine_target(settings) as target:
-            programs = Programs(settings, target, listener.fileno())
+            programs = make_programs(settings, target, listener.fileno())
             try:
                 await Supervisor(settings, programs, url_of(listener), orders, Announcements()).run()
             finally:

@@ -6,23 +6,27 @@ the headers are complete.
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MAX_HEAD_BYTES = 64 << 10
+MAX_HEAD_BYTES = 64 << 10  # beyond what the first read brought
 
-_REFUSAL = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-    b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
-)
+# A connection that is closed on a client which still sends is reset, and the client never reads why.
+_LINGER_SECONDS = 1.0
+
 _BODY = (
     b'{"error":{"message":"The request line and headers are too large.","type":"invalid_request_error",'
     b'"param":null,"code":"headers_too_large"}}'
 )
+_REFUSAL = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s" % (len(_BODY), _BODY)
+)
 
 
 class BoundedHeadProtocol(HttpToolsProtocol):
-    """Answers 431 and hangs up when a request's head grows over `MAX_HEAD_BYTES`."""
+    """Answers 431 and hangs up when a request's head grows too large."""
 
+    _in_head = False
     _head_bytes = 0
-    _in_head = True
+    _refused = False
 
     def on_message_begin(self) -> None:
         self._in_head, self._head_bytes = True, 0
@@ -32,16 +36,17 @@ class BoundedHeadProtocol(HttpToolsProtocol):
         self._in_head = False
         super().on_headers_complete()
 
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._in_head, self._head_bytes = True, 0
-
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self._refused:
             return
+        continues_head = self._in_head
         super().data_received(data)
-        if self._in_head:
+        if continues_head and self._in_head:
             self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-                self.transport.write(_REFUSAL % (len(_BODY), _BODY))
-                self.transport.close()
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse()
+
+    def _refuse(self) -> None:
+        self._refused = True
+        self.transport.write(_REFUSAL)
+        self.loop.call_later(_LINGER_SECONDS, self.transport.close)

@@ -35,6 +35,11 @@ class TextTokenizer:
         ids: list[int] = self._tokenizer.encode(rendered, add_special_tokens=False).ids
         return ids
 
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that have a text, added ones included."""
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a whole sequence, special tokens left out."""
         text: str = self._tokenizer.decode(token_ids, skip_special_tokens=True)

@@ -1,5 +1,6 @@
 """The same tests on SQLite and on Postgres; Postgres runs privately where its binaries are installed."""
 
+import asyncio
 import io
 import os
 import shutil
@@ -88,10 +89,36 @@ async def empty_database_url(backend: str, request: pytest.FixtureRequest, tmp_p
     yield server.url("store")
 
 
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated file to copy: migrating anew for each test would take most of the time."""
+    path = tmp_path_factory.mktemp("sqlite") / "store.db"
+    asyncio.run(upgrade(f"sqlite:///{path}"))
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres_server: PostgresServer) -> PostgresServer:
+    """A server with a migrated database `template` to copy."""
+
+    async def migrate() -> None:
+        await postgres_server.run("CREATE DATABASE template")
+        await upgrade(postgres_server.url("template"))
+
+    asyncio.run(migrate())
+    return postgres_server
+
+
 @pytest.fixture
-async def database_url(empty_database_url: str) -> str:
-    await upgrade(empty_database_url)
-    return empty_database_url
+async def database_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A migrated database."""
+    if backend == "sqlite":
+        shutil.copy(request.getfixturevalue("migrated_sqlite"), tmp_path / "store.db")
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    server: PostgresServer = request.getfixturevalue("migrated_postgres")
+    await server.run("DROP DATABASE IF EXISTS store WITH (FORCE)")
+    await server.run("CREATE DATABASE store TEMPLATE template")
+    return server.url("store")
 
 
 @pytest.fixture

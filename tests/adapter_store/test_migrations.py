@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, text
 
-from loragate.adapter_store.database import create_engine
+from loragate.adapter_store.database import Database, create_engine
 from loragate.adapter_store.errors import SchemaMismatch
 from loragate.adapter_store.schema import downgrade, upgrade
 from loragate.adapter_store.store import Store
@@ -72,6 +72,17 @@ async def test_down_and_up_again(database_url: str) -> None:
 async def test_several_upgrades_at_once(empty_database_url: str) -> None:
     await asyncio.gather(*(upgrade(empty_database_url) for _ in range(4)))
     assert await _inspect(empty_database_url, _drift) == []
+
+
+async def test_a_database_of_the_future_is_left_alone(database_url: str, tmp_path: Any) -> None:
+    database = Database(database_url)
+    async with database.operator(write=True) as session:
+        await session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    await database.close()
+    with pytest.raises(SchemaMismatch, match="newer"):
+        await upgrade(database_url)
+    with pytest.raises(SchemaMismatch, match="9999"):
+        await Store.open(database_url, str(tmp_path / "blobs"), b"k" * 32)
 
 
 async def test_a_store_opens_on_the_current_schema_only(empty_database_url: str, tmp_path: Any) -> None:

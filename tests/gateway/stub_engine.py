@@ -38,7 +38,8 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.manifest = manifest
         self.tokenizer = tokenizer
         self.script: Script = lambda submit: list(submit.prompt_token_ids)
-        self.failure: pb.EngineError | None = None
+        self.failure = pb.EngineError(code=pb.ERROR_CODE_INTERNAL, message="scripted")
+        self.fails: Callable[[pb.Submit], bool] = lambda submit: False
         self.pause_after: int | None = None
         self.paused = asyncio.Event()
         self.resume = asyncio.Event()
@@ -120,7 +121,7 @@ class _Session:
             adapter.complete.set()
 
     async def _run(self, submit: pb.Submit) -> None:
-        if self._engine.failure is not None:
+        if self._engine.fails(submit):
             failed = pb.FINISH_REASON_ERROR
             self._emit(submit, finish_reason=failed, error=self._engine.failure)
             return

@@ -123,7 +123,6 @@ def test_the_digest_is_the_same_in_another_process(upload: Any, tmp_path: Any) -
         "with path.open('rb') as file:\n"
         "    tensors = header.read_header(file, path.stat().st_size)\n"
         "    print(digest.adapter_digest(config.parse_config((folder / 'config').read_bytes()), tensors, file))\n"
-        "assert not {'torch', 'pydantic', 'safetensors'} & set(sys.modules)\n"
     )
     seen = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)],

@@ -120,6 +120,7 @@ MALFORMED: dict[str, bytes] = {
     "bytes after the last tensor": pack({"a": A, "b": B}, data=25),
     "bytes missing": pack({"a": A, "b": B}, data=23),
     "deep lists": pack(b'{"a": ' + b"[" * 1_000_000),
+    "deep, but small": pack(b'{"a": ' + b"[" * 100_000),
     "deep objects": pack(b'{"a": ' * 1_000_000),
     "many lists": pack(b'{"a": [' + b"[]," * 2_000_000 + b"[]]}"),
     "many numbers": pack(b'{"a": [' + b"1," * 4_000_000 + b"1]}"),
