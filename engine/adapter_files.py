@@ -20,7 +20,6 @@ from loragate.peft_format.errors import AdapterRefused
 from loragate.peft_format.layout import BaseLayout
 from loragate.v1 import engine_pb2 as pb
 
-
 _STAGING = "fetch-"
 _SAFE = re.compile(r"[A-Za-z0-9_-]+")
 

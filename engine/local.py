@@ -12,7 +12,6 @@ from loragate.engine.config import EngineConfig
 from loragate.engine.core import Abort, AdapterFailed, AdapterLoaded, Submit
 from loragate.engine.sequence import AdapterKey, Output, Request, SamplingParams
 
-
 _PATIENCE_SECONDS = 300
 
 

@@ -69,7 +69,7 @@ def verify(base: BaseModel, expected: Reference) -> None:
     error = largest_error(base, expected)
     if error > _TOLERANCE[base.dtype]:
         raise ModelRefused(
-            f"{type(base.model).__name__} cannot be served: run in a packed batch, its logits differ from transformers' "
+            f"{type(base.model).__name__} cannot be served: in a packed batch its logits differ from transformers' "
             f"own by {error:.1e} of their size. Its attention does something that the attention interface is not told"
         )
 

@@ -32,7 +32,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     return Tiny(model, root / "base", adapters)
 
 
-@pytest.fixture()
+@pytest.fixture
 def start(tiny: Tiny, tmp_path: Path) -> Iterator[Callable[..., LocalEngine]]:
     """Starts engines over the tiny model: start(adapters=…, **EngineConfig fields)."""
     engines = []

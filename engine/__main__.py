@@ -1,0 +1,44 @@
+"""The engine alone, on a machine that has only torch, transformers and grpc:
+
+python -m loragate.engine --model ./my-model --listen 127.0.0.1:7000 --cache-dir /var/cache/loragate
+"""
+
+import argparse
+import dataclasses
+import logging
+from pathlib import Path
+
+from loragate.engine.config import EngineConfig
+from loragate.engine.server import run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m loragate.engine", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for field in dataclasses.fields(EngineConfig):
+        required = field.default is dataclasses.MISSING
+        parser.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            required=required,
+            default=None if required else field.default,
+            type=_type_of(field),
+            help="required" if required else f"default: {field.default}",
+        )
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        config = EngineConfig(**vars(arguments))
+    except ValueError as error:
+        parser.error(str(error))
+    run(config)
+
+
+def _type_of(field: "dataclasses.Field[object]") -> type:
+    if field.type is Path:
+        return Path
+    return int if field.type in (int, int | None) else str
+
+
+if __name__ == "__main__":
+    main()

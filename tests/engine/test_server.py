@@ -1,0 +1,179 @@
+"""The engine as its clients see it: a process of its own, one stream, adapter bytes on demand, and its failures."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tiny_models import greedy
+
+from loragate.engine.adapter_weights import CONFIG_FILE, TENSORS_FILE, read_files
+from loragate.engine.client import AdapterBytes, EngineClient, EngineRequestError, EngineUnavailable
+from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
+from loragate.v1 import engine_pb2 as pb
+
+PROMPT = [5, 9, 13, 21]
+KINDS = {pb.MODULE_KIND_LINEAR: ModuleKind.LINEAR, pb.MODULE_KIND_EMBEDDING: ModuleKind.EMBEDDING}
+
+
+class FolderSource:
+    """Adapters by digest; counts how often each was asked for."""
+
+    def __init__(self) -> None:
+        self.folders: dict[str, Path] = {}
+        self.opened: list[str] = []
+
+    async def open(self, tenant_id: str, digest: str) -> AdapterBytes:
+        self.opened.append(digest)
+        folder = self.folders[digest]
+
+        async def chunks() -> AsyncIterator[bytes]:
+            data = (folder / TENSORS_FILE).read_bytes()
+            for start in range(0, len(data), 1000):
+                yield data[start : start + 1000]
+
+        return AdapterBytes((folder / CONFIG_FILE).read_bytes(), chunks())
+
+
+@pytest.fixture
+def spawn(tiny, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:  # type: ignore[no-untyped-def]
+    processes = []
+
+    def spawn() -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "loragate.engine", "--model", tiny.base, "--listen", target(tmp_path)]
+        command += ["--cache-dir", tmp_path / "cache", "--threads", "1", "--adapter-slots", "2"]
+        processes.append(subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}))
+        return processes[-1]
+
+    yield spawn
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def target(tmp_path: Path) -> str:
+    return f"unix:{tmp_path}/e.sock"
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[tuple[EngineClient, FolderSource]]:
+    source = FolderSource()
+    made = EngineClient(target(tmp_path), source, heartbeat_timeout=2.0)
+    await made.start()
+    yield made, source
+    await made.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(90):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def submit(digest: str | None = None, **sampling) -> pb.Submit:  # type: ignore[no-untyped-def]
+    sampling = {"max_tokens": 8, "ignore_eos": True} | sampling
+    request = pb.Submit(prompt_token_ids=PROMPT, sampling=pb.Sampling(**sampling))
+    if digest is not None:
+        request.adapter.tenant_id, request.adapter.digest = "tn_1", digest
+    return request
+
+
+async def tokens_of(client: EngineClient, request: pb.Submit) -> list[int]:
+    async with client.generate(request) as deltas:
+        return [token async for delta in deltas for token in delta.token_ids]
+
+
+async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> None:  # type: ignore[no-untyped-def]
+    """One start of the process serves the whole story: it takes seconds."""
+    engine, source = client
+    with pytest.raises(EngineUnavailable):
+        await tokens_of(engine, submit())
+    process = spawn()
+    await until(lambda: engine.ready)
+
+    manifest = await engine.describe()
+    assert manifest.architecture == "LlamaForCausalLM"
+    assert list(manifest.eos_token_ids) == [2]
+    names = [m.name for m in manifest.modules if m.servable]
+    assert "model.layers.0.self_attn.q_proj" in names
+    assert "lm_head" in names
+
+    # adapters come over the stream, once each, and answer as PEFT does, beside the base model
+    layout = BaseLayout(
+        manifest.model_type,
+        manifest.num_layers,
+        {
+            m.name: TargetModule(m.name, KINDS[m.kind], m.in_features, m.out_features, m.servable)
+            for m in manifest.modules
+        },
+    )
+    digests = {name: read_files(folder, layout).digest for name, folder in tiny.adapters.items()}
+    source.folders = {digests[name]: folder for name, folder in tiny.adapters.items()}
+    wanted = [None, "a", "b", "c", "d", "a", "b", None] * 2
+    answers = await asyncio.gather(*(tokens_of(engine, submit(name and digests[name])) for name in wanted))
+    for name, answer in zip(wanted, answers, strict=True):
+        assert answer == greedy(tiny.model, PROMPT, 8, name and tiny.adapters[name]), name
+    assert sorted(source.opened) == sorted(digests.values()), "each was fetched once, whatever the evictions"
+
+    # an adapter whose bytes are other than its digest says, or that nobody has, fails its own request
+    source.folders["sha256:" + "0" * 64] = tiny.adapters["a"]
+    for digest, words in (
+        ("sha256:" + "0" * 64, "digest"),
+        ("sha256:" + "1" * 64, "no such adapter"),
+        ("../x", "malformed"),
+    ):
+        with pytest.raises(EngineRequestError, match=words) as caught:
+            await tokens_of(engine, submit(digest))
+        assert caught.value.code == pb.ERROR_CODE_ADAPTER_UNAVAILABLE
+
+    # leaving the block ends the request in the engine
+    async with engine.generate(submit(max_tokens=400)) as deltas:
+        await anext(deltas)
+    async with asyncio.timeout(10):
+        while (await engine.stats()).running:
+            await asyncio.sleep(0.02)
+
+    # a hung engine is told from a slow one by its heartbeat
+    async with engine.generate(submit(max_tokens=500)) as deltas:
+        await anext(deltas)
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(EngineUnavailable):
+            async for _ in deltas:
+                pass
+    assert not engine.ready
+    process.send_signal(signal.SIGCONT)
+    await until(lambda: engine.ready)
+
+    # a killed one ends its streams, and the next process is found without help
+    async with engine.generate(submit(max_tokens=500)) as deltas:
+        await anext(deltas)
+        process.kill()
+        with pytest.raises(EngineUnavailable):
+            async for _ in deltas:
+                pass
+    spawn()
+    await until(lambda: engine.ready)
+    assert await tokens_of(engine, submit(digests["a"])) == greedy(tiny.model, PROMPT, 8, tiny.adapters["a"])
+    assert len(source.opened) == 4 + 2, "its disk still has the adapters"
+
+
+async def test_sigterm_ends_it_cleanly(spawn, client) -> None:  # type: ignore[no-untyped-def]
+    engine, _ = client
+    process = spawn()
+    await until(lambda: engine.ready)
+    process.terminate()
+    assert await asyncio.to_thread(process.wait, 20) == 0
+
+
+def test_a_refused_model_exits_with_its_reason(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "loragate.engine", "--model", tmp_path / "none", "--listen", target(tmp_path)]
+    ended = subprocess.run(
+        [*command, "--cache-dir", tmp_path], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 2
+    assert "there is no folder" in ended.stderr
+    assert "Traceback" not in ended.stderr
