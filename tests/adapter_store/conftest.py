@@ -110,15 +110,20 @@ def migrated_postgres(postgres_server: PostgresServer) -> PostgresServer:
 
 
 @pytest.fixture
-async def database_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def migrated(backend: str, request: pytest.FixtureRequest) -> Path | PostgresServer:
+    origin: Path | PostgresServer = request.getfixturevalue(f"migrated_{backend}")
+    return origin
+
+
+@pytest.fixture
+async def database_url(migrated: Path | PostgresServer, tmp_path: Path) -> str:
     """A migrated database."""
-    if backend == "sqlite":
-        shutil.copy(request.getfixturevalue("migrated_sqlite"), tmp_path / "store.db")
+    if isinstance(migrated, Path):
+        shutil.copy(migrated, tmp_path / "store.db")
         return f"sqlite:///{tmp_path / 'store.db'}"
-    server: PostgresServer = request.getfixturevalue("migrated_postgres")
-    await server.run("DROP DATABASE IF EXISTS store WITH (FORCE)")
-    await server.run("CREATE DATABASE store TEMPLATE template")
-    return server.url("store")
+    await migrated.run("DROP DATABASE IF EXISTS store WITH (FORCE)")
+    await migrated.run("CREATE DATABASE store TEMPLATE template")
+    return migrated.url("store")
 
 
 @pytest.fixture

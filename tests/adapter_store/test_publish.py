@@ -145,9 +145,10 @@ async def test_no_row_without_its_bytes(world: Any, monkeypatch: pytest.MonkeyPa
     blobs = type(world.store.blobs.of(world.acme.id))
     put = blobs.put
 
-    async def put_and_lose(self: Any, digest: str, *files: Any) -> None:
-        await put(self, digest, *files)
+    async def put_and_lose(self: Any, digest: str, *files: Any) -> int:
+        size: int = await put(self, digest, *files)
         await self.remove(digest)
+        return size
 
     monkeypatch.setattr(blobs, "put", put_and_lose)
     with pytest.raises(Unavailable):
@@ -171,10 +172,11 @@ async def test_no_connection_is_held_while_an_upload_is_checked(world: Any, monk
     put = blobs.put
     await world.publish("first")
 
-    async def put_while_others_write(self: Any, *arguments: Any) -> None:
+    async def put_while_others_write(self: Any, *arguments: Any) -> int:
         async with asyncio.timeout(5), world.adapters(write=True) as adapters:
             await adapters.delete("first")
-        await put(self, *arguments)
+        size: int = await put(self, *arguments)
+        return size
 
     monkeypatch.setattr(blobs, "put", put_while_others_write)
     await world.publish("second", seed=2)
