@@ -67,7 +67,7 @@ class Automaton:
         self._start = self._subset(frozenset((self._build(node, _ACCEPT),)), None)
 
     def accepts(self, text: str) -> bool:
-        
+        self._budget.spend(len(text) + 1)
         subset = self._start
         for char in text:
             after = subset.moves.get(char)

@@ -107,6 +107,8 @@ def _check_initialisation(value: object) -> None:
 def _layers_pattern(fields: json_fields.Fields) -> tuple[str, ...]:
     value = fields.get("layers_pattern")
     patterns = json_fields.names([value] if isinstance(value, str) and value else value or None, "layers_pattern")
+    if patterns and fields.get("layers_to_transform") is None:
+        raise in_config("layers_pattern", "layers_pattern needs layers_to_transform as well.")
     for pattern in patterns:
         # PEFT splices it into a larger expression without brackets, which only a plain path survives.
         if not all(part.isidentifier() and part.isascii() for part in pattern.split(".")):
@@ -125,5 +127,3 @@ def _check_targets(config: LoraConfig) -> None:
         )
     if isinstance(config.target_modules, str) and (config.layers_to_transform or config.layers_pattern):
         raise in_config("layers_to_transform", "layers_to_transform needs target_modules to be a list of names.")
-    if config.layers_pattern and not config.layers_to_transform:
-        raise in_config("layers_pattern", "layers_pattern needs layers_to_transform as well.")

@@ -175,6 +175,11 @@ def test_the_budget_is_shared() -> None:
         match_all(texts, names, Budget(5_000))
 
 
+def test_a_name_that_was_seen_before_still_costs_its_length() -> None:
+    with pytest.raises(AdapterRefused, match="too much work"):
+        match_all(["a+"], ["a" * 100] * 50, Budget(5_000))
+
+
 def match_all(texts: list[str], names: list[str], budget: Budget) -> None:
     for pattern in [SuffixPattern(text, "rank_pattern", budget) for text in texts]:
         for name in names:
