@@ -55,7 +55,7 @@ async def received(request: Request, config: GatewayConfig) -> AsyncIterator[Upl
         await _spool(form, spool)
         yield _complete(form, spool)
     finally:
-        spool.close()
+        await asyncio.to_thread(spool.close)  # giving gigabytes back takes a file system its time
 
 
 def _open_spool(directory: Path) -> BinaryIO:

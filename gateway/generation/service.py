@@ -23,7 +23,8 @@ class GenerationService:
 
         Closing the stream early aborts the request in the engine. Raises ApiError.
         """
-        return merge([self._run(request, position) for position in range(len(request.prompts))])
+        runs = [self._run(request, position) for position in range(len(request.prompts))]
+        return runs[0] if len(runs) == 1 else merge(runs)
 
     async def complete(self, request: GenerationRequest) -> list[Completion]:
         """All completions, in the order of their indices. Raises ApiError."""

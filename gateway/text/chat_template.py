@@ -47,7 +47,7 @@ class ChatTemplate:
             return _joined(self._template.generate(**self._variables(messages)))
         except (jinja2.TemplateError, _OverBudget) as error:
             raise TemplateError(str(error)) from None
-        except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError) as error:
+        except Exception as error:  # a template is a program: it can fail in any way
             raise TemplateError(f"it failed on these messages ({type(error).__name__})") from None
         finally:
             _budget.reset(token)

@@ -46,7 +46,6 @@ async def config(tmp_path: Path, engine: StubEngine) -> GatewayConfig:
         secret_key=b"a secret key for the tests",
         engine_target=engine.target,
         data_dir=tmp_path,
-        heartbeat_timeout=1.0,
     )
 
 

@@ -1,0 +1,132 @@
+"""Stopping a gateway process: drain, deadline, second signal."""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from loragate.gateway.config import GatewayConfig
+from loragate.gateway.http.lifecycle import Lifecycle
+
+from .running import Gateway
+from .stub_engine import StubEngine
+from .tiny_model import MODEL_ID
+
+PROGRAM = """
+import json, socket, sys
+from pathlib import Path
+from loragate.gateway.config import GatewayConfig
+from loragate.gateway.server import run
+
+fields = json.loads(sys.argv[2])
+fields["secret_key"] = fields["secret_key"].encode()
+fields["data_dir"] = Path(fields["data_dir"])
+run(GatewayConfig(**fields), socket.socket(fileno=int(sys.argv[1])))
+"""
+
+BODY = {"model": MODEL_ID, "prompt": "one two three", "stream": True}
+
+
+class Process(Gateway):
+    process: asyncio.subprocess.Process
+
+    def signal(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    async def until_draining(self) -> None:
+        async with self.http() as http:
+            while (await http.get("/readyz")).json()["parts"]["gateway"] == "ok":
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def process(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], drain_seconds: float
+) -> AsyncIterator[Process]:
+    sock = socket.create_server(("127.0.0.1", 0))
+    sock.set_inheritable(True)
+    fields = {
+        "database_url": config.database_url,
+        "blob_url": config.blob_url,
+        "secret_key": config.secret_key.decode(),
+        "engine_target": config.engine_target,
+        "data_dir": str(config.data_dir),
+        "drain_seconds": drain_seconds,
+    }
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, str(sock.fileno()), json.dumps(fields), pass_fds=[sock.fileno()]
+    )
+    base_url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    sock.close()
+    try:
+        running = Process(base_url, config, engine, Lifecycle(), tenants[1], tenants[2], tenants[0])
+        running.process = child
+        await running.until_ready()
+        yield running
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.wait()
+
+
+async def test_streams_finish_newcomers_are_refused_exit_is_zero(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
+) -> None:
+    engine.pause_after = 1
+    async with process(config, engine, tenants, drain_seconds=30) as gateway, gateway.http() as http:
+        async with http.stream("POST", "/v1/completions", json=BODY) as response:
+            await engine.paused.wait()
+            gateway.signal()
+            await gateway.until_draining()
+            refused = await http.post("/v1/completions", json=BODY)
+            alive = await http.get("/healthz")
+            engine.resume.set()
+            text = (await response.aread()).decode()
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "shutting_down"
+        assert refused.headers["retry-after"]
+        assert alive.status_code == 200
+        assert text.endswith("data: [DONE]\n\n")
+        assert await gateway.process.wait() == 0
+
+
+async def test_deadline_ends_streams_with_a_typed_error(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
+) -> None:
+    engine.pause_after = 1
+    async with process(config, engine, tenants, drain_seconds=0.2) as gateway, gateway.http() as http:
+        async with http.stream("POST", "/v1/completions", json=BODY) as response:
+            whole = asyncio.create_task(http.post("/v1/completions", json=BODY | {"stream": False}))
+            while len(engine.submits) < 2:
+                await asyncio.sleep(0.01)
+            gateway.signal()
+            text = (await response.aread()).decode()
+        last = text.strip().split("\n\n")[-1]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "shutting_down"
+        assert "[DONE]" not in text
+        assert (await whole).json()["error"]["code"] == "shutting_down"
+        assert await gateway.process.wait() == 0
+        await engine.aborted.get()
+
+
+async def test_second_signal_ends_at_once(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
+) -> None:
+    engine.pause_after = 1
+    async with process(config, engine, tenants, drain_seconds=3600) as gateway, gateway.http() as http:
+        async with http.stream("POST", "/v1/completions", json=BODY) as response:
+            await engine.paused.wait()
+            gateway.signal()
+            await gateway.until_draining()
+            gateway.signal()
+            assert "[DONE]" not in (await response.aread()).decode()
+        assert await gateway.process.wait() == 0
+
+
+async def test_idle_gateway_stops(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
+    async with process(config, engine, tenants, drain_seconds=3600) as gateway:
+        gateway.signal()
+        assert await gateway.process.wait() == 0
