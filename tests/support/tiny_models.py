@@ -50,10 +50,10 @@ TARGETS: dict[str, list[str]] = {
 LLAMA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-def make_model(model_type: str, seed: int = 0) -> PreTrainedModel:
+def make_model(model_type: str, **overrides: Any) -> PreTrainedModel:
     """A random model in float32."""
-    torch.manual_seed(seed)
-    config = AutoConfig.for_model(model_type, **CONFIGS[model_type])
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(model_type, **CONFIGS[model_type] | overrides)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
     return model.eval()
 
