@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 access_log = logging.getLogger("loragate.access")
 
 _CLIENT_CLOSED_REQUEST = 499
-_ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz"})
+_PROBES = frozenset({"/healthz", "/readyz"})
 
 
 class RequestMiddleware:
@@ -40,7 +40,7 @@ class RequestMiddleware:
                 _write_access_line(scope, context, response.status)
 
     async def _answer(self, scope: Scope, receive: Receive, response: "_Response") -> None:
-        if self._lifecycle.draining and scope["path"] not in _ALWAYS_ANSWERED:
+        if self._lifecycle.draining and scope["path"] not in _PROBES:
             await error_response(ShuttingDown())(scope, receive, response.send)
             return
         try:
@@ -84,4 +84,6 @@ def _write_access_line(scope: Scope, context: RequestContext, status: int) -> No
         "tenant_id": context.tenant_id,
         "key_id": context.key_id,
     }
-    access_log.info("%s", orjson.dumps(line).decode())
+    # Probes come every few seconds, for ever: they would drown the lines that somebody looks for.
+    level = logging.DEBUG if route in _PROBES else logging.INFO
+    access_log.log(level, "%s", orjson.dumps(line).decode())
