@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -43,12 +44,20 @@ def _secret_key(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def _http_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        raise ValueError("must be of the form http://host:port")
+    return url
+
+
 def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
 AdminKey = Annotated[SecretStr, AfterValidator(_admin_key)]
 SecretKey = Annotated[SecretStr, AfterValidator(_secret_key)]
 
@@ -117,7 +126,7 @@ class Settings(BaseSettings):
     secret_key: SecretKey | None = None
     engine_target: str | None = None
     engine: EngineSettings = EngineSettings()
-    base_url: str | None = None
+    base_url: HttpUrl | None = None
     api_key: SecretStr | None = None
 
     @property

@@ -62,10 +62,6 @@ class Api:
             ) from None
         except httpx.TimeoutException:
             raise Refusal(f"{self._base_url} has not answered in time") from None
-        except httpx.InvalidURL as error:
-            raise Refusal(f"{self._base_url} (--base-url or LORAGATE_BASE_URL) is not a URL: {error}") from None
-        except httpx.UnsupportedProtocol:
-            raise Refusal(f"{self._base_url} (--base-url or LORAGATE_BASE_URL) must begin with http://") from None
         except httpx.TransportError as error:
             raise Refusal(f"the connection to {self._base_url} broke: {error}") from None
 

@@ -29,7 +29,10 @@ class StopOrders:
 
 @contextmanager
 def stop_orders() -> Iterator[StopOrders]:
-    """Listens to the signals that ask a server to stop; one that was ignored (nohup) stays ignored."""
+    """Listens to the signals that ask a server to stop; one that was ignored (nohup) stays ignored.
+
+    Afterwards all are ignored: the process is about to end, and its status should say how the stop went.
+    """
     orders = StopOrders()
     loop = asyncio.get_running_loop()
     heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
@@ -40,3 +43,4 @@ def stop_orders() -> Iterator[StopOrders]:
     finally:
         for number in heard:
             loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,54 @@
+"""`loragate serve` with stand-ins for its parts. Argument: the engine's exit status, 0 to stay."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from loragate.cli.refusal import Refusal
+from loragate.cli.settings_load import load
+from loragate.cli.supervisor.program import Program
+from loragate.cli.supervisor.programs import Programs
+from loragate.cli.supervisor.serve import serve
+
+HERE = Path(__file__).parent
+
+
+class FakePrograms(Programs):
+    @property
+    def _socket(self) -> str:
+        return self.engine_target.removeprefix("unix:")
+
+    def engine(self, model: str) -> Program:
+        assert model == ("demo-model" if self.settings.demo else "any")
+        command = (sys.executable, str(HERE / "engine.py"), str(os.getpid()), self._socket, sys.argv[1])
+        return Program("engine", command, dict(os.environ))
+
+    def gateway(self) -> Program:
+        descriptor = self.gateway_descriptor
+        command = (sys.executable, str(HERE / "gateway.py"), str(os.getpid()), str(descriptor), self._socket)
+        return Program("gateway", command, dict(os.environ), (descriptor,))
+
+    def demo_build(self) -> Program:
+        return self._demo("print('demo-model')")
+
+    def demo_provision(self, base_url: str, admin_key: str) -> Program:
+        """Fails while the file `unprovided` exists."""
+        content = json.dumps({"admin_key": admin_key, "tenants": [{"api_key": "lg-demo", "adapters": ["french"]}]})
+        return self._demo(
+            "import pathlib, urllib.request\n"
+            f"assert urllib.request.urlopen({base_url + '/readyz'!r}).status == 200\n"
+            "assert not pathlib.Path('unprovided').exists()\n"
+            f"pathlib.Path('.loragate/demo.json').write_text({content!r})"
+        )
+
+    def _demo(self, code: str) -> Program:
+        return Program("demo", (sys.executable, "-c", code), dict(os.environ))
+
+
+try:
+    sys.exit(asyncio.run(serve(load(), FakePrograms)))
+except Refusal as refusal:
+    print(refusal.message, file=sys.stderr)
+    sys.exit(refusal.status)

@@ -1,0 +1,153 @@
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from loragate.cli.refusal import Refusal
+from loragate.cli.supervisor.backoff import Backoff
+from loragate.cli.supervisor.child import Child
+from loragate.cli.supervisor.program import Program, run_once
+
+
+def program(code: str) -> Program:
+    return Program("part", (sys.executable, "-c", code), dict(os.environ))
+
+
+class Watched:
+    """A child, the events it tells of, and its starts."""
+
+    def __init__(self, code: str) -> None:
+        self.started: asyncio.Queue[int] = asyncio.Queue()
+        self.said: list[str] = []
+        self.child = Child(program(code), on_start=self._on_start, say=self.said.append, backoff=Backoff(first=0.01))
+        self.at_once = asyncio.Event()
+        self.running = asyncio.create_task(self.child.run())
+
+    def _on_start(self) -> None:
+        assert self.child.pid is not None
+        self.started.put_nowait(self.child.pid)
+
+    async def stop(self, seconds: float = 30.0) -> None:
+        await self.child.stop(seconds, self.at_once)
+        await self.running
+
+
+async def test_a_dead_child_is_started_again_each_time() -> None:
+    watched = Watched("import sys; sys.exit(3)")
+    pids = {await watched.started.get() for _ in range(4)}
+    await watched.stop()
+    assert len(pids) == 4
+    assert watched.said[0] == "part ended with status 3; starting it again now"
+    assert watched.said[1] == "part ended with status 3; starting it again in 0.01 s"
+
+
+async def test_a_killed_child_is_started_again() -> None:
+    watched = Watched("import time; time.sleep(600)")
+    first = await watched.started.get()
+    os.kill(first, signal.SIGKILL)
+    assert await watched.started.get() != first
+    await watched.stop()
+    assert "signal SIGKILL" in watched.said[0]
+
+
+async def test_stopping_asks_first(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    code = f"""
+import pathlib, signal, sys
+def stop(*_):
+    pathlib.Path({str(mark)!r}).write_text("asked")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+pathlib.Path({str(mark)!r}).write_text("up")
+signal.pause()
+"""
+    watched = Watched(code)
+    await until(lambda: mark.exists() and mark.read_text() == "up")
+    await watched.stop()
+    assert mark.read_text() == "asked"
+    assert watched.said == []
+
+
+STUBBORN = """
+import pathlib, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pathlib.Path("up").touch()
+while True: signal.pause()
+"""
+
+
+async def test_a_stubborn_child_is_killed_when_its_time_is_up() -> None:
+    watched = Watched(STUBBORN)
+    await until(Path("up").exists)
+    await watched.stop(seconds=0.05)
+    assert watched.said == ["part has not stopped by itself: killed"]
+
+
+async def test_a_stubborn_child_is_killed_at_once_on_order() -> None:
+    watched = Watched(STUBBORN)
+    await until(Path("up").exists)
+    stopping = asyncio.create_task(watched.stop(seconds=3600))
+    watched.at_once.set()
+    await stopping
+
+
+async def test_a_child_stopped_while_it_waits_to_start_again_stays_down() -> None:
+    watched = Watched("raise SystemExit(1)")
+    watched.child._backoff = Backoff(first=3600, longest=3600)
+    for _ in range(2):
+        await watched.started.get()
+    await until(lambda: len(watched.said) == 2)
+    await watched.stop()
+    assert watched.started.empty()
+
+
+async def test_a_refusal_to_start_ends_it_and_is_not_tried_again() -> None:
+    watched = Watched("raise SystemExit(2)")
+    with pytest.raises(Refusal, match="the part refused to start") as caught:
+        await watched.running
+    assert caught.value.status == 2
+    assert watched.started.qsize() == 1
+
+
+async def test_a_child_that_has_worked_may_refuse_for_a_while() -> None:
+    watched = Watched("raise SystemExit(2)")
+    watched.child.proven = True
+    for _ in range(3):
+        await watched.started.get()
+    await watched.stop()
+
+
+async def test_children_have_a_session_of_their_own() -> None:
+    watched = Watched("import signal; signal.pause()")
+    pid = await watched.started.get()
+    assert os.getsid(pid) == pid != os.getsid(0)
+    await watched.stop()
+
+
+async def test_run_once_returns_what_was_printed() -> None:
+    assert await run_once(program("print('  the model  ')")) == "the model"
+
+
+async def test_run_once_fails_in_words() -> None:
+    with pytest.raises(Refusal, match="part failed \\(status 7\\)"):
+        await run_once(program("raise SystemExit(7)"))
+
+
+async def test_a_cancelled_run_once_leaves_no_process() -> None:
+    code = "import os, pathlib, signal; pathlib.Path('pid').write_text(str(os.getpid())); signal.pause()"
+    task = asyncio.create_task(run_once(program(code)))
+    await until(lambda: Path("pid").exists() and Path("pid").read_text() != "")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(Path("pid").read_text()), 0)
+
+
+async def until(holds: object) -> None:
+    assert callable(holds)
+    while not holds():
+        await asyncio.sleep(0.01)

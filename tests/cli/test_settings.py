@@ -1,0 +1,190 @@
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from loragate.cli.refusal import Refusal
+from loragate.cli.settings import EngineSettings, Settings
+from loragate.cli.settings_environment import child_environment
+from loragate.cli.settings_load import load
+from loragate.cli.settings_names import environment_names
+from loragate.engine.config import EngineConfig
+
+
+def write_file(text: str) -> None:
+    Path("loragate.toml").write_text(text)
+
+
+def refusal(**options: Any) -> str:
+    with pytest.raises(Refusal) as caught:
+        load(**options)
+    assert caught.value.status == 2
+    return caught.value.message
+
+
+def test_option_over_environment_over_file_over_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load().port == 8000
+    write_file("port = 1001")
+    assert load().port == 1001
+    monkeypatch.setenv("LORAGATE_PORT", "1002")
+    assert load().port == 1002
+    assert load(port=1003).port == 1003
+
+
+def test_nested_settings_merge_field_by_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_file('[engine]\ndtype = "bfloat16"\nadapter_slots = 3\nblock_size = 8')
+    monkeypatch.setenv("LORAGATE_ENGINE__ADAPTER_SLOTS", "5")
+    engine = load(engine={"block_size": 4}).engine
+    assert (engine.dtype, engine.adapter_slots, engine.block_size) == ("bfloat16", 5, 4)
+
+
+def test_a_file_can_be_named_by_option_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_file("port = 1001")
+    Path("other.toml").write_text("port = 1004")
+    assert load(config=Path("other.toml")).port == 1004
+    monkeypatch.setenv("LORAGATE_CONFIG", "other.toml")
+    assert load().port == 1004
+    assert "nowhere.toml" in refusal(config=Path("nowhere.toml"))
+
+
+def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LORAGATE_REDIS_URL", "")
+    monkeypatch.setenv("LORAGATE_PORT", "")
+    assert load().redis_url is None
+    assert load().port == 8000
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("LORAGATE_PROT", "LORAGATE_PORT"),
+        ("LORAGATE_ENGINE__DTYP", "LORAGATE_ENGINE__DTYPE"),
+        ("LORAGATE_ENGINE__DTYPE__X", ""),
+        ("loragate_unheard_of", ""),
+    ],
+)
+def test_unknown_variables_are_named(monkeypatch: pytest.MonkeyPatch, name: str, meant: str) -> None:
+    monkeypatch.setenv(name, "1")
+    message = refusal()
+    assert name in message
+    assert meant in message
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("prot = 1", "unknown setting prot in loragate.toml; did you mean port?"),
+        ("[engine]\ndtyp = 'auto'", "unknown setting engine.dtyp in loragate.toml; did you mean engine.dtype?"),
+        ("port = 70000", "port in loragate.toml: "),
+        ("[engine]\ndtype = 'float8'", "engine.dtype in loragate.toml: "),
+        ("engine = 3", "engine in loragate.toml: "),
+        ("port = ", "loragate.toml is not valid TOML"),
+    ],
+)
+def test_bad_files_are_refused_by_name(text: str, named: str) -> None:
+    write_file(text)
+    assert named in refusal()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LORAGATE_PORT", "x"),
+        ("LORAGATE_PORT", "-1"),
+        ("LORAGATE_WORKERS", "0"),
+        ("LORAGATE_DRAIN_SECONDS", "-1"),
+        ("LORAGATE_DEMO", "perhaps"),
+        ("LORAGATE_ENGINE", "x"),
+        ("LORAGATE_ENGINE__ADAPTER_SLOTS", "0"),
+        ("LORAGATE_ENGINE__DTYPE", "float16"),
+        ("LORAGATE_ADMIN_KEY", "only-23-characters-long"),
+        ("LORAGATE_ADMIN_KEY", "a control character \x07 in here"),
+        ("LORAGATE_SECRET_KEY", "short"),
+    ],
+)
+def test_bad_values_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    message = refusal()
+    assert name.removeprefix("LORAGATE_").lower().split("__")[0] in message.lower()
+
+
+def test_a_bad_secret_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LORAGATE_ADMIN_KEY", "hunter2")
+    assert "hunter2" not in refusal()
+
+
+def test_an_admin_key_may_be_any_24_printable_characters() -> None:
+    key = "24 printable characters!"
+    assert load(admin_key=key).admin_key.get_secret_value() == key  # type: ignore[union-attr]
+
+
+def test_engine_rules_that_span_fields_hold_at_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LORAGATE_ENGINE__MAX_BATCH_SIZE", "1000")
+    assert "engine.max_batch_size (1000) must not exceed" in refusal()
+
+
+def test_an_option_is_named_as_it_was_typed() -> None:
+    assert refusal(port=99999).startswith("--port: ")
+    assert refusal(drain_seconds=-1.0).startswith("--drain-seconds: ")
+
+
+def test_engine_settings_mirror_the_engine() -> None:
+    mirrored = {"model", *EngineSettings.model_fields}
+    assert mirrored == {field.name for field in fields(EngineConfig)}
+    ours = EngineSettings().config("model", Path("data"))
+    theirs = EngineConfig("model", ours.listen, ours.cache_dir, model_id="model")
+    assert ours == theirs
+
+
+def test_a_hub_id_names_the_model_and_a_folder_does_not(tmp_path: Path) -> None:
+    assert EngineSettings().config("Qwen/Qwen3-0.6B", tmp_path).model_id == "Qwen/Qwen3-0.6B"
+    assert EngineSettings().config(str(tmp_path), tmp_path).model_id is None
+    assert EngineSettings(model_id="mine").config(str(tmp_path), tmp_path).model_id == "mine"
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        load().port = 1
+    with pytest.raises(ValidationError):
+        load().engine.dtype = "float32"
+
+
+def test_every_name_of_the_contract_exists() -> None:
+    names = set(environment_names(Settings))
+    contract = (
+        "MODEL DEMO HOST PORT GRPC_PORT PANEL_PORT DATA_DIR WORKERS CONFIG DRAIN_SECONDS DATABASE_URL REDIS_URL "
+        "BLOB_URL ADMIN_KEY SECRET_KEY ENGINE__DTYPE ENGINE__ADAPTER_SLOTS BASE_URL API_KEY"
+    )
+    assert {f"LORAGATE_{name}" for name in contract.split()} <= names
+
+
+def test_settings_reach_a_child_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LORAGATE_ADMIN_KEY", "k" * 24)
+    monkeypatch.setenv("LORAGATE_ENGINE__ADAPTER_SLOTS", "7")
+    write_file("port = 1001")
+    settings = load(model="some/model", data_dir=Path("here"))
+    environment = child_environment(settings, ("model", "data_dir", "engine"))
+    for name in ("LORAGATE_ADMIN_KEY", "LORAGATE_PORT"):
+        assert name not in environment
+
+    monkeypatch.delenv("LORAGATE_ADMIN_KEY")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    inherited = load()
+    assert inherited.port == 8000, "a child never reads the file again"
+    assert inherited.engine == settings.engine
+    assert (inherited.model, inherited.data_dir) == ("some/model", Path("here").absolute())
+
+
+def test_secrets_reach_the_child_that_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(secret_key="s" * 32)
+    assert child_environment(settings, ("secret_key",))["LORAGATE_SECRET_KEY"] == "s" * 32
+
+
+def test_urls_default_to_the_data_directory(tmp_path: Path) -> None:
+    settings = load(data_dir=tmp_path)
+    assert settings.effective_database_url == f"sqlite+aiosqlite:///{tmp_path}/loragate.db"
+    assert settings.effective_blob_url == f"file://{tmp_path}/blobs"
+    assert load(database_url="postgresql://db/x").effective_database_url == "postgresql://db/x"
