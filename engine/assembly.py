@@ -93,7 +93,7 @@ def _max_model_len(model: PreTrainedModel, config: EngineConfig) -> tuple[int, l
     if config.max_model_len is not None and config.max_model_len > longest:
         raise ModelRefused(f"engine.max_model_len is {config.max_model_len}, but the model ends at {longest} positions")
     wanted = config.max_model_len or longest
-    cap, note = self_check.cap_from_twin(model.config)
+    cap, note = self_check.cap_from_twin(model.config, model.dtype)
     if cap is None or wanted <= cap:
         return wanted, []
     return cap, [note]

@@ -14,11 +14,11 @@ from loragate.engine.base_model import ModelRefused
 from loragate.engine.config import EngineConfig
 
 
-def load_config(tmp_path: Path, model_type: str, **overrides: Any) -> LoadedModel:
+def load_config(tmp_path: Path, model_type: str, dtype: str = "auto", **overrides: Any) -> LoadedModel:
     torch.manual_seed(0)
     config = AutoConfig.for_model(model_type, **CONFIGS[model_type] | overrides)
     AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(tmp_path / "base")
-    return load(engine_config(tmp_path))
+    return load(engine_config(tmp_path, dtype=dtype))
 
 
 def engine_config(tmp_path: Path, **fields: Any) -> EngineConfig:
@@ -66,16 +66,22 @@ def test_a_model_that_bypasses_the_interface_is_refused(tmp_path: Path) -> None:
         load(engine_config(tmp_path))
 
 
-def test_attention_that_is_wrong_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("model_type", sorted(CONFIGS))
+def test_bfloat16_is_served(tmp_path: Path, model_type: str) -> None:
+    assert load_config(tmp_path, model_type, "bfloat16").manifest.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_attention_that_is_wrong_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
     """The check sees what the model computes, not that it ran: an off-by-one window is found."""
     decode = attention.decode_attention
 
     def off_by_one(query, cache, rows, options):  # type: ignore[no-untyped-def]
-        return decode(query, cache, type(rows)(rows.token_places, rows.lengths - 1), options)
+        return decode(query, cache, type(rows)(rows.token_places, (rows.lengths - 1).clamp(min=1)), options)
 
     monkeypatch.setattr(attention, "decode_attention", off_by_one)
     with pytest.raises(ModelRefused, match="logits differ from transformers'"):
-        load_config(tmp_path, "llama")
+        load_config(tmp_path, "llama", dtype)
 
 
 def test_pickled_weights_are_not_read(tmp_path: Path) -> None:

@@ -23,14 +23,15 @@ _COMMON = {
     "pad_token_id": 0,
 }
 _GQA = {"num_key_value_heads": 2}
+_UNTIED = {"tie_word_embeddings": False}  # with random embeddings, a tied head only repeats the last token
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": _COMMON | _GQA,
     "mistral": _COMMON | _GQA | {"sliding_window": 24},
     "qwen2": _COMMON | _GQA,
     "qwen3": _COMMON | _GQA | {"head_dim": 8},
-    "gemma2": _COMMON | _GQA | {"head_dim": 8, "sliding_window": 24, "query_pre_attn_scalar": 8},
-    "gemma3_text": _COMMON | _GQA | {"head_dim": 8, "sliding_window": 24, "query_pre_attn_scalar": 8,
+    "gemma2": _COMMON | _GQA | _UNTIED | {"head_dim": 8, "sliding_window": 24, "query_pre_attn_scalar": 8},
+    "gemma3_text": _COMMON | _GQA | _UNTIED | {"head_dim": 8, "sliding_window": 24, "query_pre_attn_scalar": 8,
                                      "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     "phi3": _COMMON | _GQA | {"original_max_position_embeddings": 512},
     "gpt2": {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 512,
