@@ -16,7 +16,7 @@ def build(data_dir: options.DataDir = None) -> None:
     from rich.console import Console
 
     from loragate.cli.settings_load import load
-    from loragate.demo import build as build_demo
+    from loragate.demo.build import build as build_demo
 
     settings = load(data_dir=data_dir)
     assets = build_demo(settings.data_dir / "demo", console=Console(stderr=True))
@@ -33,8 +33,8 @@ def provision(
     """
     from loragate.cli.client.server import find_admin_key, find_base_url
     from loragate.cli.settings_load import load
-    from loragate.demo import build as build_demo
-    from loragate.demo import provision as provision_demo
+    from loragate.demo.build import build as build_demo
+    from loragate.demo.provision import provision as provision_demo
 
     settings = load(base_url=base_url, admin_key=admin_key, data_dir=data_dir)
     assets = build_demo(settings.data_dir / "demo")

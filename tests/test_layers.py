@@ -1,0 +1,66 @@
+"""Which part may import which, and what each needs to have installed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+GATEWAY_LIBRARIES = ("pydantic", "fastapi", "starlette", "sqlalchemy", "redis", "alembic", "fsspec.asyn", "uvicorn")
+
+IMPORT_ALL_WITHOUT = """
+import importlib, pkgutil, sys
+
+part, *blocked = sys.argv[1:]
+
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if any(name == each or name.startswith(each + ".") for each in blocked):
+            raise ModuleNotFoundError(f"{name} is not installed here", name=name)
+
+
+sys.meta_path.insert(0, Blocked())
+package = importlib.import_module(part)
+for module in pkgutil.walk_packages(package.__path__, part + "."):
+    importlib.import_module(module.name)
+    print(module.name)
+"""
+
+
+def import_all(part: str, without: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """Every module of a part, in a process where these libraries cannot be found."""
+    command = [sys.executable, "-W", "ignore", "-c", IMPORT_ALL_WITHOUT, f"loragate.{part}", *without]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_layers_hold() -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+    checked = subprocess.run([str(lint), "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert " 0 broken" in checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("part", "without", "has"),
+    [
+        ("peft_format", ("torch", "transformers", "peft", "grpc", "google", *GATEWAY_LIBRARIES), "reading"),
+        ("kernels", ("transformers", "peft", "grpc", "google", *GATEWAY_LIBRARIES), "segmented_lora"),
+        (
+            "engine",
+            ("peft", "bitsandbytes", "loragate.adapter_store", "loragate.gateway", *GATEWAY_LIBRARIES),
+            "server",
+        ),
+        ("adapter_store", ("torch", "transformers", "peft", "fastapi"), "store"),
+        ("gateway", ("torch", "transformers", "peft"), "app"),
+    ],
+)
+def test_a_part_imports_with_only_what_it_may_use(part: str, without: tuple[str, ...], has: str) -> None:
+    imported = import_all(part, without)
+    assert imported.returncode == 0, imported.stderr
+    assert f"loragate.{part}.{has}" in imported.stdout.splitlines()
+
+
+def test_a_missing_library_would_be_noticed() -> None:
+    assert "pydantic" in import_all("gateway", ("pydantic",)).stderr

@@ -1,0 +1,103 @@
+"""The wheel holds every part, whole, and works where the checkout is not."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path, PurePosixPath
+from zipfile import ZipFile
+
+import numpy
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+SHIPPED = (".py", ".pyi", ".proto", ".mako", ".json", ".jinja", "py.typed")
+
+
+def git_files() -> list[str]:
+    """What a clone would hold once everything here is committed."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [name for name in listed if (ROOT / name).is_file()]
+
+
+def installed_path(name: str) -> str | None:
+    """Where the wheel puts a file of the checkout; None for what is not part of a package."""
+    for package, folder in CONFIG["package-dir"].items():
+        if PurePosixPath(name).is_relative_to(folder):
+            return str(PurePosixPath(*package.split("."), PurePosixPath(name).relative_to(folder)))
+    return None
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, so that nothing stale in build/ can slip in."""
+    clone, dist = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("dist")
+    for name in git_files():
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, clone / name)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(dist), str(clone)]
+    built = subprocess.run(command, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    [found] = dist.glob("*.whl")
+    return found
+
+
+def test_every_package_is_listed() -> None:
+    packages = set()
+    for name in git_files():
+        where = installed_path(name)
+        if where and where.endswith("/__init__.py"):
+            packages.add(where.removesuffix("/__init__.py").replace("/", "."))
+    assert packages == set(CONFIG["packages"])
+
+
+def test_every_module_lies_in_a_package() -> None:
+    folders = {package.replace(".", "/") for package in CONFIG["packages"]}
+    modules = [where for name in git_files() if name.endswith(".py") and (where := installed_path(name))]
+    assert [module for module in modules if str(PurePosixPath(module).parent) not in folders] == []
+
+
+def test_the_wheel_holds_every_file_of_every_part(wheel: Path) -> None:
+    packed = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    expected = {where for name in git_files() if name.endswith(SHIPPED) and (where := installed_path(name))}
+    assert packed == expected
+    assert {"loragate/v1/engine.proto", "loragate/migrations/env.py", "loragate/cli/py.typed"} <= packed
+
+
+def test_the_wheel_names_its_licence_and_every_extra(wheel: Path) -> None:
+    archive = ZipFile(wheel)
+    [metadata] = [name for name in archive.namelist() if name.endswith("/METADATA")]
+    text = archive.read(metadata).decode()
+    assert "License-Expression: Apache-2.0" in text
+    assert any(name.endswith("/licenses/LICENSE") for name in archive.namelist())
+    extras = set(re.findall(r"^Provides-Extra: (.+)$", text, re.MULTILINE))
+    assert extras >= {"engine", "gateway", "finetune", "panel", "all"}
+
+
+def test_the_wheel_works_where_the_checkout_is_not(wheel: Path, tmp_path: Path) -> None:
+    """Our code comes from the wheel alone; the libraries are this environment's."""
+    home = tmp_path / "venv"
+    venv.create(home)
+    python = home / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, str(wheel)], check=True)
+    libraries = str(Path(numpy.__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": libraries}
+    code = (
+        "import asyncio, loragate.cli, loragate.engine.client, loragate.gateway.app, loragate.peft_format.reading\n"
+        "from loragate.adapter_store.schema import upgrade\n"
+        "asyncio.run(upgrade('sqlite:///loragate.db'))\n"
+        "print(loragate.cli.__file__)"
+    )
+    ran = subprocess.run(
+        [str(python), "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert Path(ran.stdout.strip()).is_relative_to(home)
+    assert (tmp_path / "loragate.db").stat().st_size > 0
+    version = subprocess.run([str(home / "bin" / "loragate"), "--version"], cwd=tmp_path, env=environment, check=True)
+    assert version.returncode == 0
