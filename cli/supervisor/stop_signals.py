@@ -5,7 +5,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _SAME_ORDER_SECONDS = 0.3
 
 
@@ -29,13 +28,15 @@ class StopOrders:
 
 @contextmanager
 def stop_orders() -> Iterator[StopOrders]:
-    """Listens to the signals that ask a server to stop; one that was ignored (nohup) stays ignored.
+    """Listens to SIGTERM, SIGINT and the terminal's hanging up, unless nohup told us to ignore that.
 
     Afterwards all are ignored: the process is about to end, and its status should say how the stop went.
     """
     orders = StopOrders()
     loop = asyncio.get_running_loop()
-    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    heard = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        heard.append(signal.SIGHUP)
     for number in heard:
         loop.add_signal_handler(number, orders.order)
     try:

@@ -42,6 +42,8 @@ class Supervisor:
         """Returns after a clean stop; raises Refusal when the start failed."""
         starting = self._in_background(self._start())
         await self._orders.requested.wait()
+        if self._error is None:
+            self._tell.event("stopping; a second signal does not wait for running requests")
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         await self._stop()

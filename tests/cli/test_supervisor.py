@@ -174,6 +174,17 @@ def test_a_killed_engine_is_replaced_and_the_gateway_stays(start: Callable[..., 
     assert server.lines.count("loragate ready") == 1
 
 
+def test_several_gateways_share_the_port(start: Callable[..., Server]) -> None:
+    server = start(workers="2", redis_url="redis://127.0.0.1:9").until_ready()
+    gateways = server.runtime["pids"]["gateway"]
+    assert len(set(gateways)) == 2
+    os.kill(gateways[0], signal.SIGKILL)
+    assert httpx.get(server.runtime["base_url"] + "/readyz", trust_env=False).status_code == 200
+    server.process.terminate()
+    assert server.ends() == 0
+    assert "gateway stops" in events()
+
+
 def test_the_port_survives_a_killed_gateway(start: Callable[..., Server]) -> None:
     server = start().until_ready()
     before = server.runtime
