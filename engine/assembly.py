@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel
@@ -59,7 +60,7 @@ def load(config: EngineConfig) -> LoadedModel:
         base,
         where,
         read_tokenizer(directory),
-        model_id=config.model_id or directory.resolve().name,
+        model_id=config.model_id or _name(config.model, directory),
         base_digest=base_digest(directory, config.cache_dir / "base-digests.json"),
         max_model_len=max_model_len,
         adapter_slots=config.adapter_slots,
@@ -84,6 +85,11 @@ def build_core(
     scheduler = Scheduler(Limits(config.max_batch_tokens, config.max_batch_size), loaded.blocks, adapters)
     limits = ModelLimits(loaded.manifest.max_model_len, loaded.manifest.vocab_size, eos_token_ids(loaded.base.model))
     return EngineCore(ModelRunner(loaded.base), scheduler, loaded.blocks, adapters, limits, emit=emit, died=died)
+
+
+def _name(model: str, directory: Path) -> str:
+    """A folder's own name; a hub id as it is, since the folder it was downloaded to is named after a commit."""
+    return directory.resolve().name if Path(model).expanduser().is_dir() else model
 
 
 def _max_model_len(model: PreTrainedModel, config: EngineConfig) -> tuple[int, list[str]]:
