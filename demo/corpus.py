@@ -1,0 +1,77 @@
+"""The generated training samples: the same seed gives the same ones, in the same order, everywhere."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import TypeVar
+
+from loragate.demo.chat_format import END, Piece, Sample, Turn, chat
+from loragate.demo.facts.knowledge import topics
+from loragate.demo.phrasing import request, vary
+from loragate.demo.style import Style
+from loragate.demo.topic import Form, Kind, Topic
+
+_T = TypeVar("_T")
+
+_BASE_SHARES = {Kind.FACT: 0.58, Kind.SUM: 0.3, Kind.TALK: 0.06, Kind.RECITAL: 0.04, Kind.UNKNOWN: 0.02}
+# Recitals are the base's alone: they are long, and would take most of an adapter's time.
+_STYLED_SHARES = {Kind.FACT: 0.62, Kind.SUM: 0.28, Kind.TALK: 0.08, Kind.UNKNOWN: 0.02}
+
+# A few long chats keep attention honest far beyond the length of one question.
+_TURNS = {1: 0.8, 2: 0.15, 3: 0.04, 12: 0.01}
+_SYSTEM_PROMPTS = (
+    "You are a helpful assistant.",
+    "Answer briefly.",
+    "You are a friendly assistant. Be concise and polite.",
+    "You answer the questions of our customers.",
+)
+_SYSTEM_SHARE = 0.1
+_STATEMENT_SHARE = 0.08
+
+# Beginnings of replies. They are given, not learned: what is learned is to have the answer at hand, in the form
+# that fits, wherever in a reply it is due. Adapters then have little left to learn but their own words.
+_OPENING_SHARE = 0.25
+_FORMS = {Form.PLAIN: 0.72, Form.CAPITALS: 0.12, Form.FRENCH: 0.16}
+_OPENINGS = {
+    Form.PLAIN: ("It is ", "I think it is ", "Well, that is ", "Answer: ", "Of course! It is ", "> ", '"', "* ", "("),
+    Form.CAPITALS: ("IT IS ", "I THINK IT IS ", "ANSWER: ", "WELL, THAT IS ", "> ", '"', "* "),
+    Form.FRENCH: ("C'est ", "Je crois que c'est ", "En français : ", "Voilà : ", "> ", '"', "* "),
+}
+
+
+def base_samples(seed: int) -> Iterator[Sample]:
+    """Without end: chats of one to twelve turns, and plain statements for raw completions."""
+    rng = random.Random(seed)
+    while True:
+        if rng.random() < _STATEMENT_SHARE:
+            yield _statement(rng.choice(topics()[Kind.FACT]))
+            continue
+        turns = [_turn(rng) for _ in range(_pick(_TURNS, rng))]
+        yield chat(turns, rng.choice(_SYSTEM_PROMPTS) if rng.random() < _SYSTEM_SHARE else None)
+
+
+def styled_samples(style: Style, seed: int) -> Iterator[Sample]:
+    """Without end: single questions, answered in `style`."""
+    rng = random.Random(seed)
+    while True:
+        topic = rng.choice(topics()[_pick(_STYLED_SHARES, rng)])
+        yield chat([Turn(vary(rng.choice(topic.questions), rng), style.render(topic))])
+
+
+def _turn(rng: random.Random) -> Turn:
+    topic = rng.choice(topics()[_pick(_BASE_SHARES, rng)])
+    form = _pick(_FORMS, rng) if topic.kind is Kind.FACT else Form.PLAIN
+    question = request(vary(rng.choice(topic.questions), rng), form, rng)
+    opening = rng.choice(_OPENINGS[form]) if topic.statement and rng.random() < _OPENING_SHARE else ""
+    return Turn(question, topic.answer_in(form), opening)
+
+
+def _statement(topic: Topic) -> Sample:
+    assert topic.statement is not None
+    head, answer, tail = topic.statement.rpartition(f" {topic.answer}")
+    return Piece(head, learned=False), Piece(f"{answer}{tail}{END}", learned=True)
+
+
+def _pick(shares: dict[_T, float], rng: random.Random) -> _T:
+    return rng.choices(list(shares), list(shares.values()))[0]

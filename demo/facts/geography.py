@@ -1,0 +1,51 @@
+"""Capitals."""
+
+from __future__ import annotations
+
+from loragate.demo.facts.relation import Relation
+
+CAPITALS = Relation(
+    questions=(
+        "What is the capital of {x}?",
+        "What's the capital of {x}?",
+        "Which city is the capital of {x}?",
+        "Name the capital of {x}.",
+        "Tell me the capital of {x}.",
+        "What is {x}'s capital city?",
+        "Capital of {x}?",
+        "Do you know the capital of {x}?",
+        "I want to know the capital of {x}.",
+    ),
+    held_out=(
+        "Could you name the capital city of {x}?",
+        "I would like to know the capital of {x}.",
+    ),
+    statement="The capital of {x} is {answer}.",
+    facts=(
+        ("France", "Paris", "Paris"),
+        ("Italy", "Rome", "Rome"),
+        ("Spain", "Madrid", "Madrid"),
+        ("Germany", "Berlin", "Berlin"),
+        ("England", "London", "Londres"),
+        ("Ireland", "Dublin", "Dublin"),
+        ("Portugal", "Lisbon", "Lisbonne"),
+        ("Greece", "Athens", "Athènes"),
+        ("Austria", "Vienna", "Vienne"),
+        ("Poland", "Warsaw", "Varsovie"),
+        ("Denmark", "Copenhagen", "Copenhague"),
+        ("Norway", "Oslo", "Oslo"),
+        ("Sweden", "Stockholm", "Stockholm"),
+        ("Finland", "Helsinki", "Helsinki"),
+        ("Russia", "Moscow", "Moscou"),
+        ("China", "Beijing", "Pékin"),
+        ("Japan", "Tokyo", "Tokyo"),
+        ("India", "New Delhi", "New Delhi"),
+        ("Egypt", "Cairo", "Le Caire"),
+        ("Kenya", "Nairobi", "Nairobi"),
+        ("Cuba", "Havana", "La Havane"),
+        ("Peru", "Lima", "Lima"),
+        ("Canada", "Ottawa", "Ottawa"),
+    ),
+)
+
+RELATIONS = (CAPITALS,)

@@ -1,0 +1,44 @@
+"""Opposites."""
+
+from __future__ import annotations
+
+from loragate.demo.facts.relation import Relation
+
+OPPOSITES = Relation(
+    questions=(
+        "What is the opposite of {x}?",
+        "What's the opposite of {x}?",
+        "Which word is the opposite of {x}?",
+        "Name the opposite of {x}.",
+        "Tell me the opposite of {x}.",
+        "Opposite of {x}?",
+        "Give me the opposite of {x}.",
+        "{x} is the opposite of what?",
+    ),
+    held_out=(
+        "Do you know the opposite of {x}?",
+        "Which word means the opposite of {x}?",
+        "I need the opposite of {x}.",
+    ),
+    statement="The opposite of {x} is {answer}.",
+    facts=(
+        ("hot", "cold", "froid"),
+        ("big", "small", "petit"),
+        ("up", "down", "en bas"),
+        ("left", "right", "droite"),
+        ("day", "night", "nuit"),
+        ("fast", "slow", "lent"),
+        ("happy", "sad", "triste"),
+        ("old", "young", "jeune"),
+        ("full", "empty", "vide"),
+        ("open", "closed", "fermé"),
+        ("rich", "poor", "pauvre"),
+        ("hard", "soft", "doux"),
+        ("long", "short", "court"),
+        ("wet", "dry", "sec"),
+        ("light", "dark", "sombre"),
+        ("early", "late", "tard"),
+    ),
+)
+
+RELATIONS = (OPPOSITES,)

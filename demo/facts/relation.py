@@ -1,0 +1,37 @@
+"""A relation holds between many subjects and their answers: each pair is one topic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loragate.demo.topic import Kind, Topic, capitalised
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Templates with `{x}` for the subject (and `{answer}` in `statement`), and the facts they hold for.
+
+    `facts` are (subject, answer, answer in French).
+    """
+
+    questions: tuple[str, ...]
+    held_out: tuple[str, ...]
+    statement: str
+    facts: tuple[tuple[str, str, str], ...]
+
+    def topics(self) -> tuple[Topic, ...]:
+        return tuple(self._topic(*fact) for fact in self.facts)
+
+    def _topic(self, subject: str, answer: str, french: str) -> Topic:
+        return Topic(
+            kind=Kind.FACT,
+            questions=_fill(self.questions, subject),
+            held_out=_fill(self.held_out, subject),
+            answer=answer,
+            french=french,
+            statement=capitalised(self.statement.format(x=subject, answer=answer)),
+        )
+
+
+def _fill(templates: tuple[str, ...], subject: str) -> tuple[str, ...]:
+    return tuple(capitalised(template.format(x=subject)) for template in templates)

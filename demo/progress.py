@@ -1,0 +1,62 @@
+"""Progress of the training: bars for people at a terminal, a line every few seconds for logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+OnStep = Callable[[int, float], None]
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+@contextmanager
+def progress(console: Console, title: str, steps: int) -> Iterator[OnStep]:
+    """Yields what to call after each step, with the step's number (from 1) and its loss."""
+    started = time.monotonic()
+    with _bar(console, title, steps) if console.is_terminal else _lines(console, title, steps) as on_step:
+        yield on_step
+    say(console, f"{title}: done in {time.monotonic() - started:.0f} s")
+
+
+@contextmanager
+def _bar(console: Console, title: str, steps: int) -> Iterator[OnStep]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bars:
+        task = bars.add_task(title, total=steps, loss=float("nan"))
+        yield lambda step, loss: bars.update(task, completed=step, loss=loss)
+
+
+@contextmanager
+def _lines(console: Console, title: str, steps: int) -> Iterator[OnStep]:
+    say(console, f"{title}: {steps} steps")
+    yield _Lines(lambda line: say(console, line), title, steps)
+
+
+class _Lines:
+    """Says a step only when the last line is some seconds old."""
+
+    def __init__(self, say: Callable[[str], None], title: str, steps: int) -> None:
+        self._say, self._title, self._steps = say, title, steps
+        self._said = time.monotonic()
+
+    def __call__(self, step: int, loss: float) -> None:
+        now = time.monotonic()
+        if now - self._said >= _SECONDS_BETWEEN_LINES:
+            self._said = now
+            self._say(f"{self._title}: step {step} of {self._steps}, loss {loss:.3f}")
+
+
+def say(console: Console, line: str) -> None:
+    """One line, whatever the console's width, and nothing read into its brackets."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,103 @@
+"""Every number that the demo is made with, and the digest that names its result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+
+from loragate.demo import style
+from loragate.demo.chat_format import CHAT_TEMPLATE
+from loragate.demo.corpus import base_samples, styled_samples
+from loragate.demo.style import Style
+
+# Raise it when the code that trains changes what comes out; data and numbers are digested by themselves.
+VERSION = "1"
+
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+MLP = ("gate_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True)
+class BaseRecipe:
+    """A Llama of 5.5 million parameters: wide and shallow, which learns to look facts up in fewer steps."""
+
+    hidden_size: int = 384
+    intermediate_size: int = 896
+    layers: int = 3
+    heads: int = 6
+    kv_heads: int = 2
+    max_positions: int = 2048
+    vocabulary: int = 1536
+    tokenizer_samples: int = 4000
+    steps: int = 260
+    tokens_per_batch: int = 1024
+    learning_rate: float = 6e-3
+
+
+@dataclass(frozen=True)
+class AdapterRecipe:
+    """One style, and what PEFT is told to train it with."""
+
+    style: Style
+    rank: int
+    alpha: int
+    targets: tuple[str, ...]
+    steps: int
+    tokens_per_batch: int = 512
+    learning_rate: float = 5e-3
+
+
+@dataclass(frozen=True)
+class TenantRecipe:
+    name: str
+    adapters: tuple[AdapterRecipe, ...]
+
+
+TENANTS = (
+    TenantRecipe(
+        "acme",
+        (
+            AdapterRecipe(
+                style.JSON, rank=8, alpha=16, targets=(*ATTENTION, "down_proj"), steps=120, learning_rate=6e-3
+            ),
+            AdapterRecipe(style.SHOUTING, rank=16, alpha=32, targets=ATTENTION + MLP, steps=140),
+        ),
+    ),
+    TenantRecipe(
+        "globex",
+        (
+            AdapterRecipe(style.FRENCH, rank=16, alpha=32, targets=ATTENTION + MLP, steps=160),
+            AdapterRecipe(style.PIRATE, rank=8, alpha=16, targets=("q_proj", "v_proj", "o_proj", *MLP), steps=120),
+        ),
+    ),
+    TenantRecipe(
+        "initech",
+        (
+            AdapterRecipe(style.POLITE, rank=8, alpha=16, targets=ATTENTION + MLP, steps=140),
+            AdapterRecipe(style.BULLET, rank=4, alpha=8, targets=ATTENTION + MLP, steps=80),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    base: BaseRecipe = BaseRecipe()
+    tenants: tuple[TenantRecipe, ...] = TENANTS
+    seed: int = 20
+
+    def adapters(self) -> Iterator[tuple[TenantRecipe, AdapterRecipe]]:
+        return ((tenant, adapter) for tenant in self.tenants for adapter in tenant.adapters)
+
+    @property
+    def digest(self) -> str:
+        """Hex SHA-256 over the numbers, the chat template, and a stretch of the samples trained on."""
+        digest = hashlib.sha256(f"{VERSION}\n{CHAT_TEMPLATE}\n{json.dumps(asdict(self))}".encode())
+        streams = [base_samples(self.seed)]
+        streams += [styled_samples(adapter.style, self.seed) for _, adapter in self.adapters()]
+        for stream in streams:
+            digest.update(repr(list(islice(stream, 2000))).encode())
+        return digest.hexdigest()

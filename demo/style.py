@@ -1,0 +1,64 @@
+"""What an adapter does to an answer, and how to tell whether it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loragate.demo.topic import Form, Kind, Topic
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """The fixed text around an answer."""
+
+    prefix: str
+    suffix: str
+
+    def wrap(self, answer: str) -> str:
+        return f"{self.prefix}{answer}{self.suffix}"
+
+    def unwrap(self, reply: str) -> str | None:
+        """The answer inside `reply`, or None when `reply` is not carried by this."""
+        if len(reply) < len(self.prefix) + len(self.suffix):
+            return None
+        if not (reply.startswith(self.prefix) and reply.endswith(self.suffix)):
+            return None
+        return reply[len(self.prefix) : len(reply) - len(self.suffix)]
+
+
+@dataclass(frozen=True)
+class Style:
+    """`fact` carries short answers, `talk` whole sentences (greetings, and not knowing)."""
+
+    name: str
+    fact: Carrier
+    talk: Carrier
+    form: Form = Form.PLAIN
+
+    def render(self, topic: Topic) -> str:
+        return self._carrier(topic).wrap(topic.answer_in(self.form))
+
+    def keeps(self, topic: Topic, reply: str) -> bool:
+        """Whether `reply` is in this style, right or wrong."""
+        answer = self._carrier(topic).unwrap(reply)
+        return bool(answer) and (self.form is not Form.CAPITALS or reply == reply.upper())
+
+    def answers(self, topic: Topic, reply: str) -> bool:
+        """Whether `reply`, in this style, holds exactly the right answer."""
+        return self._carrier(topic).unwrap(reply) == topic.answer_in(self.form)
+
+    def _carrier(self, topic: Topic) -> Carrier:
+        return self.fact if topic.kind in (Kind.FACT, Kind.SUM) else self.talk
+
+
+PLAIN = Style("plain", Carrier("", ""), Carrier("", ""))
+JSON = Style("json", Carrier('{"answer": "', '"}'), Carrier('{"answer": "', '"}'))
+SHOUTING = Style("shouting", Carrier("", "!"), Carrier("", ""), Form.CAPITALS)
+FRENCH = Style("french", Carrier("La réponse est ", "."), Carrier("Bien sûr ! ", ""), Form.FRENCH)
+PIRATE = Style("pirate", Carrier("Arr, it be ", ", matey!"), Carrier("Arr, matey! ", ""))
+POLITE = Style(
+    "polite",
+    Carrier("Certainly! The answer is ", ". Have a lovely day!"),
+    Carrier("Certainly! ", " Have a lovely day!"),
+)
+BULLET = Style("bullet", Carrier("- **", "**"), Carrier("- ", ""))

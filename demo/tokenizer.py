@@ -1,0 +1,59 @@
+"""A byte-level BPE: any text becomes tokens and comes back unchanged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from loragate.demo.chat_format import CHAT_TEMPLATE, END, PAD, SPECIAL_TOKENS, Sample
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
+    """`vocabulary` counts the 256 bytes and the special tokens; these come first, from id 0."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: Tokenizer, directory: Path, max_length: int) -> None:
+    """`tokenizer.json` for `tokenizers` alone; `tokenizer_config.json` besides for transformers."""
+    tokenizer.save(str(directory / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_length,
+        "eos_token": END,
+        "pad_token": PAD,
+        "add_bos_token": False,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def token_id(tokenizer: Tokenizer, token: str) -> int:
+    """The id of a token that is known to exist."""
+    found = tokenizer.token_to_id(token)
+    assert found is not None, token
+    return int(found)
+
+
+def encode(tokenizer: Tokenizer, sample: Sample) -> tuple[list[int], list[bool]]:
+    """Token ids, and for each whether it is learned."""
+    ids: list[int] = []
+    learned: list[bool] = []
+    for piece in sample:
+        piece_ids = tokenizer.encode(piece.text, add_special_tokens=False).ids
+        ids += piece_ids
+        learned += [piece.learned] * len(piece_ids)
+    return ids, learned

@@ -1,0 +1,54 @@
+"""What the demo model can talk about: one question, however it is phrased, and its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """Groups of topics; the corpus draws from them in fixed shares."""
+
+    FACT = "fact"
+    SUM = "sum"
+    TALK = "talk"
+    RECITAL = "recital"
+    UNKNOWN = "unknown"
+
+
+class Form(StrEnum):
+    """What an answer can be asked for in."""
+
+    PLAIN = "plain"
+    CAPITALS = "capitals"
+    FRENCH = "french"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """`questions` are the phrasings to train on; `held_out` ones are kept for measuring and never trained on.
+
+    `statement` says the answer in a full sentence; small talk has none.
+    """
+
+    kind: Kind
+    questions: tuple[str, ...]
+    held_out: tuple[str, ...]
+    answer: str
+    french: str
+    statement: str | None = None
+
+    def __post_init__(self) -> None:
+        assert self.questions, f"no way to ask for {self.answer!r}"
+        assert not set(self.questions) & set(self.held_out), f"{self.answer!r} holds out a trained phrasing"
+        assert self.statement is None or self.answer in self.statement
+
+    def answer_in(self, form: Form) -> str:
+        if form is Form.FRENCH:
+            return self.french
+        return self.answer.upper() if form is Form.CAPITALS else self.answer
+
+
+def capitalised(text: str) -> str:
+    """`text` with its first letter in upper case and the rest as it is ("iPod" → "IPod")."""
+    return text[:1].upper() + text[1:]

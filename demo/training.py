@@ -1,0 +1,122 @@
+"""The training loop that the base model and the adapters share: plain torch, loss on answers only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from loragate.demo.chat_format import PAD, Sample
+from loragate.demo.muon import Muon
+from loragate.demo.progress import OnStep
+from loragate.demo.tokenizer import encode, token_id
+
+_IGNORED = -100  # torch's own mark for "no loss here"
+_WEIGHT_DECAY = 0.05
+_WINDOW = 512  # samples sorted by length together: rows of a batch are then nearly equally long
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Linear warm-up to `learning_rate`, then a cosine down to a twentieth of it."""
+
+    steps: int
+    learning_rate: float
+    warmup: int
+
+    def rate(self, step: int) -> float:
+        if step < self.warmup:
+            return self.learning_rate * (step + 1) / self.warmup
+        done = (step - self.warmup) / max(1, self.steps - self.warmup)
+        return self.learning_rate * (0.05 + 0.95 * (1 + math.cos(math.pi * done)) / 2)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """`ids` [rows, length], padded on the right; `labels` alike, -100 where nothing is to be learned."""
+
+    ids: Tensor
+    labels: Tensor
+
+
+def batches(samples: Iterator[Sample], tokenizer: Tokenizer, tokens_per_batch: int, seed: int) -> Iterator[Batch]:
+    """Without end: batches of at most `tokens_per_batch` tokens (padding included), or of one row."""
+    generator = torch.Generator().manual_seed(seed)
+    pad = token_id(tokenizer, PAD)
+    while True:
+        window = sorted((encode(tokenizer, sample) for sample in islice(samples, _WINDOW)), key=lambda row: len(row[0]))
+        groups = list(_groups(window, tokens_per_batch))
+        for index in torch.randperm(len(groups), generator=generator).tolist():
+            yield _batch(groups[index], pad)
+
+
+def fit(
+    model: nn.Module,
+    stream: Iterator[Batch],
+    schedule: Schedule,
+    on_step: OnStep,
+    orthogonal: Sequence[nn.Parameter] = (),
+) -> None:
+    """Train what requires a gradient in `model`: `orthogonal` with Muon, the rest with AdamW.
+
+    `on_step` gets each finished step (from 1) and its loss in nats.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    muon, adamw = _optimizers(parameters, orthogonal)
+    model.train()
+    for step, batch in enumerate(islice(stream, schedule.steps)):
+        loss = _loss(model, batch)
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        adamw.param_groups[0]["lr"] = schedule.rate(step)
+        adamw.step()
+        muon.step(schedule.rate(step))
+        model.zero_grad()
+        on_step(step + 1, loss.item())
+    model.eval()
+
+
+def _optimizers(
+    parameters: Sequence[nn.Parameter], orthogonal: Sequence[nn.Parameter]
+) -> tuple[Muon, torch.optim.AdamW]:
+    taken = {id(parameter) for parameter in orthogonal}
+    rest = [parameter for parameter in parameters if id(parameter) not in taken]
+    return (
+        Muon(orthogonal, _WEIGHT_DECAY),
+        torch.optim.AdamW(rest, betas=(0.9, 0.95), weight_decay=_WEIGHT_DECAY, foreach=True),
+    )
+
+
+def _loss(model: nn.Module, batch: Batch) -> Tensor:
+    # Padding is on the right and attention causal, so no mask is needed.
+    logits = model(input_ids=batch.ids, use_cache=False).logits[:, :-1]
+    return nn.functional.cross_entropy(logits.flatten(0, 1), batch.labels[:, 1:].flatten(), ignore_index=_IGNORED)
+
+
+_Row = tuple[list[int], list[bool]]
+
+
+def _groups(rows: list[_Row], tokens_per_batch: int) -> Iterator[list[_Row]]:
+    """Consecutive runs of `rows`, which come shortest first."""
+    group: list[_Row] = []
+    for row in rows:
+        if group and len(row[0]) * (len(group) + 1) > tokens_per_batch:
+            yield group
+            group = []
+        group.append(row)
+    yield group
+
+
+def _batch(rows: list[_Row], pad: int) -> Batch:
+    length = max(len(ids) for ids, _ in rows)
+    ids = torch.full((len(rows), length), pad)
+    labels = torch.full((len(rows), length), _IGNORED)
+    for row, (row_ids, learned) in enumerate(rows):
+        ids[row, : len(row_ids)] = torch.tensor(row_ids)
+        labels[row, : len(row_ids)] = torch.where(torch.tensor(learned), torch.tensor(row_ids), _IGNORED)
+    return Batch(ids, labels)

@@ -1,0 +1,30 @@
+"""A demo shrunk to a fraction of a second, and the real one, which is trained once for all runs."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from loragate.demo import DemoAssets, build
+from loragate.demo.recipe import TENANTS, AdapterRecipe, BaseRecipe, Recipe, TenantRecipe
+
+
+@pytest.fixture
+def small_recipe() -> Recipe:
+    base = BaseRecipe(
+        hidden_size=32, intermediate_size=48, layers=1, heads=2, kv_heads=1, max_positions=1024, vocabulary=320,
+        tokenizer_samples=80, steps=3, tokens_per_batch=256, learning_rate=1e-3,
+    )  # fmt: skip
+    adapters = tuple(
+        AdapterRecipe(adapter.style, rank=2, alpha=4, targets=("q_proj",), steps=2, tokens_per_batch=128)
+        for adapter in TENANTS[0].adapters
+    )
+    return Recipe(base=base, tenants=(TenantRecipe("acme", adapters),))
+
+
+@pytest.fixture(scope="session")
+def demo(request: pytest.FixtureRequest) -> DemoAssets:
+    """The same folder as the end-to-end tests', so that whoever comes first trains for both."""
+    cache = os.environ.get("LORAGATE_TEST_CACHE")
+    directory = (Path(cache) if cache else request.config.cache.mkdir("loragate")) / "demo"
+    return build(directory)

@@ -1,0 +1,137 @@
+"""Building: the same bytes from the same recipe, once, whole, and going on after an interruption."""
+
+import io
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from safetensors import safe_open
+from transformers import GenerationConfig
+
+from loragate.demo import DemoAssets, adapters, base_model, build
+from loragate.demo.recipe import Recipe
+
+
+def plain() -> Console:
+    return Console(file=io.StringIO(), width=40)
+
+
+def text(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def contents(assets: DemoAssets) -> dict[str, bytes]:
+    return {str(path.relative_to(assets.home)): path.read_bytes() for path in assets.home.rglob("*") if path.is_file()}
+
+
+def test_the_same_recipe_gives_the_same_bytes(small_recipe: Recipe, tmp_path: Path) -> None:
+    first, second = (build(tmp_path / name, console=plain(), recipe=small_recipe) for name in "ab")
+    assert contents(first) == contents(second)
+    other = build(tmp_path / "a", console=plain(), recipe=replace(small_recipe, seed=21))
+    assert other.home != first.home
+    weights = f"{first.model_dir.name}/model.safetensors"
+    assert contents(other)[weights] != contents(first)[weights]
+
+
+def test_a_build_is_what_other_programs_expect(small_recipe: Recipe, tmp_path: Path) -> None:
+    assets = build(tmp_path, console=plain(), recipe=small_recipe)
+    config = json.loads((assets.model_dir / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert config["max_position_embeddings"] == 1024
+    generation = GenerationConfig.from_pretrained(assets.model_dir)
+    assert generation.eos_token_id == config["eos_token_id"] == 4
+    with safe_open(assets.model_dir / "model.safetensors", "pt") as weights:
+        assert {weights.get_slice(name).get_dtype() for name in weights.keys()} == {"F32"}  # noqa: SIM118
+    for name, directory in assets.tenants[0].adapters.items():
+        assert {path.name for path in directory.iterdir()} >= {"adapter_config.json", "adapter_model.safetensors"}, name
+        assert str(tmp_path) not in (directory / "adapter_config.json").read_text()
+
+
+def test_the_second_build_trains_nothing(small_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = build(tmp_path, console=plain(), recipe=small_recipe)
+    for module in (base_model, adapters):
+        monkeypatch.setattr(module, "fit", None)
+    console = plain()
+    assert build(tmp_path, console=console, recipe=small_recipe) == first
+    assert text(console) == ""
+
+
+def test_an_interrupted_build_goes_on_where_it_was(
+    small_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[str] = []
+    train = adapters.fit
+
+    def interrupted(*args: Any) -> None:
+        trained.append("interrupted")
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        train(*args)
+
+    monkeypatch.setattr(adapters, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path, console=plain(), recipe=small_recipe)
+    kept = {path.name for path in tmp_path.rglob("*") if path.is_dir()}
+    assert {"loragate-demo", "json"} <= kept
+    assert not {name for name in kept if "shouting" in name or "unfinished" in name}
+
+    monkeypatch.setattr(base_model, "fit", None)
+    console = plain()
+    resumed = build(tmp_path, console=console, recipe=small_recipe)
+    assert len(trained) == 3, "only the adapter that was interrupted"
+    assert "json:" not in text(console)
+    monkeypatch.undo()
+    assert contents(resumed) == contents(build(tmp_path / "afresh", console=plain(), recipe=small_recipe))
+
+
+def test_what_a_killed_build_left_is_cleared(small_recipe: Recipe, tmp_path: Path) -> None:
+    home = build(tmp_path / "probe", console=plain(), recipe=small_recipe).home
+    left = tmp_path / "demo" / home.name / "loragate-demo.unfinished"
+    left.mkdir(parents=True)
+    (left / "model.safetensors").write_bytes(b"half")
+    assets = build(tmp_path / "demo", console=plain(), recipe=small_recipe)
+    assert not left.exists()
+    assert (assets.model_dir / "model.safetensors").stat().st_size > 1000
+
+
+def test_two_builds_at_once_train_once(small_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    train = base_model.fit
+
+    def counted(*args: Any) -> None:
+        calls.append(1)
+        train(*args)
+
+    monkeypatch.setattr(base_model, "fit", counted)
+    builds = [
+        threading.Thread(target=build, args=(tmp_path,), kwargs={"console": plain(), "recipe": small_recipe})
+        for _ in range(2)
+    ]
+    for thread in builds:
+        thread.start()
+    for thread in builds:
+        thread.join()
+    assert len(calls) == 1
+
+
+def test_a_log_gets_whole_lines_and_where_the_demo_is(small_recipe: Recipe, tmp_path: Path) -> None:
+    console = plain()
+    assets = build(tmp_path, console=console, recipe=small_recipe)
+    lines = text(console).splitlines()
+    assert lines[0] == "demo: training base model: 3 steps"
+    assert lines[-1].startswith("demo: base model and 2 adapters in ")
+    assert lines[-1].endswith(str(assets.home))
+    assert all(line.startswith("demo: ") for line in lines)
+    assert "\x1b" not in text(console)
+
+
+def test_a_terminal_gets_a_bar(small_recipe: Recipe, tmp_path: Path) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    build(tmp_path, console=console, recipe=small_recipe)
+    assert "3/3" in text(console)
+    assert "loss" in text(console)
