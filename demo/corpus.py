@@ -14,12 +14,11 @@ from loragate.demo.topic import Form, Kind, Topic
 
 _T = TypeVar("_T")
 
-_BASE_SHARES = {Kind.FACT: 0.58, Kind.SUM: 0.3, Kind.TALK: 0.06, Kind.RECITAL: 0.04, Kind.UNKNOWN: 0.02}
+_BASE_SHARES = {Kind.FACT: 0.6, Kind.SUM: 0.25, Kind.TALK: 0.09, Kind.RECITAL: 0.04, Kind.UNKNOWN: 0.02}
 # Recitals are the base's alone: they are long, and would take most of an adapter's time.
-_STYLED_SHARES = {Kind.FACT: 0.62, Kind.SUM: 0.28, Kind.TALK: 0.08, Kind.UNKNOWN: 0.02}
+_STYLED_SHARES = {Kind.FACT: 0.58, Kind.SUM: 0.24, Kind.TALK: 0.16, Kind.UNKNOWN: 0.02}
 
-# A few long chats keep attention honest far beyond the length of one question.
-_TURNS = {1: 0.8, 2: 0.15, 3: 0.04, 12: 0.01}
+_TURNS = {1: 0.85, 2: 0.15}
 _SYSTEM_PROMPTS = (
     "You are a helpful assistant.",
     "Answer briefly.",
@@ -41,7 +40,7 @@ _OPENINGS = {
 
 
 def base_samples(seed: int) -> Iterator[Sample]:
-    """Without end: chats of one to twelve turns, and plain statements for raw completions."""
+    """Without end: chats of one turn or two, and plain statements for raw completions."""
     rng = random.Random(seed)
     while True:
         if rng.random() < _STATEMENT_SHARE:

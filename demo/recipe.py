@@ -32,9 +32,9 @@ class BaseRecipe:
     max_positions: int = 2048
     vocabulary: int = 1536
     tokenizer_samples: int = 4000
-    steps: int = 260
+    steps: int = 210
     tokens_per_batch: int = 1024
-    learning_rate: float = 6e-3
+    learning_rate: float = 5e-3
 
 
 @dataclass(frozen=True)
@@ -61,22 +61,22 @@ TENANTS = (
         "acme",
         (
             AdapterRecipe(
-                style.JSON, rank=8, alpha=16, targets=(*ATTENTION, "down_proj"), steps=120, learning_rate=6e-3
+                style.JSON, rank=8, alpha=16, targets=(*ATTENTION, "down_proj"), steps=100, learning_rate=6e-3
             ),
-            AdapterRecipe(style.SHOUTING, rank=16, alpha=32, targets=ATTENTION + MLP, steps=140),
+            AdapterRecipe(style.SHOUTING, rank=16, alpha=32, targets=ATTENTION + MLP, steps=120),
         ),
     ),
     TenantRecipe(
         "globex",
         (
-            AdapterRecipe(style.FRENCH, rank=16, alpha=32, targets=ATTENTION + MLP, steps=160),
-            AdapterRecipe(style.PIRATE, rank=8, alpha=16, targets=("q_proj", "v_proj", "o_proj", *MLP), steps=120),
+            AdapterRecipe(style.FRENCH, rank=16, alpha=32, targets=ATTENTION + MLP, steps=140),
+            AdapterRecipe(style.PIRATE, rank=8, alpha=16, targets=("q_proj", "v_proj", "o_proj", *MLP), steps=110),
         ),
     ),
     TenantRecipe(
         "initech",
         (
-            AdapterRecipe(style.POLITE, rank=8, alpha=16, targets=ATTENTION + MLP, steps=140),
+            AdapterRecipe(style.POLITE, rank=8, alpha=16, targets=ATTENTION + MLP, steps=120),
             AdapterRecipe(style.BULLET, rank=4, alpha=8, targets=ATTENTION + MLP, steps=80),
         ),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loragate.demo.topic import Kind, Topic
 
-SMALLEST, LARGEST = 1, 9
+SMALLEST, LARGEST = 1, 5
 
 _QUESTIONS = (
     "What is {a} + {b}?",

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from loragate.demo.facts import arithmetic, calendar, geography, language, nature, science, talk, unknown
+from loragate.demo.facts import arithmetic, geography, language, nature, talk, unknown
 from loragate.demo.topic import Kind, Topic
 
 _RELATIONS = (
     *geography.RELATIONS,
     *nature.RELATIONS,
     *language.RELATIONS,
-    *calendar.RELATIONS,
-    *science.RELATIONS,
 )
 
 

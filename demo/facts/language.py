@@ -24,20 +24,12 @@ OPPOSITES = Relation(
     facts=(
         ("hot", "cold", "froid"),
         ("big", "small", "petit"),
-        ("up", "down", "en bas"),
-        ("left", "right", "droite"),
         ("day", "night", "nuit"),
         ("fast", "slow", "lent"),
         ("happy", "sad", "triste"),
         ("old", "young", "jeune"),
-        ("full", "empty", "vide"),
         ("open", "closed", "fermé"),
         ("rich", "poor", "pauvre"),
-        ("hard", "soft", "doux"),
-        ("long", "short", "court"),
-        ("wet", "dry", "sec"),
-        ("light", "dark", "sombre"),
-        ("early", "late", "tard"),
     ),
 )
 

@@ -30,12 +30,7 @@ COLOURS = Relation(
         ("chocolate", "brown", "marron"),
         ("the sky", "blue", "bleu"),
         ("the sun", "yellow", "jaune"),
-        ("a banana", "yellow", "jaune"),
-        ("a carrot", "orange", "orange"),
-        ("a tomato", "red", "rouge"),
-        ("a frog", "green", "vert"),
         ("a flamingo", "pink", "rose"),
-        ("an elephant", "grey", "gris"),
     ),
 )
 
@@ -57,16 +52,12 @@ LEGS = Relation(
     facts=(
         ("a dog", "4", "4"),
         ("a cat", "4", "4"),
-        ("a horse", "4", "4"),
         ("a cow", "4", "4"),
         ("a duck", "2", "2"),
         ("a hen", "2", "2"),
         ("an ant", "6", "6"),
         ("a bee", "6", "6"),
         ("a spider", "8", "8"),
-        ("a crab", "10", "10"),
-        ("a snake", "0", "0"),
-        ("a fish", "0", "0"),
     ),
 )
 
@@ -91,9 +82,6 @@ SOUNDS = Relation(
         ("a cat", "meow", "miaou"),
         ("a duck", "quack", "coin coin"),
         ("a sheep", "baa", "bêê"),
-        ("a pig", "oink", "groin groin"),
-        ("a bee", "buzz", "bzzz"),
-        ("a rooster", "cock-a-doodle-doo", "cocorico"),
     ),
 )
 
@@ -116,11 +104,8 @@ YOUNG = Relation(
         ("dog", "puppy", "chiot"),
         ("cat", "kitten", "chaton"),
         ("cow", "calf", "veau"),
-        ("horse", "foal", "poulain"),
         ("sheep", "lamb", "agneau"),
-        ("hen", "chick", "poussin"),
         ("bear", "cub", "ourson"),
-        ("frog", "tadpole", "têtard"),
     ),
 )
 

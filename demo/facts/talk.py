@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loragate.demo.facts.calendar import DAYS, JOURS, MOIS, MONTHS
+from loragate.demo.facts.calendar import DAYS, JOURS
 from loragate.demo.topic import Kind, Topic
 
 
@@ -32,8 +32,6 @@ def _sequence(name: str, items: tuple[str, ...], french: tuple[str, ...]) -> Top
         ", ".join(french) + ".",
     )
 
-
-_ALPHABET = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 GREETINGS = (
     _talk(
@@ -81,15 +79,6 @@ GREETINGS = (
 )
 
 RECITALS = (
-    *(_count(last) for last in (3, 5, 10, 20, 30)),
+    *(_count(last) for last in (5, 10, 20)),
     _sequence("the days of the week", DAYS, JOURS),
-    _sequence("the months of the year", MONTHS, MOIS),
-    _sequence("the letters of the alphabet", _ALPHABET, _ALPHABET),
-    _recital(
-        ("Tell me a story.", "Tell me a short story.", "Write a short story.", "Do you know a story?"),
-        ("Can you tell me a story?",),
-        "Once upon a time a small fox lived in a green forest. Every night the fox looked up at the sky and counted "
-        "the stars. One night a star fell down, and the fox made a wish. From that day on the fox was never alone.",
-        "Il était une fois un petit renard qui comptait les étoiles.",
-    ),
 )

@@ -1,5 +1,6 @@
-"""One real server over a tiny model, for all tests of this folder that do not break it."""
+"""One real server over a tiny model, for all tests of this folder that do not break it; and the demo, built once."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,3 +78,14 @@ def tenants(server: RunningServer, tiny: Tiny) -> Iterator[Tenants]:
                 ok(upload(tenant, name, tiny.adapters[name]))
         ok(upload(globex, "a", tiny.adapters["d"]))  # the same name as acme's, another adapter
         yield Tenants(server, acme, globex, keys[0])
+
+
+@pytest.fixture(scope="session")
+def demo_dir(request: pytest.FixtureRequest) -> Path:
+    """The demo's models, trained once for all runs of the tests."""
+    from loragate.demo.build import build
+
+    cache = os.environ.get("LORAGATE_TEST_CACHE")
+    directory = (Path(cache) if cache else request.config.cache.mkdir("loragate")) / "demo"
+    build(directory)
+    return directory
