@@ -57,7 +57,7 @@ def _config(base: BaseRecipe, tokenizer: Tokenizer) -> LlamaConfig:
 
 def _save(model: LlamaForCausalLM, tokenizer: Tokenizer, base: BaseRecipe, directory: Path) -> None:
     model.generation_config = GenerationConfig(
-        eos_token_id=token_id(tokenizer, END), pad_token_id=token_id(tokenizer, PAD)
+        do_sample=False, eos_token_id=token_id(tokenizer, END), pad_token_id=token_id(tokenizer, PAD)
     )
     model.save_pretrained(directory)
     save_tokenizer(tokenizer, directory, base.max_positions)

@@ -13,7 +13,7 @@ from loragate.engine import self_check
 from loragate.engine.adapter_pool import AdapterPool
 from loragate.engine.base_model import BaseModel, ModelRefused, load_plain, prepare
 from loragate.engine.block_pool import BlockPool
-from loragate.engine.checkpoint import base_digest, locate, read_tokenizer
+from loragate.engine.checkpoint import base_digest, locate, read_sampling_defaults, read_tokenizer
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import EngineCore, ModelLimits
 from loragate.engine.manifest import build_manifest, eos_token_ids, layout, target_modules
@@ -66,6 +66,7 @@ def load(config: EngineConfig) -> LoadedModel:
         adapter_slots=config.adapter_slots,
         kv_capacity_tokens=blocks.total * blocks.block_size,
         notes=notes,
+        sampling_defaults=read_sampling_defaults(directory),
     )
     for note in notes:
         log.warning("%s", note)

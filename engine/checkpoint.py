@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loragate.engine.base_model import ModelRefused
+from loragate.v1 import engine_pb2 as pb
 
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 _TOKEN_FIELDS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -50,6 +51,21 @@ def read_tokenizer(directory: Path) -> TokenizerFiles:
         special_tokens={name: text for name, text in names.items() if text},
         add_bos_token=bool(config.get("add_bos_token")),
     )
+
+
+def read_sampling_defaults(directory: Path) -> pb.SamplingDefaults:
+    """What the model's makers recommend. `do_sample: false`, where it is said, means greedy."""
+    said = _read_json(directory / "generation_config.json")
+    defaults = pb.SamplingDefaults()
+    if isinstance(said.get("temperature"), int | float):
+        defaults.temperature = said["temperature"]
+    if isinstance(said.get("top_p"), int | float):
+        defaults.top_p = said["top_p"]
+    if isinstance(said.get("top_k"), int) and said["top_k"] >= 0:
+        defaults.top_k = said["top_k"]
+    if said.get("do_sample") is False:
+        defaults.temperature = 0.0
+    return defaults
 
 
 def base_digest(directory: Path, cache: Path) -> str:

@@ -58,7 +58,7 @@ def _checked_sampling(base: BaseModel, body: SamplingFields, limit: int, top_log
     for param, token_ids in (("logit_bias", [*(body.logit_bias or ())]), ("stop_token_ids", body.stop_token_ids or [])):
         if not base.accepts(token_ids):
             raise _out_of_range(param, f"token ids must be below {base.manifest.vocab_size}")
-    return body.sampling(limit, top_logprobs)
+    return body.sampling(limit, top_logprobs, base.manifest.sampling_defaults)
 
 
 def _out_of_range(param: str, words: str) -> InvalidRequest:

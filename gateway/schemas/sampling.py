@@ -79,13 +79,15 @@ class SamplingFields(Body):
         """The stream's last event tells the usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
-    def sampling(self, max_tokens: int, top_logprobs: int | None) -> pb.Sampling:
-        """As the engine takes it. OpenAI's default is temperature 1."""
+    def sampling(self, max_tokens: int, top_logprobs: int | None, defaults: pb.SamplingDefaults) -> pb.Sampling:
+        """As the engine takes it. What the request leaves open is as the model's makers recommend; where they say
+        nothing, OpenAI's default is temperature 1."""
+        recommended = defaults.temperature if defaults.HasField("temperature") else 1.0
         sampling = pb.Sampling(
             max_tokens=max_tokens,
-            temperature=1.0 if self.temperature is None else self.temperature,
-            top_k=max(0, self.top_k or 0),
-            top_p=self.top_p or 1.0,
+            temperature=recommended if self.temperature is None else self.temperature,
+            top_k=max(0, defaults.top_k if self.top_k is None else self.top_k),
+            top_p=self.top_p or defaults.top_p or 1.0,
             min_p=self.min_p or 0.0,
             repetition_penalty=self.repetition_penalty or 1.0,
             presence_penalty=self.presence_penalty or 0.0,

@@ -111,3 +111,13 @@ def test_the_digest_tells_weights_apart(tmp_path: Path) -> None:
         model.lm_head.weight[0, 0] += 1
     model.save_pretrained(tmp_path / "base")
     assert load(engine_config(tmp_path)).manifest.base_digest != first
+
+
+def test_the_makers_sampling_defaults_are_told(tmp_path: Path) -> None:
+    load_config(tmp_path, "llama")
+    file = tmp_path / "base" / "generation_config.json"
+    file.write_text('{"do_sample": true, "temperature": 0.6, "top_p": 0.9}')
+    told = load(engine_config(tmp_path)).manifest.sampling_defaults
+    assert (round(told.temperature, 3), round(told.top_p, 3), told.HasField("top_k")) == (0.6, 0.9, False)
+    file.write_text('{"do_sample": false}')
+    assert load(engine_config(tmp_path)).manifest.sampling_defaults.HasField("temperature")

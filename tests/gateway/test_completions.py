@@ -121,3 +121,17 @@ async def test_prompt_longer_than_the_context(gateway: Gateway) -> None:
         "This model's maximum context length is 256 tokens. However, you requested 260 tokens (250 in the prompt, "
         "10 in the completion). Please reduce the length of the prompt or completion."
     )
+
+
+def test_what_a_request_leaves_open_is_as_the_model_recommends() -> None:
+    from loragate.gateway.schemas.completions import CompletionRequest
+    from loragate.v1 import engine_pb2 as pb
+
+    recommended = pb.SamplingDefaults(temperature=0.0, top_p=0.8, top_k=20)
+    open_ = CompletionRequest.model_validate({"model": "m", "prompt": "p"})
+    said = CompletionRequest.model_validate({"model": "m", "prompt": "p", "temperature": 0.5, "top_p": 1, "top_k": -1})
+    chosen = open_.sampling(5, None, recommended)
+    assert (chosen.temperature, round(chosen.top_p, 3), chosen.top_k) == (0.0, 0.8, 20)
+    chosen = said.sampling(5, None, recommended)
+    assert (chosen.temperature, chosen.top_p, chosen.top_k) == (0.5, 1.0, 0)
+    assert open_.sampling(5, None, pb.SamplingDefaults()).temperature == 1.0

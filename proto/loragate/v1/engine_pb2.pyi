@@ -62,7 +62,7 @@ class TargetModule(_message.Message):
     def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[ModuleKind, str]] = ..., in_features: _Optional[int] = ..., out_features: _Optional[int] = ..., servable: bool = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("model_id", "base_digest", "architecture", "model_type", "num_layers", "vocab_size", "max_model_len", "modules", "tied_embeddings", "tokenizer_json", "chat_template", "special_tokens", "eos_token_ids", "dtype", "device", "adapter_slots", "max_lora_rank", "kv_capacity_tokens", "add_bos_token", "notes")
+    __slots__ = ("model_id", "base_digest", "architecture", "model_type", "num_layers", "vocab_size", "max_model_len", "modules", "tied_embeddings", "tokenizer_json", "chat_template", "special_tokens", "eos_token_ids", "dtype", "device", "adapter_slots", "max_lora_rank", "kv_capacity_tokens", "add_bos_token", "notes", "sampling_defaults")
     class SpecialTokensEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +90,7 @@ class Manifest(_message.Message):
     KV_CAPACITY_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ADD_BOS_TOKEN_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_DEFAULTS_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     base_digest: str
     architecture: str
@@ -110,7 +111,18 @@ class Manifest(_message.Message):
     kv_capacity_tokens: int
     add_bos_token: bool
     notes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, model_id: _Optional[str] = ..., base_digest: _Optional[str] = ..., architecture: _Optional[str] = ..., model_type: _Optional[str] = ..., num_layers: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., modules: _Optional[_Iterable[_Union[TargetModule, _Mapping]]] = ..., tied_embeddings: bool = ..., tokenizer_json: _Optional[bytes] = ..., chat_template: _Optional[str] = ..., special_tokens: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., adapter_slots: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., add_bos_token: bool = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+    sampling_defaults: SamplingDefaults
+    def __init__(self, model_id: _Optional[str] = ..., base_digest: _Optional[str] = ..., architecture: _Optional[str] = ..., model_type: _Optional[str] = ..., num_layers: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., modules: _Optional[_Iterable[_Union[TargetModule, _Mapping]]] = ..., tied_embeddings: bool = ..., tokenizer_json: _Optional[bytes] = ..., chat_template: _Optional[str] = ..., special_tokens: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., adapter_slots: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., add_bos_token: bool = ..., notes: _Optional[_Iterable[str]] = ..., sampling_defaults: _Optional[_Union[SamplingDefaults, _Mapping]] = ...) -> None: ...
+
+class SamplingDefaults(_message.Message):
+    __slots__ = ("temperature", "top_p", "top_k")
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    temperature: float
+    top_p: float
+    top_k: int
+    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ...) -> None: ...
 
 class ClientFrame(_message.Message):
     __slots__ = ("submit", "abort", "adapter_part")
