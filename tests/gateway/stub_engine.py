@@ -109,8 +109,11 @@ class _Session:
                     self._take(frame.adapter_part)
 
     def close(self) -> None:
-        for task in self._running.values():
-            task.cancel()
+        """What still runs ends with its session, as in the real engine."""
+        for request_id, task in self._running.items():
+            if not task.done():
+                task.cancel()
+                self._engine.aborted.put_nowait(request_id)
 
     def _take(self, part: pb.AdapterPart) -> None:
         adapter = self._engine.adapters[part.adapter.digest]

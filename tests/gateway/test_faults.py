@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,13 @@ async def test_client_that_reads_nothing_is_dropped(small_gateway: Gateway) -> N
     await engine.start()
     host, port = small_gateway.base_url.removeprefix("http://").split(":")
     await _until_base_model(small_gateway, 1_000_000)
-    engine.script = lambda submit: [5] * 200_000
-    _, writer = await asyncio.open_connection(host, int(port), limit=1024)
-    body = json.dumps({"model": MODEL_ID, "prompt": "x", "max_tokens": 200_000, "stream": True})
+    engine.script = lambda submit: [5] * 60_000  # more than the kernel keeps for a client with a small buffer
+    narrow = socket.socket()
+    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    narrow.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(narrow, (host, int(port)))
+    _, writer = await asyncio.open_connection(sock=narrow, limit=1024)
+    body = json.dumps({"model": MODEL_ID, "prompt": "x", "max_tokens": 60_000, "stream": True})
     writer.write(
         f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {small_gateway.key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
