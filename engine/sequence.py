@@ -39,8 +39,19 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """Whose turn a request takes. `weight` is the tenant's against others; a higher `priority` goes first within
+    the tenant; `deadline` is a time.monotonic() before which its first token must come."""
+
+    tenant_id: str
+    weight: float = 1.0
+    priority: int = 0
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """One submitted request; n of them become n sequences."""
+    """One submitted request; n of them become n sequences. Without a `cache_salt` it shares its prefix with nobody."""
 
     session_id: int
     request_id: int
@@ -48,6 +59,8 @@ class Request:
     adapter: AdapterKey | None
     sampling: SamplingParams
     n: int = 1
+    share: Share = Share("")
+    cache_salt: bytes = b""
 
     @property
     def key(self) -> tuple[int, int]:

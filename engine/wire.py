@@ -1,6 +1,7 @@
 """Between protobuf and the engine's own nouns. Neutral values that proto3 cannot tell from absent ones are mended."""
 
 import os
+import time
 
 from loragate.engine.sequence import (
     AdapterKey,
@@ -9,6 +10,7 @@ from loragate.engine.sequence import (
     Output,
     Request,
     SamplingParams,
+    Share,
     TokenLogprob,
 )
 from loragate.v1 import engine_pb2 as pb
@@ -40,6 +42,8 @@ def request_from(submit: pb.Submit, session_id: int) -> Request:
         adapter=adapter,
         sampling=_sampling_from(submit.sampling),
         n=max(1, submit.n),
+        share=_share_from(submit.share),
+        cache_salt=submit.cache_salt,
     )
 
 
@@ -58,6 +62,11 @@ def delta_from(output: Output) -> pb.Delta:
         code, message = output.error
         delta.error.code, delta.error.message = _ERRORS[code], message
     return delta
+
+
+def _share_from(share: pb.Share) -> Share:
+    deadline = time.monotonic() + share.deadline_ms / 1000 if share.deadline_ms else None
+    return Share(share.tenant_id, share.weight or 1.0, share.priority, deadline)
 
 
 def _sampling_from(sampling: pb.Sampling) -> SamplingParams:
