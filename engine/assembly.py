@@ -16,7 +16,7 @@ from loragate.engine.block_pool import BlockPool
 from loragate.engine.checkpoint import base_digest, locate, read_sampling_defaults, read_tokenizer
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import EngineCore, ModelLimits
-from loragate.engine.manifest import build_manifest, eos_token_ids, layout, target_modules
+from loragate.engine.manifest import build_manifest, eos_token_ids, layout, targets
 from loragate.engine.model_runner import ModelRunner
 from loragate.engine.scheduler import Limits, Scheduler
 from loragate.engine.sequence import AdapterKey, Output
@@ -49,10 +49,10 @@ def load(config: EngineConfig) -> LoadedModel:
     max_model_len, notes = _max_model_len(plain, config)
     log.info("checking the packed model against transformers' own")
     expected = self_check.reference(plain, self_check.check_lengths(plain.config, max_model_len))
-    modules = target_modules(plain)
+    found = targets(plain)
     base = prepare(plain)
     self_check.verify(base, expected)
-    where = layout(base, modules, config.max_lora_rank)
+    where = layout(base, found, config.max_lora_rank)
     blocks = _size_cache(base, config, max_model_len)
     max_model_len = min(max_model_len, blocks.total * blocks.block_size)
     base.allocate_cache(blocks.places)

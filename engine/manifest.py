@@ -1,6 +1,7 @@
 """What the engine tells others about the loaded model, so that they need neither torch nor the engine itself."""
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -11,38 +12,78 @@ from loragate.engine.base_model import BaseModel
 from loragate.engine.checkpoint import TokenizerFiles
 from loragate.engine.lora_linear import weight_and_bias
 from loragate.engine.tracing import is_linear
-from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
+from loragate.peft_format.kinds import AdapterKind
+from loragate.peft_format.layout import BaseLayout, BaseParameter, ModuleKind, TargetModule
 from loragate.v1 import engine_pb2 as pb
+
+SERVES: frozenset[AdapterKind] = frozenset()
+"""What this engine serves beyond plain LoRA on linear layers."""
 
 _KINDS = {
     ModuleKind.LINEAR: pb.MODULE_KIND_LINEAR,
     ModuleKind.CONV1D: pb.MODULE_KIND_CONV1D,
     ModuleKind.EMBEDDING: pb.MODULE_KIND_EMBEDDING,
+    ModuleKind.NORM: pb.MODULE_KIND_NORM,
 }
 
 
-def target_modules(model: PreTrainedModel) -> tuple[TargetModule, ...]:
-    """Every module that PEFT could put a LoRA on, in the model's order. Call before our layers are in place."""
-    found = []
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Everything of a model that an adapter of PEFT's could change, in the model's order."""
+
+    modules: tuple[TargetModule, ...]
+    parameters: tuple[BaseParameter, ...]
+    input_embedding: str
+    head: str
+
+
+def targets(model: PreTrainedModel) -> Targets:
+    """What PEFT would find. Call before our layers are in place."""
+    names = {module: name for name, module in model.named_modules()}
+    modules = {name: found for module, name in names.items() if (found := _describe(name, module))}
+    return Targets(
+        tuple(modules.values()),
+        tuple(_bare_parameters(model, modules)),
+        names.get(model.get_input_embeddings(), ""),
+        names.get(model.get_output_embeddings(), ""),
+    )
+
+
+def _describe(name: str, module: nn.Module) -> TargetModule | None:
+    if isinstance(module, nn.Embedding):
+        return TargetModule(name, ModuleKind.EMBEDDING, *module.weight.shape)
+    if is_linear(module):
+        kind = ModuleKind.CONV1D if isinstance(module, Conv1D) else ModuleKind.LINEAR
+        weight, bias = weight_and_bias(module)
+        return TargetModule(name, kind, weight.shape[1], weight.shape[0], bias=bias is not None)
+    parameters = {key: parameter.shape for key, parameter in module.named_parameters()}
+    if parameters.keys() <= {"weight", "bias"} and len(parameters.get("weight", ())) == 1:
+        (width,) = parameters["weight"]
+        return TargetModule(name, ModuleKind.NORM, width, width, bias="bias" in parameters)
+    return None
+
+
+def _bare_parameters(model: PreTrainedModel, described: Mapping[str, TargetModule]) -> Iterator[BaseParameter]:
     for name, module in model.named_modules():
-        if isinstance(module, nn.Embedding):
-            found.append(TargetModule(name, ModuleKind.EMBEDDING, *module.weight.shape))
-        elif is_linear(module):
-            kind = ModuleKind.CONV1D if isinstance(module, Conv1D) else ModuleKind.LINEAR
-            out_features, in_features = weight_and_bias(module)[0].shape
-            found.append(TargetModule(name, kind, in_features, out_features))
-    return tuple(found)
+        if name and name not in described:
+            transposed = bool(getattr(module, "is_transposed", False))
+            for key, parameter in module.named_parameters(recurse=False):
+                yield BaseParameter(name, key, tuple(parameter.shape), transposed)
 
 
-def layout(base: BaseModel, modules: tuple[TargetModule, ...], max_rank: int) -> BaseLayout:
-    """The modules as peft_format wants them, those marked that our layers stand for."""
+def layout(base: BaseModel, found: Targets, max_rank: int) -> BaseLayout:
+    """What was found as peft_format wants it, marked where our layers stand for it."""
     text = base.model.config.get_text_config()
     return BaseLayout(
         model_type=base.model.config.model_type,
         num_layers=text.num_hidden_layers,
-        modules={m.name: replace(m, servable=m.name in base.group_of) for m in modules},
+        modules={m.name: replace(m, servable=m.name in base.group_of) for m in found.modules},
+        parameters={p.path: replace(p, servable=False) for p in found.parameters},
         tied_embeddings=bool(getattr(text, "tie_word_embeddings", False)),
         max_rank=max_rank,
+        serves=SERVES,
+        input_embedding=found.input_embedding,
+        head=found.head,
     )
 
 
@@ -54,16 +95,11 @@ def build_manifest(base: BaseModel, where: BaseLayout, tokenizer: TokenizerFiles
         model_type=where.model_type,
         num_layers=where.num_layers,
         vocab_size=text.vocab_size,
-        modules=[
-            pb.TargetModule(
-                name=m.name,
-                kind=_KINDS[m.kind],
-                in_features=m.in_features,
-                out_features=m.out_features,
-                servable=m.servable,
-            )
-            for m in where.modules.values()
-        ],
+        modules=[_module(m) for m in where.modules.values()],
+        parameters=[_parameter(p) for p in where.parameters.values()],
+        adapter_kinds=sorted(where.serves),
+        input_embedding=where.input_embedding,
+        output_head=where.head,
         tied_embeddings=where.tied_embeddings,
         tokenizer_json=tokenizer.tokenizer_json,
         chat_template=tokenizer.chat_template,
@@ -74,6 +110,27 @@ def build_manifest(base: BaseModel, where: BaseLayout, tokenizer: TokenizerFiles
         device=str(base.device),
         max_lora_rank=where.max_rank,
         **facts,
+    )
+
+
+def _module(module: TargetModule) -> pb.TargetModule:
+    return pb.TargetModule(
+        name=module.name,
+        kind=_KINDS[module.kind],
+        in_features=module.in_features,
+        out_features=module.out_features,
+        servable=module.servable,
+        bias=module.bias,
+    )
+
+
+def _parameter(parameter: BaseParameter) -> pb.BaseParameter:
+    return pb.BaseParameter(
+        module=parameter.module,
+        name=parameter.name,
+        shape=parameter.shape,
+        transposed=parameter.transposed,
+        servable=parameter.servable,
     )
 
 

@@ -4,7 +4,7 @@
 
     config.parse_config   adapter_config.json, every field of PEFT's `LoraConfig` classified in `fields`
     header.read_header    the safetensors header, bounded before it is parsed
-    plan.plan_adapter     targets, ranks and scalings resolved against the base model, tensors against those
+    planning.plan_adapter targets, ranks and scalings resolved against the base model, tensors against those
     values.check_finite   no NaN, no infinity
     digest.adapter_digest what the adapter is: its canonical config and its tensors
 """

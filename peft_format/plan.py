@@ -1,32 +1,27 @@
-"""From a config and a header to what the engine loads: each targeted module's rank, scaling and tensors.
-
-The tensors present must be exactly the ones that the targets need, with exactly their shapes. So a misread
-config ends in a refusal and not in an adapter that is served in part.
-"""
+"""What the engine loads: for each part of the base model that the adapter changes, how, and with which tensors."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from loragate.peft_format import keys
-from loragate.peft_format.automaton import Budget
-from loragate.peft_format.config import LoraConfig
-from loragate.peft_format.errors import in_config, in_tensor, quoted
-from loragate.peft_format.header import Header, TensorSpec
-from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
-from loragate.peft_format.scaling import Overrides, scaling
-from loragate.peft_format.targets import resolve_targets
-
-_MAX_WARNINGS = 20
+from loragate.peft_format.header import TensorSpec
+from loragate.peft_format.kinds import AdapterKind
+from loragate.peft_format.layout import BaseParameter, TargetModule
 
 
 @dataclass(frozen=True)
 class ModulePlan:
-    """LoRA on one module: y += scaling · (B · (A · x) + bias).
+    """LoRA on a Linear or Conv1D: y += scaling · (B · (A · x) + bias).
+
+    With DoRA (arXiv:2402.09353) W' = scaling · B · A + W stands for W, as [out_features, in_features]; then
+    y = magnitude / ‖W'‖ · (W' · x) + the base bias, ‖W'‖ being the norm of each row.
 
     Attributes:
-        lora_a: A, [rank, in_features].
-        lora_b: B, [out_features, rank].
+        lora_a: A, [rank, in_features]; block-diagonal in `a_blocks` blocks, [rank, in_features / a_blocks].
+        lora_b: B, [out_features, rank]; block-diagonal in `b_blocks` blocks, [out_features, rank / b_blocks].
         bias: [out_features], or None without `lora_bias`.
+        magnitude: [out_features], or None without DoRA.
+        a_blocks, b_blocks: where > 1, the rows are cut into as many equal pieces, which are the diagonal blocks
+            from the top left to the bottom right (BD-LoRA).
     """
 
     module: TargetModule
@@ -35,19 +30,167 @@ class ModulePlan:
     lora_a: TensorSpec
     lora_b: TensorSpec
     bias: TensorSpec | None
+    magnitude: TensorSpec | None = None
+    a_blocks: int = 1
+    b_blocks: int = 1
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
-        return (self.lora_a, self.lora_b) if self.bias is None else (self.lora_a, self.lora_b, self.bias)
+        return tuple(spec for spec in (self.lora_a, self.lora_b, self.bias, self.magnitude) if spec is not None)
+
+
+@dataclass(frozen=True)
+class EmbeddingPlan:
+    """LoRA on an embedding: the vector of token t gains scaling · B · A[:, t].
+
+    With DoRA the sum is then multiplied by magnitude / ‖W'‖, the norm being that of each column of
+    W' = W + scaling · (B · A)ᵀ, [vocabulary, dim]. Where the embedding scales what it looks up (Gemma's
+    `embed_scale`), it scales the gain alike, and the norm is that of the weight as stored.
+
+    Attributes:
+        lora_a: A, [rank, vocabulary].
+        lora_b: B, [dim, rank].
+        magnitude: [dim], or None without DoRA.
+    """
+
+    module: TargetModule
+    rank: int
+    scaling: float
+    lora_a: TensorSpec
+    lora_b: TensorSpec
+    magnitude: TensorSpec | None = None
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        return tuple(spec for spec in (self.lora_a, self.lora_b, self.magnitude) if spec is not None)
+
+
+@dataclass(frozen=True)
+class StackedFactors:
+    """The factors of all experts in two tensors, as PEFT stores them.
+
+    Attributes:
+        lora_a: [experts · rank, in_features], expert-major: `reshape(experts, rank, in_features)`.
+        lora_b: [out_features, rank · experts], rank-major: `reshape(out_features, rank, experts)`.
+    """
+
+    lora_a: TensorSpec
+    lora_b: TensorSpec
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        return (self.lora_a, self.lora_b)
+
+
+@dataclass(frozen=True)
+class Branch:
+    """LoRA on a part of one expert's outputs.
+
+    Attributes:
+        lora_a: [rank of the branch, in_features].
+        lora_b: [outputs of the branch, rank of the branch].
+        out_start: the first of its outputs within the expert's.
+    """
+
+    lora_a: TensorSpec
+    lora_b: TensorSpec
+    out_start: int
+
+
+@dataclass(frozen=True)
+class SplitFactors:
+    """One pair of tensors for each expert and, where gate and up are fused, for each of these branches.
+
+    Adapters trained on transformers 4 are stored like this. The fused expert's A is its branches' As one below
+    the other, its B the block-diagonal of their Bs.
+
+    Attributes:
+        experts: the branches by expert, in the order of their outputs.
+    """
+
+    experts: tuple[tuple[Branch, ...], ...]
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        return tuple(spec for branches in self.experts for b in branches for spec in (b.lora_a, b.lora_b))
+
+
+@dataclass(frozen=True)
+class ParameterPlan:
+    """LoRA on a bare parameter: W[e] += scaling · B[e] · A[e], each W[e] taken as [out_features, in_features].
+
+    Attributes:
+        experts: 1 for a parameter of two dimensions, such as a router's weight.
+        rank: of each expert; of a fused one, its branches' ranks together.
+        scaling: as the tensors are stored, for every branch alike.
+    """
+
+    parameter: BaseParameter
+    experts: int
+    in_features: int
+    out_features: int
+    rank: int
+    scaling: float
+    factors: StackedFactors | SplitFactors
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        return self.factors.tensors
+
+
+@dataclass(frozen=True)
+class ReplacedModule:
+    """A module trained in full (`modules_to_save`): its parameters in place of the base model's.
+
+    A head that is tied to the embedding comes apart from it: replacing one leaves the other as it was.
+
+    Attributes:
+        parameters: "weight" and, where the module has one, "bias", shaped as in the base model's checkpoint.
+    """
+
+    module: TargetModule
+    parameters: Mapping[str, TensorSpec]
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        return tuple(self.parameters.values())
+
+
+@dataclass(frozen=True)
+class TrainedTokens:
+    """Rows in place of the base model's (`trainable_token_indices`), before an embedding scales them.
+
+    Attributes:
+        modules: the embedding or head that was trained, then those tied to it that change along.
+        token_ids: which rows; none occurs twice.
+        rows: [tokens, dim], in the order of `token_ids`.
+    """
+
+    modules: tuple[TargetModule, ...]
+    token_ids: tuple[int, ...]
+    rows: TensorSpec
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        return (self.rows,)
 
 
 @dataclass(frozen=True)
 class AdapterPlan:
-    """The plans by module name in the layout's order.
+    """Everything one adapter changes. Mappings are in the layout's order; what no mapping names stays as it is.
 
     Attributes:
-        max_rank: the largest rank of any module.
-        size_bytes: of all tensors together, as stored.
+        modules, embeddings: LoRA by module name.
+        parameters: LoRA by the parameter's path.
+        replaced: by module name; such a module has no LoRA as well.
+        trained_tokens: by the name of the module that was trained.
+        biases: by module name, [out_features] in place of the base bias; with DoRA too, it is added last.
+        base_copies: the base model's own parameters that PEFT saved along, by their path in the base model
+            ("lm_head.weight"): the adapter fits only a base that has the same values.
+        invocation_tokens: with aLoRA, the tokens after whose last occurrence's start in the prompt the adapter is
+            active: it changes these tokens and all that follow, and nothing where they do not occur.
+        max_rank: the largest rank of any module, embedding or parameter.
+        size_bytes: of all tensors together, as stored, without `base_copies`.
         warnings: sentences for the owner: parts of the config that change nothing.
     """
 
@@ -55,81 +198,29 @@ class AdapterPlan:
     max_rank: int
     size_bytes: int
     warnings: tuple[str, ...] = ()
+    embeddings: Mapping[str, EmbeddingPlan] = field(default_factory=dict)
+    parameters: Mapping[str, ParameterPlan] = field(default_factory=dict)
+    replaced: Mapping[str, ReplacedModule] = field(default_factory=dict)
+    trained_tokens: Mapping[str, TrainedTokens] = field(default_factory=dict)
+    biases: Mapping[str, TensorSpec] = field(default_factory=dict)
+    base_copies: Mapping[str, TensorSpec] = field(default_factory=dict)
+    invocation_tokens: tuple[int, ...] | None = None
 
-
-def plan_adapter(config: LoraConfig, header: Header, layout: BaseLayout) -> AdapterPlan:
-    """What to load where; raises AdapterRefused. Reads no tensor."""
-    budget = Budget()
-    targets = resolve_targets(config, layout, budget)
-    ranks = Overrides(config.rank_pattern, "rank_pattern", budget)
-    alphas = Overrides(config.alpha_pattern, "alpha_pattern", budget)
-    modules: dict[str, ModulePlan] = {}
-    for module in targets.modules:
-        _check_servable(module)
-        rank = _checked_rank(ranks.of(module.name, config.r), module, layout)
-        factor = scaling(config, rank, alphas.of(module.name, config.lora_alpha))
-        modules[module.name] = _plan_module(module, rank, factor, header, config.lora_bias)
-    specs = [spec for plan in modules.values() for spec in plan.tensors]
-    _check_nothing_left(header, specs)
-    return AdapterPlan(
-        modules=modules,
-        max_rank=max(plan.rank for plan in modules.values()),
-        size_bytes=sum(spec.end - spec.begin for spec in specs),
-        warnings=_first([*targets.warnings, *ranks.warnings(modules), *alphas.warnings(modules)]),
-    )
-
-
-def _first(warnings: list[str]) -> tuple[str, ...]:
-    more = len(warnings) - _MAX_WARNINGS
-    return (*warnings[:_MAX_WARNINGS], *([f"There are {more} more warnings of these kinds."] if more > 0 else []))
-
-
-def _check_servable(module: TargetModule) -> None:
-    if module.kind is ModuleKind.EMBEDDING:
-        raise in_config(
-            "target_modules",
-            f"target_modules selects the embedding {module.name}, which is not served; train without it.",
-        )
-    if not module.servable:
-        raise in_config(
-            "target_modules",
-            f"target_modules selects {module.name}, on which no adapter is served here; train without it.",
-        )
-
-
-def _checked_rank(rank: int, module: TargetModule, layout: BaseLayout) -> int:
-    if rank > layout.max_rank:
-        raise in_config("r", f"The rank on {module.name} is {rank}; at most {layout.max_rank} is served here.")
-    return rank
-
-
-def _plan_module(module: TargetModule, rank: int, factor: float, header: Header, has_bias: bool) -> ModulePlan:
-    return ModulePlan(
-        module=module,
-        rank=rank,
-        scaling=factor,
-        lora_a=_tensor(header, keys.lora_a(module.name), (rank, module.in_features), module),
-        lora_b=_tensor(header, keys.lora_b(module.name), (module.out_features, rank), module),
-        bias=_tensor(header, keys.lora_b_bias(module.name), (module.out_features,), module) if has_bias else None,
-    )
-
-
-def _tensor(header: Header, name: str, shape: tuple[int, ...], module: TargetModule) -> TensorSpec:
-    spec = header.tensors.get(name)
-    if spec is None:
-        raise in_tensor(name, f"The tensor {quoted(name)} is missing, though target_modules selects {module.name}.")
-    if spec.shape != shape:
-        raise in_tensor(
-            name,
-            f"The tensor {quoted(name)} has the shape {list(spec.shape)}; "
-            f"by the config's rank and the base model's {module.name} "
-            f"({module.in_features} in, {module.out_features} out) it must be {list(shape)}.",
-        )
-    return spec
-
-
-def _check_nothing_left(header: Header, used: list[TensorSpec]) -> None:
-    known = {spec.name for spec in used}
-    for name in header.tensors:
-        if name not in known:
-            raise keys.foreign(name)
+    @property
+    def kinds(self) -> frozenset[AdapterKind]:
+        """What an engine must serve beyond plain LoRA."""
+        magnitudes = [
+            *(plan.magnitude for plan in self.modules.values()),
+            *(plan.magnitude for plan in self.embeddings.values()),
+        ]
+        needed = {
+            AdapterKind.DORA: any(magnitudes),
+            AdapterKind.EMBEDDING: self.embeddings,
+            AdapterKind.BLOCK_DIAGONAL: any(max(p.a_blocks, p.b_blocks) > 1 for p in self.modules.values()),
+            AdapterKind.PARAMETERS: self.parameters,
+            AdapterKind.REPLACED: self.replaced,
+            AdapterKind.TRAINED_TOKENS: self.trained_tokens,
+            AdapterKind.BIAS: self.biases,
+            AdapterKind.ACTIVATED: self.invocation_tokens is not None,
+        }
+        return frozenset(kind for kind, used in needed.items() if used)

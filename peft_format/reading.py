@@ -7,7 +7,8 @@ from loragate.peft_format.config import LoraConfig, parse_config
 from loragate.peft_format.digest import adapter_digest
 from loragate.peft_format.header import read_header
 from loragate.peft_format.layout import BaseLayout
-from loragate.peft_format.plan import AdapterPlan, plan_adapter
+from loragate.peft_format.plan import AdapterPlan
+from loragate.peft_format.planning import plan_adapter
 from loragate.peft_format.values import check_finite
 
 

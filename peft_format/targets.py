@@ -53,7 +53,7 @@ def _all_linear(layout: BaseLayout) -> tuple[str, ...]:
     return tuple(
         module.name
         for module in layout.modules.values()
-        if module.kind is not ModuleKind.EMBEDDING and module is not head
+        if module.kind in (ModuleKind.LINEAR, ModuleKind.CONV1D) and module is not head
     )
 
 

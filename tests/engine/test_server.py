@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 from tiny_models import greedy
 
+from loragate.adapter_store.layout import layout_of
 from loragate.engine.adapter_weights import CONFIG_FILE, TENSORS_FILE, read_files
 from loragate.engine.client import AdapterBytes, EngineClient, EngineRequestError, EngineUnavailable
-from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
 from loragate.v1 import engine_pb2 as pb
 
 PROMPT = [5, 9, 13, 21]
-KINDS = {pb.MODULE_KIND_LINEAR: ModuleKind.LINEAR, pb.MODULE_KIND_EMBEDDING: ModuleKind.EMBEDDING}
 
 
 class FolderSource:
@@ -103,14 +102,7 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
     assert "lm_head" in names
 
     # adapters come over the stream, once each, and answer as PEFT does, beside the base model
-    layout = BaseLayout(
-        manifest.model_type,
-        manifest.num_layers,
-        {
-            m.name: TargetModule(m.name, KINDS[m.kind], m.in_features, m.out_features, m.servable)
-            for m in manifest.modules
-        },
-    )
+    layout = layout_of(manifest)
     digests = {name: read_files(folder, layout).digest for name, folder in tiny.adapters.items()}
     source.folders = {digests[name]: folder for name, folder in tiny.adapters.items()}
     wanted = [None, "a", "b", "c", "d", "a", "b", None] * 2

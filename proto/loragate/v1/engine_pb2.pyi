@@ -12,6 +12,7 @@ class ModuleKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MODULE_KIND_LINEAR: _ClassVar[ModuleKind]
     MODULE_KIND_CONV1D: _ClassVar[ModuleKind]
     MODULE_KIND_EMBEDDING: _ClassVar[ModuleKind]
+    MODULE_KIND_NORM: _ClassVar[ModuleKind]
 
 class Pooling(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -38,6 +39,7 @@ MODULE_KIND_UNSPECIFIED: ModuleKind
 MODULE_KIND_LINEAR: ModuleKind
 MODULE_KIND_CONV1D: ModuleKind
 MODULE_KIND_EMBEDDING: ModuleKind
+MODULE_KIND_NORM: ModuleKind
 POOLING_UNSPECIFIED: Pooling
 POOLING_LAST: Pooling
 POOLING_MEAN: Pooling
@@ -57,21 +59,37 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class TargetModule(_message.Message):
-    __slots__ = ("name", "kind", "in_features", "out_features", "servable")
+    __slots__ = ("name", "kind", "in_features", "out_features", "servable", "bias")
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     IN_FEATURES_FIELD_NUMBER: _ClassVar[int]
     OUT_FEATURES_FIELD_NUMBER: _ClassVar[int]
     SERVABLE_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: ModuleKind
     in_features: int
     out_features: int
     servable: bool
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[ModuleKind, str]] = ..., in_features: _Optional[int] = ..., out_features: _Optional[int] = ..., servable: bool = ...) -> None: ...
+    bias: bool
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[ModuleKind, str]] = ..., in_features: _Optional[int] = ..., out_features: _Optional[int] = ..., servable: bool = ..., bias: bool = ...) -> None: ...
+
+class BaseParameter(_message.Message):
+    __slots__ = ("module", "name", "shape", "transposed", "servable")
+    MODULE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    TRANSPOSED_FIELD_NUMBER: _ClassVar[int]
+    SERVABLE_FIELD_NUMBER: _ClassVar[int]
+    module: str
+    name: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    transposed: bool
+    servable: bool
+    def __init__(self, module: _Optional[str] = ..., name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., transposed: bool = ..., servable: bool = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("model_id", "base_digest", "architecture", "model_type", "num_layers", "vocab_size", "max_model_len", "modules", "tied_embeddings", "tokenizer_json", "chat_template", "special_tokens", "eos_token_ids", "dtype", "device", "adapter_slots", "max_lora_rank", "kv_capacity_tokens", "add_bos_token", "notes", "sampling_defaults")
+    __slots__ = ("model_id", "base_digest", "architecture", "model_type", "num_layers", "vocab_size", "max_model_len", "modules", "tied_embeddings", "tokenizer_json", "chat_template", "special_tokens", "eos_token_ids", "dtype", "device", "adapter_slots", "max_lora_rank", "kv_capacity_tokens", "add_bos_token", "notes", "sampling_defaults", "parameters", "adapter_kinds", "input_embedding", "output_head")
     class SpecialTokensEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +118,10 @@ class Manifest(_message.Message):
     ADD_BOS_TOKEN_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_DEFAULTS_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_KINDS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_EMBEDDING_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_HEAD_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     base_digest: str
     architecture: str
@@ -121,7 +143,11 @@ class Manifest(_message.Message):
     add_bos_token: bool
     notes: _containers.RepeatedScalarFieldContainer[str]
     sampling_defaults: SamplingDefaults
-    def __init__(self, model_id: _Optional[str] = ..., base_digest: _Optional[str] = ..., architecture: _Optional[str] = ..., model_type: _Optional[str] = ..., num_layers: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., modules: _Optional[_Iterable[_Union[TargetModule, _Mapping]]] = ..., tied_embeddings: bool = ..., tokenizer_json: _Optional[bytes] = ..., chat_template: _Optional[str] = ..., special_tokens: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., adapter_slots: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., add_bos_token: bool = ..., notes: _Optional[_Iterable[str]] = ..., sampling_defaults: _Optional[_Union[SamplingDefaults, _Mapping]] = ...) -> None: ...
+    parameters: _containers.RepeatedCompositeFieldContainer[BaseParameter]
+    adapter_kinds: _containers.RepeatedScalarFieldContainer[str]
+    input_embedding: str
+    output_head: str
+    def __init__(self, model_id: _Optional[str] = ..., base_digest: _Optional[str] = ..., architecture: _Optional[str] = ..., model_type: _Optional[str] = ..., num_layers: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_model_len: _Optional[int] = ..., modules: _Optional[_Iterable[_Union[TargetModule, _Mapping]]] = ..., tied_embeddings: bool = ..., tokenizer_json: _Optional[bytes] = ..., chat_template: _Optional[str] = ..., special_tokens: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., adapter_slots: _Optional[int] = ..., max_lora_rank: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., add_bos_token: bool = ..., notes: _Optional[_Iterable[str]] = ..., sampling_defaults: _Optional[_Union[SamplingDefaults, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[BaseParameter, _Mapping]]] = ..., adapter_kinds: _Optional[_Iterable[str]] = ..., input_embedding: _Optional[str] = ..., output_head: _Optional[str] = ...) -> None: ...
 
 class SamplingDefaults(_message.Message):
     __slots__ = ("temperature", "top_p", "top_k")
