@@ -73,6 +73,9 @@ class EngineSettings(BaseModel):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     adapter_slots: PositiveInt = 16
+    adapter_device_bytes: PositiveInt | None = None
+    adapter_host_bytes: PositiveInt | None = None
+    adapter_disk_bytes: PositiveInt | None = None
     max_model_len: PositiveInt | None = None
     kv_cache_tokens: PositiveInt | None = None
     max_batch_tokens: PositiveInt = 512

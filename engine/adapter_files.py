@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from loragate.engine.adapter_pool import AdapterWeights
 from loragate.engine.adapter_weights import CONFIG_FILE, TENSORS_FILE, load_weights, read_files
 from loragate.engine.base_model import BaseModel
+from loragate.engine.patch import HostAdapter
 from loragate.engine.sequence import AdapterKey
 from loragate.peft_format.errors import AdapterRefused
 from loragate.peft_format.layout import BaseLayout
@@ -58,7 +58,7 @@ class AdapterFiles:
         for abandoned in directory.glob(f"{_STAGING}*"):
             shutil.rmtree(abandoned, ignore_errors=True)
 
-    async def load(self, key: AdapterKey) -> AdapterWeights:
+    async def load(self, key: AdapterKey) -> HostAdapter:
         """The adapter's weights. Raises AdapterUnavailable with the reason in words."""
         path = self._path(key)
         if path.is_dir():
@@ -75,7 +75,7 @@ class AdapterFiles:
             raise AdapterUnavailable("its tenant id or digest is malformed")
         return self._directory.joinpath(*parts)
 
-    def _read(self, path: Path, key: AdapterKey) -> AdapterWeights:
+    def _read(self, path: Path, key: AdapterKey) -> HostAdapter:
         try:
             reading = read_files(path, self._layout)
             if reading.digest != key.digest:

@@ -1,36 +1,42 @@
-"""Adapter slots on the device: loaded on demand, evicted least recently used first, never while in use.
+"""Adapters on the device: paged in from host memory on demand, out least recently used first, never while in use.
 
-All methods run on the step thread, between steps. Loading itself happens elsewhere: `request_load` starts it, and
-`loaded` or `failed` is called with its result.
+Storage → host: a reader thread reads, checks and lays out an adapter's files. Host → device: a copier thread fills
+pages that were set aside for it. Neither stops the step loop, which calls all methods here, between steps.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 
-from loragate.engine.lora_linear import LoraGroup
+from loragate.engine.adapter_arena import PAGE, AdapterArena, Run, pages_for
+from loragate.engine.host_tier import HostTier
+from loragate.engine.patch import HostAdapter, Patch, Patchable, copied
 from loragate.engine.sequence import AdapterKey, Sequence, SlotLease
-from loragate.kernels.segmented_lora import LoraWeights
 
-AdapterWeights = Mapping[LoraGroup, LoraWeights]
-"""An adapter's weights for each fused module that it targets."""
+_READS_AT_ONCE = 4
 
 
 class StaleSlot(Exception):
     """A sequence's slot was given to another adapter under it: it must not decode."""
 
 
+class AdapterTooLarge(Exception):
+    """The device's memory for adapters could not hold this one even if it were alone."""
+
+
 @dataclass(eq=False, slots=True)
 class Slot:
-    """A place for one adapter on the device."""
+    """A place in the tables of the base model's modules, for one adapter."""
 
     index: int
     key: AdapterKey | None = None
     generation: int = 0  # counts the adapters that were here
     references: int = 0  # sequences in flight
-    resident: bool = False  # False while loading
+    resident: bool = False  # False while its pages are being filled
     promised_to: Sequence | None = None  # whose request loaded it, until it was first used
     last_used: int = 0
+    runs: tuple[Run, ...] = ()
+    modules: tuple[Patchable, ...] = ()
 
     @property
     def unused(self) -> bool:
@@ -38,17 +44,57 @@ class Slot:
         return self.references == 0 and (self.resident or self.key is None)
 
 
-class AdapterPool:
-    """`groups` are the fused modules of the base model, whose weight tables the slots index."""
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Work for the copier: fill the slot's pages, off the step loop."""
 
-    def __init__(self, slots: int, groups: tuple[LoraGroup, ...], request_load: Callable[[AdapterKey], None]) -> None:
-        self._groups = groups
+    slot: int
+    generation: int
+    host: HostAdapter
+    arena: AdapterArena
+    runs: tuple[Run, ...]
+
+    def perform(self) -> dict[Patchable, Patch]:
+        """The patches as they lie on the device."""
+        pairs = zip(self.host.patches.items(), self.runs, strict=True)
+        return {m: patch.on(copied(patch.tensors, self.arena.memory(run))) for (m, patch), run in pairs}
+
+
+@dataclass(slots=True)
+class PoolCounters:
+    """Totals since the start."""
+
+    loads: int = 0  # host to device
+    reads: int = 0  # storage to host; the other loads found the adapter there
+    evictions: int = 0
+
+
+Waiter = Sequence | None
+"""Who waits for an adapter: a sequence, or None for a pin."""
+
+
+class AdapterPool:
+    """`request_read` starts a read, which ends in `read` or `failed`; `request_copy` a copy, which ends in `copied`."""
+
+    def __init__(
+        self,
+        slots: int,
+        arena: AdapterArena,
+        host: HostTier,
+        request_read: Callable[[AdapterKey], None],
+        request_copy: Callable[[Copy], None],
+    ) -> None:
         self._slots = [Slot(i) for i in range(slots)]
         self._by_key: dict[AdapterKey, Slot] = {}
-        self._request_load = request_load
+        self._arena = arena
+        self.host = host
+        self._request_read = request_read
+        self._request_copy = request_copy
+        self._reading: dict[AdapterKey, set[Waiter]] = {}  # being read, for these
+        self._awaiting: dict[AdapterKey, set[Waiter]] = {}  # in host memory, for these, which have no slot yet
+        self._pinned: frozenset[AdapterKey] = frozenset()
         self._clock = count(1)
-        self.loads = 0
-        self.evictions = 0
+        self.counters = PoolCounters()
 
     @property
     def used(self) -> int:
@@ -57,6 +103,15 @@ class AdapterPool:
     @property
     def total(self) -> int:
         return len(self._slots)
+
+    @property
+    def device_bytes(self) -> tuple[int, int]:
+        """Used and total, in whole pages."""
+        return self._arena.used * PAGE, self._arena.total * PAGE
+
+    def residents(self) -> list[tuple[AdapterKey, int]]:
+        """Adapters on the device and the sequences in flight on each."""
+        return [(key, slot.references) for key, slot in self._by_key.items() if slot.resident]
 
     def acquire(self, key: AdapterKey) -> SlotLease | None:
         """Hold the adapter's slot if it is resident; it stays until `release`."""
@@ -80,46 +135,135 @@ class AdapterPool:
         if slot.generation != lease.generation or not slot.resident:
             raise StaleSlot(f"slot {lease.slot} changed from generation {lease.generation} to {slot.generation}")
 
-    def want(self, key: AdapterKey, sequence: Sequence, *, overdue: bool) -> bool:
-        """See to it that the adapter gets a slot; False when every slot is in use.
+    def want(self, key: AdapterKey, sequence: Waiter, *, overdue: bool) -> bool:
+        """See to it that the adapter comes; False when it must wait for others to leave.
 
         An overdue sequence may also take a slot that was loaded for another one and not used yet.
         """
         if key in self._by_key:
             return True
-        candidates = [s for s in self._slots if s.unused and (overdue or s.promised_to is None)]
-        if not candidates:
+        host = self.host.get(key)
+        if host is None:
+            return self._read(key, sequence)
+        self._awaiting.setdefault(key, set()).add(sequence)
+        if not self._place(key, host, sequence, overdue=overdue):
             return False
-        slot = min(candidates, key=lambda s: s.last_used)
-        self._empty(slot)
-        slot.key, slot.promised_to = key, sequence
-        self._by_key[key] = slot
-        self._request_load(key)
+        self._settle(key)
         return True
 
     def forget(self, sequence: Sequence) -> None:
-        """The sequence is gone: a slot loaded for it alone may be evicted."""
-        for slot in self._slots:
-            if slot.promised_to is sequence:
-                slot.promised_to = None
+        """The sequence is gone: what was loaded for it alone may be evicted."""
+        key = sequence.request.adapter
+        if key is None:
+            return
+        slot = self._by_key.get(key)
+        if slot is not None and slot.promised_to is sequence:
+            slot.promised_to = None
+        self._wait_no_more(key, sequence)
 
-    def loaded(self, key: AdapterKey, weights: AdapterWeights) -> None:
-        slot = self._by_key[key]
-        for group, group_weights in weights.items():
-            group.weights[slot.index] = group_weights
-        slot.resident = True
-        slot.last_used = next(self._clock)
-        self.loads += 1
+    def pin(self, keys: Iterable[AdapterKey]) -> None:
+        """Keep these on the device once they are there, and no others; at least one slot stays free for the rest."""
+        wanted = frozenset(list(dict.fromkeys(keys))[: self.total - 1])
+        for key in self._pinned - wanted:
+            self._wait_no_more(key, None)
+        self._pinned = wanted
+        self.fetch_pinned()
+
+    def fetch_pinned(self) -> None:
+        """Bring pinned adapters that are not on the device; to be called whenever something was read or left."""
+        for key in self._pinned - self._by_key.keys():
+            self.want(key, None, overdue=False)
+
+    def read(self, key: AdapterKey, host: HostAdapter) -> None:
+        """A read ended well. Raises AdapterTooLarge; then the adapter is as if the read had failed."""
+        awaited_by = self._reading.pop(key)
+        pages = sum(pages_for(size) for size in host.sizes)
+        if pages > self._arena.total:
+            room = self._arena.total * PAGE
+            raise AdapterTooLarge(f"it takes {pages * PAGE} bytes, and engine.adapter_device_bytes is {room}")
+        self.counters.reads += 1
+        if awaited_by:
+            self._awaiting[key] = awaited_by
+        self.host.put(key, host, awaited=bool(awaited_by))
 
     def failed(self, key: AdapterKey) -> None:
-        """The load failed: its slot is free again."""
-        self._empty(self._by_key[key])
+        """A read failed. A pin on it is gone, or it would be tried for ever."""
+        self._reading.pop(key, None)
+        self._pinned -= {key}
+
+    def copied(self, copy: Copy, patches: dict[Patchable, Patch]) -> None:
+        """A copy ended: from now on the slot's rows get this adapter."""
+        slot = self._slots[copy.slot]
+        assert slot.generation == copy.generation, "a slot that is being filled is not given away"
+        for module, patch in patches.items():
+            module.put(slot.index, patch)
+        slot.modules = tuple(patches)
+        slot.resident = True
+        slot.last_used = next(self._clock)
+        self.counters.loads += 1
+
+    def copy_failed(self, copy: Copy) -> AdapterKey:
+        """A copy failed: the slot is free again. Returns whose it was."""
+        slot = self._slots[copy.slot]
+        assert slot.key is not None
+        key = slot.key
+        self._empty(slot)
+        return key
+
+    def _read(self, key: AdapterKey, sequence: Waiter) -> bool:
+        if key not in self._reading:
+            if len(self._reading) >= _READS_AT_ONCE or self.host.crowded:
+                return False
+            self._reading[key] = set()
+            self._request_read(key)
+        self._reading[key].add(sequence)
+        return True
+
+    def _wait_no_more(self, key: AdapterKey, waiter: Waiter) -> None:
+        if key in self._reading:
+            self._reading[key].discard(waiter)
+        waiting = self._awaiting.get(key)
+        if waiting is not None:
+            waiting.discard(waiter)
+            if not waiting:
+                self._settle(key)
+
+    def _settle(self, key: AdapterKey) -> None:
+        self._awaiting.pop(key, None)
+        self.host.settled(key)
+
+    def _place(self, key: AdapterKey, host: HostAdapter, sequence: Waiter, *, overdue: bool) -> bool:
+        """Find a slot and pages for a host copy, evicting as few as can be, and start the copy."""
+        evictable = [s for s in self._slots if self._may_leave(s, overdue=overdue)]
+        evictable.sort(key=lambda s: (s.key is not None, s.last_used))
+        sizes = host.sizes
+        pages = sum(pages_for(size) for size in sizes)
+        if not evictable or self._arena.free + sum(r.count for s in evictable for r in s.runs) < pages:
+            return False
+        slot = evictable[0]
+        self._empty(slot)
+        runs = self._arena.allocate(sizes)
+        for other in evictable[1:]:
+            if runs is not None:
+                break
+            self._empty(other)
+            runs = self._arena.allocate(sizes)
+        if runs is None:
+            return False  # free pages lie scattered between adapters in use
+        slot.key, slot.promised_to, slot.runs = key, sequence, runs
+        self._by_key[key] = slot
+        self._request_copy(Copy(slot.index, slot.generation, host, self._arena, runs))
+        return True
+
+    def _may_leave(self, slot: Slot, *, overdue: bool) -> bool:
+        return slot.unused and (overdue or slot.promised_to is None) and slot.key not in self._pinned
 
     def _empty(self, slot: Slot) -> None:
         if slot.key is not None:
             del self._by_key[slot.key]
-            self.evictions += slot.resident
-        for group in self._groups:
-            group.weights.pop(slot.index, None)
-        slot.key, slot.promised_to, slot.resident = None, None, False
+            self.counters.evictions += slot.resident
+        for module in slot.modules:
+            module.clear(slot.index)
+        self._arena.release(slot.runs)
+        slot.key, slot.promised_to, slot.resident, slot.runs, slot.modules = None, None, False, (), ()
         slot.generation += 1

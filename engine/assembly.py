@@ -10,12 +10,15 @@ import torch
 from transformers import PreTrainedModel
 
 from loragate.engine import self_check
+from loragate.engine.adapter_arena import AdapterArena
+from loragate.engine.adapter_copier import AdapterCopier
 from loragate.engine.adapter_pool import AdapterPool
 from loragate.engine.base_model import BaseModel, ModelRefused, load_plain, prepare
 from loragate.engine.block_pool import BlockPool
 from loragate.engine.checkpoint import base_digest, locate, read_sampling_defaults, read_tokenizer
 from loragate.engine.config import EngineConfig
-from loragate.engine.core import EngineCore, ModelLimits
+from loragate.engine.core import AdapterCopied, EngineCore, ModelLimits
+from loragate.engine.host_tier import HostTier
 from loragate.engine.manifest import build_manifest, eos_token_ids, layout, targets
 from loragate.engine.model_runner import ModelRunner
 from loragate.engine.scheduler import Limits, Scheduler
@@ -27,6 +30,9 @@ log = logging.getLogger(__name__)
 
 _DEFAULT_MODEL_LEN = 4096  # for configs that name no maximum
 _CACHE_SHARE = 0.25  # of free memory, for KV, unless told otherwise
+_ADAPTER_SHARE = 0.15  # for adapters on the device
+_HOST_SHARE = 0.25  # for adapters in host memory
+_USUAL_RANK = 64  # adapters on the device are given room for this rank in every slot, if memory allows
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +83,38 @@ def build_core(
     loaded: LoadedModel,
     config: EngineConfig,
     *,
-    request_load: Callable[[AdapterKey], None],
+    request_read: Callable[[AdapterKey], None],
     emit: Callable[[list[Output]], None],
     died: Callable[[], None],
 ) -> EngineCore:
     """The step loop over a loaded model; not started yet."""
-    adapters = AdapterPool(config.adapter_slots, loaded.base.groups, request_load)
+    copier = AdapterCopier(loaded.base.device, lambda copy, result: core.post(AdapterCopied(copy, result)))
+    adapters = AdapterPool(
+        config.adapter_slots,
+        AdapterArena(_arena_bytes(loaded.base, config), loaded.base.device),
+        HostTier(config.adapter_host_bytes or int(_free_memory() * _HOST_SHARE)),
+        request_read,
+        copier.request,
+    )
     scheduler = Scheduler(Limits(config.max_batch_tokens, config.max_batch_size), loaded.blocks, adapters)
     limits = ModelLimits(loaded.manifest.max_model_len, loaded.manifest.vocab_size, eos_token_ids(loaded.base.model))
-    return EngineCore(ModelRunner(loaded.base), scheduler, loaded.blocks, adapters, limits, emit=emit, died=died)
+    core = EngineCore(
+        ModelRunner(loaded.base), scheduler, loaded.blocks, adapters, limits, emit=emit, died=died, stopped=copier.close
+    )
+    return core
+
+
+def _arena_bytes(base: BaseModel, config: EngineConfig) -> int:
+    """Room for an adapter of the usual rank in every slot, within a share of free memory; for one at least."""
+    if config.adapter_device_bytes is not None:
+        return config.adapter_device_bytes
+    usual = base.adapter_bytes(min(_USUAL_RANK, config.max_lora_rank))
+    free = _free_memory() if base.device.type == "cpu" else torch.cuda.mem_get_info(base.device)[0]
+    return max(2 * usual, min(config.adapter_slots * usual, int(free * _ADAPTER_SHARE)))
+
+
+def _free_memory() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _name(model: str, directory: Path) -> str:
@@ -110,8 +139,7 @@ def _size_cache(base: BaseModel, config: EngineConfig, max_model_len: int) -> Bl
     """As many tokens as a full batch of the longest requests could use, within a share of free memory."""
     tokens = config.kv_cache_tokens
     if tokens is None:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        affordable = int(free * _CACHE_SHARE) // base.kv_bytes_per_token
+        affordable = int(_free_memory() * _CACHE_SHARE) // base.kv_bytes_per_token
         tokens = min(config.max_batch_size * max_model_len, affordable)
     blocks = tokens // config.block_size
     if blocks < 1:

@@ -39,6 +39,16 @@ class BaseModel:
         numbers = sum(layer.kv_heads * (layer.key_dim + layer.value_dim) for layer in self.attention_layers)
         return numbers * self.dtype.itemsize
 
+    @property
+    def adapter_dtype(self) -> torch.dtype:
+        """Adapter weights are float32 on a CPU, see `LoraTable`."""
+        return torch.float32 if self.device.type == "cpu" else self.dtype
+
+    def adapter_bytes(self, rank: int) -> int:
+        """What an adapter of this rank on every fused linear takes on the device."""
+        numbers = sum(rank * (g.in_features * len(g.members) + g.adapters.out_features) for g in self.groups)
+        return numbers * self.adapter_dtype.itemsize
+
     def allocate_cache(self, places: int) -> None:
         """Give every attention layer room for `places` tokens, the null place included."""
         for layer in self.attention_layers:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+_BYTES = ("adapter_device_bytes", "adapter_host_bytes", "adapter_disk_bytes")
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
@@ -17,7 +19,10 @@ class EngineConfig:
     model_id: str | None = None  # the name that requests use
     dtype: str = "auto"  # auto, float32, bfloat16
     device: str = "auto"
-    adapter_slots: int = 16  # adapters resident at once; more of them page
+    adapter_slots: int = 16  # adapters on the device at once; more of them page
+    adapter_device_bytes: int | None = None  # for the weights of those
+    adapter_host_bytes: int | None = None  # for copies in host memory
+    adapter_disk_bytes: int | None = None  # for files in cache_dir
     max_model_len: int | None = None
     kv_cache_tokens: int | None = None
     max_batch_tokens: int = 512  # rows of one step: the chunk budget of prefill
@@ -30,7 +35,8 @@ class EngineConfig:
         for name in ("adapter_slots", "max_batch_tokens", "max_batch_size", "block_size", "max_lora_rank"):
             if getattr(self, name) < 1:
                 raise ValueError(f"engine.{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("max_model_len", "kv_cache_tokens", "threads"):
+        optional = ("max_model_len", "kv_cache_tokens", "threads", *_BYTES)
+        for name in optional:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"engine.{name} must be at least 1, got {value}")

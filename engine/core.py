@@ -9,9 +9,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loragate.engine.adapter_pool import AdapterPool, AdapterWeights, StaleSlot
+from loragate.engine.adapter_pool import AdapterPool, AdapterTooLarge, Copy, StaleSlot
 from loragate.engine.block_pool import BlockPool
 from loragate.engine.model_runner import ModelRunner
+from loragate.engine.patch import HostAdapter, Patch, Patchable
 from loragate.engine.sampler import Sampled, sample
 from loragate.engine.scheduler import Scheduler
 from loragate.engine.sequence import AdapterKey, ErrorCode, FinishReason, Output, Request, Sequence
@@ -33,9 +34,11 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterLoaded:
+class AdapterRead:
+    """An adapter is in host memory."""
+
     key: AdapterKey
-    weights: AdapterWeights
+    host: HostAdapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +48,26 @@ class AdapterFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterCopied:
+    """An adapter is on the device, or why it is not."""
+
+    copy: Copy
+    result: dict[Patchable, Patch] | Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Keep these adapters on the device, and no longer those pinned before."""
+
+    keys: tuple[AdapterKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     pass
 
 
-Command = Submit | Abort | AdapterLoaded | AdapterFailed | Stop
+Command = Submit | Abort | AdapterRead | AdapterFailed | AdapterCopied | Pin | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +98,7 @@ class EngineCore:
         limits: ModelLimits,
         emit: Callable[[list[Output]], None],
         died: Callable[[], None],
+        stopped: Callable[[], None],
     ) -> None:
         self._runner = runner
         self.scheduler = scheduler
@@ -88,6 +107,7 @@ class EngineCore:
         self.limits = limits
         self._emit = emit
         self._died = died
+        self._stopped = stopped
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine-steps", daemon=True)
         self._stopping = False
@@ -100,6 +120,7 @@ class EngineCore:
         """End the loop after the current step. Running requests get no further output."""
         self.post(Stop())
         self._thread.join()
+        self._stopped()
 
     def post(self, command: Command) -> None:
         """Hand a command to the loop; from any thread."""
@@ -116,6 +137,7 @@ class EngineCore:
         idle = True
         while not self._stopping:
             outputs = self._take_commands(wait=idle)
+            self.adapters.fetch_pinned()
             scheduled = self.scheduler.schedule()
             idle = not scheduled
             if scheduled:
@@ -142,19 +164,31 @@ class EngineCore:
                 )
                 for sequence in ended:
                     self.scheduler.remove(sequence)
-            case AdapterLoaded(key, weights):
-                self.adapters.loaded(key, weights)
+            case AdapterRead(key, host):
+                try:
+                    self.adapters.read(key, host)
+                except AdapterTooLarge as error:
+                    return self._adapter_failed(key, str(error))
             case AdapterFailed(key, reason):
-                waiting = self.scheduler.waiting_for(key)
-                outputs = [
-                    self._fail(s, ErrorCode.ADAPTER_UNAVAILABLE, f"its adapter cannot be loaded: {reason}")
-                    for s in waiting
-                ]
-                self.adapters.failed(key)
-                return outputs
+                return self._adapter_failed(key, reason)
+            case AdapterCopied(copy, result):
+                if isinstance(result, Exception):
+                    key = self.adapters.copy_failed(copy)
+                    return self._adapter_failed(key, f"copying it to the device failed ({type(result).__name__})")
+                self.adapters.copied(copy, result)
+            case Pin(keys):
+                self.adapters.pin(keys)
             case Stop():
                 self._stopping = True
         return []
+
+    def _adapter_failed(self, key: AdapterKey, reason: str) -> list[Output]:
+        """Those who wait for it hear so; nobody else does."""
+        message = f"its adapter cannot be loaded: {reason}"
+        waiting = self.scheduler.waiting_for(key)
+        outputs = [self._fail(s, ErrorCode.ADAPTER_UNAVAILABLE, message) for s in waiting]
+        self.adapters.failed(key)
+        return outputs
 
     def _submit(self, request: Request) -> list[Output]:
         problem = self._problem(request)

@@ -9,7 +9,7 @@ from typing import Any
 from loragate.engine.adapter_weights import load_weights, read_files
 from loragate.engine.assembly import LoadedModel, build_core, load
 from loragate.engine.config import EngineConfig
-from loragate.engine.core import Abort, AdapterFailed, AdapterLoaded, Submit
+from loragate.engine.core import Abort, AdapterFailed, AdapterRead, Submit
 from loragate.engine.sequence import AdapterKey, Output, Request, SamplingParams
 
 _PATIENCE_SECONDS = 300
@@ -32,7 +32,7 @@ class LocalEngine:
         self.core = build_core(
             self.loaded,
             self.config,
-            request_load=lambda key: threading.Thread(target=self._load, args=(key,)).start(),
+            request_read=lambda key: threading.Thread(target=self._load, args=(key,)).start(),
             emit=self._emit,
             died=self._die,
         )
@@ -80,7 +80,7 @@ class LocalEngine:
         try:
             directory = self._adapters[key.digest]
             plan = read_files(directory, self.loaded.layout).plan
-            self.core.post(AdapterLoaded(key, load_weights(directory, plan, self.loaded.base)))
+            self.core.post(AdapterRead(key, load_weights(directory, plan, self.loaded.base)))
         except Exception as error:
             self.core.post(AdapterFailed(key, str(error)))
 

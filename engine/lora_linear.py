@@ -5,7 +5,7 @@ all and the others take their slice. Adapters see the fused module too: one shri
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from transformers.pytorch_utils import Conv1D
 
 from loragate.engine.step import CurrentStep
 from loragate.kernels.packed_linear import PackedLinear
-from loragate.kernels.segmented_lora import LoraWeights, add_segmented_lora
+from loragate.kernels.segmented_lora import LoraTable, LoraWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class Member:
 
 @dataclass(eq=False, slots=True)
 class LoraGroup:
-    """Base weights of sibling modules side by side, and the adapters resident for them, by slot."""
+    """Base weights of sibling modules side by side, and the adapters resident for them."""
 
     members: tuple[Member, ...]
     in_features: int
     linear: PackedLinear
     step: CurrentStep
-    weights: dict[int, LoraWeights] = field(default_factory=dict)
+    adapters: LoraTable
     _x: Tensor | None = None  # held, so that no other tensor can take its identity
     _y: Tensor | None = None
     _taken: int = 0
@@ -48,11 +48,17 @@ class LoraGroup:
             self._x = self._y = None
         return y
 
+    def put(self, slot: int, patch: LoraWeights) -> None:
+        self.adapters.put(slot, patch)
+
+    def clear(self, slot: int) -> None:
+        self.adapters.clear(slot)
+
     def _compute(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, self.in_features)
         y = self.linear(rows)
-        if self.weights:
-            add_segmented_lora(y, rows, self.step.batch.segments_for(rows.shape[0]), self.weights)
+        if self.adapters.weights:
+            self.adapters.add(y, rows, self.step.batch.segments_for(rows.shape[0]))
         return y.view(*x.shape[:-1], -1)
 
 
@@ -91,4 +97,5 @@ def build_group(names: Sequence[str], modules: Sequence[nn.Module], step: Curren
     if any(b is not None for _, b in pairs):
         bias = torch.cat([w.new_zeros(w.shape[0]) if b is None else b for w, b in pairs])
     weight = pairs[0][0] if len(pairs) == 1 else torch.cat([w for w, _ in pairs])
-    return LoraGroup(tuple(members), weight.shape[1], PackedLinear(weight, bias), step)
+    linear = PackedLinear(weight, bias)
+    return LoraGroup(tuple(members), weight.shape[1], linear, step, LoraTable(weight.shape[1], start))

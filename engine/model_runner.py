@@ -14,18 +14,20 @@ from loragate.engine.step import StepBatch
 from loragate.kernels.paged_attention import DecodeRows, PrefillRows
 from loragate.kernels.segmented_lora import Segment
 
+_COMPOSITIONS = 16
 PLACES_MULTIPLE = 16  # decode gathers keys to a multiple of this, so that small growth does not change shapes
 
 
 class ModelRunner:
     def __init__(self, base: BaseModel) -> None:
         self._base = base
+        self._segments = SegmentMemory()
 
     @torch.inference_mode()
     def execute(self, scheduled: Mapping[Sequence, int]) -> tuple[Tensor, list[Sequence]]:
         """Compute the scheduled tokens: logits [samples, vocabulary] and the sequence of each row."""
         rows = decode_first(scheduled.items())
-        batch, sampled = pack(rows, self._base.device)
+        batch, sampled = pack(rows, self._base.device, self._segments)
         with self._base.step.running(batch):
             logits = self._base.model(
                 input_ids=batch.input_ids[None],
@@ -36,7 +38,27 @@ class ModelRunner:
         return logits[: len(sampled)], sampled
 
 
-def pack(rows: list[tuple[Sequence, int]], device: torch.device) -> tuple[StepBatch, list[Sequence]]:
+class SegmentMemory:
+    """Gives out the identical tuple for as long as the composition of the batch stays: what tables have prepared
+    for it then serves again."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[Segment, ...]] = {}
+
+    def of(self, slots: list[int]) -> tuple[Segment, ...]:
+        """Runs of equal slots, base-only rows left out."""
+        numbers = np.array(slots, dtype=np.int32)
+        known = self._known.get(numbers.tobytes())
+        if known is None:
+            if len(self._known) >= _COMPOSITIONS:
+                self._known.clear()
+            known = self._known[numbers.tobytes()] = segments_of(numbers)
+        return known
+
+
+def pack(
+    rows: list[tuple[Sequence, int]], device: torch.device, segments: SegmentMemory
+) -> tuple[StepBatch, list[Sequence]]:
     """Build the step's batch from (sequence, tokens) in packed order, and say whose logits will come out.
 
     If no sequence reaches the end of its tokens, the last row's logits are computed all the same and ignored.
@@ -68,19 +90,19 @@ def pack(rows: list[tuple[Sequence, int]], device: torch.device) -> tuple[StepBa
         write_places=torch.from_numpy(np.concatenate(places)).to(device),
         decode=_decode_rows(singles, device) if singles else None,
         prefills=tuple(prefills),
-        segments=segments_of(slots),
+        segments=segments.of(slots),
         logit_rows=torch.tensor(wanted, device=device),
-        logit_segments=segments_of([slots[row] for row in wanted]),
+        logit_segments=segments.of([slots[row] for row in wanted]),
     )
     return batch, sampled
 
 
-def segments_of(slots: list[int]) -> tuple[Segment, ...]:
+def segments_of(slots: npt.NDArray[np.int32]) -> tuple[Segment, ...]:
     """Runs of equal slots, base-only rows left out."""
     edges = np.flatnonzero(np.diff(slots)) + 1
     starts, stops = [0, *edges.tolist()], [*edges.tolist(), len(slots)]
     return tuple(
-        Segment(slots[start], start, stop) for start, stop in zip(starts, stops, strict=True) if slots[start] >= 0
+        Segment(int(slots[start]), start, stop) for start, stop in zip(starts, stops, strict=True) if slots[start] >= 0
     )
 
 

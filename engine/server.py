@@ -17,7 +17,7 @@ from loragate.engine.assembly import LoadedModel, build_core, load
 from loragate.engine.base_model import ModelRefused
 from loragate.engine.client import CHANNEL_OPTIONS
 from loragate.engine.config import EngineConfig
-from loragate.engine.core import Abort, AdapterFailed, AdapterLoaded, EngineCore, Submit
+from loragate.engine.core import Abort, AdapterFailed, AdapterRead, EngineCore, Submit
 from loragate.engine.sequence import AdapterKey, Output
 from loragate.engine.wire import delta_from, request_from
 from loragate.v1 import engine_pb2 as pb
@@ -37,12 +37,12 @@ class EngineService(pb_grpc.EngineServiceServicer):
         self._manifest = loaded.manifest
         self._sessions: dict[int, sessions.Session] = {}
         self._ids = itertools.count(1)
-        self._loads: set[asyncio.Task[None]] = set()
+        self._reads: set[asyncio.Task[None]] = set()
         self._files = AdapterFiles(config.cache_dir / "adapters", loaded.base, loaded.layout, self._peers)
         self.core: EngineCore = build_core(
             loaded,
             config,
-            request_load=lambda key: self._call(self._start_load, key),
+            request_read=lambda key: self._call(self._start_read, key),
             emit=lambda outputs: self._call(self._dispatch, outputs),
             died=lambda: os._exit(_EXIT_DIED),
         )
@@ -63,8 +63,8 @@ class EngineService(pb_grpc.EngineServiceServicer):
             prompt_tokens=core.counters.prompt_tokens,
             generated_tokens=core.counters.generated_tokens,
             preemptions=core.scheduler.preemptions,
-            adapter_loads=core.adapters.loads,
-            adapter_evictions=core.adapters.evictions,
+            adapter_loads=core.adapters.counters.loads,
+            adapter_evictions=core.adapters.counters.evictions,
         )
 
     async def Session(
@@ -95,14 +95,14 @@ class EngineService(pb_grpc.EngineServiceServicer):
     def _peers(self, key: AdapterKey) -> Iterable[sessions.Session]:
         return list(self._sessions.values())
 
-    def _start_load(self, key: AdapterKey) -> None:
-        task = asyncio.create_task(self._load(key))
-        self._loads.add(task)
-        task.add_done_callback(self._loads.discard)
+    def _start_read(self, key: AdapterKey) -> None:
+        task = asyncio.create_task(self._read_adapter(key))
+        self._reads.add(task)
+        task.add_done_callback(self._reads.discard)
 
-    async def _load(self, key: AdapterKey) -> None:
+    async def _read_adapter(self, key: AdapterKey) -> None:
         try:
-            self.core.post(AdapterLoaded(key, await self._files.load(key)))
+            self.core.post(AdapterRead(key, await self._files.load(key)))
         except AdapterUnavailable as error:
             self.core.post(AdapterFailed(key, str(error)))
         except Exception as error:

@@ -1,14 +1,20 @@
 """Segmented LoRA: every row of a packed batch gets the low-rank update of its own adapter.
 
 The computation is S-LoRA's and Punica's (Sheng et al., 2023, arXiv:2311.03285, section 5; Chen et al., 2023,
-arXiv:2310.18547, section 4): rows are sorted by adapter slot, and each run of equal slots is one segment.
+arXiv:2310.18547, section 4): rows are sorted by adapter slot, and each run of equal slots is one segment. DoRA's
+scale (Liu et al., 2024, arXiv:2402.09353, section 4) and biases are an affine map of the segment's base output.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+
+from loragate.kernels import gemm_batch
+from loragate.kernels.gemm_batch import GemmBatch, Product
+
+_SMALL = 16  # rows; a longer segment is worth a call of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,15 @@ class Expand:
     rank_stop: int
     out_start: int  # first column of the module in the fused output
     b: Tensor  # [rank, out], scaled by alpha/r
-    bias: Tensor | None = None  # [out], scaled
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """What happens to a module's base output first: y · scale + shift, over the columns from `out_start` on."""
+
+    out_start: int
+    shift: Tensor  # [out]
+    scale: Tensor | None = None  # [out]; None is 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,41 +55,173 @@ class LoraWeights:
 
     a: Tensor  # [in, sum of ranks]
     expands: tuple[Expand, ...]
+    affines: tuple[Affine, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.a.shape[1] == sum(e.rank_stop - e.rank_start for e in self.expands)
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (
+            self.a,
+            *(e.b for e in self.expands),
+            *(a.shift for a in self.affines),
+            *(a.scale for a in self.affines if a.scale is not None),
+        )
 
-def add_segmented_lora(out: Tensor, x: Tensor, segments: Sequence[Segment], weights: Mapping[int, LoraWeights]) -> None:
-    """Add `x @ A @ B` of each segment's adapter to its rows of `out`, in place.
+    def on(self, tensors: Sequence[Tensor]) -> "LoraWeights":
+        """The same weights in other memory; `tensors` in the order of the property."""
+        left = iter(tensors)
+        a = next(left)
+        expands = tuple(Expand(e.rank_start, e.rank_stop, e.out_start, next(left)) for e in self.expands)
+        shifts = [next(left) for _ in self.affines]
+        affines = tuple(
+            Affine(old.out_start, shift, None if old.scale is None else next(left))
+            for old, shift in zip(self.affines, shifts, strict=True)
+        )
+        return LoraWeights(a, expands, affines)
 
-    out [rows, out] and x [rows, in] in one dtype; `weights` maps a slot to its adapter's weights, slots whose
-    adapter does not target this module are absent. Rows are computed segment by segment, so NaN or Inf in one
-    adapter cannot reach a row of another.
+
+@dataclass(eq=False, slots=True)
+class LoraTable:
+    """The adapters resident for one fused module, by slot.
+
+    Adapter weights are float32 on a CPU, whatever the model's dtype: there is no fast batched product of anything
+    else, and rounding them would buy nothing but error.
     """
+
+    in_features: int
+    out_features: int
+    weights: dict[int, LoraWeights] = field(default_factory=dict)
+    _prepared: list["_Prepared"] = field(default_factory=list)
+
+    def put(self, slot: int, weights: LoraWeights) -> None:
+        self.weights[slot] = weights
+        self._prepared.clear()  # it holds addresses of what was in the slot
+
+    def clear(self, slot: int) -> None:
+        if self.weights.pop(slot, None) is not None:
+            self._prepared.clear()
+
+    def add(self, out: Tensor, x: Tensor, segments: tuple[Segment, ...]) -> None:
+        """Apply each segment's adapter to its rows of `out` [rows, out], given `x` [rows, in], in place.
+
+        Slots whose adapter does not target this module are absent from `weights`. Segments are computed apart, so
+        that NaN or Inf in one adapter cannot reach a row of another.
+        """
+        prepared = self._prepare(segments)
+        if not prepared.present:
+            return
+        _apply_affines(out, prepared.present, self.weights)
+        if out.device.type == "cpu" and out.dtype != torch.float32:
+            update = torch.zeros(out.shape, dtype=torch.float32)
+            prepared.add(update, x.float())
+            out.add_(update)
+        else:
+            prepared.add(out, x)
+
+    def _prepare(self, segments: tuple[Segment, ...]) -> "_Prepared":
+        """Steps hand over the identical tuple for as long as the batch's composition stays."""
+        for prepared in self._prepared:
+            if prepared.segments is segments:
+                return prepared
+        self._prepared = [*self._prepared[1 - _REMEMBERED :], _Prepared(self, segments)]
+        return self._prepared[-1]
+
+
+_REMEMBERED = 4  # compositions: that of the body and of the head, each with and without a chunk of prefill
+
+
+class _Prepared:
+    """What `LoraTable.add` does for one composition of the batch, with all that does not depend on x worked out."""
+
+    def __init__(self, table: LoraTable, segments: tuple[Segment, ...]) -> None:
+        self.segments = segments
+        self.present = [s for s in segments if s.slot in table.weights]
+        self._weights = table.weights
+        batched = gemm_batch.available() and all(w.a.device.type == "cpu" for w in table.weights.values())
+        small = [s for s in self.present if batched and s.stop - s.start <= _SMALL]
+        self._large = [s for s in self.present if s not in small]
+        self._batch = _SmallSegments(table, small) if small else None
+
+    def add(self, out: Tensor, x: Tensor) -> None:
+        if self._batch is not None:
+            self._batch.add(out, x)
+        add_segment_by_segment(out, x, self._large, self._weights)
+
+
+class _SmallSegments:
+    """The shrinks of all short segments in one call, and their expands in another."""
+
+    def __init__(self, table: LoraTable, segments: Sequence[Segment]) -> None:
+        tiles = [
+            (table.weights[s.slot], start, min(gemm_batch.ROWS_ALIKE, s.stop - start))
+            for s in segments
+            for start in range(s.start, s.stop, gemm_batch.ROWS_ALIKE)
+        ]
+        width = max(w.a.shape[1] for w, _, _ in tiles)
+        rows = max(s.stop for s in segments)
+        self._shrunk = torch.empty(rows, width)
+        self._shrink = GemmBatch(
+            [Product(n, start * table.in_features, w.a, start * width) for w, start, n in tiles if w.expands],
+            table.in_features,
+            width,
+            add=False,
+        )
+        self._expand = GemmBatch(
+            [
+                Product(n, start * width + e.rank_start, e.b, start * table.out_features + e.out_start)
+                for w, start, n in tiles
+                for e in w.expands
+            ],
+            width,
+            table.out_features,
+            add=True,
+        )
+
+    def add(self, out: Tensor, x: Tensor) -> None:
+        assert x.is_contiguous()
+        assert out.is_contiguous()
+        self._shrink.run(x, self._shrunk)
+        self._expand.run(self._shrunk, out)
+
+
+def add_segment_by_segment(
+    out: Tensor, x: Tensor, segments: Sequence[Segment], weights: Mapping[int, LoraWeights]
+) -> None:
+    """Add `x @ A @ B` of each segment's adapter to its rows of `out`, in place, a few calls a segment."""
     for segment in segments:
-        w = weights.get(segment.slot)
-        if w is None:
-            continue
+        w = weights[segment.slot]
         shrunk = x[segment.start : segment.stop] @ w.a
         for expand in w.expands:
             columns = slice(expand.out_start, expand.out_start + expand.b.shape[1])
             target = out[segment.start : segment.stop, columns]
             target.addmm_(shrunk[:, expand.rank_start : expand.rank_stop], expand.b)
-            if expand.bias is not None:
-                target.add_(expand.bias)
 
 
-def lora_reference(x: Tensor, slots: Sequence[int], weights: Mapping[int, LoraWeights], out_features: int) -> Tensor:
-    """What `add_segmented_lora` computes, row by row in float64: [rows, out_features]. For tests."""
-    update = torch.zeros(x.shape[0], out_features, dtype=torch.float64)
+def _apply_affines(out: Tensor, segments: Sequence[Segment], weights: Mapping[int, LoraWeights]) -> None:
+    for segment in segments:
+        for affine in weights[segment.slot].affines:
+            columns = slice(affine.out_start, affine.out_start + affine.shift.shape[0])
+            target = out[segment.start : segment.stop, columns]
+            if affine.scale is None:
+                target.add_(affine.shift)
+            else:
+                target.copy_(torch.addcmul(affine.shift, target, affine.scale))
+
+
+def lora_reference(base: Tensor, x: Tensor, slots: Sequence[int], weights: Mapping[int, LoraWeights]) -> Tensor:
+    """What `LoraTable.add` makes of `base`, row by row in float64: [rows, out_features]. For tests."""
+    out = base.double().clone()
     for row, slot in enumerate(slots):
         if slot < 0 or slot not in weights:
             continue
+        for affine in weights[slot].affines:
+            columns = slice(affine.out_start, affine.out_start + affine.shift.shape[0])
+            scale = 1.0 if affine.scale is None else affine.scale.double()
+            out[row, columns] = out[row, columns] * scale + affine.shift.double()
         shrunk = x[row].double() @ weights[slot].a.double()
         for e in weights[slot].expands:
-            delta = shrunk[e.rank_start : e.rank_stop] @ e.b.double()
-            if e.bias is not None:
-                delta = delta + e.bias.double()
-            update[row, e.out_start : e.out_start + e.b.shape[1]] += delta
-    return update
+            columns = slice(e.out_start, e.out_start + e.b.shape[1])
+            out[row, columns] += shrunk[e.rank_start : e.rank_stop] @ e.b.double()
+    return out

@@ -57,7 +57,7 @@ def test_a_mixed_batch_equals_peft(case: Case) -> None:
         engine.result(request)
         expected = greedy(model, prompt, NEW_TOKENS + i % 3, name and adapters[name])
         assert engine.tokens(request) == expected, (name, len(prompt))
-    assert engine.core.adapters.evictions > 0, "more adapters than slots were to page"
+    assert engine.core.adapters.counters.evictions > 0, "more adapters than slots were to page"
 
 
 def test_neighbours_that_leave_change_nothing(

@@ -53,7 +53,7 @@ def test_a_slot_in_flight_is_never_evicted(start: Start, tiny) -> None:
             engine.generate(PROMPT, name, max_tokens=2)
     engine.result(long)
     assert engine.tokens(long) == greedy(tiny.model, PROMPT, 80, tiny.adapters["a"])
-    assert engine.core.adapters.evictions >= 6
+    assert engine.core.adapters.counters.evictions >= 6
 
 
 def test_a_slot_given_away_stops_the_sequence(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

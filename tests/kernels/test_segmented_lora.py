@@ -7,13 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loragate.kernels.segmented_lora import (
-    Expand,
-    LoraWeights,
-    Segment,
-    add_segmented_lora,
-    lora_reference,
-)
+from loragate.kernels import gemm_batch
+from loragate.kernels.segmented_lora import Affine, Expand, LoraTable, LoraWeights, Segment, lora_reference
 
 IN, OUT = 24, 40
 POPULARITY = {
@@ -28,19 +23,41 @@ POPULARITY = {
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.15}
 
 
-def make_weights(seed: int, dtype: torch.dtype, ranks: tuple[int, ...] = (4, 8)) -> LoraWeights:
+@pytest.fixture(autouse=True, params=["batched", "one by one"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of computing it: with MKL's batched product, and without."""
+    if request.param == "one by one":
+        monkeypatch.setattr(gemm_batch, "available", lambda: False)
+    elif not gemm_batch.available():
+        pytest.skip("this build of torch exports no batched product")
+    return str(request.param)
+
+
+def make_weights(seed: int, ranks: tuple[int, ...] = (4, 8)) -> LoraWeights:
+    """Random weights; every second adapter has a bias, every third a scale too, as DoRA does."""
     generator = torch.Generator().manual_seed(seed)
-    expands, start, out_start = [], 0, 0
+    expands, affines, start, out_start = [], [], 0, 0
+    width = OUT // len(ranks)
     for rank in ranks:
-        b = torch.randn(rank, OUT // len(ranks), generator=generator).to(dtype)
-        bias = torch.randn(OUT // len(ranks), generator=generator).to(dtype) if seed % 2 else None
-        expands.append(Expand(start, start + rank, out_start, b, bias))
-        start, out_start = start + rank, out_start + OUT // len(ranks)
-    return LoraWeights(torch.randn(IN, start, generator=generator).to(dtype) / 5, tuple(expands))
+        expands.append(Expand(start, start + rank, out_start, torch.randn(rank, width, generator=generator)))
+        if seed % 2:
+            scale = torch.randn(width, generator=generator) if seed % 3 == 0 else None
+            affines.append(Affine(out_start, torch.randn(width, generator=generator), scale))
+        start, out_start = start + rank, out_start + width
+    return LoraWeights(torch.randn(IN, start, generator=generator) / 5, tuple(expands), tuple(affines))
 
 
-def segments_of(slots: list[int]) -> list[Segment]:
-    return [Segment(slot, row, row + 1) for row, slot in enumerate(slots) if slot >= 0]
+def make_table(weights: dict[int, LoraWeights]) -> LoraTable:
+    table = LoraTable(IN, OUT)
+    for slot, each in weights.items():
+        table.put(slot, each)
+    return table
+
+
+def segments_of(slots: list[int]) -> tuple[Segment, ...]:
+    starts = [i for i, slot in enumerate(slots) if i == 0 or slots[i - 1] != slot]
+    stops = [*starts[1:], len(slots)]
+    return tuple(Segment(slots[a], a, b) for a, b in zip(starts, stops, strict=True) if slots[a] >= 0)
 
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
@@ -49,30 +66,71 @@ def segments_of(slots: list[int]) -> list[Segment]:
 def test_equals_the_reference(popularity: str, rows: int, dtype: torch.dtype) -> None:
     slots = sorted(POPULARITY[popularity](random.Random(1), rows))
     ranks = [(4,), (8, 64), (16, 1)]
-    weights = {slot: make_weights(slot, dtype, ranks[slot % 3]) for slot in set(slots) if slot >= 0}
-    x = torch.randn(rows, IN, generator=torch.Generator().manual_seed(2)).to(dtype)
-    out = torch.zeros(rows, OUT, dtype=dtype)
-    add_segmented_lora(out, x, segments_of(slots), weights)
-    expected = lora_reference(x, slots, weights, OUT)
+    weights = {slot: make_weights(slot, ranks[slot % 3]) for slot in set(slots) if slot >= 0}
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(rows, IN, generator=generator).to(dtype)
+    out = torch.randn(rows, OUT, generator=generator).to(dtype)
+    expected = lora_reference(out, x, slots, weights)
+    make_table(weights).add(out, x, segments_of(slots))
     assert torch.allclose(out.double(), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
-@given(st.lists(st.integers(-1, 4), min_size=1, max_size=20).map(sorted))
+@given(st.lists(st.integers(-1, 4), min_size=1, max_size=40).map(sorted))
 @settings(max_examples=50, deadline=None)
 def test_any_division_into_segments(slots: list[int]) -> None:
-    weights = {slot: make_weights(slot, torch.float32) for slot in range(4)}  # slot 4 targets another module
+    weights = {slot: make_weights(slot) for slot in range(4)}  # slot 4 targets another module
     x = torch.randn(len(slots), IN, generator=torch.Generator().manual_seed(3))
-    start = torch.randn(len(slots), OUT, generator=torch.Generator().manual_seed(4))
+    out = torch.randn(len(slots), OUT, generator=torch.Generator().manual_seed(4))
+    expected = lora_reference(out, x, slots, weights)
+    make_table(weights).add(out, x, segments_of(slots))
+    assert torch.allclose(out.double(), expected, atol=1e-4)
+
+
+def test_a_slot_that_changed_hands_gives_the_new_adapter() -> None:
+    segments = segments_of([0, 0, 1])
+    x, start = torch.ones(3, IN), torch.zeros(3, OUT)
+    first, second, other = make_weights(1), make_weights(3), make_weights(2)
+    table = make_table({0: first, 1: other})
+    table.add(start.clone(), x, segments)
+    table.clear(0)
+    without = start.clone()
+    table.add(without, x, segments)
+    assert (without[:2] == 0).all()
+    table.put(0, second)
     out = start.clone()
-    add_segmented_lora(out, x, segments_of(slots), weights)
-    assert torch.allclose(out.double(), start.double() + lora_reference(x, slots, weights, OUT), atol=1e-4)
+    table.add(out, x, segments)
+    assert torch.allclose(out.double(), lora_reference(start, x, [0, 0, 1], {0: second, 1: other}), atol=1e-4)
 
 
 def test_nan_in_one_adapter_stays_in_its_rows() -> None:
-    weights = {0: make_weights(0, torch.float32), 1: make_weights(1, torch.float32)}
+    weights = {0: make_weights(0), 1: make_weights(1)}
     weights[1].a.fill_(float("nan"))
     out = torch.zeros(4, OUT)
-    add_segmented_lora(out, torch.ones(4, IN), [Segment(0, 0, 2), Segment(1, 2, 3)], weights)
+    make_table(weights).add(out, torch.ones(4, IN), (Segment(0, 0, 2), Segment(1, 2, 3)))
     assert out[:2].isfinite().all()
     assert out[2].isnan().all()
     assert (out[3] == 0).all()
+
+
+def test_decode_rows_do_not_depend_on_their_neighbours(path: str) -> None:
+    """Bitwise: a tenant must not see in its tokens who else is being served."""
+    if path != "batched":
+        pytest.skip("only the batched product promises it")
+    generator = torch.Generator().manual_seed(5)
+    weights = {slot: make_weights(slot, (16, 16)) for slot in range(3)}
+    x, start = torch.randn(9, IN, generator=generator), torch.randn(9, OUT, generator=generator)
+    slots = [0, 0, 0, 0, 0, 1, 2, 2, 2]
+    together = start.clone()
+    make_table(weights).add(together, x, segments_of(slots))
+    for row, slot in enumerate(slots):
+        alone = start[row : row + 1].clone()
+        make_table(weights).add(alone, x[row : row + 1], segments_of([slot]))
+        assert torch.equal(alone[0], together[row])
+
+
+def test_weights_move_whole() -> None:
+    weights = make_weights(3, (4, 8))
+    assert len(weights.tensors) == 7
+    moved = weights.on([t.clone() for t in weights.tensors])
+    x, start = torch.ones(1, IN), torch.ones(1, OUT)
+    assert torch.equal(lora_reference(start, x, [0], {0: moved}), lora_reference(start, x, [0], {0: weights}))

@@ -1,0 +1,89 @@
+"""What an adapter changes: modules of the base model, each by a patch of its own kind."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor
+
+ALIGNMENT = 64  # bytes: a cache line, and a vector register
+
+
+class Patch(Protocol):
+    """One adapter's weights for one module, wherever they lie."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of them, contiguous, in a fixed order."""
+        ...
+
+    def on(self, tensors: Sequence[Tensor]) -> Self:
+        """The same patch over copies of its tensors, given in that order."""
+        ...
+
+
+class Patchable(Protocol):
+    """A module of the base model that keeps, by slot, the patches of the adapters on the device."""
+
+    def put(self, slot: int, patch: Any) -> None: ...
+
+    def clear(self, slot: int) -> None:
+        """Forget what was in the slot, if anything."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostAdapter:
+    """An adapter in host memory, laid out as on the device: one run of bytes for each module that it patches."""
+
+    patches: Mapping[Patchable, Patch]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each run."""
+        return [run_size(patch.tensors) for patch in self.patches.values()]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.sizes)
+
+
+def run_size(tensors: Sequence[Tensor]) -> int:
+    """Bytes that the tensors take side by side, each at an aligned place."""
+    return sum(_aligned(t.nbytes) for t in tensors)
+
+
+def views(memory: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors of the same dtypes and shapes side by side in `memory` [bytes], uint8."""
+    out, start = [], 0
+    for tensor in like:
+        flat = memory[start : start + tensor.nbytes].view(tensor.dtype)
+        out.append(flat.view(tensor.shape))
+        start += _aligned(tensor.nbytes)
+    return out
+
+
+def pack(patches: Mapping[Patchable, Patch], *, pinned: bool) -> HostAdapter:
+    """Move all tensors into one allocation, page-locked if a GPU is to read it."""
+    total = sum(run_size(patch.tensors) for patch in patches.values())
+    memory = torch.empty(total, dtype=torch.uint8, pin_memory=pinned)
+    packed: dict[Patchable, Patch] = {}
+    start = 0
+    for module, patch in patches.items():
+        size = run_size(patch.tensors)
+        packed[module] = patch.on(copied(patch.tensors, memory[start : start + size]))
+        start += size
+    return HostAdapter(packed)
+
+
+def copied(tensors: Sequence[Tensor], memory: Tensor) -> list[Tensor]:
+    """Copy the tensors into `memory` [bytes] side by side and return them there."""
+    targets = views(memory, tensors)
+    for target, source in zip(targets, tensors, strict=True):
+        target.copy_(source, non_blocking=True)
+    return targets
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

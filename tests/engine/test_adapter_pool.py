@@ -1,0 +1,322 @@
+"""The adapter pool alone: who is on the device, what leaves for whom, and that nothing is lost or leaked."""
+
+import itertools
+import random
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from loragate.engine.adapter_arena import PAGE, AdapterArena
+from loragate.engine.adapter_pool import AdapterPool, AdapterTooLarge, Copy, StaleSlot
+from loragate.engine.host_tier import HostTier
+from loragate.engine.patch import HostAdapter, pack
+from loragate.engine.sequence import AdapterKey, Request, SamplingParams, Sequence, SlotLease
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A patch whose values tell whose it is."""
+
+    values: torch.Tensor
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        return (self.values,)
+
+    def on(self, tensors: list[torch.Tensor]) -> "Numbered":
+        return Numbered(tensors[0])
+
+
+class Module:
+    """A base module that remembers which adapter's number lies in each slot."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, Numbered] = {}
+
+    def put(self, slot: int, patch: Numbered) -> None:
+        assert slot not in self.slots, "what was here must have been cleared"
+        self.slots[slot] = patch
+
+    def clear(self, slot: int) -> None:
+        self.slots.pop(slot, None)
+
+
+@dataclass
+class World:
+    """A pool whose reads and copies end when the test says so."""
+
+    slots: int = 2
+    pages: int = 64
+    host_bytes: int = 1 << 20
+    modules: tuple[Module, ...] = field(default_factory=lambda: (Module(), Module()))
+    reads: list[AdapterKey] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.arena = AdapterArena(self.pages * PAGE, torch.device("cpu"))
+        self.pool = AdapterPool(
+            self.slots, self.arena, HostTier(self.host_bytes), self.reads.append, self.copies.append
+        )
+
+    def adapter(self, name: str) -> HostAdapter:
+        """Weights full of a number of their own, so that mixed-up memory shows. Sizes differ by name."""
+        number = float(sum(name.encode()))
+        rows = PAGE // 4 * (1 + ord(name[0]) % 3)
+        return pack({module: Numbered(torch.full((rows,), number)) for module in self.modules}, pinned=False)
+
+    def want(self, name: str, sequence: Sequence | None = None, *, overdue: bool = False) -> bool:
+        return self.pool.want(key(name), sequence or waiting(name), overdue=overdue)
+
+    def finish_reads(self) -> None:
+        while self.reads:
+            wanted = self.reads.pop(0)
+            self.pool.read(wanted, self.adapter(wanted.digest))
+
+    def finish_copies(self) -> None:
+        while self.copies:
+            copy = self.copies.pop(0)
+            self.pool.copied(copy, copy.perform())
+
+    def bring(self, name: str) -> SlotLease:
+        """Want, read, copy, acquire."""
+        self.want(name)
+        self.finish_reads()
+        self.want(name)
+        self.finish_copies()
+        lease = self.pool.acquire(key(name))
+        assert lease is not None
+        return lease
+
+    def check_contents(self) -> None:
+        for adapter, _ in self.pool.residents():
+            lease = self.pool.acquire(adapter)
+            assert lease is not None
+            for module in self.modules:
+                number = float(sum(adapter.digest.encode()))
+                assert (module.slots[lease.slot].values == number).all()
+            self.pool.release(lease)
+
+
+def key(name: str) -> AdapterKey:
+    return AdapterKey("tenant", name)
+
+
+def waiting(name: str) -> Sequence:
+    return Sequence(Request(1, 1, (1,), key(name), SamplingParams(max_tokens=1, seed=0)), 0)
+
+
+def test_an_adapter_comes_through_the_tiers() -> None:
+    world = World()
+    assert world.want("a")
+    assert world.want("a")
+    assert world.reads == [key("a")], "one read, however many wait"
+    assert world.pool.acquire(key("a")) is None
+    world.finish_reads()
+    assert world.want("a")
+    assert world.pool.acquire(key("a")) is None, "its pages are not filled yet"
+    world.finish_copies()
+    assert world.pool.acquire(key("a")) is not None
+    world.check_contents()
+
+
+def test_what_is_in_flight_never_leaves() -> None:
+    world = World(slots=1)
+    lease = world.bring("a")
+    world.want("b")
+    world.finish_reads()
+    assert not world.want("b")
+    world.pool.release(lease)
+    assert world.want("b")
+    with pytest.raises(StaleSlot):
+        world.pool.check(lease)
+
+
+def test_the_least_recently_used_leaves_first() -> None:
+    world = World(slots=2)
+    for name in ("a", "b", "a"):
+        world.pool.release(world.bring(name))
+    world.bring("c")
+    assert {k.digest for k, _ in world.pool.residents()} == {"a", "c"}
+
+
+def test_coming_back_needs_no_second_read() -> None:
+    world = World(slots=1)
+    for name in ("a", "b", "a"):
+        world.pool.release(world.bring(name))
+    assert (world.pool.counters.reads, world.pool.counters.loads) == (2, 3)
+
+
+def test_large_ones_push_out_as_many_as_it_takes() -> None:
+    world = World(slots=8, pages=6)  # 'b' takes 2 × 3 pages, 'c' 2 × 1
+    for name in ("c1", "c2"):
+        world.pool.release(world.bring(name))
+    world.pool.release(world.bring("b"))
+    assert [k.digest for k, _ in world.pool.residents()] == ["b"]
+    world.check_contents()
+
+
+def test_one_that_could_never_fit_is_refused() -> None:
+    world = World(pages=5)
+    world.want("b")
+    with pytest.raises(AdapterTooLarge, match="adapter_device_bytes"):
+        world.finish_reads()
+    world.bring("c")
+
+
+def test_a_pinned_adapter_comes_and_stays() -> None:
+    world = World(slots=2)
+    world.pool.pin([key("p"), key("q")])
+    assert world.reads == [key("p")], "one slot must be left for everybody else"
+    world.finish_reads()
+    world.pool.fetch_pinned()
+    world.finish_copies()
+    for name in ("a", "b", "c"):
+        world.pool.release(world.bring(name))
+    assert key("p") in dict(world.pool.residents())
+    world.pool.pin([])
+    for name in ("a", "b"):
+        world.pool.release(world.bring(name))
+    assert key("p") not in dict(world.pool.residents())
+
+
+def test_the_host_keeps_to_its_budget_but_for_those_awaited() -> None:
+    world = World(slots=1, host_bytes=2 * 2 * PAGE)  # two adapters of the small kind
+    lease = world.bring("c1")
+    for name in ("c2", "c3", "c4", "c5"):
+        world.want(name)
+        world.finish_reads()
+    assert world.pool.host.used <= 3 * 2 * PAGE, "beyond the budget nothing more is read ahead"
+    world.pool.release(lease)
+    for name in ("c2", "c3", "c4", "c5"):
+        world.pool.release(world.bring(name))
+    assert world.pool.host.used <= 2 * 2 * PAGE
+
+
+def test_requests_that_end_while_waiting_leave_nothing_behind() -> None:
+    world = World(slots=1, host_bytes=1)
+    gone = waiting("c")
+    world.want("c", gone)
+    world.pool.forget(gone)
+    world.finish_reads()
+    assert len(world.pool.host) == 0, "nobody waits for it, and the budget has no room"
+
+
+@settings(max_examples=60, stateful_step_count=60, deadline=None)
+class PoolMachine(RuleBasedStateMachine):
+    """Any order of wanting, reading, copying, using, ending, pinning and failing."""
+
+    @initialize(slots=st.integers(1, 4), pages=st.sampled_from([6, 12, 40]), host=st.sampled_from([1, 30_000, 1 << 20]))
+    def start(self, slots: int, pages: int, host: int) -> None:
+        self.world = World(slots=slots, pages=pages, host_bytes=host)
+        self.waiting: dict[str, Sequence] = {}
+        self.leases: list[tuple[str, SlotLease]] = []
+
+    @rule(name=st.sampled_from("abcdef"), overdue=st.booleans())
+    def want(self, name: str, overdue: bool) -> None:
+        self.world.want(name, self.waiting.setdefault(name, waiting(name)), overdue=overdue)
+
+    @precondition(lambda self: self.world.reads)
+    @rule(fails=st.booleans(), data=st.data())
+    def end_read(self, fails: bool, data: st.DataObject) -> None:
+        wanted = data.draw(st.sampled_from(self.world.reads))
+        self.world.reads.remove(wanted)
+        if fails:
+            self.world.pool.failed(wanted)
+        else:
+            self.world.pool.read(wanted, self.world.adapter(wanted.digest))
+
+    @precondition(lambda self: self.world.copies)
+    @rule(fails=st.booleans())
+    def end_copy(self, fails: bool) -> None:
+        copy = self.world.copies.pop(0)
+        if fails:
+            self.world.pool.copy_failed(copy)
+        else:
+            self.world.pool.copied(copy, copy.perform())
+
+    @rule(name=st.sampled_from("abcdef"))
+    def use(self, name: str) -> None:
+        lease = self.world.pool.acquire(key(name))
+        if lease is not None:
+            self.leases.append((name, lease))
+            self.waiting.pop(name, None)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        held = data.draw(st.sampled_from(self.leases))
+        self.leases.remove(held)
+        self.world.pool.release(held[1])
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        self.world.pool.forget(self.waiting.pop(data.draw(st.sampled_from(sorted(self.waiting)))))
+
+    @rule(names=st.sets(st.sampled_from("abcdef"), max_size=3))
+    def pin(self, names: set[str]) -> None:
+        self.world.pool.pin([key(n) for n in sorted(names)])
+
+    @invariant()
+    def leases_hold_their_own_adapter(self) -> None:
+        for name, lease in self.leases:
+            self.world.pool.check(lease)
+            number = float(sum(name.encode()))
+            for module in self.world.modules:
+                assert (module.slots[lease.slot].values == number).all()
+
+    @invariant()
+    def pages_are_accounted_for(self) -> None:
+        pool, arena = self.world.pool, self.world.arena
+        held = sorted(r for s in pool._slots for r in s.runs)
+        assert sum(r.count for r in held) == arena.used
+        assert all(a.stop <= b.start for a, b in itertools.pairwise(held))
+        holes = arena._holes
+        assert all(a.stop < b.start for a, b in itertools.pairwise(holes)), "neighbouring holes are one"
+        assert sum(h.count for h in holes) == arena.free
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for _, lease in self.leases:
+            self.world.pool.release(lease)
+        for sequence in self.waiting.values():
+            self.world.pool.forget(sequence)
+        self.world.pool.pin([])
+        self.world.finish_reads()
+        self.world.finish_copies()
+        assert self.world.pool.host.used <= self.world.host_bytes
+        assert all(references == 0 for _, references in self.world.pool.residents())
+
+
+TestPool = PoolMachine.TestCase
+
+
+def test_the_arena_gives_all_or_nothing() -> None:
+    arena = AdapterArena(8 * PAGE, torch.device("cpu"))
+    first = arena.allocate([3 * PAGE, 1])
+    assert first is not None
+    assert arena.allocate([3 * PAGE, 2 * PAGE]) is None
+    assert arena.used == 4
+    arena.release(first)
+    assert arena.allocate([8 * PAGE]) is not None
+
+
+def test_the_arena_forgets_no_page() -> None:
+    rng = random.Random(3)
+    arena = AdapterArena(64 * PAGE, torch.device("cpu"))
+    held = []
+    for _ in range(500):
+        if held and rng.random() < 0.5:
+            arena.release(held.pop(rng.randrange(len(held))))
+        else:
+            runs = arena.allocate([rng.randint(1, 5 * PAGE) for _ in range(rng.randint(1, 4))])
+            if runs:
+                held.append(runs)
+    for runs in held:
+        arena.release(runs)
+    assert arena.allocate([64 * PAGE]) is not None
