@@ -8,17 +8,16 @@ wheels for x86 carry MKL and export it; elsewhere `available()` says no.
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-_ROW_MAJOR, _NO_TRANSPOSE = 101, 111
+_ROW_MAJOR, _NO_TRANSPOSE, _TRANSPOSE = 101, 111, 112
 _ITEM = 4  # bytes of a float32
 
 ROWS_ALIKE = 3
@@ -26,80 +25,74 @@ ROWS_ALIKE = 3
 not depend on how many rows are computed with it. `available` probes this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
-    """rows of x [rows, inner] times `weight` [inner, columns], float32 and contiguous, to rows of y [rows, columns].
+class Product(NamedTuple):
+    """rows of x [rows, inner] times a matrix [inner, columns], float32 and contiguous, to rows of y [rows, columns].
 
-    x and y begin at these offsets, in numbers, from the addresses that the call is given.
+    x and y begin at these offsets, in numbers, from the addresses that the call is given; `matrix` is an offset from
+    an address likewise, or an address of its own where the call is given none. A tuple, because thousands are made.
     """
 
     rows: int
-    x_offset: int
-    weight: Tensor
-    y_offset: int
+    inner: int
+    columns: int
+    x: int
+    matrix: int
+    y: int
 
 
 class GemmBatch:
-    """A batch of products prepared once and run often, on x and y that lie elsewhere each time.
+    """A batch of products prepared once and run often, on operands that lie elsewhere each time.
 
-    `x_stride` and `y_stride` are the numbers from one row to the next; `add` keeps what y holds and adds to it.
+    `x_stride` and `y_stride` are the numbers from one row to the next; `add` keeps what y holds and adds to it;
+    `transposed` says that each matrix lies in memory as [columns, inner]. Whoever gives addresses keeps the matrices
+    alive for as long as the batch is run.
     """
 
-    def __init__(self, products: Sequence[Product], x_stride: int, y_stride: int, *, add: bool) -> None:
+    def __init__(
+        self, products: Sequence[Product], x_stride: int, y_stride: int, *, add: bool, transposed: bool = False
+    ) -> None:
         count = len(products)
-        inner = [p.weight.shape[0] for p in products]
-        columns = [p.weight.shape[1] for p in products]
-        self._x_offsets = np.array([p.x_offset for p in products], dtype=np.uint64) * np.uint64(_ITEM)
-        self._y_offsets = np.array([p.y_offset for p in products], dtype=np.uint64) * np.uint64(_ITEM)
-        self._x = np.empty(count, dtype=np.uint64)
-        self._y = np.empty(count, dtype=np.uint64)
-        weights = np.array([p.weight.data_ptr() for p in products], dtype=np.uint64)
-        fixed: dict[str, npt.NDArray[Any]] = {
-            "transposed": np.full(count, _NO_TRANSPOSE, dtype=np.int32),
-            "rows": _int32([p.rows for p in products]),
-            "columns": _int32(columns),
-            "inner": _int32(inner),
-            "one": np.ones(count, dtype=np.float32),
-            "keep": np.full(count, float(add), dtype=np.float32),
-            "x_stride": np.full(count, x_stride, dtype=np.int32),
-            "weight_stride": _int32(columns),
-            "y_stride": np.full(count, y_stride, dtype=np.int32),
-            "each": np.ones(count, dtype=np.int32),
-            "weights": weights,
-        }
-        at = {name: _address(array) for name, array in fixed.items()}
-        self._alive = fixed, [p.weight for p in products]  # MKL reads them by address
+        table = np.array(products, dtype=np.int64).reshape(count, len(Product._fields)).T
+        numbers = np.empty((8, count), dtype=np.int32)
+        numbers[:3] = table[:3]
+        numbers[3:] = [[_NO_TRANSPOSE], [_TRANSPOSE if transposed else _NO_TRANSPOSE], [x_stride], [y_stride], [1]]
+        rows, inner, columns, x_as_is, matrix_as, x_strides, y_strides, each = _addresses(numbers)
+        factors = np.ones((2, count), dtype=np.float32)
+        factors[1] = float(add)
+        one, keep = _addresses(factors)
+        self._alive = numbers, factors
+        self._x, self._matrix, self._y = (_Pointers(offsets) for offsets in table[3:])
         self._arguments = (
             ctypes.c_int(_ROW_MAJOR),
-            at["transposed"],
-            at["transposed"],
-            at["rows"],
-            at["columns"],
-            at["inner"],
-            at["one"],
-            _address(self._x),
-            at["x_stride"],
-            at["weights"],
-            at["weight_stride"],
-            at["keep"],
-            _address(self._y),
-            at["y_stride"],
-            ctypes.c_int(count),
-            at["each"],
+            *(x_as_is, matrix_as, rows, columns, inner, one),
+            *(self._x.address, x_strides, self._matrix.address, inner if transposed else columns, keep),
+            *(self._y.address, y_strides, ctypes.c_int(count), each),
         )
         self._call = _library().cblas_sgemm_batch
-        self._x_at = self._y_at = -1
 
-    def run(self, x: Tensor, y: Tensor) -> None:
+    def run(self, x: Tensor, y: Tensor, matrices: Tensor | None = None) -> None:
         """Compute all products from x into y, float32 tensors that the offsets lie within."""
-        x_at, y_at = x.data_ptr(), y.data_ptr()
-        if x_at != self._x_at:
-            np.add(self._x_offsets, np.uint64(x_at), out=self._x)
-            self._x_at = x_at
-        if y_at != self._y_at:
-            np.add(self._y_offsets, np.uint64(y_at), out=self._y)
-            self._y_at = y_at
+        self._x.move(x.data_ptr())
+        self._y.move(y.data_ptr())
+        self._matrix.move(0 if matrices is None else matrices.data_ptr())
         self._call(*self._arguments)
+
+
+class _Pointers:
+    """Addresses at fixed offsets from one that moves."""
+
+    def __init__(self, offsets: npt.NDArray[np.int64]) -> None:
+        self._offsets = offsets
+        self._values = np.empty((1, offsets.size), dtype=np.int64)
+        self._at: int | None = None
+        (self.address,) = _addresses(self._values)
+
+    def move(self, at: int) -> None:
+        """To numbers from `at`; from 0, the offsets are addresses already."""
+        if at != self._at:
+            self._at = at
+            np.multiply(self._offsets, _ITEM if at else 1, out=self._values[0])
+            self._values += at
 
 
 @cache
@@ -111,11 +104,12 @@ def available() -> bool:
         return False
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(ROWS_ALIKE, 40, generator=generator)
-    weight = torch.randn(40, 24, generator=generator)
+    matrix = torch.randn(40, 24, generator=generator)
     together, alone = torch.zeros(ROWS_ALIKE, 24), torch.zeros(ROWS_ALIKE, 24)
-    GemmBatch([Product(ROWS_ALIKE, 0, weight, 0)], 40, 24, add=False).run(x, together)
-    GemmBatch([Product(1, 40 * i, weight, 24 * i) for i in range(ROWS_ALIKE)], 40, 24, add=False).run(x, alone)
-    return torch.equal(together, alone) and torch.allclose(together, x @ weight, atol=1e-4)
+    GemmBatch([Product(ROWS_ALIKE, 40, 24, 0, 0, 0)], 40, 24, add=False).run(x, together, matrix)
+    each = [Product(1, 40, 24, 40 * i, 0, 24 * i) for i in range(ROWS_ALIKE)]
+    GemmBatch(each, 40, 24, add=False).run(x, alone, matrix)
+    return torch.equal(together, alone) and torch.allclose(together, x @ matrix, atol=1e-4)
 
 
 @cache
@@ -124,9 +118,7 @@ def _library() -> Any:
     return ctypes.CDLL(str(folder / "libtorch_cpu.so"))
 
 
-def _int32(values: list[int]) -> npt.NDArray[np.int32]:
-    return np.array(values, dtype=np.int32)
-
-
-def _address(array: npt.NDArray[Any]) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
+def _addresses(table: npt.NDArray[Any]) -> list[ctypes.c_void_p]:
+    """Where each row of a contiguous table begins."""
+    start, step = table.ctypes.data, table.strides[0]
+    return [ctypes.c_void_p(start + i * step) for i in range(len(table))]

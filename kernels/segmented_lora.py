@@ -7,6 +7,7 @@ scale (Liu et al., 2024, arXiv:2402.09353, section 4) and biases are an affine m
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -49,7 +50,7 @@ class Affine:
     scale: Tensor | None = None  # [out]; None is 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LoraWeights:
     """One adapter's weights for one fused module: the A of all its targets side by side, and a B for each."""
 
@@ -59,6 +60,20 @@ class LoraWeights:
 
     def __post_init__(self) -> None:
         assert self.a.shape[1] == sum(e.rank_stop - e.rank_start for e in self.expands)
+
+    @cached_property
+    def rank(self) -> int:
+        """Of all targets together."""
+        return self.a.shape[1]
+
+    @cached_property
+    def a_address(self) -> int:
+        return self.a.data_ptr()
+
+    @cached_property
+    def expand_addresses(self) -> list[tuple[int, int, int, int, int]]:
+        """For each expand: first rank, ranks, columns, first column of the output, address of B."""
+        return [(e.rank_start, *e.b.shape, e.out_start, e.b.data_ptr()) for e in self.expands]
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -94,6 +109,11 @@ class LoraTable:
     out_features: int
     weights: dict[int, LoraWeights] = field(default_factory=dict)
     _prepared: list["_Prepared"] = field(default_factory=list)
+
+    @property
+    def batched(self) -> bool:
+        """Whether short segments go through MKL's batched product, which reads main memory only."""
+        return gemm_batch.available() and all(w.a.device.type == "cpu" for w in self.weights.values())
 
     def put(self, slot: int, weights: LoraWeights) -> None:
         self.weights[slot] = weights
@@ -139,9 +159,9 @@ class _Prepared:
         self.segments = segments
         self.present = [s for s in segments if s.slot in table.weights]
         self._weights = table.weights
-        batched = gemm_batch.available() and all(w.a.device.type == "cpu" for w in table.weights.values())
-        small = [s for s in self.present if batched and s.stop - s.start <= _SMALL]
-        self._large = [s for s in self.present if s not in small]
+        longest = _SMALL if table.batched else 0
+        small = [s for s in self.present if s.stop - s.start <= longest]
+        self._large = [s for s in self.present if s.stop - s.start > longest]
         self._batch = _SmallSegments(table, small) if small else None
 
     def add(self, out: Tensor, x: Tensor) -> None:
@@ -159,25 +179,20 @@ class _SmallSegments:
             for s in segments
             for start in range(s.start, s.stop, gemm_batch.ROWS_ALIKE)
         ]
-        width = max(w.a.shape[1] for w, _, _ in tiles)
-        rows = max(s.stop for s in segments)
-        self._shrunk = torch.empty(rows, width)
-        self._shrink = GemmBatch(
-            [Product(n, start * table.in_features, w.a, start * width) for w, start, n in tiles if w.expands],
-            table.in_features,
-            width,
-            add=False,
-        )
-        self._expand = GemmBatch(
-            [
-                Product(n, start * width + e.rank_start, e.b, start * table.out_features + e.out_start)
-                for w, start, n in tiles
-                for e in w.expands
-            ],
-            width,
-            table.out_features,
-            add=True,
-        )
+        self._alive = [w for w, _, _ in tiles]  # MKL reads their memory by address
+        inner, outer = table.in_features, table.out_features
+        width = max(w.rank for w, _, _ in tiles)
+        self._shrunk = torch.empty(max(s.stop for s in segments), width)
+        shrinks = [
+            Product(n, inner, w.rank, start * inner, w.a_address, start * width) for w, start, n in tiles if w.rank
+        ]
+        expands = [
+            Product(n, rank, columns, start * width + rank_start, address, start * outer + out_start)
+            for w, start, n in tiles
+            for rank_start, rank, columns, out_start, address in w.expand_addresses
+        ]
+        self._shrink = GemmBatch(shrinks, inner, width, add=False)
+        self._expand = GemmBatch(expands, width, outer, add=True)
 
     def add(self, out: Tensor, x: Tensor) -> None:
         assert x.is_contiguous()
