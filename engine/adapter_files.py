@@ -14,6 +14,7 @@ from typing import Protocol
 
 from loragate.engine.adapter_weights import CONFIG_FILE, TENSORS_FILE, load_weights, read_files
 from loragate.engine.base_model import BaseModel
+from loragate.engine.disk_tier import DiskTier
 from loragate.engine.patch import HostAdapter
 from loragate.engine.sequence import AdapterKey
 from loragate.peft_format.errors import AdapterRefused
@@ -21,6 +22,7 @@ from loragate.peft_format.layout import BaseLayout
 from loragate.v1 import engine_pb2 as pb
 
 _STAGING = "fetch-"
+_DISK_SHARE = 0.1  # of free space, unless told otherwise
 _SAFE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -49,6 +51,7 @@ class AdapterFiles:
         base: BaseModel,
         layout: BaseLayout,
         peers: Callable[[AdapterKey], Iterable[AdapterPeer]],
+        budget: int | None = None,
     ) -> None:
         self._directory = directory
         self._base = base
@@ -57,17 +60,20 @@ class AdapterFiles:
         directory.mkdir(parents=True, exist_ok=True)
         for abandoned in directory.glob(f"{_STAGING}*"):
             shutil.rmtree(abandoned, ignore_errors=True)
+        self.tier = DiskTier(directory, budget or int(shutil.disk_usage(directory).free * _DISK_SHARE))
 
     async def load(self, key: AdapterKey) -> HostAdapter:
         """The adapter's weights. Raises AdapterUnavailable with the reason in words."""
         path = self._path(key)
-        if path.is_dir():
-            try:
-                return await asyncio.to_thread(self._read, path, key)
-            except AdapterUnavailable:  # corrupted on our disk: fetch it anew
-                await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
-        await self._fetch(key, path)
-        return await asyncio.to_thread(self._read, path, key)
+        with self.tier.reading(path):
+            if path in self.tier:
+                try:
+                    return await asyncio.to_thread(self._read, path, key)
+                except AdapterUnavailable:  # corrupted on our disk: fetch it anew
+                    self.tier.remove(path)
+            await self._fetch(key, path)
+            self.tier.add(path)
+            return await asyncio.to_thread(self._read, path, key)
 
     def _path(self, key: AdapterKey) -> Path:
         parts = (key.tenant_id, key.digest.removeprefix("sha256:"))

@@ -45,6 +45,16 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class Resident:
+    """An adapter on the device."""
+
+    key: AdapterKey
+    slot: int
+    sequences: int  # in flight on it
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Copy:
     """Work for the copier: fill the slot's pages, off the step loop."""
 
@@ -109,9 +119,13 @@ class AdapterPool:
         """Used and total, in whole pages."""
         return self._arena.used * PAGE, self._arena.total * PAGE
 
-    def residents(self) -> list[tuple[AdapterKey, int]]:
-        """Adapters on the device and the sequences in flight on each."""
-        return [(key, slot.references) for key, slot in self._by_key.items() if slot.resident]
+    def residents(self) -> list[Resident]:
+        """The adapters on the device; may be called from any thread."""
+        return [
+            Resident(key, slot.index, slot.references, key in self._pinned)
+            for slot in self._slots
+            if slot.resident and (key := slot.key) is not None
+        ]
 
     def acquire(self, key: AdapterKey) -> SlotLease | None:
         """Hold the adapter's slot if it is resident; it stays until `release`."""

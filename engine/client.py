@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -81,6 +81,7 @@ class EngineClient:
         self._channel: grpc.aio.Channel | None = None
         self._runner: asyncio.Task[None] | None = None
         self._session: _Session | None = None
+        self._pins = pb.Pins()
 
     async def start(self) -> None:
         """Begin connecting in the background; returns at once."""
@@ -108,6 +109,12 @@ class EngineClient:
     async def stats(self) -> pb.StatsResponse:
         """Counters and gauges as of the last step. Raises EngineUnavailable."""
         return await self._answer(self._stub().Stats(pb.StatsRequest(), timeout=_UNARY_SECONDS))
+
+    def pin(self, adapters: Iterable[pb.AdapterRef]) -> None:
+        """Have these adapters kept on the device, and no longer those given before; also after a reconnect."""
+        self._pins = pb.Pins(adapters=adapters)
+        if self._session is not None:
+            self._session.pin(self._pins)
 
     @asynccontextmanager
     async def generate(self, submit: pb.Submit) -> AsyncIterator[AsyncIterator[pb.Delta]]:
@@ -140,6 +147,7 @@ class EngineClient:
         failures = 0
         while True:
             session = _Session(self._channel, self._source, self._heartbeat_timeout)
+            session.pin(self._pins)
             try:
                 async for _ in session.run():
                     self._session, failures = session, 0
@@ -200,6 +208,9 @@ class _Session:
         request = self._requests.pop(request_id, None)
         if request is not None and request.pending > 0:
             self._outbox.put_nowait(pb.ClientFrame(abort=pb.Abort(request_id=request_id)))
+
+    def pin(self, pins: pb.Pins) -> None:
+        self._outbox.put_nowait(pb.ClientFrame(pins=pins))
 
     def fail(self, error: EngineError) -> None:
         for request in self._requests.values():

@@ -17,7 +17,7 @@ from loragate.engine.assembly import LoadedModel, build_core, load
 from loragate.engine.base_model import ModelRefused
 from loragate.engine.client import CHANNEL_OPTIONS
 from loragate.engine.config import EngineConfig
-from loragate.engine.core import Abort, AdapterFailed, AdapterRead, EngineCore, Submit
+from loragate.engine.core import Abort, AdapterFailed, AdapterRead, EngineCore, Pin, Submit
 from loragate.engine.sequence import AdapterKey, Output
 from loragate.engine.wire import delta_from, request_from
 from loragate.v1 import engine_pb2 as pb
@@ -36,9 +36,12 @@ class EngineService(pb_grpc.EngineServiceServicer):
         self._loop = asyncio.get_running_loop()
         self._manifest = loaded.manifest
         self._sessions: dict[int, sessions.Session] = {}
+        self._pins: dict[int, tuple[AdapterKey, ...]] = {}
         self._ids = itertools.count(1)
         self._reads: set[asyncio.Task[None]] = set()
-        self._files = AdapterFiles(config.cache_dir / "adapters", loaded.base, loaded.layout, self._peers)
+        self._files = AdapterFiles(
+            config.cache_dir / "adapters", loaded.base, loaded.layout, self._peers, config.adapter_disk_bytes
+        )
         self.core: EngineCore = build_core(
             loaded,
             config,
@@ -65,6 +68,19 @@ class EngineService(pb_grpc.EngineServiceServicer):
             preemptions=core.scheduler.preemptions,
             adapter_loads=core.adapters.counters.loads,
             adapter_evictions=core.adapters.counters.evictions,
+            adapter_reads=core.adapters.counters.reads,
+            residents=[
+                pb.Resident(
+                    adapter=pb.AdapterRef(tenant_id=resident.key.tenant_id, digest=resident.key.digest),
+                    slot=resident.slot,
+                    sequences=resident.sequences,
+                    pinned=resident.pinned,
+                )
+                for resident in core.adapters.residents()
+            ],
+            adapter_device=_room(*core.adapters.device_bytes),
+            adapter_host=_room(core.adapters.host.used, core.adapters.host.budget),
+            adapter_disk=_room(self._files.tier.used, self._files.tier.budget),
         )
 
     async def Session(
@@ -80,6 +96,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
             reader.cancel()
             del self._sessions[session.id]
             self.core.post(Abort(session.id))
+            self._pin(session.id, ())
             await session.end()
 
     async def _read(self, session: sessions.Session, frames: AsyncIterator[pb.ClientFrame]) -> None:
@@ -91,6 +108,17 @@ class EngineService(pb_grpc.EngineServiceServicer):
                     self.core.post(Abort(session.id, frame.abort.request_id))
                 case "adapter_part":
                     await session.receive(frame.adapter_part)
+                case "pins":
+                    self._pin(session.id, tuple(AdapterKey(a.tenant_id, a.digest) for a in frame.pins.adapters))
+
+    def _pin(self, session_id: int, keys: tuple[AdapterKey, ...]) -> None:
+        """One session's pins, beside those of the others."""
+        before = dict(self._pins)
+        self._pins[session_id] = keys
+        if not keys:
+            del self._pins[session_id]
+        if self._pins != before:
+            self.core.post(Pin(tuple(key for pinned in self._pins.values() for key in pinned)))
 
     def _peers(self, key: AdapterKey) -> Iterable[sessions.Session]:
         return list(self._sessions.values())
@@ -124,6 +152,10 @@ class EngineService(pb_grpc.EngineServiceServicer):
             self._loop.call_soon_threadsafe(function, argument)  # type: ignore[arg-type]
         except RuntimeError:
             log.debug("the event loop is closed")
+
+
+def _room(used: int, total: int) -> pb.Room:
+    return pb.Room(used_bytes=used, total_bytes=total)
 
 
 def run(config: EngineConfig) -> None:

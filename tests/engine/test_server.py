@@ -122,6 +122,18 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
             await tokens_of(engine, submit(digest))
         assert caught.value.code == pb.ERROR_CODE_ADAPTER_UNAVAILABLE
 
+    # what a client pins comes without a request, and stays whatever else is asked for
+    engine.pin([pb.AdapterRef(tenant_id="tn_1", digest=digests["d"])])
+    for name in ("a", "b", "c", "a"):
+        await tokens_of(engine, submit(digests[name]))
+    async with asyncio.timeout(30):
+        while digests["d"] not in {r.adapter.digest for r in (await engine.stats()).residents}:
+            await asyncio.sleep(0.02)
+    loads = (await engine.stats()).adapter_loads
+    await tokens_of(engine, submit(digests["d"]))
+    assert (await engine.stats()).adapter_loads == loads
+    engine.pin([])
+
     # leaving the block ends the request in the engine
     async with engine.generate(submit(max_tokens=400)) as deltas:
         await anext(deltas)

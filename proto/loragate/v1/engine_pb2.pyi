@@ -160,14 +160,22 @@ class SamplingDefaults(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ...) -> None: ...
 
 class ClientFrame(_message.Message):
-    __slots__ = ("submit", "abort", "adapter_part")
+    __slots__ = ("submit", "abort", "adapter_part", "pins")
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_PART_FIELD_NUMBER: _ClassVar[int]
+    PINS_FIELD_NUMBER: _ClassVar[int]
     submit: Submit
     abort: Abort
     adapter_part: AdapterPart
-    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., adapter_part: _Optional[_Union[AdapterPart, _Mapping]] = ...) -> None: ...
+    pins: Pins
+    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., adapter_part: _Optional[_Union[AdapterPart, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ...) -> None: ...
+
+class Pins(_message.Message):
+    __slots__ = ("adapters",)
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    adapters: _containers.RepeatedCompositeFieldContainer[AdapterRef]
+    def __init__(self, adapters: _Optional[_Iterable[_Union[AdapterRef, _Mapping]]] = ...) -> None: ...
 
 class AdapterRef(_message.Message):
     __slots__ = ("tenant_id", "digest")
@@ -363,7 +371,7 @@ class StatsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatsResponse(_message.Message):
-    __slots__ = ("steps", "running", "waiting", "waiting_for_adapter", "kv_blocks_used", "kv_blocks_total", "slots_used", "slots_total", "prompt_tokens", "generated_tokens", "preemptions", "adapter_loads", "adapter_evictions")
+    __slots__ = ("steps", "running", "waiting", "waiting_for_adapter", "kv_blocks_used", "kv_blocks_total", "slots_used", "slots_total", "prompt_tokens", "generated_tokens", "preemptions", "adapter_loads", "adapter_evictions", "adapter_reads", "residents", "adapter_device", "adapter_host", "adapter_disk")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
@@ -377,6 +385,11 @@ class StatsResponse(_message.Message):
     PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_LOADS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_READS_FIELD_NUMBER: _ClassVar[int]
+    RESIDENTS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_DEVICE_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_HOST_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_DISK_FIELD_NUMBER: _ClassVar[int]
     steps: int
     running: int
     waiting: int
@@ -390,4 +403,29 @@ class StatsResponse(_message.Message):
     preemptions: int
     adapter_loads: int
     adapter_evictions: int
-    def __init__(self, steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., waiting_for_adapter: _Optional[int] = ..., kv_blocks_used: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., slots_used: _Optional[int] = ..., slots_total: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., adapter_loads: _Optional[int] = ..., adapter_evictions: _Optional[int] = ...) -> None: ...
+    adapter_reads: int
+    residents: _containers.RepeatedCompositeFieldContainer[Resident]
+    adapter_device: Room
+    adapter_host: Room
+    adapter_disk: Room
+    def __init__(self, steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., waiting_for_adapter: _Optional[int] = ..., kv_blocks_used: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., slots_used: _Optional[int] = ..., slots_total: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., adapter_loads: _Optional[int] = ..., adapter_evictions: _Optional[int] = ..., adapter_reads: _Optional[int] = ..., residents: _Optional[_Iterable[_Union[Resident, _Mapping]]] = ..., adapter_device: _Optional[_Union[Room, _Mapping]] = ..., adapter_host: _Optional[_Union[Room, _Mapping]] = ..., adapter_disk: _Optional[_Union[Room, _Mapping]] = ...) -> None: ...
+
+class Resident(_message.Message):
+    __slots__ = ("adapter", "slot", "sequences", "pinned")
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    adapter: AdapterRef
+    slot: int
+    sequences: int
+    pinned: bool
+    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., slot: _Optional[int] = ..., sequences: _Optional[int] = ..., pinned: bool = ...) -> None: ...
+
+class Room(_message.Message):
+    __slots__ = ("used_bytes", "total_bytes")
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    used_bytes: int
+    total_bytes: int
+    def __init__(self, used_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
