@@ -10,6 +10,7 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveInt,
     SecretStr,
     model_validator,
@@ -81,6 +82,8 @@ class EngineSettings(BaseModel):
     max_batch_tokens: PositiveInt = 512
     max_batch_size: PositiveInt = 64
     block_size: PositiveInt = 16
+    prefix_cache: bool = True
+    kv_host_bytes: NonNegativeInt | None = None
     max_lora_rank: PositiveInt = 256
     threads: PositiveInt | None = None
 

@@ -7,6 +7,7 @@ import argparse
 import dataclasses
 import logging
 from pathlib import Path
+from typing import Any
 
 from loragate.engine.config import EngineConfig
 from loragate.engine.server import run
@@ -22,7 +23,7 @@ def main() -> None:
             f"--{field.name.replace('_', '-')}",
             required=required,
             default=None if required else field.default,
-            type=_type_of(field),
+            **_parsing(field),
             help="required" if required else f"default: {field.default}",
         )
     arguments = parser.parse_args()
@@ -34,10 +35,12 @@ def main() -> None:
     run(config)
 
 
-def _type_of(field: "dataclasses.Field[object]") -> type:
+def _parsing(field: "dataclasses.Field[object]") -> dict[str, Any]:
+    if field.type is bool:
+        return {"action": argparse.BooleanOptionalAction}
     if field.type is Path:
-        return Path
-    return int if field.type in (int, int | None) else str
+        return {"type": Path}
+    return {"type": int if field.type in (int, int | None) else str}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """From settings to a loaded, checked model with everything around it that a step needs."""
 
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,9 @@ from loragate.engine.block_pool import BlockPool
 from loragate.engine.checkpoint import base_digest, locate, read_sampling_defaults, read_tokenizer
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import AdapterCopied, EngineCore, ModelLimits
+from loragate.engine.free_memory import free_device_memory, free_host_memory
 from loragate.engine.host_tier import HostTier
+from loragate.engine.kv_memory import allocate_kv
 from loragate.engine.manifest import build_manifest, eos_token_ids, layout, targets
 from loragate.engine.model_runner import ModelRunner
 from loragate.engine.scheduler import Limits, Scheduler
@@ -29,7 +30,6 @@ from loragate.v1 import engine_pb2 as pb
 log = logging.getLogger(__name__)
 
 _DEFAULT_MODEL_LEN = 4096  # for configs that name no maximum
-_CACHE_SHARE = 0.25  # of free memory, for KV, unless told otherwise
 _ADAPTER_SHARE = 0.15  # for adapters on the device
 _HOST_SHARE = 0.25  # for adapters in host memory
 _USUAL_RANK = 64  # adapters on the device are given room for this rank in every slot, if memory allows
@@ -59,15 +59,15 @@ def load(config: EngineConfig) -> LoadedModel:
     base = prepare(plain)
     self_check.verify(base, expected)
     where = layout(base, found, config.max_lora_rank)
-    blocks = _size_cache(base, config, max_model_len)
+    digest = base_digest(directory, config.cache_dir / "base-digests.json")
+    blocks = allocate_kv(base, config, max_model_len, digest)
     max_model_len = min(max_model_len, blocks.total * blocks.block_size)
-    base.allocate_cache(blocks.places)
     manifest = build_manifest(
         base,
         where,
         read_tokenizer(directory),
         model_id=config.model_id or _name(config.model, directory),
-        base_digest=base_digest(directory, config.cache_dir / "base-digests.json"),
+        base_digest=digest,
         max_model_len=max_model_len,
         adapter_slots=config.adapter_slots,
         kv_capacity_tokens=blocks.total * blocks.block_size,
@@ -92,7 +92,7 @@ def build_core(
     adapters = AdapterPool(
         config.adapter_slots,
         AdapterArena(_arena_bytes(loaded.base, config), loaded.base.device),
-        HostTier(config.adapter_host_bytes or int(_free_memory() * _HOST_SHARE)),
+        HostTier(config.adapter_host_bytes or int(free_host_memory() * _HOST_SHARE)),
         request_read,
         copier.request,
     )
@@ -109,12 +109,8 @@ def _arena_bytes(base: BaseModel, config: EngineConfig) -> int:
     if config.adapter_device_bytes is not None:
         return config.adapter_device_bytes
     usual = base.adapter_bytes(min(_USUAL_RANK, config.max_lora_rank))
-    free = _free_memory() if base.device.type == "cpu" else torch.cuda.mem_get_info(base.device)[0]
-    return max(2 * usual, min(config.adapter_slots * usual, int(free * _ADAPTER_SHARE)))
-
-
-def _free_memory() -> int:
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    affordable = int(free_device_memory(base.device) * _ADAPTER_SHARE)
+    return max(2 * usual, min(config.adapter_slots * usual, affordable))
 
 
 def _name(model: str, directory: Path) -> str:
@@ -133,17 +129,3 @@ def _max_model_len(model: PreTrainedModel, config: EngineConfig) -> tuple[int, l
     if cap is None or wanted <= cap:
         return wanted, []
     return cap, [note]
-
-
-def _size_cache(base: BaseModel, config: EngineConfig, max_model_len: int) -> BlockPool:
-    """As many tokens as a full batch of the longest requests could use, within a share of free memory."""
-    tokens = config.kv_cache_tokens
-    if tokens is None:
-        affordable = int(_free_memory() * _CACHE_SHARE) // base.kv_bytes_per_token
-        tokens = min(config.max_batch_size * max_model_len, affordable)
-    blocks = tokens // config.block_size
-    if blocks < 1:
-        raise ModelRefused(
-            f"a KV cache of {tokens} tokens holds no block of {config.block_size}: raise engine.kv_cache_tokens"
-        )
-    return BlockPool(blocks, config.block_size)

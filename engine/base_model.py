@@ -49,11 +49,14 @@ class BaseModel:
         numbers = sum(rank * (g.in_features * len(g.members) + g.adapters.out_features) for g in self.groups)
         return numbers * self.adapter_dtype.itemsize
 
-    def allocate_cache(self, places: int) -> None:
+    def allocate_cache(self, places: int) -> tuple[LayerCache, ...]:
         """Give every attention layer room for `places` tokens, the null place included."""
+        caches = []
         for layer in self.attention_layers:
             cache = LayerCache(places, layer.kv_heads, layer.key_dim, layer.value_dim, self.dtype, self.device)
             attention.attach(layer.module, attention.AttentionState(self.step, cache))
+            caches.append(cache)
+        return tuple(caches)
 
 
 def load_plain(directory: Path, config: EngineConfig) -> PreTrainedModel:

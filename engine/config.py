@@ -28,6 +28,8 @@ class EngineConfig:
     max_batch_tokens: int = 512  # rows of one step: the chunk budget of prefill
     max_batch_size: int = 64  # sequences of one step
     block_size: int = 16  # tokens of one KV page
+    prefix_cache: bool = True  # prompts of one tenant share what was computed of them
+    kv_host_bytes: int | None = None  # host memory for cached blocks that leave the device; 0 = none
     max_lora_rank: int = 256
     threads: int | None = None
 
@@ -40,6 +42,8 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"engine.{name} must be at least 1, got {value}")
+        if self.kv_host_bytes is not None and self.kv_host_bytes < 0:
+            raise ValueError(f"engine.kv_host_bytes must not be negative, got {self.kv_host_bytes}")
         if self.dtype not in ("auto", "float32", "bfloat16"):
             raise ValueError(f"engine.dtype must be auto, float32 or bfloat16, got {self.dtype!r}")
         if self.device not in ("auto", "cpu", "cuda"):

@@ -226,8 +226,13 @@ class EngineCore:
         except Exception:
             log.exception("a step over %d sequences failed", len(alive))
             return outputs + [self._fail(s, ErrorCode.INTERNAL, "the engine failed in this step") for s in alive]
+        poisoned = {s for s, choice in zip(sampled, choices, strict=True) if choice.token is None}
         for sequence, tokens in alive.items():
             sequence.computed += tokens
+            if sequence in poisoned:
+                self.blocks.discard(sequence)
+            else:
+                self.blocks.publish(sequence)
         return outputs + [self._advance(s, choice) for s, choice in zip(sampled, choices, strict=True)]
 
     def _stale(self, scheduled: dict[Sequence, int]) -> list[tuple[Sequence, str]]:
@@ -245,12 +250,15 @@ class EngineCore:
     def _advance(self, sequence: Sequence, choice: Sampled) -> Output:
         if choice.token is None:
             return self._fail(sequence, ErrorCode.NON_FINITE, "the model produced NaN or Inf for this request")
+        cached_tokens = sequence.cached_tokens if sequence.generated == 0 else 0
         sequence.tokens.append(choice.token)
         self.counters.generated_tokens += 1
         finish = self._finish(sequence, choice.token)
         if finish is not None:
             self.scheduler.remove(sequence)
-        return Output(sequence.request, sequence.index, choice.token, choice.logprob, finish)
+        return Output(
+            sequence.request, sequence.index, choice.token, choice.logprob, finish, cached_tokens=cached_tokens
+        )
 
     def _finish(self, sequence: Sequence, token: int) -> FinishReason | None:
         sampling = sequence.request.sampling

@@ -10,7 +10,7 @@ from loragate.engine.adapter_weights import load_weights, read_files
 from loragate.engine.assembly import LoadedModel, build_core, load
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import Abort, AdapterFailed, AdapterRead, Submit
-from loragate.engine.sequence import AdapterKey, Output, Request, SamplingParams
+from loragate.engine.sequence import AdapterKey, Output, Request, SamplingParams, Share
 
 _PATIENCE_SECONDS = 300
 
@@ -38,15 +38,28 @@ class LocalEngine:
         )
         self.core.start()
 
-    def submit(self, prompt: Sequence[int], adapter: str | None = None, n: int = 1, **sampling: Any) -> int:
-        """Start a request and return its number; `sampling` are fields of SamplingParams."""
+    def submit(
+        self,
+        prompt: Sequence[int],
+        adapter: str | None = None,
+        n: int = 1,
+        *,
+        tenant: str = "tenant",
+        cache_salt: bytes = b"",
+        **sampling: Any,
+    ) -> int:
+        """Start a request and return its number; `sampling` are fields of SamplingParams.
+
+        Without a `cache_salt` its prompt is shared with nobody.
+        """
         sampling.setdefault("max_tokens", 8)
         sampling.setdefault("seed", 0)
         sampling.setdefault("ignore_eos", True)
         self._next_id += 1
-        key = None if adapter is None else AdapterKey("tenant", adapter)
+        key = None if adapter is None else AdapterKey(tenant, adapter)
         params = SamplingParams(**sampling)
-        self.core.post(Submit(Request(1, self._next_id, tuple(prompt), key, params, n)))
+        request = Request(1, self._next_id, tuple(prompt), key, params, n, Share(tenant), cache_salt)
+        self.core.post(Submit(request))
         return self._next_id
 
     def abort(self, request_id: int) -> None:

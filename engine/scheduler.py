@@ -38,6 +38,7 @@ class Scheduler:
     def schedule(self) -> dict[Sequence, int]:
         """Choose the sequences of the next step and how many tokens each computes."""
         self._steps += 1
+        self._blocks.begin_step()
         step = _Step(self._limits.max_tokens)
         for sequence in [s for s in self.running if s.remaining == 1]:
             self._schedule_running(sequence, step)
@@ -63,6 +64,9 @@ class Scheduler:
 
     def _schedule_running(self, sequence: Sequence, step: "_Step") -> None:
         if step.budget == 0 or sequence not in self.running:  # preempted for an older one in this very step
+            return
+        self._blocks.reuse(sequence)
+        if self._blocks.awaits(sequence):
             return
         tokens = min(sequence.remaining, step.budget)
         while not self._blocks.grow(sequence, sequence.computed + tokens):
@@ -90,8 +94,10 @@ class Scheduler:
                 return
             if blocked is not None and self._overdue(blocked):
                 return
-            if self._blocks.free < self._blocks.blocks_for(sequence.remaining):
+            if not self._blocks.fits(sequence):
                 return  # by age: a long one is not overtaken by short ones for ever
+            if self._blocks.awaits(sequence):
+                continue
             if not self._lease(sequence):
                 if blocked is None and sequence.request.adapter is not None and not self._has_slot(sequence):
                     blocked = sequence
@@ -100,8 +106,9 @@ class Scheduler:
                 continue
             self.waiting.remove(sequence)
             self.running.append(sequence)
+            self._blocks.reuse(sequence)
             tokens = min(sequence.remaining, step.budget)
-            grown = self._blocks.grow(sequence, tokens)
+            grown = self._blocks.grow(sequence, sequence.computed + tokens)
             assert grown
             step.take(sequence, tokens)
         self.running.sort(key=lambda s: s.arrival)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from loragate.engine.prefix_path import PrefixPath
+
 
 @dataclass(frozen=True, slots=True)
 class AdapterKey:
@@ -99,6 +101,7 @@ class Output:
     logprob: TokenLogprob | None = None
     finish: FinishReason | None = None
     error: tuple[ErrorCode, str] | None = None
+    cached_tokens: int = 0  # with its first token: prompt tokens that were found cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +128,14 @@ class Sequence:
     lease: SlotLease | None = None
     arrival: int = field(default_factory=lambda: next(_arrivals))
     blocked_since: int | None = None  # the step at which it first found every slot in use
+    adapter_from: int = 0  # the position from which the adapter is in effect, fixed by the original prompt
+    path: PrefixPath = field(init=False)
+    furthest: int = 0  # the most tokens that it ever had in the KV cache: a preemption loses them, not this
+    cached_tokens: int = 0  # prompt tokens that others had computed
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
+        self.path = PrefixPath(open=bool(self.request.cache_salt))
 
     @property
     def prompt_length(self) -> int:
@@ -141,6 +149,10 @@ class Sequence:
     def remaining(self) -> int:
         """Tokens that must go through the model before the next one can be sampled; 1 while decoding."""
         return len(self.tokens) - self.computed
+
+    def adapter_at(self, position: int) -> AdapterKey | None:
+        """The adapter in effect for the token at `position`; None: the base model."""
+        return self.request.adapter if position >= self.adapter_from else None
 
     @property
     def slot(self) -> int:

@@ -53,6 +53,7 @@ def delta_from(output: Output) -> pb.Delta:
         request_id=output.request.request_id,
         index=output.index,
         finish_reason=_FINISH[output.finish],
+        cached_tokens=output.cached_tokens,
     )
     if output.token is not None:
         delta.token_ids.append(output.token)

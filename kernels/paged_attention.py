@@ -75,6 +75,28 @@ class LayerCache:
         """Keys and values at `places`: [kv_heads, places, dim]."""
         return self.keys.index_select(1, places), self.values.index_select(1, places)
 
+    @property
+    def numbers_per_place(self) -> int:
+        """Elements that one token takes."""
+        return self.keys.shape[0] * (self.keys.shape[2] + self.values.shape[2])
+
+    def read_blocks(self, places: Tensor, blocks: int) -> Tensor:
+        """Everything at the places of so many equal blocks, a block a row: [blocks, numbers]."""
+        return torch.cat([_by_block(part, blocks) for part in self.gather(places)], dim=1)
+
+    def write_blocks(self, places: Tensor, rows: Tensor) -> None:
+        """Store what `read_blocks` gave, at other places."""
+        kv_heads, blocks = self.keys.shape[0], rows.shape[0]
+        size = places.shape[0] // blocks
+        parts = rows.split([kv_heads * size * self.keys.shape[2], kv_heads * size * self.values.shape[2]], dim=1)
+        keys, values = (p.reshape(blocks, kv_heads, size, -1).transpose(0, 1).flatten(1, 2) for p in parts)
+        self.write(places, keys, values)
+
+
+def _by_block(part: Tensor, blocks: int) -> Tensor:
+    """[kv_heads, places, dim] → [blocks, kv_heads · places of a block · dim]."""
+    return part.unflatten(1, (blocks, -1)).transpose(0, 1).flatten(1)
+
 
 def decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows, options: AttentionOptions) -> Tensor:
     """Attention of one new token a sequence: query [heads, sequences, dim] → [heads, sequences, value_dim].
