@@ -125,7 +125,7 @@ def _max_model_len(model: PreTrainedModel, config: EngineConfig) -> tuple[int, l
     if config.max_model_len is not None and config.max_model_len > longest:
         raise ModelRefused(f"engine.max_model_len is {config.max_model_len}, but the model ends at {longest} positions")
     wanted = config.max_model_len or longest
-    cap, note = self_check.cap_from_twin(model.config, model.dtype)
+    cap, note = self_check.cap_from_twin(model)
     if cap is None or wanted <= cap:
         return wanted, []
     return cap, [note]

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from loragate.engine import attention
+from loragate.engine import attention, experts, lora_parameter
 from loragate.engine.config import EngineConfig
+from loragate.engine.experts import ExpertProjection
 from loragate.engine.lora_linear import LoraGroup, LoraLinear, build_group
 from loragate.engine.step import CurrentStep
 from loragate.engine.tracing import AttentionLayer, Trace, trace
@@ -28,6 +29,7 @@ class BaseModel:
     step: CurrentStep
     groups: tuple[LoraGroup, ...]
     group_of: Mapping[str, LoraGroup]
+    parameter_of: Mapping[str, LoraGroup | ExpertProjection]  # routers and experts, by the parameter's path
     attention_layers: tuple[AttentionLayer, ...]
     trace: Trace
     dtype: torch.dtype
@@ -69,7 +71,12 @@ def load_plain(directory: Path, config: EngineConfig) -> PreTrainedModel:
         )
     try:
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            directory, dtype=dtype, attn_implementation="eager", use_safetensors=True, trust_remote_code=False
+            directory,
+            dtype=dtype,
+            attn_implementation="eager",
+            experts_implementation="eager",
+            use_safetensors=True,
+            trust_remote_code=False,
         )
     except (ValueError, KeyError, OSError) as error:
         raise ModelRefused(f"transformers cannot load {directory}: {error}") from error
@@ -93,18 +100,36 @@ def prepare(model: PreTrainedModel) -> BaseModel:
         for name, member in zip(names, group.members, strict=True):
             group_of[name] = group
             _replace(model, name, LoraLinear(modules[name], group, member))
+    parameter_of = _adapt_parameters(modules, traced, step)
     model.set_attn_implementation(attention.IMPLEMENTATION)
+    model.set_experts_implementation(experts.IMPLEMENTATION)
     parameter = next(model.parameters())
     return BaseModel(
         model,
         step,
         tuple(groups),
         group_of,
+        parameter_of,
         tuple(traced.attention),
         traced,
         parameter.dtype,
         parameter.device,
     )
+
+
+def _adapt_parameters(
+    modules: Mapping[str, nn.Module], traced: Trace, step: CurrentStep
+) -> dict[str, LoraGroup | ExpertProjection]:
+    names = {module: name for name, module in modules.items()}
+    adapted: dict[str, LoraGroup | ExpertProjection] = {}
+    for path in traced.bare_weights:
+        owner, _, parameter = path.rpartition(".")
+        adapted[path] = lora_parameter.adapt(modules[owner], parameter, path, step)
+    for module, adaptable in traced.experts.items():
+        projections = experts.attach(module, step)
+        if adaptable:
+            adapted |= {f"{names[module]}.{projection.name}": projection for projection in projections}
+    return adapted
 
 
 def choose_dtype(directory: Path, config: EngineConfig) -> torch.dtype:

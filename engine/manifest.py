@@ -78,7 +78,7 @@ def layout(base: BaseModel, found: Targets, max_rank: int) -> BaseLayout:
         model_type=base.model.config.model_type,
         num_layers=text.num_hidden_layers,
         modules={m.name: replace(m, servable=m.name in base.group_of) for m in found.modules},
-        parameters={p.path: replace(p, servable=False) for p in found.parameters},
+        parameters={p.path: replace(p, servable=p.path in base.parameter_of) for p in found.parameters},
         tied_embeddings=bool(getattr(text, "tie_word_embeddings", False)),
         max_rank=max_rank,
         serves=SERVES,

@@ -3,7 +3,8 @@
 Lengths are mixed on both sides of every threshold in the config, in one batch, because models exist whose rotary
 frequencies depend on the longest neighbour. Thresholds too long to run are checked on a shrunken twin with random
 weights, and so is every model of less than single precision, whose rounding would hide a small mistake: what is under
-test is the code, not the numbers.
+test is the code, not the numbers. So is every mixture of experts: where two experts are all but tied for a row, the
+last bit decides, and the row's logits jump. Of such a model only most positions can be held to the reference.
 """
 
 import copy
@@ -67,19 +68,25 @@ def check_lengths(config: PreTrainedConfig, max_model_len: int) -> tuple[int, ..
 
 def verify(base: BaseModel, expected: Reference) -> None:
     """Compare packed logits with eager ones, at prefill in chunks and at decode. Raises ModelRefused."""
-    error = largest_error(base, expected)
-    if error > _TOLERANCE[base.dtype]:
+    found = errors(base, expected)
+    error = float(found.median() if is_mixture(base.model) else found.max())
+    if not error <= _TOLERANCE[base.dtype]:
         raise _refusal(type(base.model).__name__, error)
 
 
-def largest_error(base: BaseModel, expected: Reference) -> float:
-    """The largest difference at a position, as a part of its logits' norm. Takes the cache for itself."""
+def is_mixture(model: PreTrainedModel) -> bool:
+    """Whether a router chooses what a row is computed with."""
+    return any(getattr(module, "num_experts", 0) > 1 for module in model.modules())
+
+
+def errors(base: BaseModel, expected: Reference) -> Tensor:
+    """The difference at each position, as a part of its logits' norm. Takes the cache for itself."""
     longest = max(len(prompt) for prompt in expected.prompts)
     blocks = BlockPool(len(expected.prompts) * (longest // _BLOCK_SIZE + 1), _BLOCK_SIZE)
     base.allocate_cache(blocks.places)
     runner = ModelRunner(base)
     sequences = [_sequence(prompt) for prompt in expected.prompts]
-    error = 0.0
+    found = []
     while pending := {s: t for s in sequences if (t := _next_tokens(s)) > 0}:
         for sequence, tokens in pending.items():
             sequence.tokens = list(sequence.request.prompt[: sequence.computed + tokens])
@@ -90,16 +97,17 @@ def largest_error(base: BaseModel, expected: Reference) -> float:
         for row, sequence in zip(logits.float(), sampled, strict=True):
             truth = expected.logits[sequences.index(sequence)][sequence.computed - 1]
             difference = float((row - truth).norm() / truth.norm().clamp(min=1e-6))
-            error = max(error, difference if difference == difference else float("inf"))
-    return error
+            found.append(difference if difference == difference else float("inf"))
+    return torch.tensor(found)
 
 
-def cap_from_twin(config: PreTrainedConfig, dtype: torch.dtype) -> tuple[int | None, str]:
+def cap_from_twin(model: PreTrainedModel) -> tuple[int | None, str]:
     """Check on a shrunken twin what the model itself cannot show: (cap on max_model_len or None, a note that says why).
 
     Raises ModelRefused if the twin is wrong at short lengths too.
     """
-    exact = dtype == torch.float32
+    config = model.config
+    exact = model.dtype == torch.float32 and not is_mixture(model)
     unseen = {name: t for name, t in thresholds(config).items() if t > _RUNNABLE or not exact}
     if exact and not unseen:
         return None, ""
@@ -127,9 +135,11 @@ def _refusal(architecture: str, error: float) -> ModelRefused:
 
 def _twin_error(config: PreTrainedConfig, lengths: tuple[int, ...]) -> float:
     torch.manual_seed(0)
-    twin = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    twin = AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", experts_implementation="eager", dtype=torch.float32
+    ).eval()
     expected = reference(twin, lengths)
-    return largest_error(prepare(twin.requires_grad_(False)), expected)
+    return float(errors(prepare(twin.requires_grad_(False)), expected).max())
 
 
 def _shrink(config: PreTrainedConfig, long: Mapping[str, int]) -> PreTrainedConfig:
@@ -143,8 +153,9 @@ def _shrink(config: PreTrainedConfig, long: Mapping[str, int]) -> PreTrainedConf
     text.num_hidden_layers = layers
     text.vocab_size = 256
     text.pad_token_id = None
-    if hasattr(text, "intermediate_size"):
-        text.intermediate_size = 128
+    for size in ("intermediate_size", "moe_intermediate_size"):
+        if hasattr(text, size):
+            setattr(text, size, 128)
     for name in long:
         if getattr(text, name, None):
             setattr(text, name, _TWIN_THRESHOLD)

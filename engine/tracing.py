@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from loragate.engine.tracing_mixtures import BareWeights, recording_experts
+
 _TRACE = "loragate_trace"
 PROBE_ROWS = 11  # many, and different, so that a router does not send all of them to one expert
 
@@ -30,6 +32,8 @@ class Trace:
 
     attention: list[AttentionLayer] = field(default_factory=list)
     groups: list[list[str]] = field(default_factory=list)  # names of linears handed the same tensor, by parent
+    experts: dict[nn.Module, bool] = field(default_factory=dict)  # mixtures, and whether all rows go through them
+    bare_weights: list[str] = field(default_factory=list)  # parameters [out, in] that only multiply, as routers' do
 
 
 def trace(model: PreTrainedModel) -> Trace:
@@ -39,8 +43,16 @@ def trace(model: PreTrainedModel) -> Trace:
     linears = {name: m for name, m in model.named_modules() if is_linear(m)}
     device = next(model.parameters()).device
     tokens = torch.arange(PROBE_ROWS, device=device)[None]
-    with _recording(linears, calls), _recording_attention(model, result), torch.inference_mode():
+    bare = BareWeights(list(_bare_weights(model)), PROBE_ROWS)
+    with (
+        _recording(linears, calls),
+        _recording_attention(model, result),
+        recording_experts(model, result.experts, PROBE_ROWS),
+        torch.inference_mode(),
+        bare,
+    ):
         model(input_ids=tokens, position_ids=tokens, use_cache=False)
+    result.bare_weights = bare.found
     if not result.attention:
         raise RuntimeError("its attention does not go through transformers' attention interface")
     result.groups = _group(calls)
@@ -51,6 +63,14 @@ def is_linear(module: nn.Module) -> bool:
     """Whether the module is a dense layer that an adapter may target. Quantised subclasses are not: they are
     called, never re-implemented."""
     return type(module) in (nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear, Conv1D)
+
+
+def _bare_weights(model: PreTrainedModel) -> Iterator[tuple[str, nn.Parameter]]:
+    for name, module in model.named_modules():
+        if not is_linear(module) and not isinstance(module, nn.Embedding):
+            for key, parameter in module.named_parameters(recurse=False):
+                if parameter.ndim == 2:
+                    yield f"{name}.{key}", parameter
 
 
 def _group(calls: list[tuple[str, Tensor]]) -> list[list[str]]:

@@ -40,15 +40,26 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gpt_neox": _COMMON | {"rotary_pct": 0.5},
     "opt": {key: value for key, value in _COMMON.items() if key not in ("intermediate_size", "initializer_range")}
     | {"ffn_dim": 48, "word_embed_proj_dim": 32, "init_std": 0.4},
+    "mixtral": _COMMON | _GQA | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 24},
+    "qwen3_moe": _COMMON | _GQA | {"head_dim": 8, "num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": True,
+                                   "moe_intermediate_size": 24, "decoder_sparse_step": 2},
+    "gpt_oss": _COMMON | _GQA | {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 24,
+                                 "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                                 "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+                                                     "original_max_position_embeddings": 128}},
 }  # fmt: skip
 
+ATTENTION_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj"]
 TARGETS: dict[str, list[str]] = {
     "gpt2": ["c_attn", "attn.c_proj", "c_fc"],
     "phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],
     "gpt_neox": ["query_key_value", "attention.dense", "dense_h_to_4h"],
     "opt": ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"],
+    "mixtral": ATTENTION_TARGETS,
+    "qwen3_moe": ATTENTION_TARGETS,
+    "gpt_oss": ATTENTION_TARGETS,
 }
-LLAMA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+LLAMA_TARGETS = [*ATTENTION_TARGETS, "gate_proj", "up_proj", "down_proj"]
 
 
 def make_model(model_type: str, **overrides: Any) -> PreTrainedModel:
@@ -56,6 +67,10 @@ def make_model(model_type: str, **overrides: Any) -> PreTrainedModel:
     torch.manual_seed(0)
     config = AutoConfig.for_model(model_type, **CONFIGS[model_type] | overrides)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if not parameter.any():  # biases: a mistake with zeros would not show
+                parameter.normal_(std=0.2)
     return model.eval()
 
 

@@ -1,0 +1,62 @@
+"""What the traced pass shows of a mixture: its experts, and the bare weights that its routers multiply by."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from transformers import PreTrainedModel
+from transformers.integrations.moe import ExpertsInterface
+
+_TRACE = "loragate_trace"
+
+
+@contextmanager
+def recording_experts(model: PreTrainedModel, found: dict[nn.Module, bool], rows: int) -> Iterator[None]:
+    """Stand in for the experts that go through transformers' interface; record them, and if they get all rows."""
+
+    def record(module: nn.Module, hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:
+        found[module] = found.get(module, True) and hidden_states.shape[0] == rows
+        return torch.zeros_like(hidden_states)
+
+    ExpertsInterface.register(_TRACE, record)
+    before = model.config.get_text_config()._experts_implementation
+    model.set_experts_implementation(_TRACE)
+    try:
+        yield
+    finally:
+        model.set_experts_implementation(before)
+
+
+class BareWeights(TorchFunctionMode):
+    """Watches parameters [out, in] that belong to no linear layer: which does the model only multiply all rows by?"""
+
+    def __init__(self, candidates: Sequence[tuple[str, nn.Parameter]], rows: int) -> None:
+        super().__init__()
+        self._names = {id(parameter): name for name, parameter in candidates}
+        self._rows = rows
+        self._products: dict[str, int] = {}
+        self._other: set[str] = set()
+
+    @property
+    def found(self) -> list[str]:
+        """Those that were handed to `F.linear` once, with one input for each row, and to nothing else."""
+        return [name for name, count in self._products.items() if count == 1 and name not in self._other]
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        for place, value in enumerate((*args, *kwargs.values())):
+            name = self._names.get(id(value))
+            if name is None:
+                continue
+            x = args[0] if args else None
+            if func is F.linear and place == 1 and isinstance(x, Tensor) and x.numel() == self._rows * x.shape[-1]:
+                self._products[name] = self._products.get(name, 0) + 1
+            elif func is not Tensor.shape.__get__ and func is not Tensor.dtype.__get__:  # looks change nothing
+                self._other.add(name)
+        return func(*args, **kwargs)
