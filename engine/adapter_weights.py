@@ -9,6 +9,7 @@ from torch import Tensor
 
 from loragate.engine.base_model import BaseModel
 from loragate.engine.lora_linear import LoraGroup, Member
+from loragate.engine.parameter_weights import parameter_patches
 from loragate.engine.patch import HostAdapter, Patch, Patchable, pack
 from loragate.kernels.segmented_lora import Affine, Expand, LoraWeights
 from loragate.peft_format.layout import BaseLayout
@@ -37,6 +38,7 @@ def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAda
         patches: dict[Patchable, Patch] = {
             group: _fuse(targets, file, base.adapter_dtype) for group, targets in by_group.items()
         }
+        patches |= parameter_patches(plan.parameters, base.parameter_of, file, base.adapter_dtype)
     return pack(patches, pinned=base.device.type == "cuda")
 
 
