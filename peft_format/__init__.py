@@ -4,7 +4,9 @@
 
     config.parse_config   adapter_config.json, every field of PEFT's `LoraConfig` classified in `fields`
     header.read_header    the safetensors header, bounded before it is parsed
-    planning.plan_adapter targets, ranks and scalings resolved against the base model, tensors against those
+    planning.plan_adapter targets, ranks and scalings resolved against the base model, tensors against those;
+                          what a plan can hold is in `plan`, and each of its parts has a module that makes it
     values.check_finite   no NaN, no infinity
+    values.check_tied     what PEFT saved twice is there twice alike
     digest.adapter_digest what the adapter is: its canonical config and its tensors
 """

@@ -7,6 +7,7 @@ The digest is SHA-256 over this JSON document, in UTF-8, with sorted keys and wi
 with the tensors by name, and in "config" the fields of `LoraConfig` in one spelling each: names as a sorted
 list without repeats, a regular expression as a string, "all-linear" in lower case, layer numbers as a sorted
 list, alphas as floating point, rank_pattern and alpha_pattern as lists of pairs, since the first match wins.
+What goes beyond plain LoRA (`use_dora` and all fields after it) is there only where it is not neutral.
 What the base was called, what dropout was used and the like are no part of it.
 """
 
@@ -43,7 +44,7 @@ def _hash(file: BinaryIO, spec: TensorSpec) -> str:
 
 
 def _canonical(config: LoraConfig) -> dict[str, object]:
-    return {
+    plain = {
         "r": config.r,
         "lora_alpha": config.lora_alpha,
         "use_rslora": config.use_rslora,
@@ -55,6 +56,18 @@ def _canonical(config: LoraConfig) -> dict[str, object]:
         "layers_pattern": config.layers_pattern,
         "lora_bias": config.lora_bias,
     }
+    blocks = config.use_bdlora
+    beyond = {
+        "use_dora": config.use_dora,
+        "bias": config.bias if config.bias != "none" else None,
+        "target_parameters": config.target_parameters,
+        "modules_to_save": config.modules_to_save,
+        "trainable_token_indices": sorted(config.trainable_token_indices),
+        "ensure_weight_tying": config.ensure_weight_tying,
+        "alora_invocation_tokens": config.alora_invocation_tokens,
+        "use_bdlora": blocks and [blocks.of_a, blocks.of_b, blocks.blocks],
+    }
+    return plain | {name: value for name, value in beyond.items() if value}
 
 
 def _names(value: str | tuple[str, ...]) -> str | list[str]:

@@ -1,18 +1,27 @@
 """Every field of `adapter_config.json` that PEFT 0.21 can write, and what becomes of it here.
 
-This is the only place that says so; a test compares it with `peft.LoraConfig`. A field that is missing from a
-file has its neutral value, and a field that is missing from this table is refused by name.
+This is the only place that says so; tests compare it with `peft.LoraConfig` and docs/adapters.md with it. A field
+that is missing from a file has its neutral value, and a field that is missing from this table is refused by name.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from loragate.peft_format.kinds import AdapterKind
+
 
 @dataclass(frozen=True)
 class Served:
-    """Read and acted upon; `config` says how."""
+    """Read and acted upon; `config` says how.
+
+    Attributes:
+        meaning: what it does, for the documentation.
+        kind: what the engine must be able to serve for it, beyond plain LoRA.
+    """
 
     name: str
+    meaning: str
+    kind: AdapterKind | None = None
 
 
 @dataclass(frozen=True)
@@ -39,17 +48,28 @@ _TRAINING = "is used while training only"
 _INIT = "only matters to the initialisation named in init_lora_weights, which is checked itself"
 
 _FIELDS: tuple[Field, ...] = (
-    Served("r"),
-    Served("lora_alpha"),
-    Served("use_rslora"),
-    Served("rank_pattern"),
-    Served("alpha_pattern"),
-    Served("target_modules"),
-    Served("exclude_modules"),
-    Served("layers_to_transform"),
-    Served("layers_pattern"),
-    Served("lora_bias"),
-    Served("init_lora_weights"),
+    Served("r", "rank of every module that rank_pattern does not name"),
+    Served("lora_alpha", "numerator of the scaling, alpha / rank"),
+    Served("use_rslora", "the scaling is alpha / √rank"),
+    Served("rank_pattern", "ranks by regular expression; the first that matches wins"),
+    Served("alpha_pattern", "alphas by regular expression; the first that matches wins"),
+    Served("target_modules", 'names, a regular expression or "all-linear"; on embeddings too', AdapterKind.EMBEDDING),
+    Served("exclude_modules", "names or a regular expression"),
+    Served("layers_to_transform", "layer numbers"),
+    Served("layers_pattern", "names of the module lists that those numbers index"),
+    Served("lora_bias", "lora_B has a bias"),
+    Served(
+        "init_lora_weights", "refused where it changed the base model's weights: pissa, olora, corda, lora_ga, loftq"
+    ),
+    Served("use_dora", "a trained magnitude per output", AdapterKind.DORA),
+    Served("bias", '"all" and "lora_only" put trained biases in place of the base model\'s', AdapterKind.BIAS),
+    Served("modules_to_save", "linears, embeddings, heads and norms trained in full", AdapterKind.REPLACED),
+    Served("trainable_token_indices", "trained rows of embedding and head", AdapterKind.TRAINED_TOKENS),
+    Served("target_parameters", "LoRA on the experts and the router of a mixture", AdapterKind.PARAMETERS),
+    Served("alora_invocation_tokens", "active from these tokens on", AdapterKind.ACTIVATED),
+    Served("use_bdlora", "A or B is block-diagonal", AdapterKind.BLOCK_DIAGONAL),
+    Served("ensure_weight_tying", "what changes a tied embedding or head changes the other as well"),
+    Served("use_qalora", "refused where the base was quantised with GPTQ; on others PEFT trains plain LoRA"),
     Ignored("base_model_name_or_path", _ORIGIN),
     Ignored("revision", _ORIGIN),
     Ignored("auto_mapping", "names Python classes to import; nothing in an adapter is ever imported"),
@@ -58,41 +78,20 @@ _FIELDS: tuple[Field, ...] = (
     Ignored("runtime_config", "PEFT drops it when it loads an adapter"),
     Ignored("lora_dropout", _TRAINING),
     Ignored("fan_in_fan_out", "says how the base weight is stored, which PEFT corrects by the module's own kind"),
+    Ignored("velora_config", "VeLoRA compresses what training keeps for the backward pass; the result is plain LoRA"),
+    Ignored("monteclora_config", "MonteCLoRA perturbs A while training only; the result is plain LoRA"),
     Ignored("loftq_config", _INIT),
     Ignored("eva_config", _INIT),
     Ignored("corda_config", _INIT),
     Ignored("lora_ga_config", _INIT),
     Ignored("megatron_core", "only matters with megatron_config, which is refused"),
-    Ignored("qalora_group_size", "only matters with use_qalora, which is refused"),
+    Ignored("qalora_group_size", "only matters to QALoRA on a base quantised with GPTQ, which is refused"),
     Refused("peft_type", "only LoRA adapters are served; convert it with peft.convert_to_lora", ("LORA",)),
     Refused("task_type", 'only causal language models are served; train with "CAUSAL_LM"', (None, "CAUSAL_LM")),
-    Refused("bias", 'trained biases of the base model are not served; train with bias="none"', ("none",)),
-    Refused("use_dora", "DoRA is not served; train with use_dora=false, or merge the adapter", (False,)),
-    Refused(
-        "modules_to_save",
-        "fully trained modules are not served; target them with LoRA instead, or merge the adapter",
-        (None, []),
-    ),
-    Refused("trainable_token_indices", "trained token embeddings are not served; train without them"),
-    Refused(
-        "target_parameters",
-        "LoRA on bare parameters (experts of a mixture) is not served; target modules instead",
-        (None, []),
-    ),
-    Refused("alora_invocation_tokens", "activated LoRA is not served; train without invocation tokens"),
     Refused("layer_replication", "replicated layers are not served; train on the base model's own", (None, [])),
-    Refused("use_qalora", "QALoRA is not served; train with use_qalora=false", (False,)),
-    Refused("use_bdlora", "block-diagonal LoRA is not served; train without use_bdlora"),
     Refused("arrow_config", "Arrow routing is not served; upload the routed adapters one by one"),
-    Refused("velora_config", "VeLoRA is not served; set it to null and save without the lora_velora tensors"),
-    Refused("monteclora_config", "Monteclora is not served; train without it"),
     Refused("kasa_config", "KaSA changes the base model's weights and is not served; train without it"),
     Refused("megatron_config", "Megatron's parallel layers are not served; train without them", (None, {})),
-    Refused(
-        "ensure_weight_tying",
-        "tied adapters on embedding and head are not served; if it targets neither, set it to false",
-        (False,),
-    ),
 )
 
 FIELDS: dict[str, Field] = {field.name: field for field in _FIELDS}

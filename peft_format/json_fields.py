@@ -71,6 +71,18 @@ def indices(fields: Fields, name: str) -> tuple[int, ...]:
     return tuple(sorted(set(items)))
 
 
+def token_ids(value: object, name: str) -> tuple[int, ...]:
+    """A list of token ids in its order; null is the empty one."""
+    if value is None:
+        return ()
+    if not isinstance(value, list) or len(value) > _MAX_NAMES:
+        raise in_config(name, f"{name} must be a list of at most {_MAX_NAMES} token ids, not {quoted(value)}.")
+    for item in value:
+        if not isinstance(item, int) or isinstance(item, bool) or not 0 <= item < 1 << 31:
+            raise in_config(name, f"{name} must hold token ids from 0, not {quoted(item)}.")
+    return tuple(value)
+
+
 def _checked_name(value: object, name: str) -> str:
     if not isinstance(value, str) or not value:
         raise in_config(name, f"{name} must hold non-empty strings, not {quoted(value)}.")

@@ -8,34 +8,30 @@ _PREFIX = "base_model.model."
 
 # In this order: the first that is found in the name explains it.
 _FOREIGN = (
+    (r"\.lora_embedding_[AB]$", "is LoRA on an embedding that target_modules does not select in this base model"),
+    (r"\.lora_magnitude_vector", "belongs to DoRA, but use_dora is false or target_modules does not select its module"),
+    (r"\.lora_diag$", "belongs to KaSA, which changes the base model's weights and is not served; train without it"),
+    (r"\.lora_[AB]\.[^.]+\.(weight|bias)$", "has an adapter's name in it; write the file with save_pretrained"),
     (
-        r"\.lora_embedding_[AB]$",
-        "is LoRA on an embedding, which is not served; train without targeting embeddings",
+        r"\.experts\.",
+        "is LoRA on the experts of a mixture that neither target_parameters nor target_modules selects in this model",
     ),
+    (r"\.lora_B\.bias$", "is a bias, but lora_bias is false or target_modules does not select its module"),
+    (r"\.lora_[AB]\.weight$", "is for a module that target_modules does not select in this base model"),
+    (r"trainable_tokens", "holds trained tokens, but trainable_token_indices names none for this module"),
     (
-        r"\.base_layer\.",
-        "is a copy of the base model's own weight; save the adapter with save_embedding_layers=False",
+        r"\.base_layer\.|\.(embed_tokens|lm_head)\.weight$",
+        "is a copy of the base model's own, as modules_to_save does not name its module; "
+        "save the adapter with save_embedding_layers=False",
     ),
-    (r"\.lora_magnitude_vector", "belongs to DoRA, which is not served; train with use_dora=false"),
-    (
-        r"\.(modules_to_save|original_module)\.",
-        "is a fully trained module, which is not served; target it with LoRA",
-    ),
-    (r"trainable_tokens", "holds trained token embeddings, which are not served; train without them"),
-    (
-        r"\.lora_[AB]\.[^.]+\.(weight|bias)$",
-        "has an adapter's name in it; write the file with save_pretrained",
-    ),
-    (r"\.experts\.", "is LoRA on the experts of a mixture, which is not served; target other modules"),
-    (
-        r"\.lora_B\.bias$",
-        "is a bias, but lora_bias is false or target_modules does not select its module",
-    ),
-    (
-        r"\.lora_[AB]\.weight$",
-        "is for a module that target_modules does not select in this base model",
-    ),
+    (r"\.bias$", "is a bias of the base model, but neither bias nor modules_to_save says that it was trained"),
+    (r"\.weight$", "is a whole weight, but modules_to_save does not name its module"),
 )
+
+
+def parameter(path: str) -> str:
+    """A parameter of the base model, under its own path."""
+    return f"{_PREFIX}{path}"
 
 
 def lora_a(module: str) -> str:
@@ -53,8 +49,28 @@ def lora_b_bias(module: str) -> str:
     return f"{_PREFIX}{module}.lora_B.bias"
 
 
+def embedding_a(module: str) -> str:
+    """A of an embedding, [rank, vocabulary]."""
+    return f"{_PREFIX}{module}.lora_embedding_A"
+
+
+def embedding_b(module: str) -> str:
+    """B of an embedding, [dim, rank]."""
+    return f"{_PREFIX}{module}.lora_embedding_B"
+
+
+def magnitude(module: str) -> str:
+    """DoRA's magnitudes, [out_features]."""
+    return f"{_PREFIX}{module}.lora_magnitude_vector"
+
+
+def trained_rows(module: str) -> str:
+    """Rows of an embedding or head, [tokens, dim]."""
+    return f"{_PREFIX}{module}.token_adapter.trainable_tokens_delta"
+
+
 def foreign(name: str) -> Exception:
-    """The refusal of a tensor that no targeted module needs."""
+    """The refusal of a tensor that nothing in the config accounts for."""
     if not name.startswith(_PREFIX):
         reason = f"does not begin with {_PREFIX}; write the file with PEFT's save_pretrained"
     else:

@@ -14,3 +14,4 @@ class AdapterKind(StrEnum):
     TRAINED_TOKENS = "trained_tokens"  # some rows of an embedding or of the head replaced
     BIAS = "bias"  # biases in place of the base model's
     ACTIVATED = "alora"  # active from the invocation tokens on, arXiv:2504.12397
+    BASE_COPIES = "base_copies"  # saved along with the base model's embedding or head, which are to be compared

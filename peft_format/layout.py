@@ -102,6 +102,18 @@ class BaseLayout:
         assert all(path == parameter.path for path, parameter in self.parameters.items()), "parameters, by path"
 
     @property
+    def embedding(self) -> TargetModule | None:
+        """The input embedding."""
+        if self.input_embedding:
+            return self.modules.get(self.input_embedding)
+        return next((module for module in self.modules.values() if module.kind is ModuleKind.EMBEDDING), None)
+
+    @property
+    def tied_head(self) -> TargetModule | None:
+        """The output head, if its weight is the input embedding's."""
+        return self.output_head if self.tied_embeddings else None
+
+    @property
     def output_head(self) -> TargetModule | None:
         """The module that PEFT leaves out of "all-linear": what `get_output_embeddings()` returns."""
         if self.head:

@@ -175,6 +175,18 @@ class TrainedTokens:
         return (self.rows,)
 
 
+_Part = ModulePlan | EmbeddingPlan | ParameterPlan | ReplacedModule | TrainedTokens
+
+
+@dataclass(frozen=True)
+class TiedPair:
+    """Two tensors that hold the same values; the second as the transpose of the first if `transposed`."""
+
+    first: TensorSpec
+    second: TensorSpec
+    transposed: bool
+
+
 @dataclass(frozen=True)
 class AdapterPlan:
     """Everything one adapter changes. Mappings are in the layout's order; what no mapping names stays as it is.
@@ -189,15 +201,11 @@ class AdapterPlan:
             ("lm_head.weight"): the adapter fits only a base that has the same values.
         invocation_tokens: with aLoRA, the tokens after whose last occurrence's start in the prompt the adapter is
             active: it changes these tokens and all that follow, and nothing where they do not occur.
-        max_rank: the largest rank of any module, embedding or parameter.
-        size_bytes: of all tensors together, as stored, without `base_copies`.
+        tied: what reading the values must find equal; `reading` does.
         warnings: sentences for the owner: parts of the config that change nothing.
     """
 
     modules: Mapping[str, ModulePlan]
-    max_rank: int
-    size_bytes: int
-    warnings: tuple[str, ...] = ()
     embeddings: Mapping[str, EmbeddingPlan] = field(default_factory=dict)
     parameters: Mapping[str, ParameterPlan] = field(default_factory=dict)
     replaced: Mapping[str, ReplacedModule] = field(default_factory=dict)
@@ -205,6 +213,30 @@ class AdapterPlan:
     biases: Mapping[str, TensorSpec] = field(default_factory=dict)
     base_copies: Mapping[str, TensorSpec] = field(default_factory=dict)
     invocation_tokens: tuple[int, ...] | None = None
+    tied: tuple[TiedPair, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def max_rank(self) -> int:
+        """The largest rank of any module, embedding or parameter; 0 without LoRA."""
+        ranks = [
+            *(plan.rank for plan in self.modules.values()),
+            *(plan.rank for plan in self.embeddings.values()),
+            *(plan.rank for plan in self.parameters.values()),
+        ]
+        return max(ranks, default=0)
+
+    @property
+    def tensors(self) -> tuple[TensorSpec, ...]:
+        """Everything that is loaded: all but `base_copies`."""
+        parts: list[Mapping[str, _Part]] = [self.modules, self.embeddings, self.parameters]
+        parts += [self.replaced, self.trained_tokens]
+        return (*(spec for part in parts for plan in part.values() for spec in plan.tensors), *self.biases.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the tensors together, as stored."""
+        return sum(spec.end - spec.begin for spec in self.tensors)
 
     @property
     def kinds(self) -> frozenset[AdapterKind]:
@@ -222,5 +254,6 @@ class AdapterPlan:
             AdapterKind.TRAINED_TOKENS: self.trained_tokens,
             AdapterKind.BIAS: self.biases,
             AdapterKind.ACTIVATED: self.invocation_tokens is not None,
+            AdapterKind.BASE_COPIES: self.base_copies,
         }
         return frozenset(kind for kind, used in needed.items() if used)

@@ -1,41 +1,75 @@
-"""From a config and a header to a plan: each targeted module's rank, scaling and tensors.
+"""From a config and a header to a plan: everything that the adapter changes, and with which tensors.
 
-The tensors present must be exactly the ones that the targets need, with exactly their shapes. So a misread
+The tensors present must be exactly the ones that the config needs, with exactly their shapes. So a misread
 config ends in a refusal and not in an adapter that is served in part.
 """
 
+from dataclasses import replace
+
 from loragate.peft_format import keys
 from loragate.peft_format.automaton import Budget
+from loragate.peft_format.biases import plan_biases
 from loragate.peft_format.config import LoraConfig
-from loragate.peft_format.errors import in_config, in_tensor, quoted
-from loragate.peft_format.header import Header, TensorSpec
-from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
-from loragate.peft_format.plan import AdapterPlan, ModulePlan
-from loragate.peft_format.scaling import Overrides, scaling
+from loragate.peft_format.errors import in_config
+from loragate.peft_format.header import Header
+from loragate.peft_format.kinds import AdapterKind
+from loragate.peft_format.layout import BaseLayout
+from loragate.peft_format.leftovers import drop_redundant, take_base_copies, take_tied_rows
+from loragate.peft_format.low_rank import plan_modules
+from loragate.peft_format.mixture import converted, family_of
+from loragate.peft_format.parameters import plan_parameters, unmatched_parameters
+from loragate.peft_format.plan import AdapterPlan
+from loragate.peft_format.replaced import plan_replaced, unmatched_modules
+from loragate.peft_format.scaling import Sizes
+from loragate.peft_format.served import require
 from loragate.peft_format.targets import resolve_targets
+from loragate.peft_format.tensors import Tensors
+from loragate.peft_format.trained_tokens import plan_trained_tokens
+from loragate.peft_format.tying import tied_modules_to_save, tied_pairs, tied_targets
 
 _MAX_WARNINGS = 20
+_TOKENS = "trainable_token_indices"
 
 
 def plan_adapter(config: LoraConfig, header: Header, layout: BaseLayout) -> AdapterPlan:
     """What to load where; raises AdapterRefused. Reads no tensor."""
     budget = Budget()
+    family = family_of(layout)
+    tensors = Tensors(header, family.renamed if family else str)
+    config = tied_modules_to_save(converted(config, layout, budget), layout)
+    plan = _plan(config, layout, budget, tensors)
+    _check_conflicts(plan, layout)
+    if plan.invocation_tokens is not None:
+        _check_activation(plan, layout)
+    return _with_leftovers(plan, layout, tensors)
+
+
+def _plan(config: LoraConfig, layout: BaseLayout, budget: Budget, tensors: Tensors) -> AdapterPlan:
     targets = resolve_targets(config, layout, budget)
-    ranks = Overrides(config.rank_pattern, "rank_pattern", budget)
-    alphas = Overrides(config.alpha_pattern, "alpha_pattern", budget)
-    modules: dict[str, ModulePlan] = {}
-    for module in targets.modules:
-        _check_servable(module)
-        rank = _checked_rank(ranks.of(module.name, config.r), module, layout)
-        factor = scaling(config, rank, alphas.of(module.name, config.lora_alpha))
-        modules[module.name] = _plan_module(module, rank, factor, header, config.lora_bias)
-    specs = [spec for plan in modules.values() for spec in plan.tensors]
-    _check_nothing_left(header, specs)
+    sizes = Sizes(config, layout.max_rank, budget)
+    targeted = tied_targets(config, layout, targets.modules, budget)
+    modules, embeddings = plan_modules(targeted, config, layout, sizes, tensors)
+    parameters, linears = plan_parameters(config, layout, targeted, sizes, tensors)
+    modules |= linears
+    replaced = plan_replaced(config, layout, tensors)
+    trained_tokens = plan_trained_tokens(config, layout, tensors)
+    wrapped = {*modules, *embeddings, *(plan.parameter.module for plan in parameters.values())}
+    warnings = [
+        *targets.warnings,
+        *unmatched_parameters(config, layout),
+        *unmatched_modules(config, layout),
+        *sizes.warnings(),
+    ]
     return AdapterPlan(
         modules=modules,
-        max_rank=max(plan.rank for plan in modules.values()),
-        size_bytes=sum(spec.end - spec.begin for spec in specs),
-        warnings=_first([*targets.warnings, *ranks.warnings(modules), *alphas.warnings(modules)]),
+        embeddings=embeddings,
+        parameters=parameters,
+        replaced=replaced,
+        trained_tokens=trained_tokens,
+        biases=plan_biases(config, layout, wrapped, replaced, tensors),
+        invocation_tokens=config.alora_invocation_tokens,
+        tied=tied_pairs(config, layout, modules, embeddings, replaced),
+        warnings=_first(warnings),
     )
 
 
@@ -44,56 +78,35 @@ def _first(warnings: list[str]) -> tuple[str, ...]:
     return (*warnings[:_MAX_WARNINGS], *([f"There are {more} more warnings of these kinds."] if more > 0 else []))
 
 
-def _check_servable(module: TargetModule) -> None:
-    if module.kind is ModuleKind.EMBEDDING:
-        raise in_config(
-            "target_modules",
-            f"target_modules selects the embedding {module.name}, which is not served; train without it.",
-        )
-    if module.kind is ModuleKind.NORM:
-        raise in_config(
-            "target_modules", f"target_modules selects {module.name}, a norm, which takes no LoRA; leave it out."
-        )
-    if not module.servable:
-        raise in_config(
-            "target_modules",
-            f"target_modules selects {module.name}, on which no adapter is served here; train without it.",
-        )
+def _check_conflicts(plan: AdapterPlan, layout: BaseLayout) -> None:
+    """A module can be changed in one way only, but for a head with LoRA that follows its embedding's trained tokens."""
+    for name in plan.replaced:
+        if name in plan.modules or name in plan.embeddings:
+            raise in_config("modules_to_save", f"modules_to_save and LoRA both select {name}; leave it out of one.")
+    for tokens in plan.trained_tokens.values():
+        trained, *tied = (module.name for module in tokens.modules)
+        if trained in plan.modules or trained in plan.embeddings:
+            raise in_config(_TOKENS, f"{_TOKENS} and LoRA both select {trained}; leave it out of one.")
+        if plan.replaced.keys() & {trained, *tied}:
+            raise in_config(_TOKENS, f"{_TOKENS} and modules_to_save both change {trained}, or what is tied to it.")
+        if any(plan.modules[name].magnitude for name in tied if name in plan.modules):
+            raise in_config(_TOKENS, f"{_TOKENS} changes a tied head that has DoRA on it; train one of the two.")
 
 
-def _checked_rank(rank: int, module: TargetModule, layout: BaseLayout) -> int:
-    if rank > layout.max_rank:
-        raise in_config("r", f"The rank on {module.name} is {rank}; at most {layout.max_rank} is served here.")
-    return rank
+def _check_activation(plan: AdapterPlan, layout: BaseLayout) -> None:
+    """Until the invocation tokens the model must be the base model, whose keys and values are shared."""
+    require(AdapterKind.ACTIVATED, layout, "alora_invocation_tokens")
+    for field, part in (("modules_to_save", plan.replaced), (_TOKENS, plan.trained_tokens), ("bias", plan.biases)):
+        if part:
+            raise in_config(
+                field, f"{field} changes the model before the invocation tokens as well, which activated LoRA must not."
+            )
 
 
-def _plan_module(module: TargetModule, rank: int, factor: float, header: Header, has_bias: bool) -> ModulePlan:
-    return ModulePlan(
-        module=module,
-        rank=rank,
-        scaling=factor,
-        lora_a=_tensor(header, keys.lora_a(module.name), (rank, module.in_features), module),
-        lora_b=_tensor(header, keys.lora_b(module.name), (module.out_features, rank), module),
-        bias=_tensor(header, keys.lora_b_bias(module.name), (module.out_features,), module) if has_bias else None,
-    )
-
-
-def _tensor(header: Header, name: str, shape: tuple[int, ...], module: TargetModule) -> TensorSpec:
-    spec = header.tensors.get(name)
-    if spec is None:
-        raise in_tensor(name, f"The tensor {quoted(name)} is missing, though target_modules selects {module.name}.")
-    if spec.shape != shape:
-        raise in_tensor(
-            name,
-            f"The tensor {quoted(name)} has the shape {list(spec.shape)}; "
-            f"by the config's rank and the base model's {module.name} "
-            f"({module.in_features} in, {module.out_features} out) it must be {list(shape)}.",
-        )
-    return spec
-
-
-def _check_nothing_left(header: Header, used: list[TensorSpec]) -> None:
-    known = {spec.name for spec in used}
-    for name in header.tensors:
-        if name not in known:
-            raise keys.foreign(name)
+def _with_leftovers(plan: AdapterPlan, layout: BaseLayout, tensors: Tensors) -> AdapterPlan:
+    copies = take_base_copies(layout, plan, tensors)
+    repeated = tuple(take_tied_rows(plan, tensors))
+    drop_redundant(plan, tensors)
+    for name in tensors.left():
+        raise keys.foreign(name)
+    return replace(plan, base_copies=copies, tied=plan.tied + repeated)

@@ -9,7 +9,7 @@ from loragate.peft_format.header import read_header
 from loragate.peft_format.layout import BaseLayout
 from loragate.peft_format.plan import AdapterPlan
 from loragate.peft_format.planning import plan_adapter
-from loragate.peft_format.values import check_finite
+from loragate.peft_format.values import check_finite, check_tied
 
 
 @dataclass(frozen=True)
@@ -29,4 +29,5 @@ def read_adapter(config_json: bytes, tensors: BinaryIO, size: int, layout: BaseL
     header = read_header(tensors, size)
     plan = plan_adapter(config, header, layout)
     check_finite(tensors, header)
+    check_tied(tensors, plan.tied)
     return AdapterReading(config, plan, adapter_digest(config, header, tensors))

@@ -1,7 +1,7 @@
 """Which modules an adapter changes: PEFT 0.21's `check_target_module_exists` over the base model's layout."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from loragate.peft_format.automaton import Budget
@@ -11,6 +11,7 @@ from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
 from loragate.peft_format.pattern import FullPattern
 
 _ALL_LINEAR = "all-linear"
+_NO_TARGETS = "dummy-target-modules"
 _ANY_LAYER = re.compile(r".*?\.[^.]*\.(?P<idx>\d+)\.")
 
 
@@ -27,25 +28,35 @@ def is_all_linear(target_modules: str | tuple[str, ...]) -> bool:
 
 
 def resolve_targets(config: LoraConfig, layout: BaseLayout, budget: Budget) -> Targets:
-    """The modules that PEFT would wrap; raises AdapterRefused when there are none."""
+    """The modules that PEFT would wrap; raises AdapterRefused when names are given and none of them matches."""
     names = _all_linear(layout) if is_all_linear(config.target_modules) else config.target_modules
+    if not names or names == _NO_TARGETS:
+        return Targets((), ())
     listed = frozenset[str]() if isinstance(names, str) else frozenset(names)
-    excluded = _selector(config.exclude_modules, "exclude_modules", budget)
-    targeted = _selector(names, "target_modules", budget)
+    excluded = selector(config.exclude_modules, "exclude_modules", budget)
+    targeted = selector(names, "target_modules", budget)
     in_layers = _layer_filter(config)
     modules = tuple(
         module
         for name, module in layout.modules.items()
         # A name that is listed whole is taken whatever its layer: so PEFT does.
-        if not excluded(name) and targeted(name) and (name in listed or in_layers(name))
+        if not excluded(name)
+        and not lies_in(name, config.modules_to_save)
+        and targeted(name)
+        and (name in listed or in_layers(name))
     )
-    if not modules:
+    if not modules and not config.target_parameters:
         raise in_config(
             "target_modules",
             f"target_modules, {quoted(config.target_modules)}, matches no module of this {layout.model_type} "
             "model that is not excluded; list the modules by the names they have in it.",
         )
     return Targets(modules, tuple(_unmatched(config, layout)))
+
+
+def lies_in(name: str, paths: Iterable[str]) -> bool:
+    """Whether one of `paths` is a run of whole components of the dotted name."""
+    return any(f".{path}." in f".{name}." for path in paths)
 
 
 def _all_linear(layout: BaseLayout) -> tuple[str, ...]:
@@ -57,14 +68,15 @@ def _all_linear(layout: BaseLayout) -> tuple[str, ...]:
     )
 
 
-def _selector(spec: str | tuple[str, ...], field: str, budget: Budget) -> Callable[[str], bool]:
+def selector(spec: str | tuple[str, ...], field: str, budget: Budget) -> Callable[[str], bool]:
+    """Whether a pattern matches a name, or a list holds it or one of its dotted suffixes."""
     if isinstance(spec, str):
         return FullPattern(spec, field, budget).matches
     names = frozenset(spec)
-    return lambda name: not names.isdisjoint(_dotted_suffixes(name))
+    return lambda name: not names.isdisjoint(dotted_suffixes(name))
 
 
-def _dotted_suffixes(name: str) -> Iterator[str]:
+def dotted_suffixes(name: str) -> Iterator[str]:
     """ "a.b.c" gives "a.b.c", "b.c" and "c"."""
     yield name
     dot = name.find(".")
@@ -89,7 +101,7 @@ def _layer_filter(config: LoraConfig) -> Callable[[str], bool]:
 
 def _unmatched(config: LoraConfig, layout: BaseLayout) -> Iterator[str]:
     """PEFT skips a listed name that no module has while another one matches; the owner should hear of it."""
-    existing = {suffix for name in layout.modules for suffix in _dotted_suffixes(name)}
+    existing = {suffix for name in layout.modules for suffix in dotted_suffixes(name)}
     for field, spec in (
         ("target_modules", config.target_modules),
         ("exclude_modules", config.exclude_modules),

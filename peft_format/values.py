@@ -1,11 +1,15 @@
-"""Whether an adapter's values are all finite: one NaN would answer every request with noise."""
+"""What an adapter's values must be: finite, since one NaN would answer every request with noise, and equal where
+they are tied."""
 
+from collections.abc import Iterable
 from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loragate.peft_format.errors import in_tensor, quoted
-from loragate.peft_format.header import Header
+from loragate.peft_format.header import Header, TensorSpec
+from loragate.peft_format.plan import TiedPair
 from loragate.peft_format.streaming import chunks
 
 # The exponent's bits. All of them set means infinity or NaN, in each of these formats.
@@ -27,3 +31,20 @@ def check_finite(file: BinaryIO, header: Header) -> None:
                     spec.name,
                     f"The tensor {quoted(spec.name)} holds NaN or infinity; train again.",
                 )
+
+
+def check_tied(file: BinaryIO, pairs: Iterable[TiedPair]) -> None:
+    """Raises AdapterRefused naming the first tensor that does not hold the same bits as the one it is tied to."""
+    for pair in pairs:
+        first, second = _bits(file, pair.first), _bits(file, pair.second)
+        if pair.first.dtype != pair.second.dtype or not np.array_equal(first.T if pair.transposed else first, second):
+            raise in_tensor(
+                pair.second.name,
+                f"The tensor {quoted(pair.second.name)} differs from {quoted(pair.first.name)}, to which "
+                "ensure_weight_tying ties it; set ensure_weight_tying to false if they are meant to differ.",
+            )
+
+
+def _bits(file: BinaryIO, spec: TensorSpec) -> NDArray[np.unsignedinteger]:
+    dtype, _ = _EXPONENTS[spec.dtype]
+    return np.frombuffer(b"".join(chunks(file, spec)), dtype=dtype).reshape(spec.shape)

@@ -13,8 +13,9 @@ import torch
 import transformers
 from peft.tuners.lora import LoraLayer
 from safetensors.numpy import save
-from transformers.pytorch_utils import Conv1D
 
+from loragate.engine.manifest import targets
+from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
 
 _SMALL = {"vocab_size": 96, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -29,7 +30,7 @@ _HIDDEN = {
 CONFIGS: dict[str, Callable[[], transformers.PreTrainedConfig]] = {
     "llama": lambda: transformers.LlamaConfig(**_HIDDEN, num_key_value_heads=2),
     "tied_llama": lambda: transformers.LlamaConfig(**_HIDDEN, tie_word_embeddings=True),
-    "gpt2": lambda: transformers.GPT2Config(**_SMALL, n_embd=32, n_layer=3, n_head=4),
+    "gpt2": lambda: transformers.GPT2Config(**_SMALL, n_embd=32, n_layer=3, n_head=4, tie_word_embeddings=False),
     "opt": lambda: transformers.OPTConfig(
         **_SMALL,
         hidden_size=32,
@@ -39,6 +40,16 @@ CONFIGS: dict[str, Callable[[], transformers.PreTrainedConfig]] = {
         word_embed_proj_dim=32,
     ),
     "gpt_neox": lambda: transformers.GPTNeoXConfig(**_HIDDEN),
+    "tied_gpt2": lambda: transformers.GPT2Config(**_SMALL, n_embd=32, n_layer=3, n_head=4, tie_word_embeddings=True),
+    "qwen2": lambda: transformers.Qwen2Config(**_HIDDEN, num_key_value_heads=2),
+    "gemma3": lambda: transformers.Gemma3TextConfig(**_HIDDEN, num_key_value_heads=2, head_dim=8),
+    "mixtral": lambda: transformers.MixtralConfig(**_HIDDEN, num_key_value_heads=2, num_local_experts=3),
+    "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
+        **_HIDDEN, num_key_value_heads=2, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=24
+    ),
+    "gpt_oss": lambda: transformers.GptOssConfig(
+        **_HIDDEN, num_key_value_heads=2, head_dim=8, num_local_experts=3, num_experts_per_tok=2
+    ),
     "phi3": lambda: transformers.Phi3Config(**_HIDDEN, num_key_value_heads=2),
 }
 
@@ -71,23 +82,18 @@ class Upload:
         return replace(self, config=json.dumps(json.loads(self.config) | fields).encode())
 
 
-def _describe(name: str, module: torch.nn.Module) -> TargetModule | None:
-    if isinstance(module, Conv1D):
-        return TargetModule(name, ModuleKind.CONV1D, module.nx, module.nf)
-    if isinstance(module, torch.nn.Embedding):
-        return TargetModule(name, ModuleKind.EMBEDDING, module.num_embeddings, module.embedding_dim)
-    if isinstance(module, torch.nn.Linear):
-        return TargetModule(name, ModuleKind.LINEAR, module.in_features, module.out_features)
-    return None
-
-
-def _layout(model: transformers.PreTrainedModel) -> BaseLayout:
-    described = (_describe(name, module) for name, module in model.named_modules())
+def layout_of(model: transformers.PreTrainedModel) -> BaseLayout:
+    """What an engine that served everything would say about the model."""
+    found = targets(model)
     return BaseLayout(
         model_type=model.config.model_type,
         num_layers=model.config.num_hidden_layers,
-        modules={module.name: module for module in described if module},
+        modules={module.name: module for module in found.modules},
+        parameters={parameter.path: parameter for parameter in found.parameters},
         tied_embeddings=bool(model.config.tie_word_embeddings),
+        serves=frozenset(AdapterKind),
+        input_embedding=found.input_embedding,
+        head=found.head,
     )
 
 
@@ -109,23 +115,35 @@ def _wrapped_modules(model: peft.PeftModel) -> Iterator[tuple[str, Wrapped]]:
 
 @pytest.fixture(scope="session")
 def base_model() -> Callable[[str], transformers.PreTrainedModel]:
-    """A fresh tiny model; PEFT changes a model in place, so none is shared."""
-    return lambda kind: transformers.AutoModelForCausalLM.from_config(CONFIGS[kind]())
+    """A fresh tiny model, each time the same one; PEFT changes a model in place, so none is shared."""
+
+    def make(kind: str) -> transformers.PreTrainedModel:
+        torch.manual_seed(0)
+        model = transformers.AutoModelForCausalLM.from_config(CONFIGS[kind](), experts_implementation="eager")
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)  # biases are zero and norms one otherwise
+        return model
+
+    return make
 
 
 @pytest.fixture
 def make_adapter(base_model: Callable[[str], transformers.PreTrainedModel], tmp_path: Path) -> Callable[..., Upload]:
-    """Wraps a tiny model with PEFT, gives the adapter random weights, and saves it with save_pretrained."""
+    """Wraps a tiny model with PEFT, changes what would have been trained at random, and saves it."""
 
-    def make(kind: str, dtype: torch.dtype = torch.float32, **fields: object) -> Upload:
-        torch.manual_seed(0)
+    def make(
+        kind: str, dtype: torch.dtype = torch.float32, save_embedding_layers: str | bool = False, **fields: object
+    ) -> Upload:
         base = base_model(kind)
-        layout = _layout(base)
+        layout = layout_of(base)
         model = peft.get_peft_model(base, peft.LoraConfig(**{"task_type": "CAUSAL_LM", **fields}))
-        for name, parameter in model.named_parameters():
-            if "lora_" in name:
-                torch.nn.init.normal_(parameter)
-        model.to(dtype).save_pretrained(tmp_path, save_embedding_layers=False)
+        torch.manual_seed(1)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "lora_" in name or parameter.requires_grad:
+                    parameter.add_(torch.randn_like(parameter), alpha=0.3)
+        model.to(dtype).save_pretrained(tmp_path, save_embedding_layers=save_embedding_layers)
         return Upload(
             config=(tmp_path / "adapter_config.json").read_bytes(),
             tensors=(tmp_path / "adapter_model.safetensors").read_bytes(),

@@ -1,6 +1,7 @@
 """The oracle is PEFT: what it wrapped, with which rank and scaling, and which weights it saved."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from loragate.peft_format.errors import AdapterRefused
 from loragate.peft_format.header import TensorSpec
+from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.plan import AdapterPlan
 from loragate.peft_format.reading import read_adapter
 
@@ -112,6 +114,7 @@ CASES = [
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # PEFT's, on patterns that match nothing
 
 MakeAdapter = Callable[..., Any]
+BLOCKS = peft.tuners.lora.config.BdLoraConfig(target_modules_bd_b=["q_proj"], nblocks=2)
 ReadByPeft = Callable[..., dict[str, Any]]
 
 
@@ -178,21 +181,14 @@ def test_half_precision_is_served(make_adapter: MakeAdapter, dtype: torch.dtype,
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"use_dora": True}, "use_dora"),
-        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
-        ({"trainable_token_indices": [1, 2]}, "trainable_token_indices"),
-        ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens"),
         ({"layer_replication": [(0, 2), (1, 3)]}, "layer_replication"),
-        ({"bias": "lora_only"}, "bias"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights"),
         ({"init_lora_weights": "olora"}, "init_lora_weights"),
-        ({"velora_config": peft.VeloraConfig(num_groups=4)}, "velora_config"),
-        ({"target_modules": ["q_proj", "embed_tokens"]}, "target_modules"),
-        ({"target_modules": [], "target_parameters": ["q_proj.weight"]}, "target_parameters"),
+        ({"kasa_config": peft.tuners.lora.config.KasaConfig()}, "kasa_config"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_not_served_yet_is_refused_by_its_field(
+def test_what_is_never_served_is_refused_by_its_field(
     make_adapter: MakeAdapter, fields: dict[str, Any], param: str
 ) -> None:
     upload = make_adapter("llama", **{"target_modules": ["q_proj"], **fields})
@@ -201,6 +197,34 @@ def test_what_is_not_served_yet_is_refused_by_its_field(
         read(upload)
 
     assert caught.value.param == f"adapter_config.json: {param}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "param"),
+    [
+        ("llama", {"use_dora": True}, "use_dora"),
+        ("llama", {"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ("llama", {"trainable_token_indices": [1, 2]}, "trainable_token_indices"),
+        ("llama", {"alora_invocation_tokens": [1]}, "alora_invocation_tokens"),
+        ("qwen2", {"bias": "lora_only"}, "bias"),
+        ("llama", {"use_bdlora": BLOCKS}, "use_bdlora"),
+        ("llama", {"target_modules": ["q_proj", "embed_tokens"]}, "target_modules"),
+        ("mixtral", {"target_parameters": ["gate_up_proj"]}, "target_parameters"),
+        ("mixtral", {"target_modules": "all-linear"}, "target_parameters"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_the_engine_does_not_serve_is_refused_by_its_field(
+    make_adapter: MakeAdapter, kind: str, fields: dict[str, Any], param: str
+) -> None:
+    upload = make_adapter(kind, **{"target_modules": ["q_proj"], **fields})
+    layout = replace(upload.layout, serves=frozenset())
+
+    with pytest.raises(AdapterRefused) as caught:
+        read(replace(upload, layout=layout))
+
+    assert caught.value.param == f"adapter_config.json: {param}"
+    assert read(upload).kinds
 
 
 @pytest.mark.parametrize(
@@ -216,8 +240,9 @@ def test_tensors_of_a_kind_that_the_config_hides_are_refused_by_name(
 ) -> None:
     hidden = {"use_dora": False, "modules_to_save": None, "trainable_token_indices": None}
     upload = make_adapter("llama", target_modules=["q_proj"], **fields).edited(**hidden)
+    layout = replace(upload.layout, serves=frozenset(AdapterKind) - {AdapterKind.BASE_COPIES})
 
     with pytest.raises(AdapterRefused) as caught:
-        read(upload)
+        read(replace(upload, layout=layout))
 
     assert tensor in caught.value.param
