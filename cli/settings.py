@@ -25,6 +25,7 @@ from pydantic_settings import (
 from loragate.adapter_store.credentials import check_admin_key
 from loragate.adapter_store.errors import Invalid
 from loragate.engine.config import EngineConfig
+from loragate.gateway.tools.detection import FORMATS
 
 PREFIX = "LORAGATE_"
 DEFAULT_FILE = Path("loragate.toml")
@@ -52,12 +53,19 @@ def _http_url(url: str) -> str:
     return url
 
 
+def _tool_parser(name: str) -> str:
+    if name not in FORMATS:
+        raise ValueError(f"must be one of {', '.join(FORMATS)}")
+    return name
+
+
 def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+ToolParser = Annotated[str, AfterValidator(_tool_parser)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 AdminKey = Annotated[SecretStr, AfterValidator(_admin_key)]
 SecretKey = Annotated[SecretStr, AfterValidator(_secret_key)]
@@ -131,6 +139,7 @@ class Settings(BaseSettings):
     admin_key: AdminKey | None = None
     secret_key: SecretKey | None = None
     engine_target: str | None = None
+    tool_parser: ToolParser | None = None
     engine: EngineSettings = EngineSettings()
     base_url: HttpUrl | None = None
     api_key: SecretStr | None = None

@@ -53,7 +53,7 @@ async def _open_services(config: GatewayConfig, lifecycle: Lifecycle) -> AsyncIt
         client = EngineClient(
             config.engine_target, StoreAdapterSource(store), heartbeat_timeout=config.heartbeat_timeout
         )
-        link = EngineLink(client, store)
+        link = EngineLink(client, store, config.tool_parser)
         await link.start()
         try:
             yield Services(

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loragate.gateway.tools.detection import FORMATS
+
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
@@ -22,6 +24,7 @@ class GatewayConfig:
     max_n: int = 16  # completions of one prompt
     max_prompts: int = 64  # prompts of one request
     default_chat_tokens: int = 4096  # cap on a chat answer whose request names no max_tokens
+    tool_parser: str | None = None  # how the model writes tool calls; None: told from its chat template
 
     def __post_init__(self) -> None:
         for name in ("max_json_bytes", "max_upload_bytes", "max_n", "max_prompts", "default_chat_tokens"):
@@ -32,6 +35,8 @@ class GatewayConfig:
                 raise ValueError(f"gateway.{name} must be positive, got {getattr(self, name)}")
         if self.drain_seconds < 0:
             raise ValueError(f"gateway.drain_seconds must not be negative, got {self.drain_seconds}")
+        if self.tool_parser is not None and self.tool_parser not in FORMATS:
+            raise ValueError(f"gateway.tool_parser must be one of {', '.join(FORMATS)}, got {self.tool_parser!r}")
         if not 0 <= self.auth_cache_seconds <= 5:
             raise ValueError(f"gateway.auth_cache_seconds must be 0 to 5, got {self.auth_cache_seconds}")
 

@@ -24,9 +24,10 @@ _RETRY_SECONDS = 1.0
 class EngineLink:
     """Watches the engine's client: each time it connects, the manifest is read anew and stored."""
 
-    def __init__(self, client: EngineClient, store: Store) -> None:
+    def __init__(self, client: EngineClient, store: Store, tool_parser: str | None) -> None:
         self.client = client
         self._store = store
+        self._tool_parser = tool_parser
         self._base: BaseModel | None = None
         self._fresh = False  # the base model is that of the running engine
         self._watch: asyncio.Task[None] | None = None
@@ -82,4 +83,4 @@ class EngineLink:
     async def _take_up(self, manifest: pb.Manifest) -> None:
         known = self._base is not None and self._base.manifest == manifest
         if not known:
-            self._base = await asyncio.to_thread(read_base_model, manifest)
+            self._base = await asyncio.to_thread(read_base_model, manifest, self._tool_parser)

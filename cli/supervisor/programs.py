@@ -17,6 +17,7 @@ _GATEWAY = (
     "blob_url",
     "secret_key",
     "engine_target",
+    "tool_parser",
 )
 
 

@@ -18,7 +18,8 @@ class Choice:
     def __init__(self, request: GenerationRequest, prompt: Sequence[int], index: int) -> None:
         self.index = index
         self.finished = False
-        self._detokenizer = detokenizer(request.base.tokenizer, prompt)
+        shown = request.base.tool_tokens.values() if request.tools else ()
+        self._detokenizer = detokenizer(request.base.tokenizer, prompt, shown)
         self._matcher = StopMatcher(request.stop, include_stop=request.include_stop)
         self._keep_stop_token = request.include_stop
         self._decoded = 0  # characters of text made from tokens so far

@@ -5,6 +5,7 @@ from loragate.gateway.generation.context_window import room_for_completion
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.generation.resolving import resolve
 from loragate.gateway.generation.tokenising import chat_to_tokens, prompt_to_tokens
+from loragate.gateway.generation.tool_choice import forced_calls, tool_use
 from loragate.gateway.http.errors import InvalidRequest
 from loragate.gateway.schemas.chat import ChatRequest
 from loragate.gateway.schemas.completions import CompletionRequest
@@ -21,11 +22,20 @@ async def prepare_chat(services: Services, caller: TenantPrincipal, body: ChatRe
     base = services.link.base
     n = _checked_n(services, body)
     target = await resolve(services.store, caller, base, body.model)
-    prompt = await chat_to_tokens(base, body.messages)
+    tools = tool_use(base, body)
+    prompt = await chat_to_tokens(base, body.messages, body.usable_tools)
     limit = room_for_completion(base, len(prompt), body.token_limit, services.config.default_chat_tokens, "messages")
     sampling = _checked_sampling(base, body, limit, body.wanted_logprobs)
     return GenerationRequest(
-        target, base, (prompt,), sampling, n, tuple(body.stop or ()), bool(body.include_stop_str_in_output)
+        target,
+        base,
+        (prompt,),
+        sampling,
+        n,
+        tuple(body.stop or ()),
+        bool(body.include_stop_str_in_output),
+        forced_calls(base, body, tools),
+        tools,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from loragate.gateway.generation.target import Target
 from loragate.gateway.text.base_model import BaseModel
+from loragate.gateway.tools.use import ToolUse
 from loragate.v1 import engine_pb2 as pb
 
 
@@ -22,6 +23,8 @@ class GenerationRequest:
     n: int = 1
     stop: tuple[str, ...] = ()
     include_stop: bool = False
+    grammar: pb.Grammar | None = None  # what each completion must match, whole
+    tools: ToolUse | None = None  # calls of these are read from the text
 
     @property
     def prompt_tokens(self) -> int:

@@ -72,4 +72,10 @@ class _Draft:
 
 
 def _submit(request: GenerationRequest, prompt: Sequence[int]) -> pb.Submit:
-    return pb.Submit(prompt_token_ids=prompt, adapter=request.target.reference, sampling=request.sampling, n=request.n)
+    return pb.Submit(
+        prompt_token_ids=prompt,
+        adapter=request.target.reference,
+        sampling=request.sampling,
+        n=request.n,
+        grammar=request.grammar,
+    )

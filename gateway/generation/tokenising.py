@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from loragate.gateway.generation.chat_prompt import size_of, template_messages
 from loragate.gateway.generation.context_window import check_length_of_text
 from loragate.gateway.http.errors import InvalidRequest
 from loragate.gateway.schemas.completions import Prompt
 from loragate.gateway.schemas.messages import ChatMessage
+from loragate.gateway.schemas.tools import Tool
 from loragate.gateway.text.base_model import BaseModel
 from loragate.gateway.text.chat_template import ChatTemplate, TemplateError
 
@@ -15,9 +17,10 @@ T = TypeVar("T")
 
 # Rendering and tokenising this much takes about a millisecond.
 _INLINE_CHARACTERS = 4096
+_CHARACTERS_OF_A_TOOL = 1024
 
 
-async def chat_to_tokens(base: BaseModel, messages: Sequence[ChatMessage]) -> list[int]:
+async def chat_to_tokens(base: BaseModel, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()) -> list[int]:
     """Raises InvalidRequest for what the base model's template refuses."""
     template = base.chat_template
     if template is None:
@@ -26,8 +29,8 @@ async def chat_to_tokens(base: BaseModel, messages: Sequence[ChatMessage]) -> li
             param="messages",
             code="no_chat_template",
         )
-    size = sum(len(message.content) for message in messages)
-    return await _off_loop_if(size, lambda: _chat_to_tokens(base, template, messages))
+    size = size_of(messages) + len(tools) * _CHARACTERS_OF_A_TOOL
+    return await _off_loop_if(size, lambda: _chat_to_tokens(base, template, messages, tools))
 
 
 async def prompt_to_tokens(base: BaseModel, prompt: Prompt) -> list[int]:
@@ -47,9 +50,13 @@ async def prompt_to_tokens(base: BaseModel, prompt: Prompt) -> list[int]:
     return tokens
 
 
-def _chat_to_tokens(base: BaseModel, template: ChatTemplate, messages: Sequence[ChatMessage]) -> list[int]:
+def _chat_to_tokens(
+    base: BaseModel, template: ChatTemplate, messages: Sequence[ChatMessage], tools: Sequence[Tool]
+) -> list[int]:
     try:
-        rendered = template.render([message.for_template() for message in messages])
+        rendered = template.render(
+            template_messages(messages, template.traits), [tool.for_template() for tool in tools]
+        )
     except TemplateError as error:
         raise InvalidRequest(
             f"The chat template refused the messages: {error}.", param="messages", code="invalid_messages"

@@ -7,9 +7,10 @@ from pydantic import Field, model_validator
 from loragate.gateway.schemas.findings import finding
 from loragate.gateway.schemas.messages import ChatMessage
 from loragate.gateway.schemas.sampling import MAX_TOP_LOGPROBS, SamplingFields
+from loragate.gateway.schemas.tool_fields import ToolFields, check_answers
 
 
-class ChatRequest(SamplingFields):
+class ChatRequest(SamplingFields, ToolFields):
     """OpenAI's chat request. `max_completion_tokens` is the newer name of `max_tokens`."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=4096)]
@@ -23,6 +24,7 @@ class ChatRequest(SamplingFields):
             raise finding("top_logprobs", "it needs 'logprobs' to be true")
         if None not in (self.max_tokens, self.max_completion_tokens):
             raise finding("max_tokens", "it means the same as 'max_completion_tokens': give one of them")
+        check_answers(self.messages)
         return self
 
     @property

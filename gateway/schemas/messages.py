@@ -1,4 +1,4 @@
-"""Chat messages: roles, and contents as text or as a list of text parts."""
+"""Chat messages: roles, contents as text or as a list of text parts, and calls of tools with their results."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,6 +6,8 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.gateway.schemas.body import Body
+from loragate.gateway.schemas.findings import finding
+from loragate.gateway.schemas.tools import MAX_TOOLS, CallOfMessage
 
 # What clients send back when they append an answer as they got it. Empty, these say nothing.
 _EMPTY_ALLOWED = ("annotations", "audio", "function_call", "refusal", "tool_calls", "reasoning_content")
@@ -31,21 +33,29 @@ def _text_of_part(part: Any) -> str:
 class ChatMessage(Body):
     """One message. `developer` is OpenAI's newer name for `system`; chat templates know the older one."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[str, BeforeValidator(_text_of)]
-    name: Annotated[str, StringConstraints(max_length=256)] | None = Field(default=None)
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Annotated[str | None, BeforeValidator(_text_of)] = None
+    name: Annotated[str, StringConstraints(max_length=256)] | None = None
+    tool_calls: Annotated[list[CallOfMessage], Field(max_length=MAX_TOOLS)] | None = None
+    tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _drop_empty_fields(cls, message: Any) -> Any:
         if not isinstance(message, dict):
             return message
-        return {
+        kept = {
             key: value for key, value in message.items() if key not in _EMPTY_ALLOWED or value not in (None, [], "")
         }
+        for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
+            if kept.get(field) is not None and kept.get("role") != role:
+                raise finding(field, f"only messages of role '{role}' have it")
+        return kept
 
-    def for_template(self) -> dict[str, str]:
-        """As chat templates expect it."""
-        role = "system" if self.role == "developer" else self.role
-        named = {} if self.name is None else {"name": self.name}
-        return {"role": role, "content": self.content, **named}
+    @model_validator(mode="after")
+    def _says_something(self) -> "ChatMessage":
+        if self.content is None and not self.tool_calls:
+            raise finding("content", "this field is required")
+        if self.role == "tool" and self.tool_call_id is None:
+            raise finding("tool_call_id", "this field is required")
+        return self

@@ -12,7 +12,6 @@ from loragate.gateway.schemas.findings import finding
 NO_EFFECT = frozenset(
     {
         "metadata",
-        "parallel_tool_calls",
         "prediction",
         "prompt_cache_key",
         "prompt_cache_options",
@@ -37,8 +36,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "reasoning_effort": ("none",),
     "response_format": (_TEXT_ONLY,),
     "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "verbosity": ("medium",),
     "web_search_options": (),
 }

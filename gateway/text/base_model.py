@@ -1,10 +1,12 @@
-"""The base model as the gateway needs it: its manifest, its tokenizer, its chat template."""
+"""The base model as the gateway needs it: its manifest, its tokenizer, its chat template, how it calls tools."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from loragate.gateway.text.chat_template import ChatTemplate
 from loragate.gateway.text.tokenizer import TextTokenizer
+from loragate.gateway.tools.detection import FORMATS, detect
+from loragate.gateway.tools.format import ToolFormat
 from loragate.v1 import engine_pb2 as pb
 
 
@@ -15,6 +17,8 @@ class BaseModel:
     manifest: pb.Manifest
     tokenizer: TextTokenizer
     chat_template: ChatTemplate | None
+    tool_format: ToolFormat
+    tool_tokens: Mapping[str, int]  # the format's tokens that the tokenizer holds to be special
 
     @property
     def id(self) -> str:
@@ -31,8 +35,11 @@ class BaseModel:
         return not token_ids or (min(token_ids) >= 0 and max(token_ids) < self.manifest.vocab_size)
 
 
-def read_base_model(manifest: pb.Manifest) -> BaseModel:
-    """Slow for large vocabularies (a second); run it in a thread. Raises ValueError on a broken manifest."""
+def read_base_model(manifest: pb.Manifest, tool_parser: str | None = None) -> BaseModel:
+    """Slow for large vocabularies (a second); run it in a thread. Raises ValueError on a broken manifest.
+
+    `tool_parser` is the tool format's name; None finds it out.
+    """
     special = dict(manifest.special_tokens)
     try:
         tokenizer = TextTokenizer(
@@ -41,4 +48,10 @@ def read_base_model(manifest: pb.Manifest) -> BaseModel:
     except Exception as error:  # tokenizers raises bare Exception
         raise ValueError(f"the manifest's tokenizer cannot be read: {error}") from error
     template = ChatTemplate(manifest.chat_template, special) if manifest.chat_template else None
-    return BaseModel(manifest, tokenizer, template)
+    format = FORMATS[tool_parser or detect(manifest.chat_template, tokenizer.added_tokens)]
+    return BaseModel(manifest, tokenizer, template, format, _special(tokenizer, format))
+
+
+def _special(tokenizer: TextTokenizer, format: ToolFormat) -> dict[str, int]:
+    tokens = {marker: tokenizer.added_tokens.get(marker) for marker in format.markers}
+    return {marker: id_ for marker, id_ in tokens.items() if id_ is not None and id_ in tokenizer.special_ids}

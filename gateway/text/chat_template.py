@@ -13,10 +13,13 @@ from typing import Any
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
 import jinja2.runtime
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from loragate.gateway.text.template_traits import read_traits
 
 _MAX_SECONDS = 2.0
 _MAX_CHARACTERS = 32 << 20
@@ -24,6 +27,7 @@ _LONGEST_REPEAT = 10_000
 _CLOCK_STRIDE = 64  # operations between two looks at the clock
 
 Message = Mapping[str, Any]
+Tool = Mapping[str, Any]
 
 
 class TemplateError(ValueError):
@@ -35,16 +39,20 @@ class ChatTemplate:
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         self._special_tokens = dict(special_tokens)
+        self.source = source
+        self.traits = read_traits(source)
+        environment = _environment()
         try:
-            self._template = _environment().from_string(source)
+            self._template = environment.from_string(source)
+            self.takes_tools = "tools" in jinja2.meta.find_undeclared_variables(environment.parse(source))
         except jinja2.TemplateError as error:
             raise TemplateError(f"the base model's chat template does not compile: {error}") from error
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The prompt up to where the assistant's next message begins."""
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+        """The prompt up to where the assistant's next message begins. No tools at all are None to the template."""
         token = _budget.set(_Budget())
         try:
-            return _joined(self._template.generate(**self._variables(messages)))
+            return _joined(self._template.generate(**self._variables(messages, tools)))
         except (jinja2.TemplateError, _OverBudget) as error:
             raise TemplateError(str(error)) from None
         except Exception as error:  # a template is a program: it can fail in any way
@@ -52,11 +60,11 @@ class ChatTemplate:
         finally:
             _budget.reset(token)
 
-    def _variables(self, messages: Sequence[Message]) -> dict[str, Any]:
+    def _variables(self, messages: Sequence[Message], tools: Sequence[Tool]) -> dict[str, Any]:
         return {
             **self._special_tokens,
             "messages": [dict(message) for message in messages],
-            "tools": None,
+            "tools": [dict(tool) for tool in tools] or None,
             "documents": None,
             "add_generation_prompt": True,
         }

@@ -5,7 +5,7 @@ character, and none ever has to be taken back.
 """
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from loragate.gateway.text.tokenizer import TextTokenizer
@@ -28,25 +28,29 @@ class Detokenizer(Protocol):
         ...
 
 
-def detokenizer(tokenizer: TextTokenizer, prompt: Sequence[int]) -> Detokenizer:
-    """A detokeniser for text that continues `prompt`: some tokenizers join tokens differently at a text's start."""
+def detokenizer(tokenizer: TextTokenizer, prompt: Sequence[int], shown: Collection[int] = ()) -> Detokenizer:
+    """A detokeniser for text that continues `prompt`: some tokenizers join tokens differently at a text's start.
+
+    Special tokens are left out, but for those in `shown`.
+    """
     context = [id_ for id_ in prompt[-_CONTEXT_TOKENS:] if id_ not in tokenizer.special_ids]
     if tokenizer.token_bytes.byte_level:
-        return _ByteDetokenizer(tokenizer, context)
-    return _WindowDetokenizer(tokenizer, context)
+        return _ByteDetokenizer(tokenizer, context, frozenset(shown))
+    return _WindowDetokenizer(tokenizer, context, frozenset(shown))
 
 
 class _ByteDetokenizer:
     """For byte-level vocabularies: UTF-8 decoding of the tokens' bytes."""
 
-    def __init__(self, tokenizer: TextTokenizer, context: Sequence[int]) -> None:
+    def __init__(self, tokenizer: TextTokenizer, context: Sequence[int], shown: frozenset[int]) -> None:
         self._tokenizer = tokenizer
+        self._hidden = tokenizer.special_ids - shown
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for token_id in context:
             self.push(token_id)
 
     def push(self, token_id: int) -> str:
-        if token_id in self._tokenizer.special_ids:
+        if token_id in self._hidden:
             return ""
         return self._decoder.decode(self._tokenizer.token_bytes(token_id))
 
@@ -60,13 +64,16 @@ class _WindowDetokenizer:
     The window starts where a delta started, so that it never begins inside a character.
     """
 
-    def __init__(self, tokenizer: TextTokenizer, context: Sequence[int]) -> None:
+    def __init__(self, tokenizer: TextTokenizer, context: Sequence[int], shown: frozenset[int]) -> None:
         self._tokenizer = tokenizer
+        self._shown = shown
         self._before = list(context)
         self._before_text = tokenizer.decode(self._before)
         self._fresh: list[int] = []
 
     def push(self, token_id: int) -> str:
+        if token_id in self._shown:
+            return self._cut() + self._tokenizer.token_bytes(token_id).decode()
         if token_id in self._tokenizer.special_ids:
             return ""
         self._fresh.append(token_id)
@@ -81,6 +88,12 @@ class _WindowDetokenizer:
             # An unfinished character makes some decoders reject the good bytes before it, which were sent.
             return self._tokenizer.decode(self._fresh)
         return self._slide(text)
+
+    def _cut(self) -> str:
+        """The text so far ends here; what follows begins like a text of its own."""
+        rest = self.finish()
+        self._before, self._before_text, self._fresh = [], "", []
+        return rest
 
     def _slide(self, text: str) -> str:
         delta = text[len(self._before_text) :]

@@ -20,6 +20,7 @@ class TextTokenizer:
             self._bos_id = self._tokenizer.token_to_id(bos_token)
         added = self._tokenizer.get_added_tokens_decoder()
         self.special_ids = frozenset(id_ for id_, token in added.items() if token.special)
+        self.added_tokens = {token.content: id_ for id_, token in added.items()}
         self.token_bytes = TokenBytes(self._tokenizer, json.loads(tokenizer_json).get("decoder"))
         self.longest_token = max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)), default=1)
 

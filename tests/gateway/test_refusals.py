@@ -12,7 +12,7 @@ MESSAGES = [{"role": "user", "content": "secret words"}]
 NAMES = ("mine", "mine:1", "mine@default", "none", "none:1", "a b", "x:y:z", "x@", "ft:job", "é")
 
 
-async def _refused(gateway: Gateway, body: object, url: str = "/v1/chat/completions") -> dict[str, Any]:
+async def refused(gateway: Gateway, body: object, url: str = "/v1/chat/completions") -> dict[str, Any]:
     async with gateway.http() as http:
         response = await http.post(url, json=body)
     assert response.status_code == 400, response.text
@@ -60,7 +60,7 @@ async def _refused(gateway: Gateway, body: object, url: str = "/v1/chat/completi
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"min_tokens": 300}, "min_tokens"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools.0.function"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"flavour": "vanilla"}, "flavour"),
     ],
@@ -72,7 +72,7 @@ async def test_each_names_its_field(gateway: Gateway, fields: dict[str, Any], pa
             response = await http.post("/v1/chat/completions", content=body)
         assert response.status_code == 400
         return
-    error = await _refused(gateway, {"model": MODEL_ID, "messages": MESSAGES, **fields})
+    error = await refused(gateway, {"model": MODEL_ID, "messages": MESSAGES, **fields})
     assert error["param"] == param
 
 
@@ -95,7 +95,7 @@ async def test_fields_without_effect_are_accepted(gateway: Gateway) -> None:
 
 async def test_template_refuses(gateway: Gateway) -> None:
     messages = [{"role": "user", "content": "x"}, {"role": "system", "content": "late"}]
-    error = await _refused(gateway, {"model": MODEL_ID, "messages": messages})
+    error = await refused(gateway, {"model": MODEL_ID, "messages": messages})
     assert "the system message must come first" in error["message"]
     assert error["param"] == "messages"
 

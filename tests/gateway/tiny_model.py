@@ -30,13 +30,13 @@ CHAT_TEMPLATE = """{%- for message in messages %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"""
 
 
-def byte_level_tokenizer() -> Tokenizer:
+def byte_level_tokenizer(*more_special: str) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=400,
-        special_tokens=list(SPECIAL),
+        special_tokens=[*SPECIAL, *more_special],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -44,7 +44,7 @@ def byte_level_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def manifest(tokenizer: Tokenizer, *, max_model_len: int = 256) -> pb.Manifest:
+def manifest(tokenizer: Tokenizer, *, max_model_len: int = 256, chat_template: str = CHAT_TEMPLATE) -> pb.Manifest:
     modules = [
         pb.TargetModule(
             name=f"model.layers.{layer}.self_attn.{name}",
@@ -66,7 +66,7 @@ def manifest(tokenizer: Tokenizer, *, max_model_len: int = 256) -> pb.Manifest:
         max_model_len=max_model_len,
         modules=modules,
         tokenizer_json=tokenizer.to_str().encode(),
-        chat_template=CHAT_TEMPLATE,
+        chat_template=chat_template,
         special_tokens={"bos_token": "<s>", "eos_token": "</s>"},
         eos_token_ids=[tokenizer.token_to_id("</s>")],
         max_lora_rank=64,

@@ -1,0 +1,72 @@
+"""Messages as chat templates expect them."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from loragate.gateway.schemas.messages import ChatMessage
+from loragate.gateway.schemas.tools import CallOfMessage
+from loragate.gateway.text.template_traits import TemplateTraits
+from loragate.gateway.tools.json_text import parsed
+
+
+class CallArguments(dict[str, Any]):
+    """A call's arguments: an object to the templates that want one, its JSON text to those that join it to others."""
+
+    def __init__(self, text: str, value: dict[str, Any]) -> None:
+        super().__init__(value)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __add__(self, other: str) -> str:
+        return self._text + other
+
+    def __radd__(self, other: str) -> str:
+        return other + self._text
+
+
+def template_messages(messages: Sequence[ChatMessage], traits: TemplateTraits) -> list[dict[str, Any]]:
+    """A result has its function's name, which OpenAI's clients do not repeat and some templates want."""
+    called: dict[str, str] = {}
+    rendered = []
+    for message in messages:
+        fields: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role}
+        fields["content"] = message.content if message.content is not None or traits.null_content else ""
+        if message.name is not None:
+            fields["name"] = message.name
+        if message.tool_calls:
+            called = {call.id: call.function.name for call in message.tool_calls}
+            fields["tool_calls"] = [_call(call, traits) for call in message.tool_calls]
+        if message.tool_call_id is not None:
+            fields["tool_call_id"] = _id(message.tool_call_id, traits)
+            fields.setdefault("name", called.get(message.tool_call_id))
+        rendered.append(fields)
+    return rendered
+
+
+def size_of(messages: Sequence[ChatMessage]) -> int:
+    """Characters that the messages bring."""
+    calls = (call for message in messages for call in message.tool_calls or ())
+    return sum(len(message.content or "") for message in messages) + sum(len(call.function.arguments) for call in calls)
+
+
+def _call(call: CallOfMessage, traits: TemplateTraits) -> dict[str, Any]:
+    function = {"name": call.function.name, "arguments": _arguments(call.function.arguments)}
+    return {"id": _id(call.id, traits), "type": "function", "function": function}
+
+
+def _arguments(text: str) -> CallArguments | str:
+    """Text that is no object stays as it is."""
+    try:
+        value = parsed(text)
+    except ValueError:
+        return text
+    return CallArguments(text, value) if isinstance(value, dict) else text
+
+
+def _id(call_id: str, traits: TemplateTraits) -> str:
+    if not traits.short_call_ids or (len(call_id) == 9 and call_id.isalnum()):
+        return call_id
+    return hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:9]

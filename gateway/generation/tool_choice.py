@@ -1,0 +1,51 @@
+"""What a request's `tools` and `tool_choice` mean for its completions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from loragate.gateway.http.errors import InvalidRequest
+from loragate.gateway.schemas.tool_fields import ToolFields
+from loragate.gateway.text.base_model import BaseModel
+from loragate.gateway.tools.lark import Lark
+from loragate.gateway.tools.use import ToolUse
+from loragate.v1 import engine_pb2 as pb
+
+_MOST_FORCED_CALLS = 16  # a weak model that may always write one more call does
+_OPEN = ("additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "not", "if", "$ref")
+
+
+def tool_use(base: BaseModel, body: ToolFields) -> ToolUse | None:
+    """None where no tool may be called. Raises InvalidRequest where the model knows none."""
+    usable = body.usable_tools
+    if not usable:
+        return None
+    if base.chat_template is not None and not base.chat_template.takes_tools:
+        raise InvalidRequest(
+            f"The chat template of the base model '{base.id}' knows no tools.",
+            param="tools",
+            code="tools_not_supported",
+        )
+    named = body.tool_choice is not None and body.tool_choice.type == "function"
+    names = body.tool_choice.names if named and body.tool_choice else None
+    tools = {tool.function.name: tool.function.arguments_schema for tool in usable}
+    return ToolUse(
+        base.tool_format,
+        {name: schema for name, schema in tools.items() if names is None or name in names},
+        parallel=body.parallel_tool_calls is not False,
+        named=named,
+    )
+
+
+def forced_calls(base: BaseModel, body: ToolFields, use: ToolUse | None) -> pb.Grammar | None:
+    """What the completions must match where there must be a call; a named function is called once."""
+    if use is None or body.tool_choice is None or not body.tool_choice.forced:
+        return None
+    most = _MOST_FORCED_CALLS if use.parallel and not use.named else 1
+    lark = Lark(base.tool_tokens)
+    closed = {name: _closed(schema) for name, schema in use.tools.items()}
+    return pb.Grammar(lark=lark.source(use.format.write(lark, closed, most=most)))
+
+
+def _closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without the properties that a schema allows by not forbidding them: a weak model would write no others."""
+    return schema if any(key in schema for key in _OPEN) else {"additionalProperties": False, **schema}

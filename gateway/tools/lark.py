@@ -1,0 +1,69 @@
+"""Writing grammars in llguidance's dialect of Lark."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+
+from loragate.gateway.tools.tool import Schema, Tools
+
+# A weak model that may write blanks writes nothing else.
+_COMPACT = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
+
+
+class Lark:
+    """A grammar in the making. Its methods return expressions.
+
+    `token_ids` are those of the tokens that stand outside of the vocabulary of bytes: a literal does not match them.
+    """
+
+    def __init__(self, token_ids: Mapping[str, int]) -> None:
+        self._token_ids = token_ids
+        self._rules: list[str] = []
+        self._cut = re.compile("|".join(map(re.escape, sorted(token_ids, key=len, reverse=True))) or r"(?!)")
+
+    def text(self, literal: str) -> str:
+        """Exactly this text; a token's name in it is that token."""
+        parts, at = [], 0
+        for token in self._cut.finditer(literal):
+            parts += [_quoted(literal[at : token.start()]), f"<[{self._token_ids[token[0]]}]>"]
+            at = token.end()
+        return " ".join(part for part in [*parts, _quoted(literal[at:])] if part)
+
+    def json(self, schema: Schema) -> str:
+        """A JSON value that fits the schema."""
+        return self._rule("%json " + json.dumps({**schema, **_COMPACT}))
+
+    def call_objects(self, tools: Tools, arguments: str) -> str:
+        """One `{"name": …, "arguments": …}` of any of the tools, with `arguments` for the second key."""
+        calls = []
+        for name, schema in tools.items():
+            opening = self.text(f'{{"name": {json.dumps(name)}, "{arguments}": ')
+            calls.append(self.sequence(opening, self.json(schema), self.text("}")))
+        return self.either(calls)
+
+    def sequence(self, *expressions: str) -> str:
+        """One after the other."""
+        return self._rule(" ".join(filter(None, expressions)))
+
+    def either(self, expressions: Iterable[str]) -> str:
+        """One of them."""
+        return self._rule(" | ".join(expressions))
+
+    def several(self, expression: str, separator: str, most: int) -> str:
+        """`expression` one to `most` times."""
+        if most == 1:
+            return expression
+        return f"{expression} ({self.text(separator)} {expression}){{0,{most - 1}}}"
+
+    def source(self, start: str) -> str:
+        """The whole grammar."""
+        return "\n".join([f"start: {start}", *self._rules])
+
+    def _rule(self, expression: str) -> str:
+        name = f"part_{len(self._rules)}"
+        self._rules.append(f"{name}: {expression}")
+        return name
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text) if text else ""

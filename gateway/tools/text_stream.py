@@ -1,0 +1,153 @@
+"""Text that arrives in pieces, and the steps that every format reads it with.
+
+A reader never decides on less text than it would have had in one piece, so what it finds does not depend on how
+the text was cut. Text that was read and not committed is content: a format commits what it has accounted for.
+"""
+
+import re
+from collections.abc import Callable
+
+from loragate.gateway.tools.events import Content, Event, Malformed, Steps
+
+_SPACE = re.compile(r"\s*")
+_WORD = re.compile(r"[A-Za-z0-9_.-]*")
+_LONGEST_WORD = 64
+
+
+class TextStream:
+    """A growing text, read from the front."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._text = ""
+        self._at = 0
+        self._committed = 0
+
+    def push(self, text: str) -> None:
+        """More text has come."""
+        self._text = self._text[self._committed :] + text
+        self._at -= self._committed
+        self._committed = 0
+
+    def end(self) -> None:
+        """No text will come any more."""
+        self.ended = True
+
+    @property
+    def available(self) -> int:
+        """Characters that can be read now."""
+        return len(self._text) - self._at
+
+    def peek(self, length: int | None = None) -> str:
+        """Up to `length` of the characters that can be read now."""
+        return self._text[self._at : None if length is None else self._at + length]
+
+    def find(self, literal: str) -> int:
+        """How far ahead `literal` is; -1 if it is not there."""
+        at = self._text.find(literal, self._at)
+        return at - self._at if at >= 0 else -1
+
+    def match(self, pattern: re.Pattern[str]) -> str | None:
+        """What `pattern` matches right here."""
+        matched = pattern.match(self._text, self._at)
+        return None if matched is None else matched[0]
+
+    def take(self, length: int) -> str:
+        """Read this many characters."""
+        piece = self.peek(length)
+        self._at += len(piece)
+        return piece
+
+    def commit(self) -> str:
+        """What was read since the last time; it will not become content by itself."""
+        piece = self._text[self._committed : self._at]
+        self._committed = self._at
+        return piece
+
+
+def space(stream: TextStream) -> Steps[None]:
+    """Read white space, if there is any."""
+    while True:
+        blank = stream.match(_SPACE) or ""
+        stream.take(len(blank))
+        if stream.available or stream.ended:
+            return
+        yield None
+
+
+def sees(stream: TextStream, literal: str) -> Steps[bool]:
+    """Whether the text goes on with `literal`."""
+    while not stream.ended and stream.available < len(literal) and literal.startswith(stream.peek()):
+        yield None
+    return stream.peek(len(literal)) == literal
+
+
+def skip(stream: TextStream, literal: str) -> Steps[bool]:
+    """Read `literal` if the text goes on with it."""
+    found = yield from sees(stream, literal)
+    if found:
+        stream.take(len(literal))
+    return found
+
+
+def expect(stream: TextStream, literal: str) -> Steps[None]:
+    """Read `literal`. Raises Malformed."""
+    if not (yield from skip(stream, literal)):
+        raise Malformed
+
+
+def word(stream: TextStream) -> Steps[str]:
+    """Read a function's name. Raises Malformed."""
+    while True:
+        found = stream.match(_WORD) or ""
+        if len(found) > _LONGEST_WORD:
+            raise Malformed
+        if len(found) < stream.available or stream.ended:
+            break
+        yield None
+    if not found:
+        raise Malformed
+    return stream.take(len(found))
+
+
+def until(stream: TextStream, make: Callable[[str], Event], *markers: str) -> Steps[str | None]:
+    """Yield the text as it comes up to the first of `markers`, which is read and returned; None at the text's end."""
+    while True:
+        found = [(at, marker) for marker in markers if (at := stream.find(marker)) >= 0]
+        at, marker = min(found, default=(stream.available, None))
+        if marker is None and not stream.ended:
+            at -= _held(stream.peek(), markers)
+        stream.take(at)
+        if piece := stream.commit():
+            yield make(piece)
+        if marker is not None:
+            stream.take(len(marker))
+            return marker
+        if stream.ended:
+            return None
+        yield None
+
+
+def text_until(stream: TextStream, marker: str) -> Steps[str | None]:
+    """Read the text in front of `marker`, and the marker. None, with nothing read, if it never comes."""
+    while (at := stream.find(marker)) < 0:
+        if stream.ended:
+            return None
+        yield None
+    text = stream.take(at)
+    stream.take(len(marker))
+    return text
+
+
+def content_until(stream: TextStream, *markers: str) -> Steps[str | None]:
+    """Everything that is not committed, and on to the first of `markers`, is content. The marker is not committed."""
+    return (yield from until(stream, Content, *markers))
+
+
+def _held(text: str, markers: tuple[str, ...]) -> int:
+    """Length of the text's longest end that may be the beginning of a marker."""
+    longest = max(map(len, markers), default=0)
+    for length in range(min(longest - 1, len(text)), 0, -1):
+        if any(marker.startswith(text[-length:]) for marker in markers):
+            return length
+    return 0
