@@ -18,6 +18,8 @@ from loragate.engine.checkpoint import base_digest, locate, read_sampling_defaul
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import AdapterCopied, EngineCore, ModelLimits
 from loragate.engine.free_memory import free_device_memory, free_host_memory
+from loragate.engine.grammar_compiler import GrammarCompiler
+from loragate.engine.grammar_tokens import TokenSpace
 from loragate.engine.host_tier import HostTier
 from loragate.engine.kv_memory import allocate_kv
 from loragate.engine.manifest import build_manifest, eos_token_ids, layout, targets
@@ -97,9 +99,19 @@ def build_core(
         copier.request,
     )
     scheduler = Scheduler(Limits(config.max_batch_tokens, config.max_batch_size), loaded.blocks, adapters)
-    limits = ModelLimits(loaded.manifest.max_model_len, loaded.manifest.vocab_size, eos_token_ids(loaded.base.model))
+    manifest, eos = loaded.manifest, eos_token_ids(loaded.base.model)
+    grammars = GrammarCompiler(TokenSpace(manifest.tokenizer_json, manifest.vocab_size, eos), torch.get_num_threads())
+    limits = ModelLimits(manifest.max_model_len, manifest.vocab_size, eos)
     core = EngineCore(
-        ModelRunner(loaded.base), scheduler, loaded.blocks, adapters, limits, emit=emit, died=died, stopped=copier.close
+        ModelRunner(loaded.base),
+        scheduler,
+        loaded.blocks,
+        adapters,
+        grammars,
+        limits,
+        emit=emit,
+        died=died,
+        stopped=copier.close,
     )
     return core
 

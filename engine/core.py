@@ -11,11 +11,16 @@ from dataclasses import dataclass
 
 from loragate.engine.adapter_pool import AdapterPool, AdapterTooLarge, Copy, StaleSlot
 from loragate.engine.block_pool import BlockPool
+from loragate.engine.grammar import Grammar
+from loragate.engine.grammar_compiler import Compiled, GrammarCompiler, GrammarRefused
+from loragate.engine.grammar_matcher import GrammarFailed
+from loragate.engine.grammar_wait import GrammarWait
 from loragate.engine.model_runner import ModelRunner
 from loragate.engine.patch import HostAdapter, Patch, Patchable
 from loragate.engine.sampler import Sampled, sample
 from loragate.engine.scheduler import Scheduler
 from loragate.engine.sequence import AdapterKey, ErrorCode, FinishReason, Output, Request, Sequence
+from loragate.engine.token_mask import token_mask
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +68,17 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
+class GrammarCompiled:
+    grammar: Grammar
+    result: Compiled
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     pass
 
 
-Command = Submit | Abort | AdapterRead | AdapterFailed | AdapterCopied | Pin | Stop
+Command = Submit | Abort | AdapterRead | AdapterFailed | AdapterCopied | GrammarCompiled | Pin | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,7 @@ class EngineCore:
         scheduler: Scheduler,
         blocks: BlockPool,
         adapters: AdapterPool,
+        grammars: GrammarCompiler,
         limits: ModelLimits,
         emit: Callable[[list[Output]], None],
         died: Callable[[], None],
@@ -104,6 +116,7 @@ class EngineCore:
         self.scheduler = scheduler
         self.blocks = blocks
         self.adapters = adapters
+        self._grammars = grammars
         self.limits = limits
         self._emit = emit
         self._died = died
@@ -111,6 +124,7 @@ class EngineCore:
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine-steps", daemon=True)
         self._stopping = False
+        self._uncompiled = GrammarWait()
         self.counters = Counters()
 
     def start(self) -> None:
@@ -121,6 +135,7 @@ class EngineCore:
         self.post(Stop())
         self._thread.join()
         self._stopped()
+        self._grammars.close()
 
     def post(self, command: Command) -> None:
         """Hand a command to the loop; from any thread."""
@@ -164,6 +179,9 @@ class EngineCore:
                 )
                 for sequence in ended:
                     self.scheduler.remove(sequence)
+                self._uncompiled.drop(session_id, request_id)
+            case GrammarCompiled(grammar, result):
+                return [o for request in self._uncompiled.take(grammar) for o in self._begin(request, result)]
             case AdapterRead(key, host):
                 try:
                     self.adapters.read(key, host)
@@ -195,8 +213,22 @@ class EngineCore:
         if problem is not None:
             error = (ErrorCode.INVALID_REQUEST, problem)
             return [Output(request, 0, finish=FinishReason.ERROR, error=error)]
+        if request.grammar is None:
+            return self._begin(request, None)
+        if self._uncompiled.add(request, request.grammar):
+            self._compile(request.grammar)
+        return []
+
+    def _compile(self, grammar: Grammar) -> None:
+        self._grammars.compile(grammar, lambda result: self.post(GrammarCompiled(grammar, result)))
+
+    def _begin(self, request: Request, compiled: Compiled | None) -> list[Output]:
+        """Hand a checked request to the scheduler, its grammar compiled if it has one."""
+        if isinstance(compiled, GrammarRefused):
+            error = (ErrorCode.INVALID_REQUEST, f"its grammar is refused: {compiled}")
+            return [Output(request, 0, finish=FinishReason.ERROR, error=error)]
         for index in range(request.n):
-            self.scheduler.add(Sequence(request, index))
+            self.scheduler.add(Sequence(request, index, compiled and compiled.fork()))
         self.counters.prompt_tokens += len(request.prompt)
         return []
 
@@ -222,7 +254,7 @@ class EngineCore:
             return outputs
         try:
             logits, sampled = self._runner.execute(alive)
-            choices = sample(logits, sampled, self.limits.eos)
+            choices = sample(logits, sampled, self.limits.eos, token_mask(sampled, self._grammars))
         except Exception:
             log.exception("a step over %d sequences failed", len(alive))
             return outputs + [self._fail(s, ErrorCode.INTERNAL, "the engine failed in this step") for s in alive]
@@ -250,6 +282,11 @@ class EngineCore:
     def _advance(self, sequence: Sequence, choice: Sampled) -> Output:
         if choice.token is None:
             return self._fail(sequence, ErrorCode.NON_FINITE, "the model produced NaN or Inf for this request")
+        try:
+            if sequence.matcher is not None:
+                sequence.matcher.advance(choice.token)
+        except GrammarFailed as error:
+            return self._fail(sequence, ErrorCode.INVALID_REQUEST, f"its grammar cannot be followed further: {error}")
         cached_tokens = sequence.cached_tokens if sequence.generated == 0 else 0
         sequence.tokens.append(choice.token)
         self.counters.generated_tokens += 1
@@ -263,6 +300,8 @@ class EngineCore:
     def _finish(self, sequence: Sequence, token: int) -> FinishReason | None:
         sampling = sequence.request.sampling
         if token in sampling.stop_token_ids or (token in self.limits.eos and not sampling.ignore_eos):
+            return FinishReason.STOP
+        if sequence.matcher is not None and sequence.matcher.complete:
             return FinishReason.STOP
         if sequence.generated >= sampling.max_tokens or len(sequence.tokens) >= self.limits.max_model_len:
             return FinishReason.LENGTH

@@ -10,6 +10,7 @@ from loragate.engine.adapter_weights import load_weights, read_files
 from loragate.engine.assembly import LoadedModel, build_core, load
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import Abort, AdapterFailed, AdapterRead, Submit
+from loragate.engine.grammar import Grammar
 from loragate.engine.sequence import AdapterKey, Output, Request, SamplingParams, Share
 
 _PATIENCE_SECONDS = 300
@@ -46,6 +47,7 @@ class LocalEngine:
         *,
         tenant: str = "tenant",
         cache_salt: bytes = b"",
+        grammar: Grammar | None = None,
         **sampling: Any,
     ) -> int:
         """Start a request and return its number; `sampling` are fields of SamplingParams.
@@ -58,7 +60,7 @@ class LocalEngine:
         self._next_id += 1
         key = None if adapter is None else AdapterKey(tenant, adapter)
         params = SamplingParams(**sampling)
-        request = Request(1, self._next_id, tuple(prompt), key, params, n, Share(tenant), cache_salt)
+        request = Request(1, self._next_id, tuple(prompt), key, params, n, Share(tenant), cache_salt, grammar)
         self.core.post(Submit(request))
         return self._next_id
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from loragate.engine.sequence import SamplingParams, Sequence, TokenLogprob
+from loragate.engine.token_mask import TokenMask
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,22 +21,22 @@ class Sampled:
     logprob: TokenLogprob | None
 
 
-def sample(logits: Tensor, sequences: Seq[Sequence], eos: frozenset[int]) -> list[Sampled]:
-    """Choose a token for each row of logits [rows, vocabulary]."""
+def sample(
+    logits: Tensor, sequences: Seq[Sequence], eos: frozenset[int], mask: TokenMask | None = None
+) -> list[Sampled]:
+    """Choose a token for each row of logits [rows, vocabulary]. Rows outside the mask are as if there were none."""
     logits = logits.float()
     finite = torch.isfinite(logits).all(dim=-1).tolist()
-    raw = logits
-    adjusted = [i for i, s in enumerate(sequences) if _adjusts(s, eos)]
-    if adjusted:
-        logits = logits.clone()
-        for i in adjusted:
-            _adjust(logits[i], sequences[i], eos)
     tokens: list[int] = logits.argmax(dim=-1).tolist()
+    changed = _changed(logits, sequences, eos, mask)
+    for i, row in changed.items():
+        tokens[i] = int(row.argmax())
     for i, s in enumerate(sequences):
         if finite[i] and s.request.sampling.temperature > 0:
-            tokens[i] = _draw(logits[i], s.request.sampling, uniform(s.request.sampling.seed, s.index, s.generated))
+            u = uniform(s.request.sampling.seed, s.index, s.generated)
+            tokens[i] = _draw(changed.get(i, logits[i]), s.request.sampling, u)
     return [
-        Sampled(tokens[i], _logprob(raw[i], tokens[i], s.request.sampling)) if finite[i] else Sampled(None, None)
+        Sampled(tokens[i], _logprob(logits[i], tokens[i], s.request.sampling)) if finite[i] else Sampled(None, None)
         for i, s in enumerate(sequences)
     ]
 
@@ -46,18 +47,32 @@ def uniform(seed: int, index: int, position: int) -> float:
     return float(int.from_bytes(digest, "little") >> 11) / float(1 << 53)
 
 
-def _adjusts(sequence: Sequence, eos: frozenset[int]) -> bool:
-    p = sequence.request.sampling
-    return bool(
-        p.repetition_penalty != 1
-        or p.presence_penalty
-        or p.frequency_penalty
-        or p.logit_bias
-        or (sequence.generated < p.min_tokens and (eos or p.stop_token_ids))
-    )
+def _changed(
+    logits: Tensor, sequences: Seq[Sequence], eos: frozenset[int], mask: TokenMask | None
+) -> dict[int, Tensor]:
+    """Copies of the rows whose logits are not the model's own any more."""
+    masked = () if mask is None else mask.rows
+    adjusted = {i for i, s in enumerate(sequences) if _adjusts(s.request.sampling)}
+    held_back = {i for i, s in enumerate(sequences) if s.generated < s.request.sampling.min_tokens}
+    order = [*masked, *sorted((adjusted | held_back).difference(masked))]
+    if not order:
+        return {}
+    copies = logits[order]
+    changed = dict(zip(order, copies, strict=True))
+    for i in adjusted:
+        _adjust(changed[i], sequences[i])
+    if mask is not None:
+        mask.forbid(copies[: len(masked)])
+    for i in held_back:
+        _hold_back(changed[i], eos | sequences[i].request.sampling.stop_token_ids)
+    return changed
 
 
-def _adjust(row: Tensor, sequence: Sequence, eos: frozenset[int]) -> None:
+def _adjusts(p: SamplingParams) -> bool:
+    return bool(p.repetition_penalty != 1 or p.presence_penalty or p.frequency_penalty or p.logit_bias)
+
+
+def _adjust(row: Tensor, sequence: Sequence) -> None:
     """Bias and penalties, in place. Repetition counts prompt and completion (Keskar et al., 2019); presence and
     frequency count the completion only, as OpenAI's API does."""
     p = sequence.request.sampling
@@ -71,8 +86,14 @@ def _adjust(row: Tensor, sequence: Sequence, eos: frozenset[int]) -> None:
         completion = torch.tensor(sequence.tokens[sequence.prompt_length :], dtype=torch.long, device=row.device)
         counts = torch.bincount(completion, minlength=row.shape[0]).to(row.dtype)
         row -= p.frequency_penalty * counts + p.presence_penalty * (counts > 0)
-    if sequence.generated < p.min_tokens:
-        row[list(eos | p.stop_token_ids)] = float("-inf")
+
+
+def _hold_back(row: Tensor, ends: frozenset[int]) -> None:
+    """No end yet (min_tokens), unless an end is all that the grammar allows."""
+    rest = row.clone()
+    rest[list(ends)] = float("-inf")
+    if torch.isfinite(rest).any():
+        row.copy_(rest)
 
 
 def _draw(row: Tensor, p: SamplingParams, u: float) -> int:
@@ -86,7 +107,8 @@ def _draw(row: Tensor, p: SamplingParams, u: float) -> int:
         probabilities = probabilities[:keep]
     cumulative = probabilities.cumsum(dim=0)
     choice = int(torch.searchsorted(cumulative, u * cumulative[-1], right=True))
-    choice = min(choice, probabilities.shape[0] - 1)
+    if choice == probabilities.shape[0]:  # rounded up: the last that is possible at all
+        choice = int(probabilities.nonzero()[-1]) if probabilities.any() else 0
     return choice if candidates is None else int(candidates[choice])
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from loragate.engine.grammar import Grammar
+from loragate.engine.grammar_matcher import Matcher
 from loragate.engine.prefix_path import PrefixPath
 
 
@@ -63,6 +65,7 @@ class Request:
     n: int = 1
     share: Share = Share("")
     cache_salt: bytes = b""
+    grammar: Grammar | None = None
 
     @property
     def key(self) -> tuple[int, int]:
@@ -121,6 +124,7 @@ class Sequence:
 
     request: Request
     index: int
+    matcher: Matcher | None = None  # of the request's grammar; it outlives preemptions, as the tokens do
     tokens: list[int] = field(init=False)
     computed: int = 0
     blocks: list[int] = field(default_factory=list)

@@ -3,6 +3,7 @@
 import os
 import time
 
+from loragate.engine.grammar import JSON_OBJECT, Grammar, GrammarKind, choice_of
 from loragate.engine.sequence import (
     AdapterKey,
     ErrorCode,
@@ -44,6 +45,7 @@ def request_from(submit: pb.Submit, session_id: int) -> Request:
         n=max(1, submit.n),
         share=_share_from(submit.share),
         cache_salt=submit.cache_salt,
+        grammar=_grammar_from(submit.grammar),
     )
 
 
@@ -68,6 +70,22 @@ def delta_from(output: Output) -> pb.Delta:
 def _share_from(share: pb.Share) -> Share:
     deadline = time.monotonic() + share.deadline_ms / 1000 if share.deadline_ms else None
     return Share(share.tenant_id, share.weight or 1.0, share.priority, deadline)
+
+
+def _grammar_from(grammar: pb.Grammar) -> Grammar | None:
+    match grammar.WhichOneof("kind"):
+        case "json_schema":
+            return Grammar(GrammarKind.JSON_SCHEMA, grammar.json_schema)
+        case "json_object":
+            return JSON_OBJECT
+        case "regex":
+            return Grammar(GrammarKind.REGEX, grammar.regex)
+        case "choice":
+            return choice_of(grammar.choice.options)
+        case "lark":
+            return Grammar(GrammarKind.LARK, grammar.lark)
+        case _:
+            return None
 
 
 def _sampling_from(sampling: pb.Sampling) -> SamplingParams:

@@ -1,0 +1,36 @@
+"""Which tokens the grammars of a batch allow, and their effect on its logits."""
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from loragate.engine.grammar_compiler import GrammarCompiler
+from loragate.engine.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMask:
+    """`rows` of the batch have a grammar; `packed` int32 [len(rows), words] has bit i of word w for token 32·w + i."""
+
+    rows: tuple[int, ...]
+    packed: npt.NDArray[np.int32]
+
+    def forbid(self, logits: Tensor) -> None:
+        """Set what is not allowed to -inf, in place; logits [len(rows), vocabulary]."""
+        packed = torch.from_numpy(self.packed.view(np.uint8)).to(logits.device)
+        bits = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=logits.device)
+        forbidden = (packed[..., None] & bits) == 0
+        logits.masked_fill_(forbidden.flatten(1)[:, : logits.shape[1]], float("-inf"))
+
+
+def token_mask(sequences: Seq[Sequence], grammars: GrammarCompiler) -> TokenMask | None:
+    """The mask of a step's sampled sequences; None if no one of them has a grammar."""
+    held = [(row, s.matcher) for row, s in enumerate(sequences) if s.matcher is not None]
+    if not held:
+        return None
+    rows, matchers = zip(*held, strict=True)
+    return TokenMask(rows, grammars.masks.fill(matchers))

@@ -1,0 +1,369 @@
+"""Constrained decoding through the running step loop: a random model at temperature 1 writes only what is allowed."""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from tiny_models import add_adapter, make_model
+from tiny_tokenizers import byte_level, sentencepiece_like
+from tokenizers import Tokenizer
+
+from loragate.engine import grammar_compiler
+from loragate.engine.grammar import JSON_OBJECT, Grammar, GrammarKind, choice_of
+from loragate.engine.local import LocalEngine
+from loragate.engine.sequence import ErrorCode, FinishReason, Output
+
+PROMPT = [40, 50, 60]
+VOCABULARY = 416  # more than either tokenizer has
+EOS = 2
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"enum": ["a", "b", 1, None]}, "maxItems": 3},
+        "home": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/place"}]},
+    },
+    "required": ["name", "age", "tags", "home"],
+    "additionalProperties": False,
+    "$defs": {
+        "place": {
+            "type": "object",
+            "properties": {"zip": {"type": "string", "pattern": "^[0-9]{5}$"}, "flat": {"type": "boolean"}},
+            "required": ["zip"],
+            "additionalProperties": False,
+        }
+    },
+}
+
+
+def schema(document: dict[str, Any]) -> Grammar:
+    return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(document))
+
+
+def regex(pattern: str) -> Grammar:
+    return Grammar(GrammarKind.REGEX, pattern)
+
+
+class Worded:
+    """An engine over a tiny random model that has a tokenizer, and its four adapters."""
+
+    def __init__(self, root: Path, tokenizer: Tokenizer, **config: Any) -> None:
+        self.tokenizer = tokenizer
+        adapters = {name: root / name for name in ("a", "b", "c", "d")}
+        if not (root / "base").exists():
+            model = make_model("llama", vocab_size=VOCABULARY)
+            model.save_pretrained(root / "base")
+            tokenizer.save(str(root / "base" / "tokenizer.json"))
+            for seed, folder in enumerate(adapters.values()):
+                add_adapter(model, folder, seed, r=4)
+        settings = {"threads": 1, "block_size": 8, "kv_cache_tokens": 8192} | config
+        self.engine = LocalEngine(root / "base", root / "cache", adapters, **settings)
+
+    def submit(self, grammar: Grammar | None, adapter: str | None = None, **options: Any) -> int:
+        options = {"max_tokens": 400, "temperature": 1.0, "ignore_eos": False} | options
+        return self.engine.submit(PROMPT, adapter, grammar=grammar, **options)
+
+    def text(self, request: int, index: int = 0) -> str:
+        """As the tokenizer decodes it behind a first word."""
+        tokens = [t for t in self.engine.tokens(request, index) if t != EOS]
+        first = self.tokenizer.encode("The", add_special_tokens=False).ids
+        return self.tokenizer.decode([*first, *tokens], skip_special_tokens=False).removeprefix("The")
+
+    def write(self, grammar: Grammar, adapter: str | None = None, **options: Any) -> tuple[str, Output]:
+        """A text and the output that ended it."""
+        request = self.submit(grammar, adapter, **options)
+        last = self.engine.result(request)[-1]
+        return self.text(request), last
+
+    def refusal(self, grammar: Grammar) -> str:
+        last = self.engine.result(self.submit(grammar))[-1]
+        assert last.error is not None
+        assert last.error[0] is ErrorCode.INVALID_REQUEST
+        return last.error[1]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("worded")
+
+
+@pytest.fixture(scope="module", params=[byte_level, sentencepiece_like])
+def worded(request: pytest.FixtureRequest, root: Path) -> Iterator[Worded]:
+    made = Worded(root / request.param.__name__, request.param())
+    yield made
+    made.engine.close()
+
+
+@pytest.fixture
+def fresh(root: Path) -> Iterator[Callable[..., Worded]]:
+    """Engines of one test: fresh(**EngineConfig fields)."""
+    made = []
+
+    def start(**config: Any) -> Worded:
+        made.append(Worded(root / "byte_level", byte_level(), **config))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.engine.close()
+
+
+@pytest.mark.parametrize("adapter", [None, "a", "b"])
+def test_a_random_model_writes_json_of_the_schema(worded: Worded, adapter: str | None) -> None:
+    validator = jsonschema.Draft202012Validator(PERSON)
+    requests = [worded.submit(schema(PERSON), adapter, seed=seed) for seed in range(12)]
+    texts = set()
+    for request in requests:
+        assert worded.engine.result(request)[-1].finish is FinishReason.STOP
+        texts.add(worded.text(request))
+        validator.validate(json.loads(worded.text(request)))
+    assert len(texts) > 10
+
+
+def test_white_space_is_bounded(worded: Worded) -> None:
+    """Even for a model that wants nothing but blanks."""
+    blanks = tuple(
+        (i, 50.0)
+        for i in range(VOCABULARY)
+        if (piece := worded.tokenizer.id_to_token(i)) and not piece.strip("Ġ▁Ċĉ") and i > EOS
+    )
+    assert blanks
+    bounded = {"type": "object", "properties": {"a": {"const": 1}, "b": {"const": [2]}}, "required": ["a", "b"]}
+    text, last = worded.write(schema(bounded | {"additionalProperties": False}), logit_bias=blanks)
+    assert last.finish is FinishReason.STOP
+    assert json.loads(text) == {"a": 1, "b": [2]}
+    assert text == '{ "a" : 1 , "b" : [ 2 ] }'
+
+
+def test_any_json_object(worded: Worded) -> None:
+    ended = 0
+    requests = [worded.submit(JSON_OBJECT, "a", seed=seed, max_tokens=100) for seed in range(16)]
+    for request in requests:
+        last, text = worded.engine.result(request)[-1], worded.text(request)
+        if last.finish is FinishReason.STOP:
+            assert isinstance(json.loads(text), dict)
+            ended += 1
+        else:
+            assert last.finish is FinishReason.LENGTH
+            assert text.startswith("{")
+    assert ended
+
+
+def test_an_undeclared_property_cannot_spell_a_declared_one(worded: Worded) -> None:
+    """`{"a": 1, "\\u0061": "x"}` reads as {"a": "x"}."""
+    escape = worded.tokenizer.encode("\\", add_special_tokens=False).ids[-1]
+    document = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9}}, "required": ["a"]}
+    seen = ""
+    options = {"logit_bias": ((escape, 3.0),), "max_tokens": 100}
+    for request in [worded.submit(schema(document), seed=seed, **options) for seed in range(8)]:
+        worded.engine.result(request)
+        seen += worded.text(request)
+        assert "\\u" not in worded.text(request)
+    assert "\\" in seen
+
+
+@pytest.mark.parametrize("pattern", ["[a-c]{2,5}", "(?:yes|no|perhaps)", "-?[0-9]{1,3}(\\.[0-9]{1,2})?", "ä+ß|漢字"])
+def test_a_regex_matches_the_whole_text(worded: Worded, pattern: str) -> None:
+    for seed in range(5):
+        text, last = worded.write(regex(pattern), seed=seed, max_tokens=100)
+        if last.finish is FinishReason.STOP:
+            assert re.fullmatch(pattern, text)
+
+
+def test_a_choice_is_one_of_the_options(worded: Worded) -> None:
+    options = ["positive", "negative", 'with "quotes"', "back\\slash", "two\nlines", "emoji 😀", "<s>", "%/|"]
+    texts = set()
+    for request in [worded.submit(choice_of(options), seed=seed) for seed in range(40)]:
+        assert worded.engine.result(request)[-1].finish is FinishReason.STOP
+        texts.add(worded.text(request))
+    assert texts <= set(options)
+    assert len(texts) > 1
+    for option in options:
+        assert worded.write(choice_of([option]))[0] == option
+
+
+def test_lark(worded: Worded) -> None:
+    grammar = Grammar(GrammarKind.LARK, 'start: "<call>" "(" ARG ("," ARG)? ")"\nARG: /[a-z]{1,4}/')
+    text, last = worded.write(grammar)
+    assert last.finish is FinishReason.STOP
+    assert re.fullmatch(r"<call>\([a-z]{1,4}(,[a-z]{1,4})?\)", text)
+
+
+def test_special_tokens_never_stand_for_text(worded: Worded) -> None:
+    """Neither by their names nor as EOS before the text is whole."""
+    special = tuple((i, 100.0) for i in range(4))
+    text, last = worded.write(regex("(<s>|</s>|<pad>){3}"), logit_bias=special)
+    assert last.finish is FinishReason.STOP
+    assert re.fullmatch("(<s>|</s>|<pad>){3}", text)
+    text, last = worded.write(regex("[ab]{4,6}"), logit_bias=special, ignore_eos=True)
+    assert last.finish is FinishReason.STOP
+    assert re.fullmatch("[ab]{4}", text), "EOS came as soon as it was allowed"
+
+
+def test_a_text_that_can_only_end_ends_without_eos(worded: Worded) -> None:
+    request = worded.submit(choice_of(["only"]), logit_bias=((EOS, 100.0),))
+    assert worded.engine.result(request)[-1].finish is FinishReason.STOP
+    assert EOS not in worded.engine.tokens(request)
+
+
+def test_max_tokens_cuts_a_text_short(worded: Worded) -> None:
+    text, last = worded.write(regex("[a-z]{50}"), max_tokens=5)
+    assert last.finish is FinishReason.LENGTH
+    assert re.fullmatch("[a-z]{5,40}", text)
+
+
+def test_sampling_controls_act_among_allowed_tokens(worded: Worded) -> None:
+    token = {c: worded.tokenizer.token_to_id(c) for c in "yz"}
+    letters = regex("[xyz]{6}")
+    bias = tuple(sorted({token["y"]: 50.0, token["z"]: 40.0}.items()))
+    assert worded.write(letters, temperature=0, logit_bias=bias)[0] == "yyyyyy"
+    assert worded.write(letters, logit_bias=bias, top_k=1)[0] == "yyyyyy"
+    assert worded.write(letters, logit_bias=bias, top_p=0.01)[0] == "yyyyyy"
+    assert set(worded.write(letters, temperature=0, logit_bias=bias, frequency_penalty=4.0)[0]) == {"y", "z"}
+    held = worded.write(regex("x{2,20}"), min_tokens=9, logit_bias=((EOS, 100.0),))
+    assert held[0] == "x" * 9
+    assert worded.write(regex("x{2}"), min_tokens=9, logit_bias=((EOS, 100.0),))[0] == "xx", "the grammar ends first"
+
+
+def test_logprobs_are_the_models_own(worded: Worded) -> None:
+    free = worded.engine.result(worded.submit(None, temperature=0, max_tokens=1, top_logprobs=2))[0]
+    held = worded.engine.result(worded.submit(regex("[0-9]"), temperature=0, max_tokens=1, top_logprobs=2))[0]
+    assert free.logprob is not None
+    assert held.logprob is not None
+    assert held.logprob.top == free.logprob.top
+    assert held.logprob.logprob < free.logprob.logprob
+
+
+def test_each_of_n_has_its_own_place_in_the_grammar(worded: Worded) -> None:
+    request = worded.submit(schema(PERSON), n=5)
+    worded.engine.result(request, 5)
+    texts = [worded.text(request, index) for index in range(5)]
+    for text in texts:
+        jsonschema.validate(json.loads(text), PERSON)
+    assert len(set(texts)) == 5
+
+
+def test_neighbours_without_a_grammar_keep_their_tokens(worded: Worded) -> None:
+    """And constrained ones theirs: all kinds, adapters and controls in one batch."""
+    free: list[tuple[str | None, dict[str, Any]]] = [
+        (None, {"temperature": 0}),
+        ("a", {"seed": 5}),
+        ("b", {"seed": 6, "top_p": 0.9, "logit_bias": ((17, 4.0),)}),
+        ("c", {"seed": 7, "repetition_penalty": 1.3, "min_tokens": 10}),
+    ]
+    options = {"max_tokens": 40, "ignore_eos": True}
+    held = [(schema(PERSON), "a"), (JSON_OBJECT, None), (regex("[a-z ]{60}"), "d"), (choice_of(["x", "yy"]), "b")]
+    alone = []
+    for adapter, own in free:
+        request = worded.submit(None, adapter, **options | own)
+        worded.engine.result(request)
+        alone.append(worded.engine.tokens(request))
+    held_alone = [worded.write(grammar, adapter, seed=9)[0] for grammar, adapter in held]
+    constrained = [worded.submit(grammar, adapter, seed=9) for grammar, adapter in held]
+    together = [worded.submit(None, adapter, **options | own) for adapter, own in free]
+    for request in (*together, *constrained):
+        worded.engine.result(request)
+    assert [worded.engine.tokens(request) for request in together] == alone
+    assert [worded.text(request) for request in constrained] == held_alone
+
+
+def test_a_preempted_text_goes_on_in_its_grammar(fresh: Callable[..., Worded]) -> None:
+    grammar = schema(PERSON)
+    roomy, tight = fresh(), fresh(kv_cache_tokens=208, max_model_len=200)
+    options: list[dict[str, Any]] = [{"seed": seed, "max_tokens": 150} for seed in range(5)]
+    alone = [roomy.write(grammar, "a", **own)[0] for own in options]
+    requests = [tight.submit(grammar, "a", **own) for own in options]
+    for request, text in zip(requests, alone, strict=True):
+        tight.engine.result(request)
+        assert tight.text(request) == text
+    assert tight.engine.core.scheduler.preemptions > 0
+
+
+def test_an_abort_while_the_grammar_is_compiled(fresh: Callable[..., Worded]) -> None:
+    worded = fresh()
+    aborted = worded.submit(schema(PERSON))
+    worded.engine.abort(aborted)
+    kept = worded.submit(schema(PERSON))
+    assert worded.engine.result(kept)[-1].finish is FinishReason.STOP
+    assert not worded.engine.tokens(aborted)
+    running = worded.submit(regex("[a-z]{300}"))
+    worded.engine.wait_for(running, 3)
+    worded.engine.abort(running)
+    worded.write(choice_of(["x"]))
+    assert not worded.engine.core.scheduler.running
+    assert worded.engine.core.blocks.used == 0
+
+
+@pytest.mark.parametrize(
+    ("grammar", "words"),
+    [
+        (schema({"type": "object", "not": {"required": ["a"]}}), "not"),
+        (schema({"type": "array", "uniqueItems": True}), "uniqueItems"),
+        (schema({"type": "string", "format": "postcode"}), "postcode"),
+        (schema({"type": "array", "uniqueItems": True, "x-guidance": {"lenient": True}}), "uniqueItems"),
+        (schema({"oneOf": [{"type": "integer"}, {"type": "number"}]}), "oneOf"),
+        (schema({"allOf": [{"type": "integer"}, {"type": "string"}]}), "Unsatisfiable"),
+        (schema({"$ref": "http://127.0.0.1:1/schema.json"}), "retriev"),
+        (Grammar(GrammarKind.JSON_SCHEMA, '{"type":'), "EOF"),
+        (Grammar(GrammarKind.JSON_SCHEMA, "true"), "object"),
+        (Grammar(GrammarKind.JSON_SCHEMA, '{"a":' * 500 + "1" + "}" * 500), "recursion"),
+        (regex("(?=a)b"), "look"),
+        (regex("(a"), "unclosed"),
+        (Grammar(GrammarKind.LARK, "start: nowhere"), "nowhere"),
+        (Grammar(GrammarKind.LARK, ""), "Empty"),
+        (regex("a" * (grammar_compiler.MAX_TEXT_BYTES + 1)), "limit"),
+        (schema({"type": "integer", "multipleOf": 99_999_989}), "too much time or memory"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_in_words(
+    fresh: Callable[..., Worded], grammar: Grammar, words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    worded = fresh()
+    neighbour = worded.submit(choice_of(["fine"]))
+    assert re.search(words, worded.refusal(grammar))
+    assert re.search(words, worded.refusal(grammar)), "and again, from what was kept"
+    worded.engine.result(neighbour)
+    assert worded.text(neighbour) == "fine"
+    assert not re.search("Warning|panic|Traceback", capfd.readouterr().err)
+
+
+def test_a_grammar_too_complex_to_follow_ends_its_own_request(worded: Worded) -> None:
+    """It compiles; the first mask is where it explodes."""
+    neighbour = worded.submit(regex("[a-z]{40}"))
+    last = worded.engine.result(worded.submit(regex("(a?){5000}a{5000}")))[-1]
+    assert last.error is not None
+    assert last.error[0] is ErrorCode.INVALID_REQUEST
+    assert "too" in last.error[1]
+    assert worded.engine.result(neighbour)[-1].finish is FinishReason.STOP
+
+
+def test_an_engine_without_the_library_says_so(fresh: Callable[..., Worded], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    assert "install llguidance" in fresh().refusal(JSON_OBJECT)
+
+
+def test_a_model_without_a_tokenizer_says_so(start: Callable[..., LocalEngine]) -> None:
+    engine = start()
+    last = engine.result(engine.submit([1, 2], grammar=JSON_OBJECT))[-1]
+    assert last.error is not None
+    assert "tokenizer.json" in last.error[1]
+    assert engine.generate([1, 2], max_tokens=2)
+
+
+def test_equal_grammars_are_compiled_once(fresh: Callable[..., Worded], monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    really = grammar_compiler._try_out
+    monkeypatch.setattr(grammar_compiler, "_try_out", lambda text: (tried.append(text), really(text))[1])
+    worded = fresh()
+    requests = [worded.submit(choice_of(["a", "b"]), name) for name in (None, "a", "b", "a")]
+    for request in requests:
+        worded.engine.result(request)
+    worded.write(choice_of(["a", "b"]))
+    worded.write(choice_of(["a", "c"]))
+    assert len(tried) == 2
