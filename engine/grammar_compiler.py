@@ -27,7 +27,7 @@ _NO_LIBRARY = "this engine runs without a grammar library: install llguidance"
 # At most one space where JSON allows any white space: a weak model would otherwise write blanks until it is stopped.
 # No \uXXXX escapes: an undeclared property could be spelt so that it overwrites a declared one. Every option is
 # named, because a schema may bring its own under "x-guidance", and these win.
-_JSON_OPTIONS = {
+_JSON_OPTIONS: Any = {
     "item_separator": ",",
     "key_separator": ":",
     "whitespace_flexible": True,
@@ -142,7 +142,7 @@ def _in_library_format(grammar: Grammar) -> str:
 def _try_out(text: str) -> None:
     """Compile it in a process that can be stopped, before it is compiled here. Raises GrammarRefused."""
     script = Path(__file__).with_name("grammar_trial.py")
-    command = [sys.executable, "-I", script]
+    command = [sys.executable, "-I", str(script)]
     try:
         trial = subprocess.run(command, input=text.encode(), capture_output=True, timeout=_TRIAL_SECONDS, check=True)
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError):

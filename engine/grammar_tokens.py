@@ -22,7 +22,7 @@ def build_tokenizer(space: TokenSpace) -> Any:
     from llguidance import LLTokenizer
 
     vocabulary = read_vocabulary(space.tokenizer_json, space.size, space.eos)
-    table = _Table(vocabulary, _Splitter(space.tokenizer_json, vocabulary), space.eos)
+    table: Any = _Table(vocabulary, _Splitter(space.tokenizer_json, vocabulary), space.eos)
     return LLTokenizer(table, n_vocab=len(table.tokens), eos_token=sorted(space.eos) or table.eos_token_id)
 
 

@@ -86,7 +86,9 @@ def _reader(decoders: list[dict[str, Any]]) -> Callable[[str], bytes]:
 def _unmarks(decoder: dict[str, Any]) -> bool:
     if decoder["type"] == "Metaspace":
         return bool(decoder.get("replacement") == _MARK)
-    return decoder["type"] == "Replace" and decoder["pattern"] == {"String": _MARK} and decoder["content"] == " "
+    if decoder["type"] == "Replace":
+        return bool(decoder["pattern"] == {"String": _MARK} and decoder["content"] == " ")
+    return False
 
 
 def _keeps_pieces(decoder: dict[str, Any]) -> bool:

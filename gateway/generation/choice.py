@@ -22,6 +22,7 @@ class Choice:
         self._detokenizer = detokenizer(request.base.tokenizer, prompt, shown)
         self._matcher = StopMatcher(request.stop, include_stop=request.include_stop)
         self._keep_stop_token = request.include_stop
+        self._stop_tokens = frozenset((*request.base.manifest.eos_token_ids, *request.sampling.stop_token_ids))
         self._decoded = 0  # characters of text made from tokens so far
         self._sent = 0  # characters of it let out so far
         self._waiting: deque[tuple[int, TokenLogprob]] = deque()  # with the end of the token's text
@@ -59,9 +60,10 @@ class Choice:
         return TextDelta(self.index, text, tokens, kept, reason)
 
     def _is_stop_token(self, delta: pb.Delta, position: int) -> bool:
-        """EOS or a stop token id: it ends the completion and is no part of its text."""
-        last = position == len(delta.token_ids) - 1
-        return last and delta.finish_reason == pb.FINISH_REASON_STOP and not self._keep_stop_token
+        """EOS or a stop token id: it ends the completion and is no part of its text. A grammar's last token is."""
+        if self._keep_stop_token or delta.finish_reason != pb.FINISH_REASON_STOP:
+            return False
+        return position == len(delta.token_ids) - 1 and delta.token_ids[position] in self._stop_tokens
 
     def _wait(self, delta: pb.Delta, position: int, length: int) -> None:
         start, self._decoded = self._decoded, self._decoded + length
