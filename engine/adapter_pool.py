@@ -205,9 +205,10 @@ class AdapterPool:
         self._reading.pop(key, None)
         self._pinned -= {key}
 
-    def copied(self, copy: Copy, patches: dict[Patchable, Patch]) -> None:
-        """A copy ended: from now on the slot's rows get this adapter."""
+    def copied(self, copy: Copy, patches: dict[Patchable, Patch]) -> AdapterKey:
+        """A copy ended: from now on the slot's rows get this adapter. Returns which."""
         slot = self._slots[copy.slot]
+        assert slot.key is not None
         assert slot.generation == copy.generation, "a slot that is being filled is not given away"
         for module, patch in patches.items():
             module.put(slot.index, patch)
@@ -215,6 +216,7 @@ class AdapterPool:
         slot.resident = True
         slot.last_used = next(self._clock)
         self.counters.loads += 1
+        return slot.key
 
     def copy_failed(self, copy: Copy) -> AdapterKey:
         """A copy failed: the slot is free again. Returns whose it was."""

@@ -106,9 +106,17 @@ class EngineClient:
         """The loaded base model. Raises EngineUnavailable."""
         return await self._answer(self._stub().Describe(pb.DescribeRequest(), timeout=_UNARY_SECONDS))
 
-    async def stats(self) -> pb.StatsResponse:
-        """Counters and gauges as of the last step. Raises EngineUnavailable."""
-        return await self._answer(self._stub().Stats(pb.StatsRequest(), timeout=_UNARY_SECONDS))
+    async def stats(
+        self, request: pb.StatsRequest | None = None, *, patience: float = _UNARY_SECONDS
+    ) -> pb.StatsResponse:
+        """Counters and gauges as of the last step. Raises EngineUnavailable, at the latest after `patience` seconds."""
+        return await self._answer(self._stub().Stats(request or pb.StatsRequest(), timeout=patience))
+
+    async def trace(self, last_steps: int = 0) -> bytes:
+        """The last steps, or all that are remembered, in Chrome's trace-event format. Raises EngineUnavailable."""
+        request = pb.TraceRequest(last_steps=last_steps)
+        response: pb.TraceResponse = await self._answer(self._stub().Trace(request, timeout=_UNARY_SECONDS))
+        return response.json
 
     def pin(self, adapters: Iterable[pb.AdapterRef]) -> None:
         """Have these adapters kept on the device, and no longer those given before; also after a reconnect."""

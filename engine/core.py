@@ -15,11 +15,13 @@ from loragate.engine.grammar import Grammar
 from loragate.engine.grammar_compiler import Compiled, GrammarCompiler, GrammarRefused
 from loragate.engine.grammar_matcher import GrammarFailed
 from loragate.engine.grammar_wait import GrammarWait
+from loragate.engine.metrics import BatchSize, EngineMetrics
 from loragate.engine.model_runner import ModelRunner
 from loragate.engine.patch import HostAdapter, Patch, Patchable
 from loragate.engine.sampler import Sampled, sample
 from loragate.engine.scheduler import Scheduler
 from loragate.engine.sequence import AdapterKey, ErrorCode, FinishReason, Output, Request, Sequence
+from loragate.engine.timeline import EngineState, Timeline
 from loragate.engine.token_mask import token_mask
 
 log = logging.getLogger(__name__)
@@ -90,15 +92,6 @@ class ModelLimits:
     eos: frozenset[int]
 
 
-@dataclass(slots=True)
-class Counters:
-    """Totals since the start."""
-
-    steps: int = 0
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-
-
 class EngineCore:
     def __init__(
         self,
@@ -125,7 +118,8 @@ class EngineCore:
         self._thread = threading.Thread(target=self._run, name="engine-steps", daemon=True)
         self._stopping = False
         self._uncompiled = GrammarWait()
-        self.counters = Counters()
+        self.metrics = EngineMetrics()
+        self.timeline = Timeline()
 
     def start(self) -> None:
         self._thread.start()
@@ -153,17 +147,40 @@ class EngineCore:
         while not self._stopping:
             outputs = self._take_commands(wait=idle)
             self.adapters.fetch_pinned()
+            self.timeline.ended("commands")
             scheduled = self.scheduler.schedule()
+            self.timeline.ended("schedule")
             idle = not scheduled
+            batch = self.metrics.scheduled(scheduled) if scheduled else None
             if scheduled:
                 outputs += self._step(scheduled)
             if outputs:
+                self.metrics.emitted(outputs)
                 self._emit(outputs)
+            if batch is not None:
+                self._record(batch)
+
+    def _record(self, batch: BatchSize) -> None:
+        self.timeline.ended("emit")
+        pool = self.adapters.counters
+        state = EngineState(
+            running=len(self.scheduler.running),
+            waiting=len(self.scheduler.waiting),
+            kv_blocks=self.blocks.used,
+            slots=self.adapters.used,
+            loads=pool.loads,
+            evictions=pool.evictions,
+            preemptions=self.scheduler.preemptions,
+        )
+        self.metrics.step_seconds.observe(self.timeline.record(batch, state))
 
     def _take_commands(self, *, wait: bool) -> list[Output]:
         outputs: list[Output] = []
+        self.timeline.begin()
         try:
-            outputs += self._obey(self._inbox.get(block=wait))
+            command = self._inbox.get(block=wait)
+            self.timeline.begin()  # waiting for something to do is no part of a step
+            outputs += self._obey(command)
             while True:
                 outputs += self._obey(self._inbox.get_nowait())
         except queue.Empty:
@@ -179,6 +196,7 @@ class EngineCore:
                 )
                 for sequence in ended:
                     self.scheduler.remove(sequence)
+                    self.metrics.left(sequence.request, sequence.index)
                 self._uncompiled.drop(session_id, request_id)
             case GrammarCompiled(grammar, result):
                 return [o for request in self._uncompiled.take(grammar) for o in self._begin(request, result)]
@@ -193,7 +211,7 @@ class EngineCore:
                 if isinstance(result, Exception):
                     key = self.adapters.copy_failed(copy)
                     return self._adapter_failed(key, f"copying it to the device failed ({type(result).__name__})")
-                self.adapters.copied(copy, result)
+                self.metrics.adapters.loaded(self.adapters.copied(copy, result))
             case Pin(keys):
                 self.adapters.pin(keys)
             case Stop():
@@ -229,7 +247,7 @@ class EngineCore:
             return [Output(request, 0, finish=FinishReason.ERROR, error=error)]
         for index in range(request.n):
             self.scheduler.add(Sequence(request, index, compiled and compiled.fork()))
-        self.counters.prompt_tokens += len(request.prompt)
+        self.metrics.submitted(request)
         return []
 
     def _problem(self, request: Request) -> str | None:
@@ -247,14 +265,15 @@ class EngineCore:
         return None
 
     def _step(self, scheduled: dict[Sequence, int]) -> list[Output]:
-        self.counters.steps += 1
         outputs = [self._fail(s, ErrorCode.INTERNAL, why) for s, why in self._stale(scheduled)]
         alive = {s: tokens for s, tokens in scheduled.items() if s.blocks}
         if not alive:
             return outputs
         try:
             logits, sampled = self._runner.execute(alive)
+            self.timeline.ended("forward")
             choices = sample(logits, sampled, self.limits.eos, token_mask(sampled, self._grammars))
+            self.timeline.ended("sample")
         except Exception:
             log.exception("a step over %d sequences failed", len(alive))
             return outputs + [self._fail(s, ErrorCode.INTERNAL, "the engine failed in this step") for s in alive]
@@ -289,7 +308,6 @@ class EngineCore:
             return self._fail(sequence, ErrorCode.INVALID_REQUEST, f"its grammar cannot be followed further: {error}")
         cached_tokens = sequence.cached_tokens if sequence.generated == 0 else 0
         sequence.tokens.append(choice.token)
-        self.counters.generated_tokens += 1
         finish = self._finish(sequence, choice.token)
         if finish is not None:
             self.scheduler.remove(sequence)

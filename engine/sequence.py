@@ -1,7 +1,9 @@
 """The engine's nouns: what was asked, and one completion in the making."""
 
 import enum
+import hashlib
 import itertools
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +21,11 @@ class AdapterKey:
 
     tenant_id: str
     digest: str
+
+    @property
+    def opaque_id(self) -> str:
+        """Stands for it where others may look. Nobody can tell whose it is without the tenant's id, which is random."""
+        return "ad_" + hashlib.sha256(f"{self.tenant_id}\0{self.digest}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,7 @@ class Request:
     share: Share = Share("")
     cache_salt: bytes = b""
     grammar: Grammar | None = None
+    received: float = field(default_factory=time.monotonic, compare=False)
 
     @property
     def key(self) -> tuple[int, int]:

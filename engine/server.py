@@ -19,6 +19,8 @@ from loragate.engine.client import CHANNEL_OPTIONS
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import Abort, AdapterFailed, AdapterRead, EngineCore, Pin, Submit
 from loragate.engine.sequence import AdapterKey, Output
+from loragate.engine.stats import stats_of
+from loragate.engine.trace_events import trace_json
 from loragate.engine.wire import delta_from, request_from
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
@@ -54,34 +56,11 @@ class EngineService(pb_grpc.EngineServiceServicer):
         return self._manifest
 
     async def Stats(self, request: pb.StatsRequest, context: object) -> pb.StatsResponse:
-        core = self.core
-        return pb.StatsResponse(
-            steps=core.counters.steps,
-            running=len(core.scheduler.running),
-            waiting=len(core.scheduler.waiting),
-            kv_blocks_used=core.blocks.used,
-            kv_blocks_total=core.blocks.total,
-            slots_used=core.adapters.used,
-            slots_total=core.adapters.total,
-            prompt_tokens=core.counters.prompt_tokens,
-            generated_tokens=core.counters.generated_tokens,
-            preemptions=core.scheduler.preemptions,
-            adapter_loads=core.adapters.counters.loads,
-            adapter_evictions=core.adapters.counters.evictions,
-            adapter_reads=core.adapters.counters.reads,
-            residents=[
-                pb.Resident(
-                    adapter=pb.AdapterRef(tenant_id=resident.key.tenant_id, digest=resident.key.digest),
-                    slot=resident.slot,
-                    sequences=resident.sequences,
-                    pinned=resident.pinned,
-                )
-                for resident in core.adapters.residents()
-            ],
-            adapter_device=_room(*core.adapters.device_bytes),
-            adapter_host=_room(core.adapters.host.used, core.adapters.host.budget),
-            adapter_disk=_room(self._files.tier.used, self._files.tier.budget),
-        )
+        return stats_of(self.core, self._files.tier, request)
+
+    async def Trace(self, request: pb.TraceRequest, context: object) -> pb.TraceResponse:
+        steps = self.core.timeline.steps(request.last_steps or None)
+        return pb.TraceResponse(json=await asyncio.to_thread(trace_json, steps))
 
     async def Session(
         self, request_iterator: AsyncIterator[pb.ClientFrame], context: object
@@ -152,10 +131,6 @@ class EngineService(pb_grpc.EngineServiceServicer):
             self._loop.call_soon_threadsafe(function, argument)  # type: ignore[arg-type]
         except RuntimeError:
             log.debug("the event loop is closed")
-
-
-def _room(used: int, total: int) -> pb.Room:
-    return pb.Room(used_bytes=used, total_bytes=total)
 
 
 def run(config: EngineConfig) -> None:

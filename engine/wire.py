@@ -22,7 +22,7 @@ _FINISH = {
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
     FinishReason.ERROR: pb.FINISH_REASON_ERROR,
 }
-_ERRORS = {
+ERRORS = {
     ErrorCode.INVALID_REQUEST: pb.ERROR_CODE_INVALID_REQUEST,
     ErrorCode.ADAPTER_UNAVAILABLE: pb.ERROR_CODE_ADAPTER_UNAVAILABLE,
     ErrorCode.NON_FINITE: pb.ERROR_CODE_NON_FINITE,
@@ -63,7 +63,7 @@ def delta_from(output: Output) -> pb.Delta:
         delta.logprobs.append(_logprob_from(output.logprob))
     if output.error is not None:
         code, message = output.error
-        delta.error.code, delta.error.message = _ERRORS[code], message
+        delta.error.code, delta.error.message = ERRORS[code], message
     return delta
 
 

@@ -367,11 +367,17 @@ class Delta(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., index: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., error: _Optional[_Union[EngineError, _Mapping]] = ..., cached_tokens: _Optional[int] = ..., embedding: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class StatsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("adapter_rows", "adapters_after", "tenants")
+    ADAPTER_ROWS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_AFTER_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    adapter_rows: int
+    adapters_after: str
+    tenants: bool
+    def __init__(self, adapter_rows: _Optional[int] = ..., adapters_after: _Optional[str] = ..., tenants: bool = ...) -> None: ...
 
 class StatsResponse(_message.Message):
-    __slots__ = ("steps", "running", "waiting", "waiting_for_adapter", "kv_blocks_used", "kv_blocks_total", "slots_used", "slots_total", "prompt_tokens", "generated_tokens", "preemptions", "adapter_loads", "adapter_evictions", "adapter_reads", "residents", "adapter_device", "adapter_host", "adapter_disk")
+    __slots__ = ("steps", "running", "waiting", "waiting_for_adapter", "kv_blocks_used", "kv_blocks_total", "slots_used", "slots_total", "prompt_tokens", "generated_tokens", "preemptions", "adapter_loads", "adapter_evictions", "adapter_reads", "residents", "adapter_device", "adapter_host", "adapter_disk", "started_at", "requests", "stopped", "ran_to_length", "aborted", "shed", "failures", "queue_seconds", "first_token_seconds", "inter_token_seconds", "step_seconds", "step_rows", "step_sequences", "step_prefill_tokens", "recent_steps", "demand", "adapters", "more_adapters", "prefix_cache")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
@@ -390,6 +396,25 @@ class StatsResponse(_message.Message):
     ADAPTER_DEVICE_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_HOST_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_DISK_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
+    RAN_TO_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    ABORTED_FIELD_NUMBER: _ClassVar[int]
+    SHED_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    INTER_TOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STEP_ROWS_FIELD_NUMBER: _ClassVar[int]
+    STEP_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    STEP_PREFILL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RECENT_STEPS_FIELD_NUMBER: _ClassVar[int]
+    DEMAND_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    MORE_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
     steps: int
     running: int
     waiting: int
@@ -408,19 +433,148 @@ class StatsResponse(_message.Message):
     adapter_device: Room
     adapter_host: Room
     adapter_disk: Room
-    def __init__(self, steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., waiting_for_adapter: _Optional[int] = ..., kv_blocks_used: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., slots_used: _Optional[int] = ..., slots_total: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., adapter_loads: _Optional[int] = ..., adapter_evictions: _Optional[int] = ..., adapter_reads: _Optional[int] = ..., residents: _Optional[_Iterable[_Union[Resident, _Mapping]]] = ..., adapter_device: _Optional[_Union[Room, _Mapping]] = ..., adapter_host: _Optional[_Union[Room, _Mapping]] = ..., adapter_disk: _Optional[_Union[Room, _Mapping]] = ...) -> None: ...
+    started_at: float
+    requests: int
+    stopped: int
+    ran_to_length: int
+    aborted: int
+    shed: int
+    failures: _containers.RepeatedCompositeFieldContainer[Failures]
+    queue_seconds: Histogram
+    first_token_seconds: Histogram
+    inter_token_seconds: Histogram
+    step_seconds: Histogram
+    step_rows: Histogram
+    step_sequences: Histogram
+    step_prefill_tokens: Histogram
+    recent_steps: StepPercentiles
+    demand: _containers.RepeatedCompositeFieldContainer[Demand]
+    adapters: _containers.RepeatedCompositeFieldContainer[AdapterRow]
+    more_adapters: bool
+    prefix_cache: PrefixCache
+    def __init__(self, steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., waiting_for_adapter: _Optional[int] = ..., kv_blocks_used: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., slots_used: _Optional[int] = ..., slots_total: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., adapter_loads: _Optional[int] = ..., adapter_evictions: _Optional[int] = ..., adapter_reads: _Optional[int] = ..., residents: _Optional[_Iterable[_Union[Resident, _Mapping]]] = ..., adapter_device: _Optional[_Union[Room, _Mapping]] = ..., adapter_host: _Optional[_Union[Room, _Mapping]] = ..., adapter_disk: _Optional[_Union[Room, _Mapping]] = ..., started_at: _Optional[float] = ..., requests: _Optional[int] = ..., stopped: _Optional[int] = ..., ran_to_length: _Optional[int] = ..., aborted: _Optional[int] = ..., shed: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[Failures, _Mapping]]] = ..., queue_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., first_token_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., inter_token_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., step_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., step_rows: _Optional[_Union[Histogram, _Mapping]] = ..., step_sequences: _Optional[_Union[Histogram, _Mapping]] = ..., step_prefill_tokens: _Optional[_Union[Histogram, _Mapping]] = ..., recent_steps: _Optional[_Union[StepPercentiles, _Mapping]] = ..., demand: _Optional[_Iterable[_Union[Demand, _Mapping]]] = ..., adapters: _Optional[_Iterable[_Union[AdapterRow, _Mapping]]] = ..., more_adapters: bool = ..., prefix_cache: _Optional[_Union[PrefixCache, _Mapping]] = ...) -> None: ...
+
+class Failures(_message.Message):
+    __slots__ = ("code", "count")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    code: ErrorCode
+    count: int
+    def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., count: _Optional[int] = ...) -> None: ...
+
+class Histogram(_message.Message):
+    __slots__ = ("bounds", "counts", "sum")
+    BOUNDS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    SUM_FIELD_NUMBER: _ClassVar[int]
+    bounds: _containers.RepeatedScalarFieldContainer[float]
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    sum: float
+    def __init__(self, bounds: _Optional[_Iterable[float]] = ..., counts: _Optional[_Iterable[int]] = ..., sum: _Optional[float] = ...) -> None: ...
+
+class StepPercentiles(_message.Message):
+    __slots__ = ("steps", "p50", "p90", "p99")
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    P50_FIELD_NUMBER: _ClassVar[int]
+    P90_FIELD_NUMBER: _ClassVar[int]
+    P99_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    p50: float
+    p90: float
+    p99: float
+    def __init__(self, steps: _Optional[int] = ..., p50: _Optional[float] = ..., p90: _Optional[float] = ..., p99: _Optional[float] = ...) -> None: ...
+
+class Demand(_message.Message):
+    __slots__ = ("adapter", "id", "running", "waiting")
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    adapter: AdapterRef
+    id: str
+    running: int
+    waiting: int
+    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., id: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
+
+class AdapterRow(_message.Message):
+    __slots__ = ("adapter", "id", "requests", "prompt_tokens", "generated_tokens", "started", "queue_seconds", "first_tokens", "first_token_seconds", "loads")
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LOADS_FIELD_NUMBER: _ClassVar[int]
+    adapter: AdapterRef
+    id: str
+    requests: int
+    prompt_tokens: int
+    generated_tokens: int
+    started: int
+    queue_seconds: float
+    first_tokens: int
+    first_token_seconds: float
+    loads: int
+    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., id: _Optional[str] = ..., requests: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., started: _Optional[int] = ..., queue_seconds: _Optional[float] = ..., first_tokens: _Optional[int] = ..., first_token_seconds: _Optional[float] = ..., loads: _Optional[int] = ...) -> None: ...
+
+class PrefixCache(_message.Message):
+    __slots__ = ("looked_up_tokens", "device_tokens", "host_tokens", "device_evictions", "host_evictions", "host", "tenants")
+    LOOKED_UP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    HOST_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    HOST_EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    looked_up_tokens: int
+    device_tokens: int
+    host_tokens: int
+    device_evictions: int
+    host_evictions: int
+    host: Room
+    tenants: _containers.RepeatedCompositeFieldContainer[TenantPrefix]
+    def __init__(self, looked_up_tokens: _Optional[int] = ..., device_tokens: _Optional[int] = ..., host_tokens: _Optional[int] = ..., device_evictions: _Optional[int] = ..., host_evictions: _Optional[int] = ..., host: _Optional[_Union[Room, _Mapping]] = ..., tenants: _Optional[_Iterable[_Union[TenantPrefix, _Mapping]]] = ...) -> None: ...
+
+class TenantPrefix(_message.Message):
+    __slots__ = ("tenant_id", "looked_up_tokens", "device_tokens", "host_tokens")
+    TENANT_ID_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_UP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    HOST_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tenant_id: str
+    looked_up_tokens: int
+    device_tokens: int
+    host_tokens: int
+    def __init__(self, tenant_id: _Optional[str] = ..., looked_up_tokens: _Optional[int] = ..., device_tokens: _Optional[int] = ..., host_tokens: _Optional[int] = ...) -> None: ...
+
+class TraceRequest(_message.Message):
+    __slots__ = ("last_steps",)
+    LAST_STEPS_FIELD_NUMBER: _ClassVar[int]
+    last_steps: int
+    def __init__(self, last_steps: _Optional[int] = ...) -> None: ...
+
+class TraceResponse(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: bytes
+    def __init__(self, json: _Optional[bytes] = ...) -> None: ...
 
 class Resident(_message.Message):
-    __slots__ = ("adapter", "slot", "sequences", "pinned")
+    __slots__ = ("adapter", "slot", "sequences", "pinned", "id")
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
     adapter: AdapterRef
     slot: int
     sequences: int
     pinned: bool
-    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., slot: _Optional[int] = ..., sequences: _Optional[int] = ..., pinned: bool = ...) -> None: ...
+    id: str
+    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., slot: _Optional[int] = ..., sequences: _Optional[int] = ..., pinned: bool = ..., id: _Optional[str] = ...) -> None: ...
 
 class Room(_message.Message):
     __slots__ = ("used_bytes", "total_bytes")

@@ -31,6 +31,11 @@ class EngineServiceStub(object):
                 request_serializer=loragate_dot_v1_dot_engine__pb2.StatsRequest.SerializeToString,
                 response_deserializer=loragate_dot_v1_dot_engine__pb2.StatsResponse.FromString,
                 )
+        self.Trace = channel.unary_unary(
+                '/loragate.v1.EngineService/Trace',
+                request_serializer=loragate_dot_v1_dot_engine__pb2.TraceRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_engine__pb2.TraceResponse.FromString,
+                )
 
 
 class EngineServiceServicer(object):
@@ -60,6 +65,13 @@ class EngineServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Trace(self, request, context):
+        """The last steps as a timeline. It holds numbers alone: no names, no ids of tenants or adapters, no tokens.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EngineServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +89,11 @@ def add_EngineServiceServicer_to_server(servicer, server):
                     servicer.Stats,
                     request_deserializer=loragate_dot_v1_dot_engine__pb2.StatsRequest.FromString,
                     response_serializer=loragate_dot_v1_dot_engine__pb2.StatsResponse.SerializeToString,
+            ),
+            'Trace': grpc.unary_unary_rpc_method_handler(
+                    servicer.Trace,
+                    request_deserializer=loragate_dot_v1_dot_engine__pb2.TraceRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_engine__pb2.TraceResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -138,5 +155,22 @@ class EngineService(object):
         return grpc.experimental.unary_unary(request, target, '/loragate.v1.EngineService/Stats',
             loragate_dot_v1_dot_engine__pb2.StatsRequest.SerializeToString,
             loragate_dot_v1_dot_engine__pb2.StatsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Trace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.EngineService/Trace',
+            loragate_dot_v1_dot_engine__pb2.TraceRequest.SerializeToString,
+            loragate_dot_v1_dot_engine__pb2.TraceResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
