@@ -6,8 +6,18 @@ from collections.abc import Iterable, Mapping
 
 from loragate.gateway.tools.tool import Schema, Tools
 
-# A weak model that may write blanks writes nothing else.
-_COMPACT = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
+# White space as chat templates write it: a weak model that may write more of it writes nothing else. No \uXXXX, with
+# which an argument's name could be spelt a second time. All are named, so that none is the schema's to choose.
+_OPTIONS = {
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "whitespace_flexible": False,
+    "whitespace_pattern": None,
+    "coerce_one_of": False,
+    "lenient": False,
+    "json_allowed_escapes": '"\\bfnrt',
+    "json_allow_general_unicode_escapes": False,
+}
 
 
 class Lark:
@@ -31,7 +41,7 @@ class Lark:
 
     def json(self, schema: Schema) -> str:
         """A JSON value that fits the schema."""
-        return self._rule("%json " + json.dumps({**schema, **_COMPACT}))
+        return self._rule("%json " + json.dumps({**schema, "x-guidance": _OPTIONS}))
 
     def call_objects(self, tools: Tools, arguments: str) -> str:
         """One `{"name": …, "arguments": …}` of any of the tools, with `arguments` for the second key."""
