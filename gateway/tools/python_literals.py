@@ -12,7 +12,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""}
 _CONSTANTS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 _DEEPEST = 64
@@ -112,10 +112,10 @@ def _string(text: str) -> str:
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    code = match[1] or match[2]
+    code = match[1] or match[2] or match[3]
     if code:
         return chr(int(code, 16))
-    return _ESCAPES.get(match[3], match[3] if match[3] in "\\'\"" else match[0])
+    return _ESCAPES.get(match[4], match[4] if match[4] in "\\'\"" else match[0])
 
 
 def _constant(name: str) -> bool | None:

@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer
 from loragate.gateway.tools.detection import FORMATS
 from loragate.gateway.tools.events import Content
 from loragate.gateway.tools.message import MessageReader, MoreArguments, ToolCall
+from loragate.gateway.tools.python_literals import keyword_arguments
 
 from .tool_transcripts import BROKEN_LATE, MALFORMED, TOOLS, WELL_FORMED, Transcript
 
@@ -121,6 +123,23 @@ def test_whatever_is_cut_off_is_read_alike(transcript: Transcript, data: st.Data
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     assert read(transcript.format, pieces) == read(transcript.format, [text])
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(
+    st.dictionaries(st.from_regex(r"[a-z_]\w{0,5}", fullmatch=True, alphabet=st.characters(codec="ascii")), JSON_VALUES)
+)
+def test_python_reads_back_what_python_writes(arguments: dict[str, Any]) -> None:
+    written = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    assert keyword_arguments(f"({written})") == arguments
+    _, [(_, text)] = read("pythonic", f"[weather({written})]")
+    assert json.loads(text) == arguments
 
 
 def test_arguments_stream_as_they_come() -> None:
