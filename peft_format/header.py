@@ -12,10 +12,11 @@ from typing import BinaryIO
 from loragate.peft_format.errors import TENSOR_FILE, AdapterRefused, in_tensor, quoted
 from loragate.peft_format.strict_json import Limits, parse_object
 
-MAX_TENSORS = 32_768
+# Adapters trained on transformers 4 have two tensors for each linear of each expert.
+MAX_TENSORS = 49_152
 _LENGTH_BYTES = 8
 # A tensor takes five strings, six brackets and five commas.
-_LIMITS = Limits(size=8 << 20, depth=3, values=20 * MAX_TENSORS)
+_LIMITS = Limits(size=12 << 20, depth=3, values=20 * MAX_TENSORS)
 _MAX_DIMENSIONS = 8
 _DTYPE_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 _METADATA = "__metadata__"

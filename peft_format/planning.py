@@ -38,7 +38,6 @@ def plan_adapter(config: LoraConfig, header: Header, layout: BaseLayout) -> Adap
     tensors = Tensors(header, family.renamed if family else str)
     config = tied_modules_to_save(converted(config, layout, budget), layout)
     plan = _plan(config, layout, budget, tensors)
-    _check_conflicts(plan, layout)
     if plan.invocation_tokens is not None:
         _check_activation(plan, layout)
     return _with_leftovers(plan, layout, tensors)
@@ -48,12 +47,13 @@ def _plan(config: LoraConfig, layout: BaseLayout, budget: Budget, tensors: Tenso
     targets = resolve_targets(config, layout, budget)
     sizes = Sizes(config, layout.max_rank, budget)
     targeted = tied_targets(config, layout, targets.modules, budget)
-    modules, embeddings = plan_modules(targeted, config, layout, sizes, tensors)
     parameters, linears = plan_parameters(config, layout, targeted, sizes, tensors)
+    modules, embeddings = plan_modules(targeted, config, layout, sizes, tensors)
     modules |= linears
-    replaced = plan_replaced(config, layout, tensors)
-    trained_tokens = plan_trained_tokens(config, layout, tensors)
     wrapped = {*modules, *embeddings, *(plan.parameter.module for plan in parameters.values())}
+    trained_tokens = plan_trained_tokens(config, layout, modules, embeddings, tensors)
+    rows = {module.name for tokens in trained_tokens.values() for module in tokens.modules}
+    replaced = plan_replaced(config, layout, wrapped | rows, tensors)
     warnings = [
         *targets.warnings,
         *unmatched_parameters(config, layout),
@@ -76,21 +76,6 @@ def _plan(config: LoraConfig, layout: BaseLayout, budget: Budget, tensors: Tenso
 def _first(warnings: list[str]) -> tuple[str, ...]:
     more = len(warnings) - _MAX_WARNINGS
     return (*warnings[:_MAX_WARNINGS], *([f"There are {more} more warnings of these kinds."] if more > 0 else []))
-
-
-def _check_conflicts(plan: AdapterPlan, layout: BaseLayout) -> None:
-    """A module can be changed in one way only, but for a head with LoRA that follows its embedding's trained tokens."""
-    for name in plan.replaced:
-        if name in plan.modules or name in plan.embeddings:
-            raise in_config("modules_to_save", f"modules_to_save and LoRA both select {name}; leave it out of one.")
-    for tokens in plan.trained_tokens.values():
-        trained, *tied = (module.name for module in tokens.modules)
-        if trained in plan.modules or trained in plan.embeddings:
-            raise in_config(_TOKENS, f"{_TOKENS} and LoRA both select {trained}; leave it out of one.")
-        if plan.replaced.keys() & {trained, *tied}:
-            raise in_config(_TOKENS, f"{_TOKENS} and modules_to_save both change {trained}, or what is tied to it.")
-        if any(plan.modules[name].magnitude for name in tied if name in plan.modules):
-            raise in_config(_TOKENS, f"{_TOKENS} changes a tied head that has DoRA on it; train one of the two.")
 
 
 def _check_activation(plan: AdapterPlan, layout: BaseLayout) -> None:

@@ -1,6 +1,6 @@
 """Plans for `modules_to_save`: modules that were trained in full and stand in for the base model's."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from loragate.peft_format import keys
 from loragate.peft_format.config import LoraConfig
@@ -14,16 +14,21 @@ from loragate.peft_format.tensors import Tensors
 _FIELD = "modules_to_save"
 
 
-def plan_replaced(config: LoraConfig, layout: BaseLayout, tensors: Tensors) -> dict[str, ReplacedModule]:
-    """The plans by module name, in the layout's order; raises AdapterRefused."""
+def plan_replaced(
+    config: LoraConfig, layout: BaseLayout, changed: Collection[str], tensors: Tensors
+) -> dict[str, ReplacedModule]:
+    """The plans by module name, in the layout's order; raises AdapterRefused.
+
+    `changed` are the modules that the adapter changes in another way already.
+    """
     if config.modules_to_save:
         require(AdapterKind.REPLACED, layout, _FIELD)
     _check_bare_parameters(config, layout)
-    return {
-        module.name: _plan(module, tensors)
-        for module in layout.modules.values()
-        if _is_saved(module.name, config.modules_to_save)
-    }
+    saved = [module for module in layout.modules.values() if _is_saved(module.name, config.modules_to_save)]
+    for module in saved:
+        if module.name in changed:
+            raise in_config(_FIELD, f"{_FIELD} selects {module.name}, which the adapter changes otherwise as well.")
+    return {module.name: _plan(module, tensors) for module in saved}
 
 
 def unmatched_modules(config: LoraConfig, layout: BaseLayout) -> Iterator[str]:

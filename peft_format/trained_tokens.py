@@ -1,19 +1,30 @@
 """Plans for `trainable_token_indices`: single rows of an embedding or of the head, in place of the base model's."""
 
+from collections.abc import Collection, Mapping
+
 from loragate.peft_format import keys
 from loragate.peft_format.config import INPUT_EMBEDDING, LoraConfig
 from loragate.peft_format.errors import in_config, quoted
 from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
-from loragate.peft_format.plan import TrainedTokens
+from loragate.peft_format.plan import ModulePlan, TrainedTokens
 from loragate.peft_format.served import require, require_servable
 from loragate.peft_format.tensors import Tensors
 
 _FIELD = "trainable_token_indices"
 
 
-def plan_trained_tokens(config: LoraConfig, layout: BaseLayout, tensors: Tensors) -> dict[str, TrainedTokens]:
-    """The plans by the name of the module that was trained; raises AdapterRefused."""
+def plan_trained_tokens(
+    config: LoraConfig,
+    layout: BaseLayout,
+    modules: Mapping[str, ModulePlan],
+    embeddings: Collection[str],
+    tensors: Tensors,
+) -> dict[str, TrainedTokens]:
+    """The plans by the name of the module that was trained; raises AdapterRefused.
+
+    `modules` and `embeddings` have LoRA on them, which goes with trained tokens on a tied head alone.
+    """
     if not config.trainable_token_indices:
         return {}
     require(AdapterKind.TRAINED_TOKENS, layout, _FIELD)
@@ -25,6 +36,11 @@ def plan_trained_tokens(config: LoraConfig, layout: BaseLayout, tensors: Tensors
     tied = _tied(config, layout, trained)
     if tied is not None:
         trained.pop(tied.name, None)
+        if tied.name in modules and modules[tied.name].magnitude is not None:
+            raise in_config(_FIELD, f"{_FIELD} changes the tied {tied.name}, which has DoRA on it; train one of them.")
+    for name in trained:
+        if name in modules or name in embeddings:
+            raise in_config(_FIELD, f"{_FIELD} and LoRA both select {name}; leave it out of one.")
     return {name: _plan(name, token_ids, layout, tied, tensors) for name, token_ids in trained.items()}
 
 

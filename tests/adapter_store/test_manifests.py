@@ -1,7 +1,8 @@
 from typing import Any
 
 from loragate.adapter_store.layout import layout_of
-from loragate.peft_format.layout import ModuleKind
+from loragate.peft_format.kinds import AdapterKind
+from loragate.peft_format.layout import BaseParameter, ModuleKind
 from loragate.v1 import engine_pb2
 
 
@@ -30,3 +31,29 @@ def test_the_layout_says_what_the_manifest_says(manifest: engine_pb2.Manifest) -
     assert layout.modules["wte"].kind is ModuleKind.EMBEDDING
     assert not layout.modules["wte"].servable
     assert layout.modules["c_attn"].kind is ModuleKind.CONV1D
+
+
+def test_the_layout_says_what_is_served_beyond_linears(manifest: engine_pb2.Manifest) -> None:
+    manifest.adapter_kinds.extend(["dora", "from the future"])
+    manifest.modules.add(name="norm", kind=engine_pb2.MODULE_KIND_NORM, in_features=8, out_features=8, bias=True)
+    manifest.parameters.add(module="mlp.experts", name="down_proj", shape=[3, 8, 4], transposed=True, servable=True)
+    manifest.input_embedding, manifest.output_head = "wte", "model.layers.0.self_attn.q_proj"
+    layout = layout_of(manifest)
+    assert layout.serves == {AdapterKind.DORA}
+    assert layout.modules["norm"].kind is ModuleKind.NORM
+    assert layout.modules["norm"].bias
+    assert layout.parameters == {
+        "mlp.experts.down_proj": BaseParameter("mlp.experts", "down_proj", (3, 8, 4), transposed=True)
+    }
+    assert layout.output_head is layout.modules["model.layers.0.self_attn.q_proj"]
+    assert layout.embedding is None, "what is named but not there is not guessed"
+
+
+def test_a_manifest_of_an_older_engine_is_a_layout_too(manifest: engine_pb2.Manifest) -> None:
+    manifest.modules.add(name="wte", kind=engine_pb2.MODULE_KIND_EMBEDDING, in_features=9, out_features=8)
+    manifest.modules.add(name="lm_head", kind=engine_pb2.MODULE_KIND_LINEAR, in_features=8, out_features=9)
+    layout = layout_of(manifest)
+    assert layout.serves == frozenset()
+    assert layout.parameters == {}
+    assert layout.embedding is layout.modules["wte"]
+    assert layout.output_head is layout.modules["lm_head"]

@@ -35,6 +35,20 @@ def digest(upload: Any) -> str:
         {"alpha_pattern": {"q_proj": 4}},
         {"alpha_pattern": {"q_proj": 4, ".*q_proj": 2}},
         {"alpha_pattern": {".*q_proj": 2, "q_proj": 4}},
+        {"use_dora": True},
+        {"bias": "all"},
+        {"bias": "lora_only"},
+        {"modules_to_save": ["norm"]},
+        {"trainable_token_indices": [5, 6]},
+        {"trainable_token_indices": [6, 5]},
+        {"trainable_token_indices": {"lm_head": [5, 6]}},
+        {"target_parameters": ["gate_up_proj"]},
+        {"alora_invocation_tokens": [5, 6]},
+        {"alora_invocation_tokens": [6, 5]},
+        {"use_bdlora": {"target_modules_bd_a": ["q_proj"], "nblocks": 2}},
+        {"use_bdlora": {"target_modules_bd_a": ["q_proj"], "nblocks": 4}},
+        {"use_bdlora": {"target_modules_bd_b": ["q_proj"], "nblocks": 2}},
+        {"ensure_weight_tying": True},
     ],
 )
 def test_what_changes_the_answer_changes_the_digest(upload: Any, fields: dict[str, object]) -> None:
@@ -56,13 +70,33 @@ def test_the_order_of_patterns_counts(upload: Any) -> None:
         {"target_modules": ["q_proj", "q_proj"]},
         {"layers_to_transform": [], "exclude_modules": None, "rank_pattern": None},
         {"init_lora_weights": "gaussian"},
+        {"use_dora": False, "bias": "none", "modules_to_save": [], "target_parameters": [], "use_bdlora": None},
+        {"alora_invocation_tokens": [], "trainable_token_indices": None, "ensure_weight_tying": False},
+        {"use_qalora": True, "velora_config": {"num_groups": 4}, "monteclora_config": {"num_samples": 8}},
     ],
 )
 def test_what_does_not_change_the_answer_does_not_change_the_digest(upload: Any, fields: dict[str, object]) -> None:
     assert digest(upload.edited(**fields)) == digest(upload)
 
 
+def test_no_two_of_the_kinds_share_a_digest(upload: Any) -> None:
+    fields = [
+        {"use_dora": True},
+        *({"trainable_token_indices": value} for value in ([5], [6], {"lm_head": [5]}, {"embed": [5]})),
+        *({"alora_invocation_tokens": value} for value in ([5], [6], [5, 6])),
+        *({"modules_to_save": value} for value in (["norm"], ["head"], ["head", "norm"])),
+        *({"target_parameters": value} for value in (["norm"], ["head"])),
+        *({"bias": value} for value in ("all", "lora_only")),
+    ]
+
+    assert len({digest(upload.edited(**each)) for each in fields}) == len(fields)
+
+
 def test_order_of_names_does_not_count(upload: Any) -> None:
+    for field in ("modules_to_save", "target_parameters"):
+        assert digest(upload.edited(**{field: ["a", "b"]})) == digest(upload.edited(**{field: ["b", "a", "a"]}))
+    pairs = [{"a": [1], "b": [2]}, {"b": [2], "a": [1]}]
+    assert len({digest(upload.edited(trainable_token_indices=each)) for each in pairs}) == 1
     assert digest(upload.edited(target_modules=["a", "b"])) == digest(upload.edited(target_modules=["b", "a"]))
 
 

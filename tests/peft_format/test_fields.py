@@ -1,6 +1,8 @@
 """The table in `fields` against PEFT's own dataclass: a field that PEFT adds must not slip through unread."""
 
 import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
 
 import peft
 import pytest
@@ -8,7 +10,44 @@ import pytest
 from loragate.peft_format import config
 from loragate.peft_format.config import parse_config
 from loragate.peft_format.errors import AdapterRefused
-from loragate.peft_format.fields import FIELDS, Ignored, Refused, Served
+from loragate.peft_format.fields import FIELDS, Field, Ignored, Refused, Served
+from loragate.peft_format.kinds import AdapterKind
+from loragate.peft_format.served import _INSTEAD
+
+PAGE = Path(__file__).parents[2] / "docs/adapters.md"
+
+
+def table() -> Iterator[str]:
+    """The rows that the page shows: every option of PEFT's, in its order, with what becomes of it."""
+    yield "| option | state | |"
+    yield "|---|---|---|"
+    for option in dataclasses.fields(peft.LoraConfig):
+        yield "| `{}` | {} | {} |".format(option.name, *_state(FIELDS[option.name]))
+
+
+def _state(field: Field) -> tuple[str, str]:
+    match field:
+        case Served():
+            return "served" + (f" (`{field.kind}`)" if field.kind else ""), field.meaning
+        case Ignored():
+            return "ignored", field.reason
+        case Refused():
+            neutral = ", ".join(f"`{value!r}`" for value in field.neutral)
+            return f"refused unless {neutral}", field.advice
+
+
+def test_the_page_shows_this_table() -> None:
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith(("| `", "| option"))]
+    options = rows[next(i for i, row in enumerate(rows) if row.startswith("| option")) :]
+
+    assert options == [row for row in table() if not row.startswith("|--")]
+
+
+def test_every_kind_is_on_the_page_and_has_advice() -> None:
+    text = PAGE.read_text()
+
+    assert not [kind for kind in AdapterKind if f"| `{kind}` |" not in text]
+    assert _INSTEAD.keys() == set(AdapterKind) - {AdapterKind.BASE_COPIES}
 
 
 def test_every_field_of_peft_is_classified_and_no_other() -> None:

@@ -9,15 +9,10 @@ import pytest
 import torch
 import transformers
 from peft.tuners.lora.config import BdLoraConfig, MontecloraConfig
-from plan_reference import merge
-from safetensors.torch import load
+from peft_answers import answer_by_peft, answer_by_plan, logits, read
 
-from loragate.peft_format.header import TensorSpec
 from loragate.peft_format.kinds import AdapterKind as Kind
-from loragate.peft_format.plan import AdapterPlan
-from loragate.peft_format.reading import read_adapter
 
-TOKENS = torch.tensor([[3, 17, 5, 90, 41, 8, 5, 12], [7, 1, 60, 95, 2, 33, 0, 11]])
 ATTENTION = ["q_proj", "v_proj"]
 BLOCKS = BdLoraConfig(target_modules_bd_a=["o_proj", "down_proj"], target_modules_bd_b=["q_proj"], nblocks=4)
 LOOSE = BdLoraConfig(target_modules_bd_b=["q_proj"], nblocks=2, match_strict=False)
@@ -218,42 +213,17 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # PEFT's, on tied weights and
 BaseModel = Callable[[str], transformers.PreTrainedModel]
 
 
-def read(upload: Any) -> AdapterPlan:
-    return read_adapter(upload.config, upload.file, len(upload.tensors), upload.layout).plan
-
-
-def merged(plan: AdapterPlan, upload: Any, base: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
-    values = load(upload.tensors)
-
-    def value(spec: TensorSpec) -> torch.Tensor:
-        assert values[spec.name].shape == spec.shape
-        return values[spec.name].double()
-
-    return merge(plan, value, base)
-
-
-def logits(model: torch.nn.Module) -> torch.Tensor:
-    with torch.inference_mode():
-        return model.eval()(input_ids=TOKENS, use_cache=False).logits
-
-
-def by_peft(upload: Any, base: transformers.PreTrainedModel, folder: Path) -> torch.Tensor:
-    (folder / "adapter_config.json").write_bytes(upload.config)
-    (folder / "adapter_model.safetensors").write_bytes(upload.tensors)
-    return logits(peft.PeftModel.from_pretrained(base, folder).double())
-
-
 @pytest.mark.parametrize(("model_type", "fields", "kinds"), CASES.values(), ids=CASES.keys())
 def test_the_plan_answers_as_peft_does(
     make_adapter: Any, base_model: BaseModel, tmp_path: Path, model_type: str, fields: dict[str, Any], kinds: set[Kind]
 ) -> None:
     upload = make_adapter(model_type, save_embedding_layers="auto", **{"r": 4, "lora_alpha": 12, **fields})
     torch.manual_seed(1)
-    plain = logits(base_model(model_type).double())
+    plain = logits(base_model(model_type))
 
     plan = read(upload)
 
-    expected = by_peft(upload, base_model(model_type), tmp_path)
+    expected = answer_by_peft(upload, base_model(model_type), tmp_path)
     assert plan.kinds == kinds
     assert (expected - plain).abs().max() > 1e-3, "the adapter does something"
-    torch.testing.assert_close(logits(merged(plan, upload, base_model(model_type))), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(answer_by_plan(plan, upload, base_model(model_type)), expected, rtol=1e-9, atol=1e-9)
