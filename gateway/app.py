@@ -12,6 +12,7 @@ from loragate.gateway.adapter_source import StoreAdapterSource
 from loragate.gateway.auth.authenticator import Authenticator
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.engine_link import EngineLink
+from loragate.gateway.generation.cache_salt import CacheSalts
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
@@ -62,7 +63,7 @@ async def _open_services(config: GatewayConfig, lifecycle: Lifecycle) -> AsyncIt
                 store,
                 Authenticator(store, config.auth_cache_seconds),
                 link,
-                GenerationService(client),
+                GenerationService(client, CacheSalts(config.secret_key)),
                 started_at=int(time.time()),
             )
         finally:

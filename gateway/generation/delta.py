@@ -21,13 +21,17 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More of completion `index`. `tokens` were generated for it and are billed; its text may still be empty."""
+    """More of completion `index`. `tokens` were generated for it and are billed; its text may still be empty.
+
+    `cached_tokens` of the prompt needed no computing; said once a prompt, by its first completion.
+    """
 
     index: int
     text: str
     tokens: int
     logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +43,4 @@ class Completion:
     tokens: int
     logprobs: tuple[TokenLogprob, ...]
     finish_reason: FinishReason
+    cached_tokens: int = 0

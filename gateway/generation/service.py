@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 from loragate.engine.client import EngineClient, EngineError
+from loragate.gateway.generation.cache_salt import CacheSalts
 from loragate.gateway.generation.choice import Choice
 from loragate.gateway.generation.delta import Completion, FinishReason, TextDelta, TokenLogprob
 from loragate.gateway.generation.failures import refusal_of
@@ -15,8 +17,9 @@ from loragate.v1 import engine_pb2 as pb
 class GenerationService:
     """Shared by all endpoints: what they add is their own wire format."""
 
-    def __init__(self, engine: EngineClient) -> None:
+    def __init__(self, engine: EngineClient, salts: CacheSalts) -> None:
         self._engine = engine
+        self._salts = salts
 
     def stream(self, request: GenerationRequest) -> AsyncGenerator[TextDelta, None]:
         """Deltas of all completions, interleaved; each completion's last one has its finish reason.
@@ -37,13 +40,18 @@ class GenerationService:
     async def _run(self, request: GenerationRequest, position: int) -> AsyncGenerator[TextDelta, None]:
         prompt = request.prompts[position]
         choices = [Choice(request, prompt, position * request.n + i) for i in range(request.n)]
+        submit = _submit(request, prompt)
+        submit.share.tenant_id = request.target.tenant_id
+        submit.cache_salt = self._salts.of(request.target.tenant_id)
         try:
-            async with self._engine.generate(_submit(request, prompt)) as deltas:
+            async with self._engine.generate(submit) as deltas:
                 async for delta in deltas:
                     choice = choices[delta.index]
                     if choice.finished:
                         continue
-                    yield choice.push(delta)
+                    said = choice.push(delta)
+                    first_hears = delta.cached_tokens and delta.index == 0
+                    yield replace(said, cached_tokens=delta.cached_tokens) if first_hears else said
                     if all(choice.finished for choice in choices):
                         return
         except EngineError as error:
@@ -59,16 +67,25 @@ class _Draft:
         self._tokens = 0
         self._logprobs: list[TokenLogprob] = []
         self._finish_reason: FinishReason | None = None
+        self._cached_tokens = 0
 
     def add(self, delta: TextDelta) -> None:
         self._text.append(delta.text)
         self._tokens += delta.tokens
         self._logprobs.extend(delta.logprobs)
         self._finish_reason = delta.finish_reason
+        self._cached_tokens += delta.cached_tokens
 
     def completion(self) -> Completion:
         assert self._finish_reason is not None, "the stream ended before this completion did"
-        return Completion(self._index, "".join(self._text), self._tokens, tuple(self._logprobs), self._finish_reason)
+        return Completion(
+            self._index,
+            "".join(self._text),
+            self._tokens,
+            tuple(self._logprobs),
+            self._finish_reason,
+            self._cached_tokens,
+        )
 
 
 def _submit(request: GenerationRequest, prompt: Sequence[int]) -> pb.Submit:

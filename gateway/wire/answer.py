@@ -27,13 +27,14 @@ class Answer:
             "system_fingerprint": self._fingerprint,
         }
 
-    def usage(self, completion_tokens: int) -> dict[str, int]:
+    def usage(self, completion_tokens: int, cached_tokens: int) -> dict[str, Any]:
         """Each prompt counts once, whatever n is."""
         prompt_tokens = self.request.prompt_tokens
         return {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": completion_tokens,
             "total_tokens": prompt_tokens + completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": cached_tokens},
         }
 
     @property

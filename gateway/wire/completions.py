@@ -18,7 +18,7 @@ def text_completion(answer: Answer, completions: Sequence[Completion], echoes: E
         logprobs = _logprobs(answer, completion.logprobs)
         text = echoes[completion.index // answer.request.n] + completion.text
         choices.append(_choice(completion.index, text, logprobs, completion.finish_reason))
-    usage = answer.usage(sum(completion.tokens for completion in completions))
+    usage = answer.usage(sum(c.tokens for c in completions), sum(c.cached_tokens for c in completions))
     return {**answer.head("text_completion"), "choices": choices, "usage": usage}
 
 
@@ -28,10 +28,11 @@ async def text_chunks(
     """Each choice's text, the last chunk with its finish reason; at the end the usage, if wanted."""
     head = answer.head("text_completion") | ({"usage": None} if include_usage else {})
     begun: set[int] = set()
-    tokens = 0
+    tokens = cached = 0
     async with aclosing(deltas):
         async for delta in deltas:
             tokens += delta.tokens
+            cached += delta.cached_tokens
             text = delta.text
             if delta.index not in begun:
                 begun.add(delta.index)
@@ -40,7 +41,7 @@ async def text_chunks(
                 logprobs = _logprobs(answer, delta.logprobs)
                 yield {**head, "choices": [_choice(delta.index, text, logprobs, delta.finish_reason)]}
     if include_usage:
-        yield {**head, "choices": [], "usage": answer.usage(tokens)}
+        yield {**head, "choices": [], "usage": answer.usage(tokens, cached)}
 
 
 def _choice(index: int, text: str, logprobs: dict[str, Any] | None, finish_reason: str | None) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.script: Script = lambda submit: list(submit.prompt_token_ids)
         self.failure = pb.EngineError(code=pb.ERROR_CODE_INTERNAL, message="scripted")
         self.fails: Callable[[pb.Submit], bool] = lambda submit: False
+        self.cached_tokens = 0  # of each prompt, as its completions' first deltas say
         self.pause_after: int | None = None
         self.paused = asyncio.Event()
         self.resume = asyncio.Event()
@@ -137,7 +138,8 @@ class _Session:
             for index in range(max(1, submit.n)):
                 last = position == limit - 1
                 reason = pb.FINISH_REASON_LENGTH if last else pb.FINISH_REASON_UNSPECIFIED
-                self._emit(submit, token_id, index=index, finish_reason=reason)
+                cached = self._engine.cached_tokens if position == 0 else 0
+                self._emit(submit, token_id, index=index, finish_reason=reason, cached_tokens=cached)
             await asyncio.sleep(0)
         if len(ids) < limit:
             await self._pause(len(ids))
