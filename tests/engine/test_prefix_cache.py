@@ -164,17 +164,18 @@ def test_n_completions_share_the_prompt(start: Start, monkeypatch: pytest.Monkey
 
 
 def test_preempted_sequences_find_their_own_blocks_again(start: Start, tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("a", "b", None, "c")
+    asked = [([3 + i, *SYSTEM[:14]], name) for i, name in enumerate(("a", "b", None, "c"))]
     totals = []
     for salt in (b"", A):
         engine = start(kv_cache_tokens=160, max_model_len=120, kv_host_bytes=1 << 20)
         computed = Computed(engine, monkeypatch)
-        requests = [engine.submit([3 + i, 7], name, max_tokens=60, cache_salt=salt) for i, name in enumerate(names)]
-        for i, (request, name) in enumerate(zip(requests, names, strict=True)):
-            outputs = engine.result(request)
-            assert engine.tokens(request) == greedy(tiny.model, [3 + i, 7], 60, name and tiny.adapters[name])
-            assert outputs[0].cached_tokens == 0, "what it computed itself was not cached for it"
+        requests = [engine.submit(prompt, name, max_tokens=60, cache_salt=salt) for prompt, name in asked]
+        for request, (prompt, name) in zip(requests, asked, strict=True):
+            engine.result(request)
+            assert engine.tokens(request) == greedy(tiny.model, prompt, 60, name and tiny.adapters[name])
         assert engine.core.scheduler.preemptions > 0
+        counted = prefix(engine).stats().total
+        assert counted.from_device == counted.from_host == 0, "what it computed itself does not count as found"
         totals.append(computed.tokens)
     assert totals[1] < totals[0]
 
