@@ -69,7 +69,7 @@ def test_the_version_that_answered_is_named(tenants) -> None:  # type: ignore[no
 def test_the_openai_client_chats_streams_and_lists(tenants) -> None:  # type: ignore[no-untyped-def]
     with openai.OpenAI(base_url=f"{tenants.server.base_url}/v1", api_key=tenants.acme_key) as official:
         assert {model.id for model in official.models.list()} >= {"tiny-llama", "a", "b"}
-        question = [{"role": "user", "content": "what is the capital of France?"}]
+        question = [{"role": "user", "content": "what is the capital of France, and which river runs through it?"}]
         whole = official.chat.completions.create(model="a", messages=question, max_tokens=20, temperature=0)
         stream = official.chat.completions.create(
             model="a",
