@@ -79,7 +79,8 @@ class EngineSettings(BaseModel):
     listen: str | None = None
     cache_dir: AbsolutePath | None = None
     model_id: str | None = None
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    quantization: Literal["none", "nf4", "int8"] = "none"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     adapter_slots: PositiveInt = 16
     adapter_device_bytes: PositiveInt | None = None

@@ -8,13 +8,15 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from loragate.engine import attention, experts, lora_parameter
+from loragate.engine import attention, experts, lora_parameter, quantised
 from loragate.engine.config import EngineConfig
 from loragate.engine.experts import ExpertProjection
 from loragate.engine.lora_linear import LoraGroup, LoraLinear, build_group
 from loragate.engine.step import CurrentStep
 from loragate.engine.tracing import AttentionLayer, Trace, trace
 from loragate.kernels.paged_attention import LayerCache
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class ModelRefused(Exception):
@@ -63,13 +65,17 @@ class BaseModel:
 
 def load_plain(directory: Path, config: EngineConfig) -> PreTrainedModel:
     """The model as transformers loads it, with eager attention. Never runs code from the folder."""
-    dtype, device = choose_dtype(directory, config), choose_device(config)
+    device = choose_device(config)
     if not any(directory.glob("*.safetensors")):
         raise ModelRefused(
             f"{directory} holds no *.safetensors file; convert the weights with "
             "`model.save_pretrained(folder, safe_serialization=True)` (pickled weights are never read)"
         )
     try:
+        dtype = choose_dtype(directory, config)
+        saved = getattr(AutoConfig.from_pretrained(directory, trust_remote_code=False), "quantization_config", None)
+        quantised.check_saved(saved, config.quantization)
+        how = quantised.loading_options(config.quantization, device)
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             directory,
             dtype=dtype,
@@ -77,10 +83,15 @@ def load_plain(directory: Path, config: EngineConfig) -> PreTrainedModel:
             experts_implementation="eager",
             use_safetensors=True,
             trust_remote_code=False,
+            **how,
         )
     except (ValueError, KeyError, OSError) as error:
         raise ModelRefused(f"transformers cannot load {directory}: {error}") from error
-    nn.Module.to(model, device)
+    except quantised.QuantisationRefused as error:
+        raise ModelRefused(f"{directory} cannot be served: {error}") from error
+    if not quantised.is_quantised_model(model):  # bitsandbytes' weights lose their scales when moved
+        nn.Module.to(model, device)
+    quantised.settle(model, dtype)
     model.eval().requires_grad_(False)
     return model
 
@@ -135,7 +146,7 @@ def _adapt_parameters(
 def choose_dtype(directory: Path, config: EngineConfig) -> torch.dtype:
     """What is asked for; else the checkpoint's own, except that fp16 becomes fp32 on a CPU."""
     if config.dtype != "auto":
-        return torch.float32 if config.dtype == "float32" else torch.bfloat16
+        return _DTYPES[config.dtype]
     saved = getattr(AutoConfig.from_pretrained(directory, trust_remote_code=False), "dtype", None)
     if not isinstance(saved, torch.dtype):
         return torch.float32

@@ -17,7 +17,8 @@ class EngineConfig:
     listen: str  # "unix:/…/engine.sock" or "host:port"
     cache_dir: Path  # adapter files by digest
     model_id: str | None = None  # the name that requests use
-    dtype: str = "auto"  # auto, float32, bfloat16
+    dtype: str = "auto"  # auto, float32, bfloat16, float16
+    quantization: str = "none"  # none, nf4, int8: how to quantise weights that are not quantised yet
     device: str = "auto"
     adapter_slots: int = 16  # adapters on the device at once; more of them page
     adapter_device_bytes: int | None = None  # for the weights of those
@@ -44,8 +45,10 @@ class EngineConfig:
                 raise ValueError(f"engine.{name} must be at least 1, got {value}")
         if self.kv_host_bytes is not None and self.kv_host_bytes < 0:
             raise ValueError(f"engine.kv_host_bytes must not be negative, got {self.kv_host_bytes}")
-        if self.dtype not in ("auto", "float32", "bfloat16"):
-            raise ValueError(f"engine.dtype must be auto, float32 or bfloat16, got {self.dtype!r}")
+        if self.dtype not in ("auto", "float32", "bfloat16", "float16"):
+            raise ValueError(f"engine.dtype must be auto, float32, bfloat16 or float16, got {self.dtype!r}")
+        if self.quantization not in ("none", "nf4", "int8"):
+            raise ValueError(f"engine.quantization must be none, nf4 or int8, got {self.quantization!r}")
         if self.device not in ("auto", "cpu", "cuda"):
             raise ValueError(f"engine.device must be auto, cpu or cuda, got {self.device!r}")
         if self.max_batch_size > self.max_batch_tokens:

@@ -6,11 +6,14 @@ all and the others take their slice. Adapters see the fused module too: one shri
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from loragate.engine.page_out import page_out
+from loragate.engine.quantised import BaseLinear, CalledLinears, dense_weight, is_quantised
 from loragate.engine.step import CurrentStep
 from loragate.kernels.packed_linear import PackedLinear
 from loragate.kernels.segmented_lora import LoraTable, LoraWeights
@@ -31,7 +34,7 @@ class LoraGroup:
 
     members: tuple[Member, ...]
     in_features: int
-    linear: PackedLinear
+    linear: BaseLinear
     step: CurrentStep
     adapters: LoraTable
     _x: Tensor | None = None  # held, so that no other tensor can take its identity
@@ -79,23 +82,42 @@ class LoraLinear(nn.Module):
 
 
 def weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
-    """A linear module's weight as [out, in], whatever way round it keeps it, and its bias."""
-    weight = module.weight.data.T if isinstance(module, Conv1D) else module.weight.data
+    """A linear module's weight as [out, in], whatever way it keeps it, and its bias."""
+    if is_quantised(module):
+        weight: Any = dense_weight(module)
+    else:
+        weight = module.weight.data.T if isinstance(module, Conv1D) else module.weight.data
     assert isinstance(weight, Tensor)
     bias = None if module.bias is None else module.bias.data
     return weight, bias if isinstance(bias, Tensor) else None
 
 
+def linear_shape(module: nn.Module) -> tuple[int, int]:
+    """(out, in) of a linear module."""
+    if isinstance(module, Conv1D):
+        return module.nf, module.nx
+    assert isinstance(module, nn.Linear)
+    return module.out_features, module.in_features
+
+
 def build_group(names: Sequence[str], modules: Sequence[nn.Module], step: CurrentStep) -> LoraGroup:
     """Fuse sibling modules of one input size; a member without bias gets zeros beside one that has it."""
-    pairs = [weight_and_bias(module) for module in modules]
     members, start = [], 0
-    for name, (weight, _) in zip(names, pairs, strict=True):
-        members.append(Member(name, start, weight.shape[0]))
-        start += weight.shape[0]
+    for name, module in zip(names, modules, strict=True):
+        out_features, in_features = linear_shape(module)
+        members.append(Member(name, start, out_features))
+        start += out_features
+    linear = CalledLinears(modules) if any(is_quantised(m) for m in modules) else _packed(modules)
+    return LoraGroup(tuple(members), in_features, linear, step, LoraTable(in_features, start))
+
+
+def _packed(modules: Sequence[nn.Module]) -> PackedLinear:
+    pairs = [weight_and_bias(module) for module in modules]
     bias = None
     if any(b is not None for _, b in pairs):
         bias = torch.cat([w.new_zeros(w.shape[0]) if b is None else b for w, b in pairs])
-    weight = pairs[0][0] if len(pairs) == 1 else torch.cat([w for w, _ in pairs])
-    linear = PackedLinear(weight, bias)
-    return LoraGroup(tuple(members), weight.shape[1], linear, step, LoraTable(weight.shape[1], start))
+    linear = PackedLinear(pairs[0][0] if len(pairs) == 1 else torch.cat([w for w, _ in pairs]), bias)
+    if linear.packed:
+        for weight, _ in pairs:
+            page_out(weight)
+    return linear

@@ -10,7 +10,7 @@ from transformers.pytorch_utils import Conv1D
 
 from loragate.engine.base_model import BaseModel
 from loragate.engine.checkpoint import TokenizerFiles
-from loragate.engine.lora_linear import weight_and_bias
+from loragate.engine.lora_linear import linear_shape
 from loragate.engine.tracing import is_linear
 from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.layout import BaseLayout, BaseParameter, ModuleKind, TargetModule
@@ -54,8 +54,8 @@ def _describe(name: str, module: nn.Module) -> TargetModule | None:
         return TargetModule(name, ModuleKind.EMBEDDING, *module.weight.shape)
     if is_linear(module):
         kind = ModuleKind.CONV1D if isinstance(module, Conv1D) else ModuleKind.LINEAR
-        weight, bias = weight_and_bias(module)
-        return TargetModule(name, kind, weight.shape[1], weight.shape[0], bias=bias is not None)
+        out_features, in_features = linear_shape(module)
+        return TargetModule(name, kind, in_features, out_features, bias=module.bias is not None)
     parameters = {key: parameter.shape for key, parameter in module.named_parameters()}
     if parameters.keys() <= {"weight", "bias"} and len(parameters.get("weight", ())) == 1:
         (width,) = parameters["weight"]

@@ -60,9 +60,8 @@ def trace(model: PreTrainedModel) -> Trace:
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Whether the module is a dense layer that an adapter may target. Quantised subclasses are not: they are
-    called, never re-implemented."""
-    return type(module) in (nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear, Conv1D)
+    """Whether the module is a dense layer, quantised or not, that an adapter may target."""
+    return isinstance(module, nn.Linear | Conv1D)
 
 
 def _bare_weights(model: PreTrainedModel) -> Iterator[tuple[str, nn.Parameter]]:

@@ -14,18 +14,21 @@ _HINT_ROWS = 16  # the batch that the blocked layout is chosen for; decode batch
 
 
 class PackedLinear:
-    """y = x @ weightᵀ + bias for x [rows, in]; weight [out, in], bias [out] or None."""
+    """y = x @ weightᵀ + bias for x [rows, in]; weight [out, in], bias [out] or None.
+
+    `packed` says that the weight was copied into a layout of its own, so that this one is not needed any more.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.out_features, self.in_features = weight.shape
         self._bias = bias
-        self._packed = _can_pack(weight.device.type, weight.dtype)
+        self.packed = _can_pack(weight.device.type, weight.dtype)
         self._weight = (
-            torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _HINT_ROWS) if self._packed else weight
+            torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _HINT_ROWS) if self.packed else weight
         )
 
     def __call__(self, x: Tensor) -> Tensor:
-        if not self._packed:
+        if not self.packed:
             return F.linear(x, self._weight, self._bias)
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
         return y
