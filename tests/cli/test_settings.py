@@ -98,7 +98,7 @@ def test_bad_files_are_refused_by_name(text: str, named: str) -> None:
         ("LORAGATE_DEMO", "perhaps"),
         ("LORAGATE_ENGINE", "x"),
         ("LORAGATE_ENGINE__ADAPTER_SLOTS", "0"),
-        ("LORAGATE_ENGINE__DTYPE", "float16"),
+        ("LORAGATE_ENGINE__DTYPE", "float8"),
         ("LORAGATE_ADMIN_KEY", "only-23-characters-long"),
         ("LORAGATE_ADMIN_KEY", "a control character \x07 in here"),
         ("LORAGATE_SECRET_KEY", "short"),
