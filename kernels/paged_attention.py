@@ -95,7 +95,8 @@ class LayerCache:
 
 def _by_block(part: Tensor, blocks: int) -> Tensor:
     """[kv_heads, places, dim] → [blocks, kv_heads · places of a block · dim]."""
-    return part.unflatten(1, (blocks, -1)).transpose(0, 1).flatten(1)
+    by_block: Tensor = part.unflatten(1, (blocks, -1)).transpose(0, 1).flatten(1)
+    return by_block
 
 
 def decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows, options: AttentionOptions) -> Tensor:
