@@ -16,7 +16,7 @@ from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.layout import BaseLayout, BaseParameter, ModuleKind, TargetModule
 from loragate.v1 import engine_pb2 as pb
 
-SERVES: frozenset[AdapterKind] = frozenset()
+SERVES: frozenset[AdapterKind] = frozenset({AdapterKind.PARAMETERS})
 """What this engine serves beyond plain LoRA on linear layers."""
 
 _KINDS = {

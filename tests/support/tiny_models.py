@@ -74,7 +74,7 @@ def make_model(model_type: str, **overrides: Any) -> PreTrainedModel:
     return model.eval()
 
 
-def add_adapter(model: PreTrainedModel, directory: Path, seed: int, **options: Any) -> Path:
+def add_adapter(model: PreTrainedModel, directory: Path, seed: int, std: float = 0.08, **options: Any) -> Path:
     """Train nothing: a random adapter with a B that is not zero, saved by PEFT under `directory`."""
     torch.manual_seed(seed)
     options.setdefault("target_modules", TARGETS.get(model.config.model_type, LLAMA_TARGETS))
@@ -83,7 +83,7 @@ def add_adapter(model: PreTrainedModel, directory: Path, seed: int, **options: A
     with torch.no_grad():
         for name, parameter in peft_model.named_parameters():
             if "lora_" in name:
-                parameter.normal_(std=0.08)
+                parameter.normal_(std=std)
     peft_model.save_pretrained(directory)
     peft_model.unload()
     return directory
