@@ -35,6 +35,7 @@ _DEFAULT_MODEL_LEN = 4096  # for configs that name no maximum
 _ADAPTER_SHARE = 0.15  # for adapters on the device
 _HOST_SHARE = 0.25  # for adapters in host memory
 _USUAL_RANK = 64  # adapters on the device are given room for this rank in every slot, if memory allows
+_USUAL_EXPERT_RANK = 8  # on each of a mixture's experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def _arena_bytes(base: BaseModel, config: EngineConfig) -> int:
     """Room for an adapter of the usual rank in every slot, within a share of free memory; for one at least."""
     if config.adapter_device_bytes is not None:
         return config.adapter_device_bytes
-    usual = base.adapter_bytes(min(_USUAL_RANK, config.max_lora_rank))
+    usual = base.adapter_bytes(min(_USUAL_RANK, config.max_lora_rank)) + base.expert_bytes(_USUAL_EXPERT_RANK)
     affordable = int(free_device_memory(base.device) * _ADAPTER_SHARE)
     return max(2 * usual, min(config.adapter_slots * usual, affordable))
 

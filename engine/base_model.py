@@ -53,6 +53,12 @@ class BaseModel:
         numbers = sum(rank * (g.in_features * len(g.members) + g.adapters.out_features) for g in self.groups)
         return numbers * self.adapter_dtype.itemsize
 
+    def expert_bytes(self, rank: int) -> int:
+        """What an adapter of this rank on all experts takes on the device."""
+        stacks = [p.linear for p in self.parameter_of.values() if isinstance(p, ExpertProjection)]
+        numbers = sum(rank * stack.experts * (stack.in_features + stack.out_features) for stack in stacks)
+        return numbers * self.adapter_dtype.itemsize
+
     def allocate_cache(self, places: int) -> tuple[LayerCache, ...]:
         """Give every attention layer room for `places` tokens, the null place included."""
         caches = []

@@ -54,7 +54,12 @@ def test_every_row_gets_its_own_adapters_update_at_its_own_experts(
     table: ExpertTable, rows: int, popularity: str, routing: str
 ) -> None:
     rng = random.Random(rows)
-    weights = {"distinct": [1] * 5, "identical": [0, 0, 1, 0, 0], "base only": [1, 0, 0, 0, 0], "skewed": [2, 1, 40, 1, 1]}
+    weights = {
+        "distinct": [1] * 5,
+        "identical": [0, 0, 1, 0, 0],
+        "base only": [1, 0, 0, 0, 0],
+        "skewed": [2, 1, 40, 1, 1],
+    }
     slots = rng.choices([-1, 0, 1, 2, 3], weights[popularity], k=rows)  # nothing targets the experts in slot 2
     chosen = choose(rows, routing)
     routed = route(chosen, segments_of(slots))
@@ -62,7 +67,9 @@ def test_every_row_gets_its_own_adapters_update_at_its_own_experts(
     out = base.clone()
     table.add(out, x, routed.segments)
     experts, owners = by_pair(routed, chosen, slots)
-    torch.testing.assert_close(out.double(), experts_reference(base, x, experts, owners, table.weights), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(
+        out.double(), experts_reference(base, x, experts, owners, table.weights), rtol=1e-5, atol=1e-4
+    )
 
 
 def test_runs_cover_every_routed_row_once() -> None:

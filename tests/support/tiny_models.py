@@ -1,5 +1,6 @@
 """Tiny random models of every architecture under test, and PEFT adapters and answers to hold the engine to."""
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,8 @@ def add_adapter(model: PreTrainedModel, directory: Path, seed: int, std: float =
 
 def greedy(model: PreTrainedModel, prompt: Sequence[int], new_tokens: int, adapter: Path | None = None) -> list[int]:
     """The oracle: what transformers, with PEFT's adapter on it, generates greedily."""
-    oracle: Any = model if adapter is None else PeftModel.from_pretrained(model, adapter)
+    # On a copy, because PEFT leaves a mixture's parameters in another order than it found them.
+    oracle: Any = model if adapter is None else PeftModel.from_pretrained(copy.deepcopy(model), adapter)
     oracle.eval()
     tokens = torch.tensor([list(prompt)])
     cache = None
@@ -102,6 +104,4 @@ def greedy(model: PreTrainedModel, prompt: Sequence[int], new_tokens: int, adapt
             cache = result.past_key_values
             out.append(int(result.logits[0, -1].argmax()))
             tokens = torch.tensor([out[-1:]])
-    if adapter is not None:
-        oracle.unload()
     return out
