@@ -11,6 +11,7 @@ from pydantic import (
     Field,
     NonNegativeFloat,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     SecretStr,
     model_validator,
@@ -90,6 +91,9 @@ class EngineSettings(BaseModel):
     kv_cache_tokens: PositiveInt | None = None
     max_batch_tokens: PositiveInt = 512
     max_batch_size: PositiveInt = 64
+    max_step_ms: PositiveFloat | None = 100.0
+    max_waiting: PositiveInt = 4096
+    max_waiting_per_tenant: PositiveInt = 1024
     block_size: PositiveInt = 16
     prefix_cache: bool = True
     kv_host_bytes: NonNegativeInt | None = None

@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from loragate.engine.base_model import BaseModel
 from loragate.engine.disk_tier import DiskTier
 from loragate.engine.patch import HostAdapter
 from loragate.engine.sequence import AdapterKey
+from loragate.engine.service_cost import token_cost
 from loragate.peft_format.errors import AdapterRefused
 from loragate.peft_format.layout import BaseLayout
 from loragate.v1 import engine_pb2 as pb
@@ -86,7 +88,8 @@ class AdapterFiles:
             reading = read_files(path, self._layout)
             if reading.digest != key.digest:
                 raise AdapterUnavailable(f"its bytes have the digest {reading.digest}")
-            return load_weights(path, reading.plan, self._base)
+            host = load_weights(path, reading.plan, self._base)
+            return replace(host, token_cost=token_cost(reading.plan, self._layout))
         except AdapterRefused as error:
             raise AdapterUnavailable(str(error)) from error
         except OSError as error:

@@ -24,6 +24,7 @@ from loragate.engine.host_tier import HostTier
 from loragate.engine.kv_memory import allocate_kv
 from loragate.engine.manifest import build_manifest, eos_token_ids, layout, targets
 from loragate.engine.model_runner import ModelRunner
+from loragate.engine.overload import QueueBounds
 from loragate.engine.scheduler import Limits, Scheduler
 from loragate.engine.sequence import AdapterKey, Output
 from loragate.peft_format.layout import BaseLayout
@@ -99,7 +100,7 @@ def build_core(
         request_read,
         copier.request,
     )
-    scheduler = Scheduler(Limits(config.max_batch_tokens, config.max_batch_size), loaded.blocks, adapters)
+    scheduler = Scheduler(_step_limits(config), loaded.blocks, adapters)
     manifest, eos = loaded.manifest, eos_token_ids(loaded.base.model)
     grammars = GrammarCompiler(TokenSpace(manifest.tokenizer_json, manifest.vocab_size, eos), torch.get_num_threads())
     limits = ModelLimits(manifest.max_model_len, manifest.vocab_size, eos)
@@ -124,6 +125,15 @@ def _arena_bytes(base: BaseModel, config: EngineConfig) -> int:
     usual = base.adapter_bytes(min(_USUAL_RANK, config.max_lora_rank)) + base.expert_bytes(_USUAL_EXPERT_RANK)
     affordable = int(free_device_memory(base.device) * _ADAPTER_SHARE)
     return max(2 * usual, min(config.adapter_slots * usual, affordable))
+
+
+def _step_limits(config: EngineConfig) -> Limits:
+    return Limits(
+        max_tokens=config.max_batch_tokens,
+        max_sequences=config.max_batch_size,
+        step_seconds=None if config.max_step_ms is None else config.max_step_ms / 1000,
+        queue=QueueBounds(config.max_waiting, config.max_waiting_per_tenant),
+    )
 
 
 def _name(model: str, directory: Path) -> str:

@@ -58,14 +58,13 @@ class BlockPool:
         """What the step before computed is published by now, or lost."""
         self._underway.clear()
 
-    def fits(self, sequence: Sequence) -> bool:
-        """Whether a sequence that holds nothing could get all its tokens in; blocks in use that it may share are free
-        to it."""
-        missing = self.blocks_for(len(sequence.tokens)) - self.free
+    def shortage(self, sequence: Sequence, spoken_for: int) -> int:
+        """Blocks that are missing for a sequence that holds nothing to get all its tokens in, if it leaves
+        `spoken_for` to others; blocks in use that it may share are free to it."""
+        missing = self.blocks_for(len(sequence.tokens)) - (self.free - spoken_for)
         if missing <= 0:
-            return True
-        shared = [b for b in self._reusable(sequence) if b.block is not None and self._references[b.block]]
-        return missing <= len(shared)
+            return missing
+        return missing - sum(b.block is not None and self._references[b.block] > 0 for b in self._reusable(sequence))
 
     def awaits(self, sequence: Sequence) -> bool:
         """Whether another sequence computes in this very step what this one needs: it costs nothing in the next."""

@@ -28,6 +28,9 @@ class EngineConfig:
     kv_cache_tokens: int | None = None
     max_batch_tokens: int = 512  # rows of one step: the chunk budget of prefill
     max_batch_size: int = 64  # sequences of one step
+    max_step_ms: float | None = 100.0  # prefill beside decoding sequences is cut so that a step takes about this long
+    max_waiting: int = 4096  # sequences in the queue; more are shed
+    max_waiting_per_tenant: int = 1024
     block_size: int = 16  # tokens of one KV page
     prefix_cache: bool = True  # prompts of one tenant share what was computed of them
     kv_host_bytes: int | None = None  # host memory for cached blocks that leave the device; 0 = none
@@ -35,9 +38,19 @@ class EngineConfig:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("adapter_slots", "max_batch_tokens", "max_batch_size", "block_size", "max_lora_rank"):
+        for name in (
+            "adapter_slots",
+            "max_batch_tokens",
+            "max_batch_size",
+            "max_waiting",
+            "max_waiting_per_tenant",
+            "block_size",
+            "max_lora_rank",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"engine.{name} must be at least 1, got {getattr(self, name)}")
+        if self.max_step_ms is not None and self.max_step_ms <= 0:
+            raise ValueError(f"engine.max_step_ms must be positive, got {self.max_step_ms}")
         optional = ("max_model_len", "kv_cache_tokens", "threads", *_BYTES)
         for name in optional:
             value = getattr(self, name)

@@ -6,6 +6,7 @@ Everything here runs on one thread. Others talk to it through `post`; it talks b
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from loragate.engine.model_runner import ModelRunner
 from loragate.engine.patch import HostAdapter, Patch, Patchable
 from loragate.engine.sampler import Sampled, sample
 from loragate.engine.scheduler import Scheduler
-from loragate.engine.sequence import AdapterKey, ErrorCode, FinishReason, Output, Request, Sequence
+from loragate.engine.sequence import AdapterKey, ErrorCode, Failure, FinishReason, Output, Request, Sequence
 from loragate.engine.timeline import EngineState, Timeline
 from loragate.engine.token_mask import token_mask
 
@@ -147,13 +148,16 @@ class EngineCore:
         while not self._stopping:
             outputs = self._take_commands(wait=idle)
             self.adapters.fetch_pinned()
+            outputs += [self._refuse(s, failure) for s, failure in self.scheduler.late(time.monotonic())]
             self.timeline.ended("commands")
             scheduled = self.scheduler.schedule()
             self.timeline.ended("schedule")
             idle = not scheduled
             batch = self.metrics.scheduled(scheduled) if scheduled else None
             if scheduled:
+                started = time.perf_counter()
                 outputs += self._step(scheduled)
+                self.scheduler.measured(scheduled, time.perf_counter() - started)
             if outputs:
                 self.metrics.emitted(outputs)
                 self._emit(outputs)
@@ -178,7 +182,7 @@ class EngineCore:
         outputs: list[Output] = []
         self.timeline.begin()
         try:
-            command = self._inbox.get(block=wait)
+            command = self._inbox.get(block=wait, timeout=self._patience())
             self.timeline.begin()  # waiting for something to do is no part of a step
             outputs += self._obey(command)
             while True:
@@ -186,21 +190,24 @@ class EngineCore:
         except queue.Empty:
             return outputs
 
+    def _patience(self) -> float | None:
+        """Seconds until a waiting request may have to be refused."""
+        deadline = self.scheduler.next_deadline
+        return None if deadline is None else max(0.0, deadline - time.monotonic())
+
     def _obey(self, command: Command) -> list[Output]:
         match command:
             case Submit(request):
                 return self._submit(request)
             case Abort(session_id, request_id):
-                ended = self.scheduler.find(
-                    lambda s: s.request.session_id == session_id and request_id in (None, s.request.request_id)
-                )
-                for sequence in ended:
+                for sequence in self.scheduler.find(session_id, request_id):
                     self.scheduler.remove(sequence)
                     self.metrics.left(sequence.request, sequence.index)
                 self._uncompiled.drop(session_id, request_id)
             case GrammarCompiled(grammar, result):
                 return [o for request in self._uncompiled.take(grammar) for o in self._begin(request, result)]
             case AdapterRead(key, host):
+                self.scheduler.priced(key, host.token_cost)
                 try:
                     self.adapters.read(key, host)
                 except AdapterTooLarge as error:
@@ -229,10 +236,12 @@ class EngineCore:
     def _submit(self, request: Request) -> list[Output]:
         problem = self._problem(request)
         if problem is not None:
-            error = (ErrorCode.INVALID_REQUEST, problem)
-            return [Output(request, 0, finish=FinishReason.ERROR, error=error)]
+            return [_failed(request, Failure(ErrorCode.INVALID_REQUEST, problem))]
         if request.grammar is None:
             return self._begin(request, None)
+        refusal = self.scheduler.refusal(request, time.monotonic())
+        if refusal is not None:
+            return [_failed(request, refusal)]
         if self._uncompiled.add(request, request.grammar):
             self._compile(request.grammar)
         return []
@@ -243,8 +252,10 @@ class EngineCore:
     def _begin(self, request: Request, compiled: Compiled | None) -> list[Output]:
         """Hand a checked request to the scheduler, its grammar compiled if it has one."""
         if isinstance(compiled, GrammarRefused):
-            error = (ErrorCode.INVALID_REQUEST, f"its grammar is refused: {compiled}")
-            return [Output(request, 0, finish=FinishReason.ERROR, error=error)]
+            return [_failed(request, Failure(ErrorCode.INVALID_REQUEST, f"its grammar is refused: {compiled}"))]
+        refusal = self.scheduler.refusal(request, time.monotonic())
+        if refusal is not None:
+            return [_failed(request, refusal)]
         for index in range(request.n):
             self.scheduler.add(Sequence(request, index, compiled and compiled.fork()))
         self.metrics.submitted(request)
@@ -326,5 +337,13 @@ class EngineCore:
         return None
 
     def _fail(self, sequence: Sequence, code: ErrorCode, message: str) -> Output:
+        return self._refuse(sequence, Failure(code, message))
+
+    def _refuse(self, sequence: Sequence, failure: Failure) -> Output:
         self.scheduler.remove(sequence)
-        return Output(sequence.request, sequence.index, finish=FinishReason.ERROR, error=(code, message))
+        return Output(sequence.request, sequence.index, finish=FinishReason.ERROR, error=failure)
+
+
+def _failed(request: Request, failure: Failure) -> Output:
+    """A request that was not begun."""
+    return Output(request, 0, finish=FinishReason.ERROR, error=failure)

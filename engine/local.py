@@ -3,6 +3,7 @@
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from loragate.engine.config import EngineConfig
 from loragate.engine.core import Abort, AdapterFailed, AdapterRead, Submit
 from loragate.engine.grammar import Grammar
 from loragate.engine.sequence import AdapterKey, Output, Request, SamplingParams, Share
+from loragate.engine.service_cost import token_cost
 
 _PATIENCE_SECONDS = 300
 
@@ -81,6 +83,11 @@ class LocalEngine:
         """What one completion of a request has produced so far."""
         return [o.token for o in list(self._outputs[request_id]) if o.index == index and o.token is not None]
 
+    def ended(self, request_id: int, n: int = 1) -> bool:
+        """The request has all of its outputs."""
+        with self._changed:
+            return self._ended(request_id, n)
+
     def generate(self, prompt: Sequence[int], adapter: str | None = None, **sampling: Any) -> list[int]:
         """The tokens of one request, once it has ended."""
         request_id = self.submit(prompt, adapter, **sampling)
@@ -95,7 +102,8 @@ class LocalEngine:
         try:
             directory = self._adapters[key.digest]
             plan = read_files(directory, self.loaded.layout).plan
-            self.core.post(AdapterRead(key, load_weights(directory, plan, self.loaded.base)))
+            host = load_weights(directory, plan, self.loaded.base)
+            self.core.post(AdapterRead(key, replace(host, token_cost=token_cost(plan, self.loaded.layout))))
         except Exception as error:
             self.core.post(AdapterFailed(key, str(error)))
 

@@ -38,6 +38,7 @@ class HostAdapter:
     """An adapter in host memory, laid out as on the device: one run of bytes for each module that it patches."""
 
     patches: Mapping[Patchable, Patch]
+    token_cost: float = 1.0  # see service_cost
 
     @property
     def sizes(self) -> list[int]:

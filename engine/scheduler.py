@@ -1,25 +1,44 @@
 """Which tokens go into the next step: continuous batching (Orca, Yu et al., OSDI 2022) with chunked prefill
-(Sarathi-Serve, Agrawal et al., arXiv:2403.02310) and preemption by recompute (vLLM, arXiv:2309.06180)."""
+(Sarathi-Serve, Agrawal et al., arXiv:2403.02310), preemption by recompute (vLLM, arXiv:2309.06180), and turns by
+what each tenant was served (virtual token counters, Sheng et al., arXiv:2401.00588).
+
+A sequence waits for a *slot* for its adapter, then for a *seat* with room for its prompt, then for *tokens* of a step.
+Each is given to the tenant that was served least.
+"""
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
+from loragate.engine import preemption
+from loragate.engine.accounts import Ledger
 from loragate.engine.adapter_pool import AdapterPool
 from loragate.engine.block_pool import BlockPool
-from loragate.engine.sequence import AdapterKey, Sequence
+from loragate.engine.deadlines import Deadlines
+from loragate.engine.fair_queue import FairQueue, Lane
+from loragate.engine.kept_seats import KeptSeats
+from loragate.engine.overload import Overload, QueueBounds
+from loragate.engine.preemption import Ticket
+from loragate.engine.residence import Residences
+from loragate.engine.roster import Roster
+from loragate.engine.sequence import AdapterKey, Failure, Request, Sequence
+from loragate.engine.service_cost import GENERATED_UNITS, PROMPT_UNITS
+from loragate.engine.step_times import StepTimes
 
 OVERTAKE_STEPS = 32
-"""Steps for which requests with a slot may overtake one that waits for a slot. After that nobody younger is
-admitted, slots fall free, and its turn comes: `A, B, A, A, …` cannot starve B."""
+"""Steps for which sequences with a slot may overtake one that waits for a slot. After that nobody whose turn is later
+gets a seat for an adapter, slots fall free, and its turn comes: `A, B, A, A, …` cannot starve B. An adapter that was
+loaded meanwhile may seat those who waited for it for as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one step."""
+    """Bounds of one step, and of the queue before it."""
 
     max_tokens: int
     max_sequences: int
+    step_seconds: float | None = None  # of a step with prefill while others decode; None: no such bound
+    queue: QueueBounds = field(default_factory=QueueBounds)
 
 
 class Scheduler:
@@ -27,127 +46,317 @@ class Scheduler:
         self._limits = limits
         self._blocks = blocks
         self._adapters = adapters
-        self.running: list[Sequence] = []  # oldest first
-        self.waiting: deque[Sequence] = deque()  # oldest first
-        self.preemptions = 0
+        self._ledger = Ledger()
+        self._overload = Overload(limits.queue, self._ledger)
+        self._times = StepTimes(limits.step_seconds)
+        self._tickets: dict[Sequence, Ticket] = {}
+        self._roster = Roster()
+        self._deadlines = Deadlines()
+        self._residences = Residences()
+        self._kept = KeptSeats()
+        self._served = 0.0  # units in this step
         self._steps = 0
+        self.running: list[Sequence] = []
+        self.waiting = FairQueue()
+        self.preemptions = 0
+
+    def refusal(self, request: Request, now: float) -> Failure | None:
+        """Why a request cannot be taken in, if so; `now` is a time.monotonic()."""
+        deadline = request.share.deadline
+        patience = None if deadline is None else self._latest_start(request, deadline) - now
+        return self._overload.refusal(request, len(self.waiting), self._free_seats, patience)
 
     def add(self, sequence: Sequence) -> None:
-        self.waiting.append(sequence)
+        account = self._ledger.enter(sequence.request.share)
+        ticket = self._tickets[sequence] = Ticket(sequence, account, self._overload.expected_units(sequence))
+        self._roster.add(sequence)
+        deadline = sequence.request.share.deadline
+        if deadline is not None:
+            self._deadlines.add(sequence, self._latest_start(sequence.request, deadline))
+        self._wait(ticket)
+
+    def late(self, now: float) -> list[tuple[Sequence, Failure]]:
+        """Those of the waiting for whom nothing was done yet, and whose deadline cannot be met any more."""
+        return [
+            (sequence, self._overload.late(sequence.request))
+            for sequence in self._deadlines.passed(now)
+            if sequence in self.waiting and not self._roster.party(sequence).started
+        ]
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When to ask for the late ones again, as a time.monotonic()."""
+        return self._deadlines.next
 
     def schedule(self) -> dict[Sequence, int]:
         """Choose the sequences of the next step and how many tokens each computes."""
         self._steps += 1
         self._blocks.begin_step()
-        step = _Step(self._limits.max_tokens)
-        for sequence in [s for s in self.running if s.remaining == 1]:
-            self._schedule_running(sequence, step)
-        for sequence in [s for s in self.running if s.remaining > 1]:
-            self._schedule_running(sequence, step)
-        self._admit(step)
-        return step.rows
+        short_of_room = self._give_seats()
+        self._give_slots()
+        if short_of_room is not None:
+            self._release(short_of_room)
+        rows = self._give_tokens()
+        self._charge(rows)
+        return rows
+
+    def measured(self, rows: dict[Sequence, int], seconds: float) -> None:
+        """The step that was scheduled last took so long."""
+        prefill = sum(tokens for tokens in rows.values() if tokens > 1)
+        self._times.observe(sum(tokens == 1 for tokens in rows.values()), prefill, seconds)
+        if self.waiting:
+            self._overload.served(self._served, seconds)
 
     def remove(self, sequence: Sequence) -> None:
         """A sequence ended, whichever way: free what it holds."""
-        if sequence in self.running:
-            self.running.remove(sequence)
-        elif sequence in self.waiting:
-            self.waiting.remove(sequence)
-        self._free(sequence)
+        ticket = self._tickets.pop(sequence)
+        if ticket.seated:
+            self._keep_seat(ticket)
+            self._unseat(ticket)
+        else:
+            self._stop_waiting(ticket)
         self._adapters.forget(sequence)
+        self._ledger.leave(ticket.account)
+        self._deadlines.discard(sequence)
+        self._roster.remove(sequence)
+        self._overload.finished(sequence.generated)
 
-    def find(self, matches: Callable[[Sequence], bool]) -> list[Sequence]:
-        return [s for s in (*self.running, *self.waiting) if matches(s)]
+    def find(self, session_id: int, request_id: int | None) -> list[Sequence]:
+        """The sequences of a request, or of a whole session when `request_id` is None."""
+        return self._roster.find(session_id, request_id)
+
+    def priced(self, key: AdapterKey, token_cost: float) -> None:
+        """What the adapter's tokens cost, see service_cost."""
+        self._residences.price(key, token_cost)
 
     def waiting_for(self, key: AdapterKey) -> list[Sequence]:
-        return [s for s in self.waiting if s.request.adapter == key]
+        return self.waiting.waiting_for(key)
 
-    def _schedule_running(self, sequence: Sequence, step: "_Step") -> None:
-        if step.budget == 0 or sequence not in self.running:  # preempted for an older one in this very step
-            return
-        self._blocks.reuse(sequence)
-        if self._blocks.awaits(sequence):
-            return
-        tokens = min(sequence.remaining, step.budget)
-        while not self._blocks.grow(sequence, sequence.computed + tokens):
-            victim = max(self.running, key=lambda s: s.arrival)
-            self._preempt(victim, step)
-            if victim is sequence:
-                return
-        step.take(sequence, tokens)
+    def _latest_start(self, request: Request, deadline: float) -> float:
+        return deadline - len(request.prompt) * self._times.seconds_per_prompt_token
 
-    def _preempt(self, victim: Sequence, step: "_Step") -> None:
-        step.give_back(victim)
-        self.running.remove(victim)
-        self._free(victim)
-        self._requeue(victim)
-        self.preemptions += 1
+    @property
+    def _free_seats(self) -> int:
+        return self._limits.max_sequences - len(self.running)
 
-    def _requeue(self, sequence: Sequence) -> None:
-        later = next((i for i, s in enumerate(self.waiting) if s.arrival > sequence.arrival), len(self.waiting))
-        self.waiting.insert(later, sequence)
+    @property
+    def _by_turn(self) -> list[Ticket]:
+        """The seated, least served first."""
+        return sorted((self._tickets[sequence] for sequence in self.running), key=lambda ticket: ticket.turn)
 
-    def _admit(self, step: "_Step") -> None:
-        blocked: Sequence | None = None
-        for sequence in list(self.waiting):
-            if step.budget == 0 or len(self.running) >= self._limits.max_sequences:
-                return
-            if blocked is not None and self._overdue(blocked):
-                return
-            if not self._blocks.fits(sequence):
-                return  # by age: a long one is not overtaken by short ones for ever
-            if self._blocks.awaits(sequence):
+    def _give_seats(self) -> Sequence | None:
+        """By turn. Nobody overtakes the first who lacks a seat or blocks, or short prompts could starve a long one:
+        it is returned, with a hold on its adapter."""
+        aside: list[Lane] = []
+        short_of_room = None
+        self._kept.expire(self._steps)
+        self._return_kept_seats()
+        while (lane := self.waiting.next_for_a_seat()) is not None:
+            if not self._lease(lane) or self._held(lane):
+                self._release(lane.head)
+                if lane.turns is self.waiting.ready:
+                    lane.turns.discard(lane)
+                    aside.append(lane)
                 continue
-            if not self._lease(sequence):
-                if blocked is None and sequence.request.adapter is not None and not self._has_slot(sequence):
-                    blocked = sequence
-                    if blocked.blocked_since is None:
-                        blocked.blocked_since = self._steps
-                continue
-            self.waiting.remove(sequence)
-            self.running.append(sequence)
-            self._blocks.reuse(sequence)
-            tokens = min(sequence.remaining, step.budget)
-            grown = self._blocks.grow(sequence, sequence.computed + tokens)
-            assert grown
-            step.take(sequence, tokens)
-        self.running.sort(key=lambda s: s.arrival)
+            victims = self._victims(lane)
+            if victims is None:
+                short_of_room = lane.head
+                break
+            self._seat(lane, victims)
+        for lane in aside:
+            lane.turns.add(lane)
+        return short_of_room
 
-    def _lease(self, sequence: Sequence) -> bool:
-        key = sequence.request.adapter
-        if key is None:
+    def _return_kept_seats(self) -> None:
+        for tenant_id in self._kept.tenants:
+            account = self._ledger.find(tenant_id)
+            lane = None if account is None else self.waiting.next_of(account)
+            if lane is not None and self._lease(lane):
+                self._kept.give_back(tenant_id)
+                victims = self._victims(lane)
+                if victims is None:
+                    self._release(lane.head)
+                else:
+                    self._seat(lane, victims, let_in=True)
+
+    def _keep_seat(self, ticket: Ticket) -> None:
+        """Unless the tenant has had more than others by now."""
+        account = ticket.account
+        ahead = account.counter - self._ledger.level
+        if ticket.let_in and account.sequences == 1 and ahead * account.weight < preemption.QUANTUM:
+            self._kept.keep(account.tenant_id, self._steps, len(ticket.sequence.blocks))
+
+    def _held(self, lane: Lane) -> bool:
+        """One with an earlier turn has waited too long for a slot: nobody else sits down on one."""
+        blocked = self.waiting.blocked.first()
+        return (
+            lane.key is not None
+            and blocked is not None
+            and self._overdue(blocked)
+            and blocked.goes_before(lane)
+            and self._steps - self._residences.of(lane.key).since > OVERTAKE_STEPS
+        )
+
+    def _overdue(self, lane: Lane) -> bool:
+        return lane.blocked_since is not None and self._steps - lane.blocked_since > OVERTAKE_STEPS
+
+    def _lease(self, lane: Lane) -> bool:
+        """Hold the head's adapter. If it cannot be held yet, it is on its way, or the lane is blocked again."""
+        if lane.key is None:
             return True
-        sequence.lease = self._adapters.acquire(key)
-        return sequence.lease is not None
+        head = lane.head
+        head.lease = self._adapters.acquire(lane.key)
+        if head.lease is not None:
+            if lane.arriving:
+                lane.arriving = False
+                self._residences.begin(lane.key, self._steps)
+            return True
+        lane.arriving = True
+        if lane.reading and self._adapters.host.get(lane.key) is not None:
+            lane.reading = False
+            self.waiting.place(lane, self.waiting.blocked)  # others may have waited for room before it
+        else:
+            self._promise(lane)
+        return False
 
-    def _has_slot(self, sequence: Sequence) -> bool:
-        key = sequence.request.adapter
-        return key is None or self._adapters.want(key, sequence, overdue=self._overdue(sequence))
+    def _victims(self, lane: Lane) -> list[Ticket] | None:
+        """Who gives way to the lane's head; None if it must wait for a seat or blocks."""
+        seats = self._free_seats - len(self._kept)
+        spoken_for = self._kept.blocks + sum(map(self._blocks_to_come, self.running))
+        missing = self._blocks.shortage(lane.head, spoken_for)
+        if seats > 0 and missing <= 0:
+            return []
+        return preemption.for_room(self._by_turn, lane.account, 1 - seats, missing)
 
-    def _overdue(self, sequence: Sequence) -> bool:
-        return sequence.blocked_since is not None and self._steps - sequence.blocked_since > OVERTAKE_STEPS
+    def _blocks_to_come(self, sequence: Sequence) -> int:
+        """What a seated sequence still needs for its prompt, and one to grow into."""
+        return self._blocks.blocks_for(len(sequence.tokens)) - len(sequence.blocks) + 1
 
-    def _free(self, sequence: Sequence) -> None:
+    def _seat(self, lane: Lane, victims: list[Ticket], *, let_in: bool = False) -> None:
+        for victim in victims:
+            self._preempt(victim)
+        ticket = self._tickets[lane.head]
+        ticket.let_in = let_in or bool(victims)
+        lane.blocked_since = None
+        self._stop_waiting(ticket)
+        ticket.cost = self._residences.of(lane.key).token_cost
+        ticket.seated = True
+        ticket.account.seated += 1
+        ticket.account.pending += ticket.pending
+        self.running.append(ticket.sequence)
+
+    def _unseat(self, ticket: Ticket) -> None:
+        sequence, account = ticket.sequence, ticket.account
+        self.running.remove(sequence)
+        ticket.seated = False
+        account.seated -= 1
+        account.pending -= ticket.pending
+        self.waiting.moved(account)
         self._blocks.release(sequence)
         sequence.computed = 0
+        self._release(sequence)
+
+    def _preempt(self, ticket: Ticket) -> None:
+        self._unseat(ticket)
+        self._wait(ticket)
+        self.preemptions += 1
+
+    def _wait(self, ticket: Ticket) -> None:
+        key = ticket.sequence.request.adapter
+        ready = key is None or self._resident(key)
+        lane = self.waiting.add(ticket.sequence, ticket.account, ready=ready)
+        if not ready and lane.blocked_since is None:
+            lane.blocked_since = self._steps
+        ticket.account.backlog += ticket.expected
+
+    def _stop_waiting(self, ticket: Ticket) -> None:
+        self.waiting.remove(ticket.sequence)
+        ticket.account.backlog -= ticket.expected
+
+    def _give_slots(self) -> None:
+        """By turn, until none is to be had. Whoever has, or is promised, a slot may wait for a seat."""
+        for turns in (self.waiting.blocked, self.waiting.unread):
+            while (lane := turns.first()) is not None:
+                if self._promise(lane) or self._clear_slot(lane):
+                    self.waiting.place(lane, self.waiting.ready)
+                elif lane.turns is turns:
+                    break
+
+    def _promise(self, lane: Lane) -> bool:
+        """See to it that the lane's adapter comes. If it must wait for others to leave, the lane stands there now."""
+        assert lane.key is not None
+        read = self._adapters.host.get(lane.key) is not None
+        if self._adapters.want(lane.key, lane.head, overdue=self._overdue(lane)):
+            lane.reading = not read
+            return True
+        self.waiting.place(lane, self.waiting.blocked if read else self.waiting.unread)
+        if lane.blocked_since is None:
+            lane.blocked_since = self._steps
+        return False
+
+    def _clear_slot(self, lane: Lane) -> bool:
+        """Let others give way, where only room on the device is missing."""
+        while lane.turns is self.waiting.blocked:
+            victims = preemption.for_slot(map(self._tickets.__getitem__, self.running), lane.account)
+            if not victims:
+                return False
+            for victim in victims:
+                self._preempt(victim)
+            if self._promise(lane):
+                return True
+        return False
+
+    def _resident(self, key: AdapterKey) -> bool:
+        lease = self._adapters.acquire(key)
+        if lease is not None:
+            self._adapters.release(lease)
+        return lease is not None
+
+    def _release(self, sequence: Sequence) -> None:
         if sequence.lease is not None:
             self._adapters.release(sequence.lease)
             sequence.lease = None
 
+    def _give_tokens(self) -> dict[Sequence, int]:
+        """A row to each that decodes, and what the step has time and rows for to prompts, least served first. If
+        blocks run out, those whose turn is last give theirs up."""
+        by_turn = deque(ticket.sequence for ticket in self._by_turn)
+        decoding = {sequence for sequence in by_turn if sequence.remaining == 1}
+        prefill = self._times.prefill_budget(self._limits.max_tokens - len(decoding), len(decoding))
+        rows: dict[Sequence, int] = {}
+        while by_turn:
+            sequence = by_turn.popleft()
+            self._blocks.reuse(sequence)
+            tokens = 1 if sequence in decoding else min(sequence.remaining, prefill)
+            if tokens and not self._blocks.awaits(sequence) and self._grow(sequence, tokens, by_turn):
+                prefill -= 0 if sequence in decoding else tokens
+                rows[sequence] = tokens
+        return rows
 
-class _Step:
-    """Rows given out so far, and the budget that is left."""
+    def _grow(self, sequence: Sequence, tokens: int, later: deque[Sequence]) -> bool:
+        while not self._blocks.grow(sequence, sequence.computed + tokens):
+            victim = later.pop() if later else sequence
+            self._preempt(self._tickets[victim])
+            if victim is sequence:
+                return False
+        return True
 
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
-        self.rows: dict[Sequence, int] = {}
-
-    def take(self, sequence: Sequence, tokens: int) -> None:
-        self.rows[sequence] = tokens
-        self.budget -= tokens
-
-    def give_back(self, sequence: Sequence) -> None:
-        self.budget += self.rows.pop(sequence, 0)
+    def _charge(self, rows: dict[Sequence, int]) -> None:
+        """Tokens are paid for when they are first computed: not when found cached, nor again after a preemption."""
+        self._served = 0.0
+        for sequence, tokens in rows.items():
+            ticket = self._tickets[sequence]
+            computed = sequence.computed + tokens
+            paid, to_pay = ticket.charged, min(computed, sequence.prompt_length)
+            units = PROMPT_UNITS * max(0, to_pay - max(paid, sequence.computed))
+            if computed == len(sequence.tokens):
+                units += GENERATED_UNITS
+            pending = ticket.pending
+            ticket.charged = max(paid, to_pay)
+            ticket.account.pending -= pending - ticket.pending
+            ticket.account.charge(units * ticket.cost)
+            self._served += units * ticket.cost
+            self._roster.party(sequence).started = True
 
 
 def decode_first(rows: Iterable[tuple[Sequence, int]]) -> list[tuple[Sequence, int]]:

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +95,16 @@ class ErrorCode(enum.Enum):
     OVERLOADED = "overloaded"
 
 
+class Failure(NamedTuple):
+    """Why a sequence ended without an answer. `retry_after`, in seconds, goes with OVERLOADED, and so does
+    `own_queue`: it is the tenant's own requests that wait, not the engine's in general."""
+
+    code: ErrorCode
+    message: str
+    retry_after: float | None = None
+    own_queue: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
     """Natural logs under the model's own distribution; `top` holds (token, logprob), most probable first."""
@@ -111,7 +122,7 @@ class Output:
     token: int | None = None
     logprob: TokenLogprob | None = None
     finish: FinishReason | None = None
-    error: tuple[ErrorCode, str] | None = None
+    error: Failure | None = None
     cached_tokens: int = 0  # with its first token: prompt tokens that were found cached
 
 
@@ -139,7 +150,6 @@ class Sequence:
     places: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     lease: SlotLease | None = None
     arrival: int = field(default_factory=lambda: next(_arrivals))
-    blocked_since: int | None = None  # the step at which it first found every slot in use
     adapter_from: int = 0  # the position from which the adapter is in effect, fixed by the original prompt
     path: PrefixPath = field(init=False)
     furthest: int = 0  # the most tokens that it ever had in the KV cache: a preemption loses them, not this

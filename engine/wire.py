@@ -62,8 +62,10 @@ def delta_from(output: Output) -> pb.Delta:
     if output.logprob is not None:
         delta.logprobs.append(_logprob_from(output.logprob))
     if output.error is not None:
-        code, message = output.error
-        delta.error.code, delta.error.message = ERRORS[code], message
+        failure = output.error
+        delta.error.code, delta.error.message = ERRORS[failure.code], failure.message
+        delta.error.retry_after_ms = round(1000 * (failure.retry_after or 0))
+        delta.error.own_queue = failure.own_queue
     return delta
 
 

@@ -66,7 +66,7 @@ class Blocks(RuleBasedStateMachine):
         self.pool.begin_step()
         rows: dict[Sequence, int] = {}
         for sequence in chosen:
-            if not sequence.blocks and not self.pool.fits(sequence):
+            if not sequence.blocks and self.pool.shortage(sequence, 0) > 0:
                 continue
             admitted = not sequence.blocks
             if patient and self.pool.awaits(sequence):

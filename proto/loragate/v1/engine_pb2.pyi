@@ -321,14 +321,16 @@ class StepOutput(_message.Message):
     def __init__(self, deltas: _Optional[_Iterable[_Union[Delta, _Mapping]]] = ...) -> None: ...
 
 class EngineError(_message.Message):
-    __slots__ = ("code", "message", "retry_after_ms")
+    __slots__ = ("code", "message", "retry_after_ms", "own_queue")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    OWN_QUEUE_FIELD_NUMBER: _ClassVar[int]
     code: ErrorCode
     message: str
     retry_after_ms: int
-    def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+    own_queue: bool
+    def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., own_queue: bool = ...) -> None: ...
 
 class Candidate(_message.Message):
     __slots__ = ("token_id", "logprob")
