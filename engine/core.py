@@ -252,7 +252,7 @@ class EngineCore:
     def _begin(self, request: Request, compiled: Compiled | None) -> list[Output]:
         """Hand a checked request to the scheduler, its grammar compiled if it has one."""
         if isinstance(compiled, GrammarRefused):
-            return [_failed(request, Failure(ErrorCode.INVALID_REQUEST, f"its grammar is refused: {compiled}"))]
+            return [_failed(request, Failure(ErrorCode.INVALID_REQUEST, f"the grammar cannot be used: {compiled}"))]
         refusal = self.scheduler.refusal(request, time.monotonic())
         if refusal is not None:
             return [_failed(request, refusal)]
@@ -316,7 +316,7 @@ class EngineCore:
             if sequence.matcher is not None:
                 sequence.matcher.advance(choice.token)
         except GrammarFailed as error:
-            return self._fail(sequence, ErrorCode.INVALID_REQUEST, f"its grammar cannot be followed further: {error}")
+            return self._fail(sequence, ErrorCode.INVALID_REQUEST, f"the grammar cannot be followed further: {error}")
         cached_tokens = sequence.cached_tokens if sequence.generated == 0 else 0
         sequence.tokens.append(choice.token)
         finish = self._finish(sequence, choice.token)

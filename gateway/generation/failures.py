@@ -13,12 +13,18 @@ class GenerationFailed(ApiError):
     default_code = "generation_failed"
 
 
-def refusal_of(error: EngineError) -> ApiError:
-    """What the caller is told. A request whose engine went away may be sent again: nothing was answered yet."""
+def refusal_of(error: EngineError, constraint: str | None = None) -> ApiError:
+    """What the caller is told. A request whose engine went away may be sent again: nothing was answered yet.
+
+    `constraint` is the field that asks for a grammar, which only the engine can check.
+    """
     if not isinstance(error, EngineRequestError):
         return Unavailable("The engine is not available at the moment.", code="engine_unavailable")
     match error.code:
         case pb.ERROR_CODE_INVALID_REQUEST:
+            if constraint is not None:
+                message = f"Invalid '{constraint}': {error.message}."
+                return InvalidRequest(message, param=constraint, code="invalid_value")
             return InvalidRequest(f"The engine refused the request: {error.message}.")
         case pb.ERROR_CODE_ADAPTER_UNAVAILABLE:
             return Unavailable(f"The adapter cannot be loaded: {error.message}.", code="adapter_unavailable")

@@ -1,11 +1,12 @@
 """From request bodies to checked generation requests."""
 
 from loragate.adapter_store.principal import TenantPrincipal
+from loragate.gateway.generation.constraint import chat_constraint, constraint
 from loragate.gateway.generation.context_window import room_for_completion
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.generation.resolving import resolve
 from loragate.gateway.generation.tokenising import chat_to_tokens, prompt_to_tokens
-from loragate.gateway.generation.tool_choice import forced_calls, tool_use
+from loragate.gateway.generation.tool_choice import tool_use
 from loragate.gateway.http.errors import InvalidRequest
 from loragate.gateway.schemas.chat import ChatRequest
 from loragate.gateway.schemas.completions import CompletionRequest
@@ -34,7 +35,7 @@ async def prepare_chat(services: Services, caller: TenantPrincipal, body: ChatRe
         n,
         tuple(body.stop or ()),
         bool(body.include_stop_str_in_output),
-        forced_calls(base, body, tools),
+        chat_constraint(base, body, tools),
         tools,
     )
 
@@ -51,7 +52,14 @@ async def prepare_completion(services: Services, caller: TenantPrincipal, body: 
     limit = room_for_completion(base, longest, body.max_tokens, _DEFAULT_COMPLETION_TOKENS, "prompt")
     sampling = _checked_sampling(base, body, limit, body.logprobs)
     return GenerationRequest(
-        target, base, prompts, sampling, n, tuple(body.stop or ()), bool(body.include_stop_str_in_output)
+        target,
+        base,
+        prompts,
+        sampling,
+        n,
+        tuple(body.stop or ()),
+        bool(body.include_stop_str_in_output),
+        constraint(body),
     )
 
 

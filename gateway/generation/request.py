@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from loragate.gateway.generation.constraint import Constraint
 from loragate.gateway.generation.target import Target
 from loragate.gateway.text.base_model import BaseModel
 from loragate.gateway.tools.use import ToolUse
@@ -23,7 +24,7 @@ class GenerationRequest:
     n: int = 1
     stop: tuple[str, ...] = ()
     include_stop: bool = False
-    grammar: pb.Grammar | None = None  # what each completion must match, whole
+    constraint: Constraint | None = None  # None: any text
     tools: ToolUse | None = None  # calls of these are read from the text
 
     @property

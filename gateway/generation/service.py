@@ -55,7 +55,7 @@ class GenerationService:
                     if all(choice.finished for choice in choices):
                         return
         except EngineError as error:
-            raise refusal_of(error) from error
+            raise refusal_of(error, None if request.constraint is None else request.constraint.field) from error
 
 
 class _Draft:
@@ -94,5 +94,5 @@ def _submit(request: GenerationRequest, prompt: Sequence[int]) -> pb.Submit:
         adapter=request.target.reference,
         sampling=request.sampling,
         n=request.n,
-        grammar=request.grammar,
+        grammar=None if request.constraint is None else request.constraint.grammar,
     )

@@ -40,10 +40,20 @@ def forced_calls(base: BaseModel, body: ToolFields, use: ToolUse | None) -> pb.G
     """What the completions must match where there must be a call; a named function is called once."""
     if use is None or body.tool_choice is None or not body.tool_choice.forced:
         return None
-    most = _MOST_FORCED_CALLS if use.parallel and not use.named else 1
     lark = Lark(base.tool_tokens)
+    return pb.Grammar(lark=lark.source(_calls(lark, use)))
+
+
+def calls_or(base: BaseModel, use: ToolUse, schema: Mapping[str, Any]) -> pb.Grammar:
+    """Where there may be calls, or an answer that fits the schema."""
+    lark = Lark(base.tool_tokens)
+    return pb.Grammar(lark=lark.source(lark.either([lark.json(schema), _calls(lark, use)])))
+
+
+def _calls(lark: Lark, use: ToolUse) -> str:
+    most = _MOST_FORCED_CALLS if use.parallel and not use.named else 1
     closed = {name: _closed(schema) for name, schema in use.tools.items()}
-    return pb.Grammar(lark=lark.source(use.format.write(lark, closed, most=most)))
+    return use.format.write(lark, closed, most=most)
 
 
 def _closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,11 +6,12 @@ from pydantic import Field, model_validator
 
 from loragate.gateway.schemas.findings import finding
 from loragate.gateway.schemas.messages import ChatMessage
+from loragate.gateway.schemas.output_fields import OutputFields
 from loragate.gateway.schemas.sampling import MAX_TOP_LOGPROBS, SamplingFields
 from loragate.gateway.schemas.tool_fields import ToolFields, check_answers
 
 
-class ChatRequest(SamplingFields, ToolFields):
+class ChatRequest(SamplingFields, ToolFields, OutputFields):
     """OpenAI's chat request. `max_completion_tokens` is the newer name of `max_tokens`."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=4096)]

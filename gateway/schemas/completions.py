@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.gateway.schemas.findings import finding
+from loragate.gateway.schemas.output_fields import OutputFields
 from loragate.gateway.schemas.sampling import MAX_TOP_LOGPROBS, SamplingFields
 
 Prompt = str | list[int]
@@ -28,7 +29,7 @@ def _is_token_ids(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
 
 
-class CompletionRequest(SamplingFields):
+class CompletionRequest(SamplingFields, OutputFields):
     """OpenAI's completion request. `prompt` is always a list once parsed."""
 
     prompt: Annotated[list[Any], BeforeValidator(_prompts)]

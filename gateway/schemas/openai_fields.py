@@ -23,8 +23,6 @@ NO_EFFECT = frozenset(
     }
 )
 
-_TEXT_ONLY = {"type": "text"}
-
 # Field → the values that ask for nothing, beside null.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
@@ -34,7 +32,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "moderation": (),
     "reasoning_effort": ("none",),
-    "response_format": (_TEXT_ONLY,),
     "suffix": ("",),
     "verbosity": ("medium",),
     "web_search_options": (),

@@ -1,6 +1,5 @@
 """`tools`, `tool_choice`, and the calls in an assistant's message."""
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
@@ -8,36 +7,21 @@ from pydantic_core import PydanticCustomError
 
 from loragate.gateway.schemas.body import Body
 from loragate.gateway.schemas.findings import finding
+from loragate.gateway.schemas.json_schema import JsonSchema
 
 MAX_TOOLS = 128
-_MAX_SCHEMA_BYTES = 64 << 10
-_MAX_SCHEMA_DEPTH = 64
 _MODES = ("none", "auto", "required")
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-def _bounded(schema: dict[str, Any]) -> dict[str, Any]:
-    if _depth(schema) > _MAX_SCHEMA_DEPTH:
-        raise PydanticCustomError(
-            "schema", "the schema must not be nested more than {most} levels deep", {"most": _MAX_SCHEMA_DEPTH}
-        )
-    if len(json.dumps(schema)) > _MAX_SCHEMA_BYTES:
-        raise PydanticCustomError(
-            "schema", "the schema must not be longer than {most} bytes", {"most": _MAX_SCHEMA_BYTES}
-        )
+def _of_an_object(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("type", "object") != "object":
         raise PydanticCustomError("schema", "the schema must be of type 'object'", {})
     return schema
 
 
-def _depth(value: Any) -> int:
-    """Bodies are nested at most 200 levels deep."""
-    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return 0 if children is None else 1 + max(map(_depth, children), default=0)
-
-
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
-ArgumentsSchema = Annotated[dict[str, Any], AfterValidator(_bounded)]
+ArgumentsSchema = Annotated[JsonSchema, AfterValidator(_of_an_object)]
 
 
 class FunctionDefinition(Body):

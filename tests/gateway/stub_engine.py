@@ -41,6 +41,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.failure = pb.EngineError(code=pb.ERROR_CODE_INTERNAL, message="scripted")
         self.fails: Callable[[pb.Submit], bool] = lambda submit: False
         self.cached_tokens = 0  # of each prompt, as its completions' first deltas say
+        self.ends_with_text = False  # as where a grammar allows nothing more: the last token stops, without EOS
         self.pause_after: int | None = None
         self.paused = asyncio.Event()
         self.resume = asyncio.Event()
@@ -138,10 +139,12 @@ class _Session:
             for index in range(max(1, submit.n)):
                 last = position == limit - 1
                 reason = pb.FINISH_REASON_LENGTH if last else pb.FINISH_REASON_UNSPECIFIED
+                if self._engine.ends_with_text and position == len(ids) - 1:
+                    reason = pb.FINISH_REASON_STOP
                 cached = self._engine.cached_tokens if position == 0 else 0
                 self._emit(submit, token_id, index=index, finish_reason=reason, cached_tokens=cached)
             await asyncio.sleep(0)
-        if len(ids) < limit:
+        if len(ids) < limit and not self._engine.ends_with_text:
             await self._pause(len(ids))
             for index in range(max(1, submit.n)):
                 eos = self._engine.manifest.eos_token_ids[0]

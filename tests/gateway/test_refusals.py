@@ -61,7 +61,6 @@ async def refused(gateway: Gateway, body: object, url: str = "/v1/chat/completio
         ({"min_tokens": 300}, "min_tokens"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"tools": [{"type": "function"}]}, "tools.0.function"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"flavour": "vanilla"}, "flavour"),
     ],
 )

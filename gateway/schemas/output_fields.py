@@ -1,0 +1,122 @@
+"""The fields that say what a completion's text must be: OpenAI's `response_format`, vLLM's `structured_outputs`."""
+
+import json
+from typing import Annotated, Any, Literal
+
+import pydantic_core
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
+
+from loragate.gateway.schemas.body import Body
+from loragate.gateway.schemas.findings import finding
+from loragate.gateway.schemas.json_schema import JsonSchema
+from loragate.v1 import engine_pb2 as pb
+
+_MAX_OPTIONS = 1024
+_ANY_OBJECT = {"type": "object"}
+
+
+def _parsed(schema: Any) -> Any:
+    if not isinstance(schema, str):
+        return schema
+    try:
+        return pydantic_core.from_json(schema, allow_inf_nan=False)
+    except ValueError:
+        raise PydanticCustomError("schema", "the schema's text is not valid JSON", {}) from None
+
+
+class JsonSchemaFormat(Body):
+    """`response_format.json_schema`. Without a `schema` any object will do. It is kept whatever `strict` says."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    description: Annotated[str, StringConstraints(max_length=1 << 16)] | None = None
+    schema_: JsonSchema | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Body):
+    """`response_format`."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaFormat | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_type_says(self) -> "ResponseFormat":
+        if (self.json_schema is not None) != (self.type == "json_schema"):
+            raise finding("json_schema", "it goes with the type 'json_schema', and only with it")
+        return self
+
+    @property
+    def schema_of_answer(self) -> dict[str, Any] | None:
+        """What an answer's JSON must fit; None for any text."""
+        if self.type == "text":
+            return None
+        if self.json_schema is None or self.json_schema.schema_ is None:
+            return _ANY_OBJECT
+        return self.json_schema.schema_
+
+    @property
+    def grammar(self) -> pb.Grammar | None:
+        """As the engine takes it; None for any text."""
+        schema = self.schema_of_answer
+        if schema is None:
+            return None
+        return pb.Grammar(json_object=True) if schema is _ANY_OBJECT else pb.Grammar(json_schema=json.dumps(schema))
+
+
+class StructuredOutputs(Body):
+    """`structured_outputs`: one of these."""
+
+    json_: Annotated[JsonSchema, BeforeValidator(_parsed)] | None = Field(default=None, alias="json")
+    json_object: bool | None = None
+    regex: Annotated[str, StringConstraints(max_length=8 << 10)] | None = None
+    choice: (
+        Annotated[
+            list[Annotated[str, StringConstraints(min_length=1, max_length=1024)]],
+            Field(min_length=1, max_length=_MAX_OPTIONS),
+        ]
+        | None
+    ) = None
+    grammar: Annotated[str, StringConstraints(min_length=1, max_length=64 << 10)] | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "StructuredOutputs":
+        if len(self._given) != 1:
+            raise PydanticCustomError(
+                "structured_outputs", "give exactly one of json, json_object, regex, choice and grammar", {}
+            )
+        return self
+
+    @property
+    def _given(self) -> list[pb.Grammar]:
+        given = []
+        if self.json_ is not None:
+            given.append(pb.Grammar(json_schema=json.dumps(self.json_)))
+        if self.json_object:
+            given.append(pb.Grammar(json_object=True))
+        if self.regex is not None:
+            given.append(pb.Grammar(regex=self.regex))
+        if self.choice is not None:
+            given.append(pb.Grammar(choice=pb.Choice(options=self.choice)))
+        if self.grammar is not None:
+            given.append(pb.Grammar(lark=self.grammar))
+        return given
+
+    @property
+    def engine_grammar(self) -> pb.Grammar:
+        """As the engine takes it."""
+        return self._given[0]
+
+
+class OutputFields(Body):
+    """Without them a completion may be any text."""
+
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+
+    @model_validator(mode="after")
+    def _not_both(self) -> "OutputFields":
+        formatted = self.response_format is not None and self.response_format.type != "text"
+        if formatted and self.structured_outputs is not None:
+            raise finding("structured_outputs", "it cannot be combined with 'response_format'")
+        return self
