@@ -1,7 +1,10 @@
 """Python's literals, read without Python: a model's output is nothing to hand to a compiler."""
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -88,8 +91,8 @@ class _Reader:
         finally:
             self._depth -= 1
 
-    def _items(self, end: str, read: Any) -> list[Any]:
-        items = []
+    def _items(self, end: str, read: Callable[[], T]) -> list[T]:
+        items: list[T] = []
         while not self.skip(end):
             items.append(read())
             if not self.skip(","):

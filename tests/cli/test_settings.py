@@ -102,6 +102,7 @@ def test_bad_files_are_refused_by_name(text: str, named: str) -> None:
         ("LORAGATE_ADMIN_KEY", "only-23-characters-long"),
         ("LORAGATE_ADMIN_KEY", "a control character \x07 in here"),
         ("LORAGATE_SECRET_KEY", "short"),
+        ("LORAGATE_TOOL_PARSER", "morse"),
     ],
 )
 def test_bad_values_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:

@@ -1,5 +1,7 @@
 """Whatever the tokens and however they come: the deltas add up to the full decoding."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -140,3 +142,20 @@ def test_endless_rubbish_is_not_held_back_for_ever() -> None:
     stream = detokenizer(tokenizer, [])
     lone_byte = tokenizer.encode_chat("\U0001f9ff")[-1]
     assert "".join(stream.push(lone_byte) for _ in range(100)) != ""
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@given(data=st.data())
+@settings(max_examples=30)
+def test_special_tokens_that_are_to_be_shown(make: Callable[[], Tokenizer], data: st.DataObject) -> None:
+    """What follows one of them begins like a text of its own."""
+    plain = make()
+    plain.add_special_tokens(["[SHOWN]", "[HIDDEN]"])
+    tokenizer = TextTokenizer(plain.to_str().encode(), bos_token=None, add_bos=False)
+    shown, hidden = (tokenizer.added_tokens[token] for token in ("[SHOWN]", "[HIDDEN]"))
+    texts = st.text() | st.sampled_from(["the foxes", "a b c", "The fox 🙂 日"])
+    before, after = (tokenizer.encode_chat(data.draw(texts)) for _ in range(2))
+    stream = detokenizer(tokenizer, [], [shown])
+    pieces = [stream.push(token_id) for token_id in [*before, shown, hidden, *after]]
+    text = "".join([*pieces, stream.finish()])
+    assert text == tokenizer.decode(before) + "[SHOWN]" + tokenizer.decode(after)

@@ -1,14 +1,20 @@
 """How tools reach chat templates, and what templates tell about their model."""
 
 import json
+from dataclasses import replace
 
 import pytest
+from tokenizers import Tokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from loragate.gateway.config import GatewayConfig
 from loragate.gateway.generation.chat_prompt import template_messages
 from loragate.gateway.schemas.messages import ChatMessage
+from loragate.gateway.text.base_model import read_base_model
 from loragate.gateway.text.chat_template import ChatTemplate
-from loragate.gateway.tools.detection import detect
+from loragate.gateway.tools.detection import FORMATS, detect
+
+from . import tiny_model
 
 TOOL = {
     "type": "function",
@@ -117,3 +123,14 @@ def test_whether_a_template_knows_tools(source: str, takes: bool) -> None:
 )
 def test_detection(template: str, tokens: tuple[str, ...], format: str) -> None:
     assert detect(template, tokens) == format
+
+
+def test_a_setting_overrules_detection(tokenizer: Tokenizer) -> None:
+    manifest = tiny_model.manifest(tokenizer, chat_template="<tool_call>")
+    assert read_base_model(manifest).tool_format is FORMATS["hermes"]
+    assert read_base_model(manifest, "pythonic").tool_format is FORMATS["pythonic"]
+
+
+def test_a_format_that_does_not_exist_stops_the_start(config: GatewayConfig) -> None:
+    with pytest.raises(ValueError, match="tool_parser must be one of hermes"):
+        replace(config, tool_parser="morse")
