@@ -6,6 +6,7 @@ from loragate.peft_format import json_fields
 from loragate.peft_format.errors import clipped, in_config
 
 _FIELD = "use_bdlora"
+_MOST = 256
 _KNOWN = frozenset({"target_modules_bd_a", "target_modules_bd_b", "nblocks", "match_strict"})
 
 
@@ -46,8 +47,8 @@ def parse_block_diagonal(value: object) -> BlockDiagonal | None:
         if key not in _KNOWN:
             raise in_config(_FIELD, f"use_bdlora holds {clipped(key)}, which PEFT 0.21 does not write; remove it.")
     return BlockDiagonal(
-        of_a=tuple(sorted(set(json_fields.names(value.get("target_modules_bd_a"), _FIELD)))),
-        of_b=tuple(sorted(set(json_fields.names(value.get("target_modules_bd_b"), _FIELD)))),
+        of_a=tuple(sorted(set(json_fields.names(value.get("target_modules_bd_a"), _FIELD, _MOST)))),
+        of_b=tuple(sorted(set(json_fields.names(value.get("target_modules_bd_b"), _FIELD, _MOST)))),
         blocks=json_fields.positive_integer(value.get("nblocks", 1), _FIELD),
         strict=json_fields.boolean({"match_strict": True} | value, "match_strict"),
     )

@@ -4,16 +4,15 @@ import re
 from dataclasses import dataclass
 
 from loragate.peft_format import json_fields
+from loragate.peft_format.acceptance import check_acceptable
 from loragate.peft_format.block_diagonal import BlockDiagonal, parse_block_diagonal
-from loragate.peft_format.errors import CONFIG_FILE, clipped, in_config, quoted
-from loragate.peft_format.fields import FIELDS, refused_fields
+from loragate.peft_format.errors import CONFIG_FILE, in_config, quoted
 from loragate.peft_format.strict_json import Limits, parse_object
 
 _LIMITS = Limits(size=1 << 20, depth=8, values=200_000)
 
-_HARMLESS_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica"})
-_CONVERTIBLE_INITS = ("pissa", "corda", "olora", "lora_ga")
 _PATH = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
+_MOST_EMBEDDINGS = 16
 _BIASES = ("none", "all", "lora_only")
 
 INPUT_EMBEDDING = ""
@@ -66,9 +65,7 @@ class LoraConfig:
 def parse_config(raw: bytes) -> LoraConfig:
     """Read adapter_config.json; raises AdapterRefused for what cannot be served exactly as PEFT would."""
     fields = parse_object(raw, _LIMITS, CONFIG_FILE)
-    _check_known(fields)
-    _check_refused(fields)
-    _check_initialisation(fields.get("init_lora_weights", True))
+    check_acceptable(fields)
     config = LoraConfig(
         r=json_fields.positive_integer(fields.get("r", 8), "r"),
         lora_alpha=json_fields.number(fields.get("lora_alpha", 8), "lora_alpha"),
@@ -104,42 +101,6 @@ def parse_config(raw: bytes) -> LoraConfig:
     return config
 
 
-def _check_known(fields: json_fields.Fields) -> None:
-    for name in fields:
-        if name not in FIELDS:
-            raise in_config(
-                name,
-                f"{clipped(name)} is not a field of PEFT 0.21's LoraConfig; remove it if the adapter does not need it.",
-            )
-
-
-def _check_refused(fields: json_fields.Fields) -> None:
-    if "peft_type" not in fields:
-        raise in_config("peft_type", 'peft_type is missing; a LoRA adapter has "LORA".')
-    for field in refused_fields():
-        value = fields.get(field.name, field.neutral[0])
-        if not any(type(value) is type(neutral) and value == neutral for neutral in field.neutral):
-            raise in_config(field.name, f"{field.name} is {quoted(value)}: {field.advice}.")
-
-
-def _check_initialisation(value: object) -> None:
-    if isinstance(value, bool):
-        return
-    kind = value.lower() if isinstance(value, str) else ""
-    if kind in _HARMLESS_INITS:
-        return
-    if kind.startswith(_CONVERTIBLE_INITS):
-        advice = (
-            "changes the base model's weights, so the adapter alone gives wrong tokens; save it again with "
-            "save_pretrained(…, path_initial_model_for_weight_conversion=…)"
-        )
-    elif kind == "loftq":
-        advice = "trains against quantised base weights; train on the base model as it is served"
-    else:
-        advice = "is not an initialisation that PEFT 0.21 writes"
-    raise in_config("init_lora_weights", f"init_lora_weights is {quoted(value)}, which {advice}.")
-
-
 def _layers_pattern(fields: json_fields.Fields) -> tuple[str, ...]:
     value = fields.get("layers_pattern")
     patterns = json_fields.names([value] if isinstance(value, str) and value else value or None, "layers_pattern")
@@ -173,6 +134,8 @@ def _modules_to_save(fields: json_fields.Fields) -> tuple[str, ...]:
 def _trained_tokens(value: object) -> tuple[tuple[str, tuple[int, ...]], ...]:
     name = "trainable_token_indices"
     by_module = value if isinstance(value, dict) else {} if value is None else {INPUT_EMBEDDING: value}
+    if len(by_module) > _MOST_EMBEDDINGS:
+        raise in_config(name, f"{name} must name at most {_MOST_EMBEDDINGS} modules.")
     pairs = tuple((module, json_fields.token_ids(ids, name)) for module, ids in by_module.items())
     for module, ids in pairs:
         if not ids or (isinstance(value, dict) and not module):

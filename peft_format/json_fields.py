@@ -46,12 +46,12 @@ def mapping(fields: Fields, name: str) -> Mapping[str, object]:
     return value
 
 
-def names(value: object, name: str) -> tuple[str, ...]:
+def names(value: object, name: str, most: int = _MAX_NAMES) -> tuple[str, ...]:
     """A list of names; null is the empty one. Order and repeats are kept."""
     if value is None:
         return ()
-    if not isinstance(value, list) or len(value) > _MAX_NAMES:
-        raise in_config(name, f"{name} must be a list of at most {_MAX_NAMES} names, not {quoted(value)}.")
+    if not isinstance(value, list) or len(value) > most:
+        raise in_config(name, f"{name} must be a list of at most {most} names, not {quoted(value)}.")
     return tuple(_checked_name(item, name) for item in value)
 
 

@@ -49,7 +49,8 @@ def drop_redundant(plan: AdapterPlan, tensors: Tensors) -> None:
         for parameter in module.parameters:
             for infix in ("modules_to_save", "original_module"):
                 tensors.drop(keys.parameter(f"{module.module.name}.{infix}.{parameter}"))
+    trained = {keys.parameter(module) for module in plan.modules}
     for name in tensors.left():
         found = _TRAINING.search(name)
-        if found and any(keys.parameter(module) == name[: found.start()] for module in plan.modules):
+        if found and name[: found.start()] in trained:
             tensors.drop(name)

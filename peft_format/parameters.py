@@ -26,8 +26,11 @@ def plan_parameters(
 
     `targeted` are the modules that have LoRA already.
     """
-    bare = [parameter for parameter in layout.parameters.values() if _is_targeted(parameter.path, config)]
-    linears = [module for module in layout.modules.values() if _is_targeted(f"{module.name}.weight", config)]
+    names = frozenset(config.target_parameters)
+    bare = [
+        parameter for parameter in layout.parameters.values() if not names.isdisjoint(dotted_suffixes(parameter.path))
+    ]
+    linears = [m for m in layout.modules.values() if not names.isdisjoint(dotted_suffixes(f"{m.name}.weight"))]
     if bare or linears:
         _check_combinations(config)
     parameters = {}
@@ -47,10 +50,6 @@ def unmatched_parameters(config: LoraConfig, layout: BaseLayout) -> Iterator[str
     existing = {suffix for path in paths for suffix in dotted_suffixes(path)}
     for name in sorted(set(config.target_parameters) - existing):
         yield f"{_FIELD}: {quoted(name)} matches no parameter of this {layout.model_type} model."
-
-
-def _is_targeted(path: str, config: LoraConfig) -> bool:
-    return any(f".{path}".endswith(f".{name}") for name in config.target_parameters)
 
 
 def _check_combinations(config: LoraConfig) -> None:

@@ -24,7 +24,8 @@ def plan_replaced(
     if config.modules_to_save:
         require(AdapterKind.REPLACED, layout, _FIELD)
     _check_bare_parameters(config, layout)
-    saved = [module for module in layout.modules.values() if _is_saved(module.name, config.modules_to_save)]
+    names = frozenset(config.modules_to_save)
+    saved = [module for module in layout.modules.values() if names & _ends(module.name)]
     for module in saved:
         if module.name in changed:
             raise in_config(_FIELD, f"{_FIELD} selects {module.name}, which the adapter changes otherwise as well.")
@@ -33,28 +34,32 @@ def plan_replaced(
 
 def unmatched_modules(config: LoraConfig, layout: BaseLayout) -> Iterator[str]:
     """A sentence for each name in modules_to_save that this model has no module for."""
-    known = (*layout.modules, *(parameter.module for parameter in layout.parameters.values()))
+    if not config.modules_to_save:
+        return
+    known = {*layout.modules, *(parameter.module for parameter in layout.parameters.values())}
+    existing = set[str]().union(*map(_ends, known))
     for name in config.modules_to_save:
-        if not any(_is_saved(module, (name,)) for module in known):
+        if name not in existing:
             yield f"{_FIELD}: {quoted(name)} matches no module of this {layout.model_type} model."
 
 
-def _is_saved(module: str, names: tuple[str, ...]) -> bool:
-    """PEFT takes every module whose name ends like this, be it within a word ("norm" takes "input_layernorm"), with
-    all that is inside it."""
-    return any(block.endswith(names) for block in _blocks(module))
+def _ends(module: str) -> set[str]:
+    """Every end of the module's name, and of the names of the blocks around it.
 
-
-def _blocks(module: str) -> Iterator[str]:
-    """ "a.b.c" gives "a.b.c", "a.b" and "a"."""
+    PEFT takes all modules whose name ends with one of those given, be it within a word ("norm" takes
+    "input_layernorm"), and saves all that is inside of them.
+    """
+    ends: set[str] = set()
     while module:
-        yield module
+        ends.update(module[start:] for start in range(len(module)))
         module = module.rpartition(".")[0]
+    return ends
 
 
 def _check_bare_parameters(config: LoraConfig, layout: BaseLayout) -> None:
-    for parameter in layout.parameters.values():
-        if _is_saved(parameter.module, config.modules_to_save):
+    names = frozenset(config.modules_to_save)
+    for parameter in layout.parameters.values() if names else ():
+        if names & _ends(parameter.module):
             raise in_config(
                 _FIELD,
                 f"{_FIELD} selects {parameter.module}, whose {parameter.name} cannot be replaced here; name single "

@@ -1,7 +1,7 @@
 """Which modules an adapter changes: PEFT 0.21's `check_target_module_exists` over the base model's layout."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from loragate.peft_format.automaton import Budget
@@ -36,14 +36,12 @@ def resolve_targets(config: LoraConfig, layout: BaseLayout, budget: Budget) -> T
     excluded = selector(config.exclude_modules, "exclude_modules", budget)
     targeted = selector(names, "target_modules", budget)
     in_layers = _layer_filter(config)
+    saved = frozenset(config.modules_to_save)
     modules = tuple(
         module
         for name, module in layout.modules.items()
         # A name that is listed whole is taken whatever its layer: so PEFT does.
-        if not excluded(name)
-        and not lies_in(name, config.modules_to_save)
-        and targeted(name)
-        and (name in listed or in_layers(name))
+        if not excluded(name) and not lies_in(name, saved) and targeted(name) and (name in listed or in_layers(name))
     )
     if not modules and not config.target_parameters:
         raise in_config(
@@ -54,9 +52,11 @@ def resolve_targets(config: LoraConfig, layout: BaseLayout, budget: Budget) -> T
     return Targets(modules, tuple(_unmatched(config, layout)))
 
 
-def lies_in(name: str, paths: Iterable[str]) -> bool:
-    """Whether one of `paths` is a run of whole components of the dotted name."""
-    return any(f".{path}." in f".{name}." for path in paths)
+def lies_in(name: str, paths: Collection[str]) -> bool:
+    """Whether one of `paths` is a run of whole components of the dotted name. Work does not grow with `paths`."""
+    parts = name.split(".")
+    ends = range(1, len(parts) + 1)
+    return bool(paths) and any(".".join(parts[start:end]) in paths for end in ends for start in range(end))
 
 
 def _all_linear(layout: BaseLayout) -> tuple[str, ...]:

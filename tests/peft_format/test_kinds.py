@@ -101,6 +101,8 @@ def refusal(upload: Any) -> AdapterRefused:
         ("llama", {"bias": "none"}, {"bias": "some"}, "bias"),
         ("llama", {"bias": "none"}, {"bias": None}, "bias"),
         ("llama", {}, {"alora_invocation_tokens": ["a"]}, "alora_invocation_tokens"),
+        ("llama", {}, {"use_bdlora": {"target_modules_bd_a": ["q_proj"] * 257}}, "use_bdlora"),
+        ("llama", {}, {"trainable_token_indices": {str(n): [5] for n in range(17)}}, "trainable_token_indices"),
         ("llama", {}, {"use_bdlora": {"nblocks": 2}}, "use_bdlora"),
         ("llama", {}, {"use_bdlora": {"nblocks": 0}}, "use_bdlora"),
         ("llama", {}, {"use_bdlora": {"blocks": 2}}, "use_bdlora"),
@@ -302,3 +304,18 @@ def test_whatever_the_config_says_it_is_planned_or_refused(make_adapter: Any, na
 
     planned_or_refused()
     assert json.loads(upload.config)["peft_type"] == "LORA"
+
+
+def test_many_names_cost_no_more_than_reading_them(make_adapter: Any) -> None:
+    """Nothing is done for each pair of a name and a module, of which there would be sixty million."""
+    upload = make_adapter("llama", r=4, target_modules=["q_proj"])
+    names = [f"x{number}" for number in range(30_000)]
+    layer = "model.layers.{}.mlp.up_proj"
+    template = upload.layout.modules["model.layers.0.mlp.up_proj"]
+    more = {layer.format(n): replace(template, name=layer.format(n)) for n in range(3, 2_000)}
+    wide = replace(upload, layout=replace(upload.layout, modules=dict(upload.layout.modules) | more))
+
+    plan = read(wide.edited(modules_to_save=names, target_parameters=names))
+
+    assert len(plan.modules) == 3
+    assert "more warnings" in plan.warnings[-1]

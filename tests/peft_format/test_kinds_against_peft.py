@@ -1,6 +1,7 @@
 """Every kind of adapter that PEFT saves: a model changed as the plan says answers as PEFT's own does."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +228,33 @@ def test_the_plan_answers_as_peft_does(
     assert plan.kinds == kinds
     assert (expected - plain).abs().max() > 1e-3, "the adapter does something"
     torch.testing.assert_close(answer_by_plan(plan, upload, base_model(model_type)), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("init", ["pissa", "olora"])
+def test_a_converted_initialisation_is_plain_lora(
+    make_adapter: Any, base_model: BaseModel, tmp_path: Path, init: str
+) -> None:
+    """Saved as PEFT's guide says, the adapter brings along what its initialisation took from the base model."""
+    made = make_adapter("llama", target_modules=ATTENTION)
+    config = peft.LoraConfig(
+        task_type="CAUSAL_LM", r=4, lora_alpha=12, target_modules=ATTENTION, init_lora_weights=init
+    )
+    model = peft.get_peft_model(base_model("llama"), config)
+    model.peft_config["default"].init_lora_weights = True  # the guide's: keeps PEFT from doing it twice
+    model.save_pretrained(tmp_path / "initial")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    trained = logits(model)
+    model.float().save_pretrained(tmp_path, path_initial_model_for_weight_conversion=str(tmp_path / "initial"))
+    upload = replace(
+        made,
+        config=(tmp_path / "adapter_config.json").read_bytes(),
+        tensors=(tmp_path / "adapter_model.safetensors").read_bytes(),
+    )
+
+    plan = read(upload)
+
+    assert plan.max_rank == 8
+    torch.testing.assert_close(answer_by_plan(plan, upload, base_model("llama")), trained, rtol=1e-4, atol=1e-4)
