@@ -116,7 +116,7 @@ def prepare(model: PreTrainedModel) -> BaseModel:
         groups.append(group)
         for name, member in zip(names, group.members, strict=True):
             group_of[name] = group
-            _replace(model, name, LoraLinear(modules[name], group, member))
+            _replace(model, name, LoraLinear(group, member))
     parameter_of = _adapt_parameters(modules, traced, step)
     model.set_attn_implementation(attention.IMPLEMENTATION)
     model.set_experts_implementation(experts.IMPLEMENTATION)

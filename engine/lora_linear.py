@@ -21,11 +21,12 @@ from loragate.kernels.segmented_lora import LoraTable, LoraWeights
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One module of a fused group and its columns in the group's output."""
+    """One module of a fused group, its columns in the group's output, and what stood there before."""
 
     name: str
     out_start: int
     out_features: int
+    base: nn.Module
 
 
 @dataclass(eq=False, slots=True)
@@ -68,10 +69,10 @@ class LoraGroup:
 class LoraLinear(nn.Module):
     """Stands where an nn.Linear or Conv1D stood. `weight` and `bias` stay readable for models that look at them."""
 
-    def __init__(self, base: nn.Module, group: LoraGroup, member: Member) -> None:
+    def __init__(self, group: LoraGroup, member: Member) -> None:
         super().__init__()
-        self.weight = base.weight
-        self.bias = base.bias
+        self.weight = member.base.weight
+        self.bias = member.base.bias
         self.in_features = group.in_features
         self.out_features = member.out_features
         self._group = group
@@ -105,7 +106,7 @@ def build_group(names: Sequence[str], modules: Sequence[nn.Module], step: Curren
     members, start = [], 0
     for name, module in zip(names, modules, strict=True):
         out_features, in_features = linear_shape(module)
-        members.append(Member(name, start, out_features))
+        members.append(Member(name, start, out_features, module))
         start += out_features
     linear = CalledLinears(modules) if any(is_quantised(m) for m in modules) else _packed(modules)
     return LoraGroup(tuple(members), in_features, linear, step, LoraTable(in_features, start))

@@ -38,7 +38,7 @@ def adapt(module: nn.Module, name: str, path: str, step: CurrentStep) -> LoraGro
     weight = getattr(module, name).data
     out_features, in_features = weight.shape
     linear = PackedLinear(weight, None)
-    member = Member(path, 0, out_features)
+    member = Member(path, 0, out_features, module)
     group = LoraGroup((member,), in_features, linear, step, LoraTable(in_features, out_features))
     parameter = LoraParameter(weight, requires_grad=False)
     parameter.group = group

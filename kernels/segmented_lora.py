@@ -1,8 +1,8 @@
 """Segmented LoRA: every row of a packed batch gets the low-rank update of its own adapter.
 
 The computation is S-LoRA's and Punica's (Sheng et al., 2023, arXiv:2311.03285, section 5; Chen et al., 2023,
-arXiv:2310.18547, section 4): rows are sorted by adapter slot, and each run of equal slots is one segment. DoRA's
-scale (Liu et al., 2024, arXiv:2402.09353, section 4) and biases are an affine map of the segment's base output.
+arXiv:2310.18547, section 4): rows are sorted by adapter slot, and each run of equal slots is one segment. What an
+adapter changes of the base output itself (`base_output`) comes first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from loragate.kernels import gemm_batch
+from loragate.kernels.base_output import BaseChange
 from loragate.kernels.gemm_batch import GemmBatch, Product
 
 _SMALL = 16  # rows; a longer segment is worth a call of its own
@@ -38,16 +39,7 @@ class Expand:
     rank_start: int
     rank_stop: int
     out_start: int  # first column of the module in the fused output
-    b: Tensor  # [rank, out], scaled by alpha/r
-
-
-@dataclass(frozen=True, slots=True)
-class Affine:
-    """What happens to a module's base output first: y · scale + shift, over the columns from `out_start` on."""
-
-    out_start: int
-    shift: Tensor  # [out]
-    scale: Tensor | None = None  # [out]; None is 1
+    b: Tensor  # [rank, out], with the scaling in it
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,7 @@ class LoraWeights:
 
     a: Tensor  # [in, sum of ranks]
     expands: tuple[Expand, ...]
-    affines: tuple[Affine, ...] = ()
+    base_changes: tuple[BaseChange, ...] = ()  # made in this order
 
     def __post_init__(self) -> None:
         assert self.a.shape[1] == sum(e.rank_stop - e.rank_start for e in self.expands)
@@ -77,24 +69,14 @@ class LoraWeights:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        return (
-            self.a,
-            *(e.b for e in self.expands),
-            *(a.shift for a in self.affines),
-            *(a.scale for a in self.affines if a.scale is not None),
-        )
+        return (self.a, *(e.b for e in self.expands), *(t for change in self.base_changes for t in change.tensors))
 
     def on(self, tensors: Sequence[Tensor]) -> "LoraWeights":
         """The same weights in other memory; `tensors` in the order of the property."""
         left = iter(tensors)
         a = next(left)
         expands = tuple(Expand(e.rank_start, e.rank_stop, e.out_start, next(left)) for e in self.expands)
-        shifts = [next(left) for _ in self.affines]
-        affines = tuple(
-            Affine(old.out_start, shift, None if old.scale is None else next(left))
-            for old, shift in zip(self.affines, shifts, strict=True)
-        )
-        return LoraWeights(a, expands, affines)
+        return LoraWeights(a, expands, tuple(change.on(left) for change in self.base_changes))
 
 
 @dataclass(eq=False, slots=True)
@@ -132,7 +114,7 @@ class LoraTable:
         prepared = self._prepare(segments)
         if not prepared.present:
             return
-        _apply_affines(out, prepared.present, self.weights)
+        prepared.change_base(out, x)
         if out.device.type == "cpu" and out.dtype != torch.float32:
             update = torch.zeros(out.shape, dtype=torch.float32)
             prepared.add(update, x.float())
@@ -159,10 +141,16 @@ class _Prepared:
         self.segments = segments
         self.present = [s for s in segments if s.slot in table.weights]
         self._weights = table.weights
+        self._changes = [(s, change) for s in self.present for change in table.weights[s.slot].base_changes]
         longest = _SMALL if table.batched else 0
-        small = [s for s in self.present if s.stop - s.start <= longest]
-        self._large = [s for s in self.present if s.stop - s.start > longest]
+        low_rank = [s for s in self.present if table.weights[s.slot].expands]
+        small = [s for s in low_rank if s.stop - s.start <= longest]
+        self._large = [s for s in low_rank if s.stop - s.start > longest]
         self._batch = _SmallSegments(table, small) if small else None
+
+    def change_base(self, out: Tensor, x: Tensor) -> None:
+        for segment, change in self._changes:
+            change.apply(out[segment.start : segment.stop], x[segment.start : segment.stop])
 
     def add(self, out: Tensor, x: Tensor) -> None:
         if self._batch is not None:
@@ -214,27 +202,15 @@ def add_segment_by_segment(
             target.addmm_(shrunk[:, expand.rank_start : expand.rank_stop], expand.b)
 
 
-def _apply_affines(out: Tensor, segments: Sequence[Segment], weights: Mapping[int, LoraWeights]) -> None:
-    for segment in segments:
-        for affine in weights[segment.slot].affines:
-            columns = slice(affine.out_start, affine.out_start + affine.shift.shape[0])
-            target = out[segment.start : segment.stop, columns]
-            if affine.scale is None:
-                target.add_(affine.shift)
-            else:
-                target.copy_(torch.addcmul(affine.shift, target, affine.scale))
-
-
 def lora_reference(base: Tensor, x: Tensor, slots: Sequence[int], weights: Mapping[int, LoraWeights]) -> Tensor:
     """What `LoraTable.add` makes of `base`, row by row in float64: [rows, out_features]. For tests."""
     out = base.double().clone()
     for row, slot in enumerate(slots):
         if slot < 0 or slot not in weights:
             continue
-        for affine in weights[slot].affines:
-            columns = slice(affine.out_start, affine.out_start + affine.shift.shape[0])
-            scale = 1.0 if affine.scale is None else affine.scale.double()
-            out[row, columns] = out[row, columns] * scale + affine.shift.double()
+        for change in weights[slot].base_changes:
+            doubles = (t.double() if t.is_floating_point() else t for t in change.tensors)
+            change.on(doubles).apply(out[row : row + 1], x[row : row + 1].double())
         shrunk = x[row].double() @ weights[slot].a.double()
         for e in weights[slot].expands:
             columns = slice(e.out_start, e.out_start + e.b.shape[1])

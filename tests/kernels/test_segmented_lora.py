@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loragate.kernels import gemm_batch
-from loragate.kernels.segmented_lora import Affine, Expand, LoraTable, LoraWeights, Segment, lora_reference
+from loragate.kernels.base_output import Affine
+from loragate.kernels.segmented_lora import Expand, LoraTable, LoraWeights, Segment, lora_reference
 
 IN, OUT = 24, 40
 POPULARITY = {

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora.variants import get_alora_offsets_for_generate
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 VOCABULARY = 96
@@ -76,31 +77,37 @@ def make_model(model_type: str, **overrides: Any) -> PreTrainedModel:
 
 
 def add_adapter(model: PreTrainedModel, directory: Path, seed: int, std: float = 0.08, **options: Any) -> Path:
-    """Train nothing: a random adapter with a B that is not zero, saved by PEFT under `directory`."""
+    """Train nothing: a random adapter, everything in it away from where training starts, saved by PEFT under
+    `directory`. The model stays as it is."""
     torch.manual_seed(seed)
     options.setdefault("target_modules", TARGETS.get(model.config.model_type, LLAMA_TARGETS))
     options.setdefault("lora_alpha", 2 * options.get("r", 8))
-    peft_model = get_peft_model(model, LoraConfig(init_lora_weights=False, task_type="CAUSAL_LM", **options))
+    config = LoraConfig(init_lora_weights=False, task_type="CAUSAL_LM", **options)
+    peft_model = get_peft_model(copy.deepcopy(model), config)
     with torch.no_grad():
         for name, parameter in peft_model.named_parameters():
-            if "lora_" in name:
+            if "lora_magnitude_vector" in name:
+                parameter.mul_(torch.empty_like(parameter).uniform_(0.7, 1.3))
+            elif "lora_" in name:
                 parameter.normal_(std=std)
+            elif parameter.requires_grad:  # biases, whole modules, rows of the embedding
+                parameter.add_(torch.empty_like(parameter).normal_(std=0.2))
     peft_model.save_pretrained(directory)
-    peft_model.unload()
     return directory
 
 
 def greedy(model: PreTrainedModel, prompt: Sequence[int], new_tokens: int, adapter: Path | None = None) -> list[int]:
-    """The oracle: what transformers, with PEFT's adapter on it, generates greedily."""
-    # On a copy, because PEFT leaves a mixture's parameters in another order than it found them.
+    """The oracle: what transformers, with PEFT's adapter on it, generates greedily. The model stays as it is."""
     oracle: Any = model if adapter is None else PeftModel.from_pretrained(copy.deepcopy(model), adapter)
     oracle.eval()
     tokens = torch.tensor([list(prompt)])
+    extra = {} if adapter is None else get_alora_offsets_for_generate(oracle, input_ids=tokens)
+    extra.pop("input_ids", None)
     cache = None
     out: list[int] = []
     with torch.inference_mode():
         for _ in range(new_tokens):
-            result = oracle(input_ids=tokens, past_key_values=cache, use_cache=True)
+            result = oracle(input_ids=tokens, past_key_values=cache, use_cache=True, **extra)
             cache = result.past_key_values
             out.append(int(result.logits[0, -1].argmax()))
             tokens = torch.tensor([out[-1:]])

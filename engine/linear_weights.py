@@ -1,0 +1,86 @@
+"""What an adapter changes in one group of fused linear layers, in the layout that the kernels read."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from loragate.engine.dora import row_scale
+from loragate.engine.lora_linear import LoraGroup, Member, weight_and_bias
+from loragate.kernels.base_output import Affine, BaseChange, Dense, DenseOutputs
+from loragate.kernels.segmented_lora import Expand, LoraWeights
+from loragate.peft_format.header import TensorSpec
+from loragate.peft_format.layout import ModuleKind
+from loragate.peft_format.plan import AdapterPlan, ModulePlan
+
+Read = Callable[[TensorSpec], Tensor]
+"""Gives a tensor of the adapter's file, as stored."""
+
+
+def linear_weights(group: LoraGroup, plan: AdapterPlan, read: Read, dtype: torch.dtype) -> LoraWeights | None:
+    """A of all targets of the group side by side as [in, ranks], each B as [rank, out] with the scaling in it, in
+    `dtype`; what changes the base output, in the order in which it does. None: the group stays as it is."""
+    columns: list[Tensor] = []
+    expands: list[Expand] = []
+    changes: list[BaseChange] = []
+    start = 0
+    for member in group.members:
+        lora, scale = plan.modules.get(member.name), None
+        if lora is not None:
+            a, b = _factors(lora, read)
+            if lora.magnitude is not None:
+                scale = row_scale(weight_and_bias(member.base)[0], a, b, read(lora.magnitude).float())
+                b = scale[:, None] * b
+            columns.append(a.T)
+            expands.append(Expand(start, start + lora.rank, member.out_start, b.T.to(dtype).contiguous()))
+            start += lora.rank
+        changes += _affine(member, plan, scale, read, dtype)
+        changes += _dense(member, plan, read)
+    if not expands and not changes:
+        return None
+    a = torch.cat(columns, dim=1) if columns else torch.empty(group.in_features, 0)
+    return LoraWeights(a.to(dtype).contiguous(), tuple(expands), tuple(changes))
+
+
+def _factors(lora: ModulePlan, read: Read) -> tuple[Tensor, Tensor]:
+    """A [rank, in] and B [out, rank] with the scaling in it, float32, block-diagonals filled up with zeros."""
+    a, b = read(lora.lora_a).float(), read(lora.lora_b).float() * lora.scaling
+    if lora.a_blocks > 1:
+        a = torch.block_diag(*a.chunk(lora.a_blocks))
+    if lora.b_blocks > 1:
+        b = torch.block_diag(*b.chunk(lora.b_blocks))
+    return a, b
+
+
+def _affine(
+    member: Member, plan: AdapterPlan, scale: Tensor | None, read: Read, dtype: torch.dtype
+) -> Iterator[Affine]:
+    """From W · x + the base bias to scale · W · x + the bias in effect."""
+    _, bias = weight_and_bias(member.base)
+    before = torch.zeros(member.out_features) if bias is None else bias.float().cpu()
+    after = _bias_in_effect(member, plan, read, before)
+    if scale is None and after is before:
+        return
+    shift = after - (before if scale is None else scale * before)
+    yield Affine(member.out_start, shift.to(dtype), None if scale is None else scale.to(dtype))
+
+
+def _bias_in_effect(member: Member, plan: AdapterPlan, read: Read, base: Tensor) -> Tensor:
+    """[out], float32; the base bias itself if the adapter has none of its own."""
+    bias = read(plan.biases[member.name]).float() if member.name in plan.biases else base
+    lora = plan.modules.get(member.name)
+    return bias if lora is None or lora.bias is None else bias + read(lora.bias).float() * lora.scaling
+
+
+def _dense(member: Member, plan: AdapterPlan, read: Read) -> Iterator[BaseChange]:
+    """Weights in place of the base model's: of the whole module, or of the logits of trained tokens."""
+    dtype = weight_and_bias(member.base)[0].dtype
+    replaced = plan.replaced.get(member.name)
+    if replaced is not None:
+        stored = read(replaced.parameters["weight"]).to(dtype)
+        weight = stored.T.contiguous() if replaced.module.kind is ModuleKind.CONV1D else stored
+        bias = replaced.parameters.get("bias")
+        yield Dense(member.out_start, weight, None if bias is None else read(bias).to(dtype))
+    for tokens in plan.trained_tokens.values():
+        if member.name in (module.name for module in tokens.modules):
+            yield DenseOutputs(torch.tensor(tokens.token_ids) + member.out_start, read(tokens.rows).to(dtype))

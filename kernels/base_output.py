@@ -1,0 +1,90 @@
+"""What an adapter makes of a linear layer's base output, before its low-rank product is added.
+
+Each works in place on the rows of one segment, so that what is wrong with one adapter stays in its own rows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class BaseChange(Protocol):
+    """One change of some outputs of a fused module."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of its tensors, in a fixed order."""
+        ...
+
+    def on(self, left: Iterator[Tensor]) -> Self:
+        """The same change over copies of its tensors, the next ones that the iterator gives."""
+        ...
+
+    def apply(self, out: Tensor, x: Tensor) -> None:
+        """Change `out` [rows, out_features], given the layer's input x [rows, in_features]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """y · scale + shift, over the outputs from `out_start` on: DoRA's scale (Liu et al., 2024, arXiv:2402.09353,
+    section 4), and biases."""
+
+    out_start: int
+    shift: Tensor  # [outputs]
+    scale: Tensor | None = None  # [outputs]; None is 1
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.shift,) if self.scale is None else (self.shift, self.scale)
+
+    def on(self, left: Iterator[Tensor]) -> "Affine":
+        return Affine(self.out_start, next(left), None if self.scale is None else next(left))
+
+    def apply(self, out: Tensor, x: Tensor) -> None:
+        target = out[:, self.out_start : self.out_start + self.shift.shape[0]]
+        if self.scale is None:
+            target.add_(self.shift)
+        else:
+            target.copy_(torch.addcmul(self.shift, target, self.scale))
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """Weights of the adapter's own in place of the base model's, over the outputs from `out_start` on."""
+
+    out_start: int
+    weight: Tensor  # [outputs, in], of the model's dtype
+    bias: Tensor | None = None  # [outputs]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+
+    def on(self, left: Iterator[Tensor]) -> "Dense":
+        return Dense(self.out_start, next(left), None if self.bias is None else next(left))
+
+    def apply(self, out: Tensor, x: Tensor) -> None:
+        out[:, self.out_start : self.out_start + self.weight.shape[0]] = F.linear(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class DenseOutputs:
+    """Weights of the adapter's own for some outputs, which may lie anywhere: the logits of trained tokens."""
+
+    outputs: Tensor  # [outputs], int64
+    weight: Tensor  # [outputs, in], of the model's dtype
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.outputs, self.weight)
+
+    def on(self, left: Iterator[Tensor]) -> "DenseOutputs":
+        return DenseOutputs(next(left), next(left))
+
+    def apply(self, out: Tensor, x: Tensor) -> None:
+        out.index_copy_(1, self.outputs, F.linear(x, self.weight))
