@@ -37,6 +37,7 @@ class Slot:
     last_used: int = 0
     runs: tuple[Run, ...] = ()
     modules: tuple[Patchable, ...] = ()
+    invocation: tuple[int, ...] | None = None  # the adapter's, see HostAdapter
 
     @property
     def unused(self) -> bool:
@@ -135,7 +136,7 @@ class AdapterPool:
         slot.references += 1
         slot.promised_to = None
         slot.last_used = next(self._clock)
-        return SlotLease(slot.index, slot.generation)
+        return SlotLease(slot.index, slot.generation, slot.invocation)
 
     def release(self, lease: SlotLease) -> None:
         slot = self._slots[lease.slot]
@@ -213,6 +214,7 @@ class AdapterPool:
         for module, patch in patches.items():
             module.put(slot.index, patch)
         slot.modules = tuple(patches)
+        slot.invocation = copy.host.invocation
         slot.resident = True
         slot.last_used = next(self._clock)
         self.counters.loads += 1

@@ -6,10 +6,12 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from loragate.engine.base_copies import check_base_copies
 from loragate.engine.base_model import BaseModel
 from loragate.engine.linear_weights import linear_weights
 from loragate.engine.parameter_weights import parameter_patches
 from loragate.engine.patch import HostAdapter, Patch, Patchable, pack
+from loragate.engine.row_weights import row_patch
 from loragate.peft_format.header import TensorSpec
 from loragate.peft_format.layout import BaseLayout
 from loragate.peft_format.plan import AdapterPlan
@@ -28,7 +30,7 @@ def read_files(directory: Path, layout: BaseLayout) -> AdapterReading:
 
 @torch.inference_mode()
 def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAdapter:
-    """Read the tensors, work out what can be worked out beforehand, and lay everything out."""
+    """Read the tensors, work out what can be worked out beforehand, and lay everything out. Raises AdapterRefused."""
     patches: dict[Patchable, Patch] = {}
     with safe_open(directory / TENSORS_FILE, framework="pt") as file:
 
@@ -36,9 +38,14 @@ def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAda
             tensor: Tensor = file.get_tensor(spec.name)
             return tensor
 
+        check_base_copies(plan.base_copies, base.model, read)
         for group in base.groups:
             weights = linear_weights(group, plan, read, base.adapter_dtype)
             if weights is not None:
                 patches[group] = weights
         patches |= parameter_patches(plan.parameters, base.parameter_of, file, base.adapter_dtype)
-        return pack(patches, pinned=base.device.type == "cuda")
+        for name, slot_module in base.slot_modules.items():
+            patch = row_patch(name, slot_module.module, plan, read, base.adapter_dtype)
+            if patch is not None:
+                patches[slot_module] = patch
+        return pack(patches, pinned=base.device.type == "cuda", invocation=plan.invocation_tokens)

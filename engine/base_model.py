@@ -12,6 +12,8 @@ from loragate.engine import attention, experts, lora_parameter, quantised
 from loragate.engine.config import EngineConfig
 from loragate.engine.experts import ExpertProjection
 from loragate.engine.lora_linear import LoraGroup, LoraLinear, build_group
+from loragate.engine.patch import Patchable
+from loragate.engine.slot_module import SlotModule
 from loragate.engine.step import CurrentStep
 from loragate.engine.tracing import AttentionLayer, Trace, trace
 from loragate.kernels.paged_attention import LayerCache
@@ -31,6 +33,7 @@ class BaseModel:
     step: CurrentStep
     groups: tuple[LoraGroup, ...]
     group_of: Mapping[str, LoraGroup]
+    slot_modules: Mapping[str, SlotModule]  # embeddings and norms
     parameter_of: Mapping[str, LoraGroup | ExpertProjection]  # routers and experts, by the parameter's path
     attention_layers: tuple[AttentionLayer, ...]
     trace: Trace
@@ -47,6 +50,11 @@ class BaseModel:
     def adapter_dtype(self) -> torch.dtype:
         """Adapter weights are float32 on a CPU, see `LoraTable`."""
         return torch.float32 if self.device.type == "cpu" else self.dtype
+
+    @property
+    def patchable(self) -> Mapping[str, Patchable]:
+        """What adapters can change, by module name."""
+        return {**self.group_of, **self.slot_modules}
 
     def adapter_bytes(self, rank: int) -> int:
         """What an adapter of this rank on every fused linear takes on the device."""
@@ -126,6 +134,7 @@ def prepare(model: PreTrainedModel) -> BaseModel:
         step,
         tuple(groups),
         group_of,
+        {name: SlotModule(modules[name], dim, step) for name, dim in traced.rowwise.items()},
         parameter_of,
         tuple(traced.attention),
         traced,

@@ -12,11 +12,24 @@ from loragate.engine.base_model import BaseModel
 from loragate.engine.checkpoint import TokenizerFiles
 from loragate.engine.lora_linear import linear_shape
 from loragate.engine.tracing import is_linear
+from loragate.engine.tracing_rows import is_norm
 from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.layout import BaseLayout, BaseParameter, ModuleKind, TargetModule
 from loragate.v1 import engine_pb2 as pb
 
-SERVES: frozenset[AdapterKind] = frozenset({AdapterKind.PARAMETERS})
+SERVES = frozenset(
+    {
+        AdapterKind.DORA,
+        AdapterKind.EMBEDDING,
+        AdapterKind.BLOCK_DIAGONAL,
+        AdapterKind.PARAMETERS,
+        AdapterKind.REPLACED,
+        AdapterKind.TRAINED_TOKENS,
+        AdapterKind.BIAS,
+        AdapterKind.BASE_COPIES,
+        AdapterKind.ACTIVATED,
+    }
+)
 """What this engine serves beyond plain LoRA on linear layers."""
 
 _KINDS = {
@@ -56,9 +69,9 @@ def _describe(name: str, module: nn.Module) -> TargetModule | None:
         kind = ModuleKind.CONV1D if isinstance(module, Conv1D) else ModuleKind.LINEAR
         out_features, in_features = linear_shape(module)
         return TargetModule(name, kind, in_features, out_features, bias=module.bias is not None)
-    parameters = {key: parameter.shape for key, parameter in module.named_parameters()}
-    if parameters.keys() <= {"weight", "bias"} and len(parameters.get("weight", ())) == 1:
-        (width,) = parameters["weight"]
+    if is_norm(module):
+        parameters = dict(module.named_parameters())
+        (width,) = parameters["weight"].shape
         return TargetModule(name, ModuleKind.NORM, width, width, bias="bias" in parameters)
     return None
 
@@ -77,7 +90,7 @@ def layout(base: BaseModel, found: Targets, max_rank: int) -> BaseLayout:
     return BaseLayout(
         model_type=base.model.config.model_type,
         num_layers=text.num_hidden_layers,
-        modules={m.name: replace(m, servable=m.name in base.group_of) for m in found.modules},
+        modules={m.name: replace(m, servable=m.name in base.patchable) for m in found.modules},
         parameters={p.path: replace(p, servable=p.path in base.parameter_of) for p in found.parameters},
         tied_embeddings=bool(getattr(text, "tie_word_embeddings", False)),
         max_rank=max_rank,

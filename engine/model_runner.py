@@ -79,7 +79,7 @@ def pack(
         input_ids += sequence.tokens[start:stop]
         positions.append(np.arange(start, stop))
         places.append(sequence.places[start:stop])
-        slots += [sequence.slot] * tokens
+        slots += _slots(sequence, start, stop)
         if stop == len(sequence.tokens):
             logit_rows.append(len(input_ids) - 1)
             sampled.append(sequence)
@@ -95,6 +95,12 @@ def pack(
         logit_segments=segments.of([slots[row] for row in wanted]),
     )
     return batch, sampled
+
+
+def _slots(sequence: Sequence, start: int, stop: int) -> list[int]:
+    """Of the tokens [start, stop): the base model's until the adapter is in effect."""
+    without = min(max(sequence.adapter_from - start, 0), stop - start)
+    return [-1] * without + [sequence.slot] * (stop - start - without)
 
 
 def segments_of(slots: npt.NDArray[np.int32]) -> tuple[Segment, ...]:

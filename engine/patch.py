@@ -35,10 +35,14 @@ class Patchable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostAdapter:
-    """An adapter in host memory, laid out as on the device: one run of bytes for each module that it patches."""
+    """An adapter in host memory, laid out as on the device: one run of bytes for each module that it patches.
+
+    With `invocation` tokens it is active from where these last begin in the prompt (`invocation.active_from`).
+    """
 
     patches: Mapping[Patchable, Patch]
     token_cost: float = 1.0  # see service_cost
+    invocation: tuple[int, ...] | None = None
 
     @property
     def sizes(self) -> list[int]:
@@ -65,7 +69,7 @@ def views(memory: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return out
 
 
-def pack(patches: Mapping[Patchable, Patch], *, pinned: bool) -> HostAdapter:
+def pack(patches: Mapping[Patchable, Patch], *, pinned: bool, invocation: tuple[int, ...] | None = None) -> HostAdapter:
     """Move all tensors into one allocation, page-locked if a GPU is to read it."""
     total = sum(run_size(patch.tensors) for patch in patches.values())
     memory = torch.empty(total, dtype=torch.uint8, pin_memory=pinned)
@@ -75,7 +79,7 @@ def pack(patches: Mapping[Patchable, Patch], *, pinned: bool) -> HostAdapter:
         size = run_size(patch.tensors)
         packed[module] = patch.on(copied(patch.tensors, memory[start : start + size]))
         start += size
-    return HostAdapter(packed)
+    return HostAdapter(packed, invocation=invocation)
 
 
 def copied(tensors: Sequence[Tensor], memory: Tensor) -> list[Tensor]:

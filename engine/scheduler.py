@@ -204,9 +204,9 @@ class Scheduler:
         """Hold the head's adapter. If it cannot be held yet, it is on its way, or the lane is blocked again."""
         if lane.key is None:
             return True
-        head = lane.head
-        head.lease = self._adapters.acquire(lane.key)
-        if head.lease is not None:
+        lease = self._adapters.acquire(lane.key)
+        if lease is not None:
+            lane.head.hold(lease)
             if lane.arriving:
                 lane.arriving = False
                 self._residences.begin(lane.key, self._steps)

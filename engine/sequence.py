@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from loragate.engine.grammar import Grammar
 from loragate.engine.grammar_matcher import Matcher
+from loragate.engine.invocation import active_from
 from loragate.engine.prefix_path import PrefixPath
 
 
@@ -128,10 +129,12 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class SlotLease:
-    """A sequence's hold on a device slot. The generation tells a slot that was given away from the one leased."""
+    """A sequence's hold on a device slot. The generation tells a slot that was given away from the one leased;
+    `invocation` are the tokens that activate the adapter there, if it takes any."""
 
     slot: int
     generation: int
+    invocation: tuple[int, ...] | None = None
 
 
 _arrivals = itertools.count()
@@ -171,6 +174,13 @@ class Sequence:
     def remaining(self) -> int:
         """Tokens that must go through the model before the next one can be sampled; 1 while decoding."""
         return len(self.tokens) - self.computed
+
+    def hold(self, lease: SlotLease) -> None:
+        """Take the adapter's slot; from now on it is known where in the prompt the adapter comes into effect."""
+        self.lease = lease
+        if lease.invocation is not None and self.adapter_from == 0:
+            self.adapter_from = active_from(lease.invocation, self.request.prompt)
+            self.path.hashes.clear()  # they said that it was in effect from the start
 
     def adapter_at(self, position: int) -> AdapterKey | None:
         """The adapter in effect for the token at `position`; None: the base model."""

@@ -13,7 +13,8 @@ from loragate.kernels.segmented_lora import Segment
 @dataclass(frozen=True, slots=True)
 class StepBatch:
     """What one forward pass computes. Decode rows come first, then the chunks of prefill; each part is sorted by
-    adapter slot, so that a slot's rows form at most two segments."""
+    adapter slot, so that a slot's rows form at most two segments, but for adapters that are in effect from some
+    token on only."""
 
     input_ids: Tensor  # [rows]
     positions: Tensor  # [rows]

@@ -11,6 +11,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from loragate.engine.tracing_mixtures import BareWeights, recording_experts
+from loragate.engine.tracing_rows import RowwiseModules
 
 _TRACE = "loragate_trace"
 PROBE_ROWS = 11  # many, and different, so that a router does not send all of them to one expert
@@ -34,6 +35,7 @@ class Trace:
     groups: list[list[str]] = field(default_factory=list)  # names of linears handed the same tensor, by parent
     experts: dict[nn.Module, bool] = field(default_factory=dict)  # mixtures, and whether all rows go through them
     bare_weights: list[str] = field(default_factory=list)  # parameters [out, in] that only multiply, as routers' do
+    rowwise: dict[str, int] = field(default_factory=dict)  # embeddings and norms, and where their input counts rows
 
 
 def trace(model: PreTrainedModel) -> Trace:
@@ -44,15 +46,18 @@ def trace(model: PreTrainedModel) -> Trace:
     device = next(model.parameters()).device
     tokens = torch.arange(PROBE_ROWS, device=device)[None]
     bare = BareWeights(list(_bare_weights(model)), PROBE_ROWS)
+    rowwise = RowwiseModules(PROBE_ROWS)
     with (
         _recording(linears, calls),
         _recording_attention(model, result),
         recording_experts(model, result.experts, PROBE_ROWS),
+        rowwise.recording(model),
         torch.inference_mode(),
         bare,
     ):
         model(input_ids=tokens, position_ids=tokens, use_cache=False)
     result.bare_weights = bare.found
+    result.rowwise = rowwise.found
     if not result.attention:
         raise RuntimeError("its attention does not go through transformers' attention interface")
     result.groups = _group(calls)

@@ -1,0 +1,27 @@
+"""Parameters of the base model that PEFT saved along with an adapter: they show which base it was trained on."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from loragate.engine.linear_weights import Read
+from loragate.peft_format.errors import in_tensor
+from loragate.peft_format.header import TensorSpec
+
+
+def check_base_copies(copies: Mapping[str, TensorSpec], model: nn.Module, read: Read) -> None:
+    """Compare each with the model's own, by its path there. Raises AdapterRefused."""
+    for path, spec in copies.items():
+        if not _same(read(spec), model.get_parameter(path).data):
+            raise in_tensor(
+                spec.name,
+                f"The adapter brings the {path} of the base model that it was trained on, and it differs from that of "
+                "the model served here; train on this model, or name the module in modules_to_save.",
+            )
+
+
+def _same(copy: Tensor, own: Tensor) -> bool:
+    """Equal but for the rounding of a cast one way or the other."""
+    copy = copy.to(own.device)
+    return torch.equal(copy.to(own.dtype), own) or torch.equal(own.to(copy.dtype), copy)
