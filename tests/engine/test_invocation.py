@@ -1,0 +1,55 @@
+"""Where in a prompt activated LoRA comes into effect, and that what lies before is shared with the base model."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import add_adapter, greedy
+
+from loragate.engine.invocation import NEVER, active_from
+
+SALT = b"a tenant's"
+
+
+@pytest.mark.parametrize(
+    ("invocation", "prompt", "start"),
+    [
+        (None, (1, 2, 3), 0),
+        ((2, 3), (1, 2, 3), 1),
+        ((2, 3), (2, 3, 2, 3, 4), 2),
+        ((2, 2), (2, 2, 2), 1),
+        ((2, 3), (2, 4, 3), NEVER),
+        ((1, 2, 3), (2, 3), NEVER),
+        ((5,), (5,), 0),
+    ],
+)
+def test_the_last_occurrence_counts(invocation: tuple[int, ...] | None, prompt: tuple[int, ...], start: int) -> None:
+    assert active_from(invocation, prompt) == start
+
+
+def test_the_prompt_before_it_is_the_base_models(tiny: Any, start: Callable[..., Any], tmp_path: Path) -> None:
+    adapters = {
+        name: add_adapter(tiny.model, tmp_path / name, seed, alora_invocation_tokens=[7, 3])
+        for seed, name in enumerate(("one", "other"))
+    }
+    engine = start(adapters=adapters)
+    common = [11, 12, 13, 14, 15, 16, 17, 18] * 3
+    engine.result(engine.submit(common, cache_salt=SALT, max_tokens=1))
+    for name, adapter in adapters.items():
+        prompt = [*common, 7, 3, 20, 21]
+        request = engine.submit(prompt, name, cache_salt=SALT)
+        outputs = engine.result(request)
+        assert outputs[0].cached_tokens == len(common), "what the base model had computed serves every adapter"
+        assert engine.tokens(request) == greedy(tiny.model, prompt, 8, adapter)
+
+
+def test_two_prompts_alike_but_for_where_it_begins(tiny: Any, start: Callable[..., Any], tmp_path: Path) -> None:
+    """The same adapter and the same first tokens, but in effect on them for one of the prompts only."""
+    adapter = add_adapter(tiny.model, tmp_path / "a", 1, alora_invocation_tokens=[7, 3])
+    engine = start(adapters={"a": adapter})
+    first = [5, 7, 3, *range(30, 60)]
+    for prompt in (first, [*first, 7, 3, 9], first):
+        request = engine.submit(prompt, "a", cache_salt=SALT)
+        engine.result(request)
+        assert engine.tokens(request) == greedy(tiny.model, prompt, 8, adapter)
