@@ -8,7 +8,7 @@ from torch import Tensor
 
 from loragate.engine.base_copies import check_base_copies
 from loragate.engine.base_model import BaseModel
-from loragate.engine.linear_weights import linear_weights
+from loragate.engine.linear_weights import Dtypes, linear_weights
 from loragate.engine.parameter_weights import parameter_patches
 from loragate.engine.patch import HostAdapter, Patch, Patchable, pack
 from loragate.engine.row_weights import row_patch
@@ -32,6 +32,7 @@ def read_files(directory: Path, layout: BaseLayout) -> AdapterReading:
 def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAdapter:
     """Read the tensors, work out what can be worked out beforehand, and lay everything out. Raises AdapterRefused."""
     patches: dict[Patchable, Patch] = {}
+    dtypes = Dtypes(small=base.adapter_dtype, whole=base.dtype)
     with safe_open(directory / TENSORS_FILE, framework="pt") as file:
 
         def read(spec: TensorSpec) -> Tensor:
@@ -40,7 +41,7 @@ def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAda
 
         check_base_copies(plan.base_copies, base.model, read)
         for group in base.groups:
-            weights = linear_weights(group, plan, read, base.adapter_dtype)
+            weights = linear_weights(group, plan, read, dtypes)
             if weights is not None:
                 patches[group] = weights
         patches |= parameter_patches(plan.parameters, base.parameter_of, file, base.adapter_dtype)

@@ -1,13 +1,16 @@
 """What an adapter changes in one group of fused linear layers, in the layout that the kernels read."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from loragate.engine.dora import row_scale
 from loragate.engine.lora_linear import LoraGroup, Member, weight_and_bias
+from loragate.engine.page_out import page_out
 from loragate.kernels.base_output import Affine, BaseChange, Dense, DenseOutputs
+from loragate.kernels.packed_linear import PackedLinear
 from loragate.kernels.segmented_lora import Expand, LoraWeights
 from loragate.peft_format.header import TensorSpec
 from loragate.peft_format.layout import ModuleKind
@@ -17,9 +20,17 @@ Read = Callable[[TensorSpec], Tensor]
 """Gives a tensor of the adapter's file, as stored."""
 
 
-def linear_weights(group: LoraGroup, plan: AdapterPlan, read: Read, dtype: torch.dtype) -> LoraWeights | None:
-    """A of all targets of the group side by side as [in, ranks], each B as [rank, out] with the scaling in it, in
-    `dtype`; what changes the base output, in the order in which it does. None: the group stays as it is."""
+@dataclass(frozen=True, slots=True)
+class Dtypes:
+    """What weights are kept in on the device: low-rank factors and what else is small, and whole weights."""
+
+    small: torch.dtype
+    whole: torch.dtype
+
+
+def linear_weights(group: LoraGroup, plan: AdapterPlan, read: Read, dtypes: Dtypes) -> LoraWeights | None:
+    """A of all targets of the group side by side as [in, ranks], each B as [rank, out] with the scaling in it, and
+    what changes the base output, in the order in which it does. None: the group stays as it is."""
     columns: list[Tensor] = []
     expands: list[Expand] = []
     changes: list[BaseChange] = []
@@ -29,17 +40,17 @@ def linear_weights(group: LoraGroup, plan: AdapterPlan, read: Read, dtype: torch
         if lora is not None:
             a, b = _factors(lora, read)
             if lora.magnitude is not None:
-                scale = row_scale(weight_and_bias(member.base)[0], a, b, read(lora.magnitude).float())
+                scale = _dora_scale(group, member, a, b, read(lora.magnitude).float())
                 b = scale[:, None] * b
             columns.append(a.T)
-            expands.append(Expand(start, start + lora.rank, member.out_start, b.T.to(dtype).contiguous()))
+            expands.append(Expand(start, start + lora.rank, member.out_start, b.T.to(dtypes.small).contiguous()))
             start += lora.rank
-        changes += _affine(member, plan, scale, read, dtype)
-        changes += _dense(member, plan, read)
+        changes += _affine(member, plan, scale, read, dtypes.small)
+        changes += _dense(member, plan, read, dtypes.whole)
     if not expands and not changes:
         return None
     a = torch.cat(columns, dim=1) if columns else torch.empty(group.in_features, 0)
-    return LoraWeights(a.to(dtype).contiguous(), tuple(expands), tuple(changes))
+    return LoraWeights(a.to(dtypes.small).contiguous(), tuple(expands), tuple(changes))
 
 
 def _factors(lora: ModulePlan, read: Read) -> tuple[Tensor, Tensor]:
@@ -52,12 +63,20 @@ def _factors(lora: ModulePlan, read: Read) -> tuple[Tensor, Tensor]:
     return a, b
 
 
+def _dora_scale(group: LoraGroup, member: Member, a: Tensor, b: Tensor, magnitude: Tensor) -> Tensor:
+    weight, _ = weight_and_bias(member.base)
+    scale = row_scale(weight, a, b, magnitude)
+    if isinstance(group.linear, PackedLinear) and group.linear.packed:
+        page_out(weight)  # as it was
+    return scale
+
+
 def _affine(
     member: Member, plan: AdapterPlan, scale: Tensor | None, read: Read, dtype: torch.dtype
 ) -> Iterator[Affine]:
     """From W · x + the base bias to scale · W · x + the bias in effect."""
-    _, bias = weight_and_bias(member.base)
-    before = torch.zeros(member.out_features) if bias is None else bias.float().cpu()
+    bias = member.base.bias
+    before = bias.data.float().cpu() if isinstance(bias, Tensor) else torch.zeros(member.out_features)
     after = _bias_in_effect(member, plan, read, before)
     if scale is None and after is before:
         return
@@ -72,9 +91,8 @@ def _bias_in_effect(member: Member, plan: AdapterPlan, read: Read, base: Tensor)
     return bias if lora is None or lora.bias is None else bias + read(lora.bias).float() * lora.scaling
 
 
-def _dense(member: Member, plan: AdapterPlan, read: Read) -> Iterator[BaseChange]:
+def _dense(member: Member, plan: AdapterPlan, read: Read, dtype: torch.dtype) -> Iterator[BaseChange]:
     """Weights in place of the base model's: of the whole module, or of the logits of trained tokens."""
-    dtype = weight_and_bias(member.base)[0].dtype
     replaced = plan.replaced.get(member.name)
     if replaced is not None:
         stored = read(replaced.parameters["weight"]).to(dtype)

@@ -15,7 +15,6 @@ SALT = b"a tenant's"
 @pytest.mark.parametrize(
     ("invocation", "prompt", "start"),
     [
-        (None, (1, 2, 3), 0),
         ((2, 3), (1, 2, 3), 1),
         ((2, 3), (2, 3, 2, 3, 4), 2),
         ((2, 2), (2, 2, 2), 1),
@@ -24,7 +23,7 @@ SALT = b"a tenant's"
         ((5,), (5,), 0),
     ],
 )
-def test_the_last_occurrence_counts(invocation: tuple[int, ...] | None, prompt: tuple[int, ...], start: int) -> None:
+def test_the_last_occurrence_counts(invocation: tuple[int, ...], prompt: tuple[int, ...], start: int) -> None:
     assert active_from(invocation, prompt) == start
 
 
