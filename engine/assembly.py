@@ -100,7 +100,7 @@ def build_core(
         request_read,
         copier.request,
     )
-    scheduler = Scheduler(_step_limits(config), loaded.blocks, adapters)
+    scheduler = Scheduler(_step_limits(config, loaded.manifest.max_model_len), loaded.blocks, adapters)
     manifest, eos = loaded.manifest, eos_token_ids(loaded.base.model)
     grammars = GrammarCompiler(TokenSpace(manifest.tokenizer_json, manifest.vocab_size, eos), torch.get_num_threads())
     limits = ModelLimits(manifest.max_model_len, manifest.vocab_size, eos)
@@ -127,10 +127,11 @@ def _arena_bytes(base: BaseModel, config: EngineConfig) -> int:
     return max(2 * usual, min(config.adapter_slots * usual, affordable))
 
 
-def _step_limits(config: EngineConfig) -> Limits:
+def _step_limits(config: EngineConfig, max_model_len: int) -> Limits:
     return Limits(
         max_tokens=config.max_batch_tokens,
         max_sequences=config.max_batch_size,
+        max_model_len=max_model_len,
         step_seconds=None if config.max_step_ms is None else config.max_step_ms / 1000,
         queue=QueueBounds(config.max_waiting, config.max_waiting_per_tenant),
     )

@@ -7,8 +7,10 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from loragate.engine.adapter_pool import AdapterPool, AdapterTooLarge, Copy, StaleSlot
 from loragate.engine.block_pool import BlockPool
@@ -283,19 +285,58 @@ class EngineCore:
         try:
             logits, sampled = self._runner.execute(alive)
             self.timeline.ended("forward")
-            choices = sample(logits, sampled, self.limits.eos, token_mask(sampled, self._grammars))
+            first = {sequence: row for row, sequence in reversed(list(enumerate(sampled)))}
+            turns = [(sequence, first[sequence]) for sequence in dict.fromkeys(sampled)]
+            choices = self._choose(logits, turns)
             self.timeline.ended("sample")
         except Exception:
             log.exception("a step over %d sequences failed", len(alive))
-            return outputs + [self._fail(s, ErrorCode.INTERNAL, "the engine failed in this step") for s in alive]
-        poisoned = {s for s, choice in zip(sampled, choices, strict=True) if choice.token is None}
+            return outputs + self._step_failed(alive)
+        poisoned = {s for (s, _), choice in zip(turns, choices, strict=True) if choice.token is None}
         for sequence, tokens in alive.items():
-            sequence.computed += tokens
+            sequence.computed += tokens - len(sequence.draft)
             if sequence in poisoned:
                 self.blocks.discard(sequence)
             else:
                 self.blocks.publish(sequence)
-        return outputs + [self._advance(s, choice) for s, choice in zip(sampled, choices, strict=True)]
+        while turns:
+            outputs += [self._advance(s, choice) for (s, _), choice in zip(turns, choices, strict=True)]
+            turns = self._guessed_right(turns)
+            try:
+                choices = self._choose(logits, turns)
+            except Exception:
+                log.exception("sampling from guesses of %d sequences failed", len(turns))
+                return outputs + self._step_failed(sequence for sequence, _ in turns)
+        return outputs
+
+    def _step_failed(self, sequences: Iterable[Sequence]) -> list[Output]:
+        return [self._fail(s, ErrorCode.INTERNAL, "the engine failed in this step") for s in sequences]
+
+    def _choose(self, logits: Tensor, turns: list[tuple[Sequence, int]]) -> list[Sampled]:
+        """The next token of each sequence, from the row of the logits that belongs to it."""
+        if not turns:
+            return []
+        sequences = [sequence for sequence, _ in turns]
+        rows = [row for _, row in turns]
+        chosen = logits if len(rows) == logits.shape[0] else logits[rows]
+        return sample(chosen, sequences, self.limits.eos, token_mask(sequences, self._grammars))
+
+    def _guessed_right(self, turns: list[tuple[Sequence, int]]) -> list[tuple[Sequence, int]]:
+        """Those whose token was what their draft said, with the row that was computed for it. The others' drafts are
+        done with; what was computed for them lies behind their tokens and is overwritten."""
+        right = []
+        for sequence, row in turns:
+            accepted = sequence.accepted
+            if sequence.blocks and accepted < len(sequence.draft) and sequence.tokens[-1] == sequence.draft[accepted]:
+                sequence.accepted += 1
+                sequence.computed += 1
+                right.append((sequence, row + 1))
+            elif sequence.draft:
+                self.metrics.judged(len(sequence.draft), accepted)
+                sequence.judge()
+                if sequence.blocks:
+                    self.blocks.publish(sequence)
+        return right
 
     def _stale(self, scheduled: dict[Sequence, int]) -> list[tuple[Sequence, str]]:
         stale = []

@@ -50,6 +50,7 @@ class LocalEngine:
         tenant: str = "tenant",
         cache_salt: bytes = b"",
         grammar: Grammar | None = None,
+        draft_tokens: int = 0,
         **sampling: Any,
     ) -> int:
         """Start a request and return its number; `sampling` are fields of SamplingParams.
@@ -62,7 +63,9 @@ class LocalEngine:
         self._next_id += 1
         key = None if adapter is None else AdapterKey(tenant, adapter)
         params = SamplingParams(**sampling)
-        request = Request(1, self._next_id, tuple(prompt), key, params, n, Share(tenant), cache_salt, grammar)
+        request = Request(
+            1, self._next_id, tuple(prompt), key, params, n, Share(tenant), cache_salt, grammar, draft_tokens
+        )
         self.core.post(Submit(request))
         return self._next_id
 

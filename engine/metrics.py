@@ -40,6 +40,8 @@ class EngineMetrics:
         self.requests = 0
         self.prompt_tokens = 0
         self.generated_tokens = 0
+        self.guessed_tokens = 0  # by prompt lookup
+        self.guessed_right = 0
         self.aborted = 0
         self.finished: Counter[FinishReason] = Counter()
         self.failed: Counter[ErrorCode] = Counter()
@@ -62,6 +64,11 @@ class EngineMetrics:
         counts.prompt_tokens += len(request.prompt)
         for index in range(request.n):
             self._open[id(request), index] = _Completion(request, counts)
+
+    def judged(self, guessed: int, right: int) -> None:
+        """A step's guesses for one sequence were judged."""
+        self.guessed_tokens += guessed
+        self.guessed_right += right
 
     def left(self, request: Request, index: int) -> None:
         """A completion was aborted."""

@@ -61,7 +61,8 @@ def pack(
 ) -> tuple[StepBatch, list[Sequence]]:
     """Build the step's batch from (sequence, tokens) in packed order, and say whose logits will come out.
 
-    If no sequence reaches the end of its tokens, the last row's logits are computed all the same and ignored.
+    A sequence with a draft occurs once for its last token and once for each guess behind it, in order. If no
+    sequence reaches the end of its tokens, the last row's logits are computed all the same and ignored.
     """
     singles = [s for s, tokens in rows if tokens == 1]
     input_ids: list[int] = []
@@ -76,13 +77,14 @@ def pack(
         if tokens > 1:
             keys = torch.from_numpy(sequence.places[:stop].copy()).to(device)
             prefills.append(PrefillRows(len(input_ids), len(input_ids) + tokens, start, keys))
-        input_ids += sequence.tokens[start:stop]
+        input_ids += sequence.tokens[start:stop] + sequence.draft
         positions.append(np.arange(start, stop))
         places.append(sequence.places[start:stop])
         slots += _slots(sequence, start, stop)
-        if stop == len(sequence.tokens):
-            logit_rows.append(len(input_ids) - 1)
-            sampled.append(sequence)
+        if stop >= len(sequence.tokens):
+            wanted_rows = stop - len(sequence.tokens) + 1
+            logit_rows += range(len(input_ids) - wanted_rows, len(input_ids))
+            sampled += [sequence] * wanted_rows
     wanted = logit_rows or [len(input_ids) - 1]
     batch = StepBatch(
         input_ids=torch.tensor(input_ids, device=device),

@@ -6,6 +6,7 @@ the sampler chooses every token as it would have, and a guess is kept only where
 
 from collections.abc import Sequence as Seq
 
+MAX_DRAFT_TOKENS = 16
 _LONGEST, _SHORTEST = 4, 2  # tokens that must repeat; one alone repeats by chance
 _LONGEST_PAUSE = 32  # steps
 
@@ -24,7 +25,7 @@ class PromptLookup:
         self._pause = self._wait = 0
 
     def guess(self, tokens: Seq[int]) -> list[int]:
-        """At most so many tokens that may follow; perhaps none."""
+        """The tokens that may follow; perhaps none."""
         self._index(tokens)
         if self._wait:
             self._wait -= 1
@@ -32,7 +33,8 @@ class PromptLookup:
         for length in range(min(_LONGEST, len(tokens) - 1), _SHORTEST - 1, -1):
             start = self._ends.get(tuple(tokens[-length:]))
             if start is not None:
-                return list(tokens[start : start + self._most])
+                period = len(tokens) - start  # what repeats so soon goes round
+                return [tokens[start + i % period] for i in range(self._most)]
         return []
 
     def judged(self, accepted: int) -> None:

@@ -37,6 +37,7 @@ class Limits:
 
     max_tokens: int
     max_sequences: int
+    max_model_len: int
     step_seconds: float | None = None  # of a step with prefill while others decode; None: no such bound
     queue: QueueBounds = field(default_factory=QueueBounds)
 
@@ -331,7 +332,19 @@ class Scheduler:
             if tokens and not self._blocks.awaits(sequence) and self._grow(sequence, tokens, by_turn):
                 prefill -= 0 if sequence in decoding else tokens
                 rows[sequence] = tokens
+        for sequence in decoding & rows.keys():
+            prefill -= self._draft(sequence, rows, prefill)
         return rows
+
+    def _draft(self, sequence: Sequence, rows: dict[Sequence, int], room: int) -> int:
+        """Guesses get what rows and blocks nobody else wants. Returns how many there are."""
+        if sequence.lookup is None or room <= 0:
+            return 0
+        draft = sequence.guess(min(room, self._limits.max_model_len - len(sequence.tokens) - 1))
+        if draft and self._blocks.grow(sequence, sequence.computed + 1 + len(draft)):
+            sequence.draft = draft
+            rows[sequence] += len(draft)
+        return len(sequence.draft)
 
     def _grow(self, sequence: Sequence, tokens: int, later: deque[Sequence]) -> bool:
         while not self._blocks.grow(sequence, sequence.computed + tokens):
@@ -349,8 +362,8 @@ class Scheduler:
             computed = sequence.computed + tokens
             paid, to_pay = ticket.charged, min(computed, sequence.prompt_length)
             units = PROMPT_UNITS * max(0, to_pay - max(paid, sequence.computed))
-            if computed == len(sequence.tokens):
-                units += GENERATED_UNITS
+            if computed >= len(sequence.tokens):
+                units += GENERATED_UNITS * (computed - len(sequence.tokens) + 1)  # guesses too, right or wrong
             pending = ticket.pending
             ticket.charged = max(paid, to_pay)
             ticket.account.pending -= pending - ticket.pending

@@ -14,6 +14,7 @@ from loragate.engine.grammar import Grammar
 from loragate.engine.grammar_matcher import Matcher
 from loragate.engine.invocation import active_from
 from loragate.engine.prefix_path import PrefixPath
+from loragate.engine.prompt_lookup import PromptLookup
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class Request:
     share: Share = Share("")
     cache_salt: bytes = b""
     grammar: Grammar | None = None
+    draft_tokens: int = 0  # guessed a step, at most, by prompt lookup
     received: float = field(default_factory=time.monotonic, compare=False)
 
     @property
@@ -155,12 +157,16 @@ class Sequence:
     arrival: int = field(default_factory=lambda: next(_arrivals))
     adapter_from: int = 0  # the position from which the adapter is in effect, fixed by the original prompt
     path: PrefixPath = field(init=False)
+    lookup: PromptLookup | None = field(init=False)
+    draft: list[int] = field(default_factory=list)  # guesses that this step computes behind its last token
+    accepted: int = 0  # of them, so far
     furthest: int = 0  # the most tokens that it ever had in the KV cache: a preemption loses them, not this
     cached_tokens: int = 0  # prompt tokens that others had computed
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
         self.path = PrefixPath(open=bool(self.request.cache_salt))
+        self.lookup = PromptLookup(self.request.draft_tokens) if self.request.draft_tokens else None
 
     @property
     def prompt_length(self) -> int:
@@ -169,6 +175,19 @@ class Sequence:
     @property
     def generated(self) -> int:
         return len(self.tokens) - self.prompt_length
+
+    def guess(self, room: int) -> list[int]:
+        """What may follow its last token, at most `room` tokens and no more than it may still generate."""
+        if self.lookup is None:
+            return []
+        room = min(room, self.request.sampling.max_tokens - self.generated - 1)
+        return self.lookup.guess(self.tokens)[: max(0, room)]
+
+    def judge(self) -> None:
+        """The draft is done with."""
+        assert self.lookup is not None
+        self.lookup.judged(self.accepted)
+        self.draft, self.accepted = [], 0
 
     @property
     def remaining(self) -> int:

@@ -4,6 +4,7 @@ import os
 import time
 
 from loragate.engine.grammar import JSON_OBJECT, Grammar, GrammarKind, choice_of
+from loragate.engine.prompt_lookup import MAX_DRAFT_TOKENS
 from loragate.engine.sequence import (
     AdapterKey,
     ErrorCode,
@@ -46,6 +47,7 @@ def request_from(submit: pb.Submit, session_id: int) -> Request:
         share=_share_from(submit.share),
         cache_salt=submit.cache_salt,
         grammar=_grammar_from(submit.grammar),
+        draft_tokens=min(submit.draft_tokens, MAX_DRAFT_TOKENS),
     )
 
 

@@ -25,8 +25,8 @@ def test_new_text_has_no_guess() -> None:
 
 
 def test_a_repetition_guesses_itself() -> None:
-    assert PromptLookup(3).guess([4, 4, 4]) == [4]
-    assert PromptLookup(3).guess([4, 5] * 4) == [4, 5]
+    assert PromptLookup(3).guess([4, 4, 4]) == [4, 4, 4]
+    assert PromptLookup(3).guess([4, 5] * 4) == [4, 5, 4]
 
 
 def test_wrong_guesses_make_it_pause_longer_each_time() -> None:

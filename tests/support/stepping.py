@@ -38,7 +38,7 @@ class Stepping:
         self.pool = BlockPool(self.blocks, BLOCK)
         arena = AdapterArena(1 << 20, torch.device("cpu"))
         self.adapters = AdapterPool(self.slots, arena, HostTier(self.host_bytes), self._start_read, self.copies.append)
-        self.scheduler = Scheduler(self.limits or Limits(self.tokens, self.seats), self.pool, self.adapters)
+        self.scheduler = Scheduler(self.limits or Limits(self.tokens, self.seats, 1 << 20), self.pool, self.adapters)
         self._requests = 0
 
     def submit(

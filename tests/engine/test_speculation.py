@@ -1,0 +1,99 @@
+"""Guessing ahead changes how many steps an answer takes, and nothing else."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tiny_models import greedy
+
+from loragate.engine.local import LocalEngine
+from loragate.engine.sequence import FinishReason
+
+REPEATING = [5, 9, 13, 21, 34, 7] * 6
+OTHER = [40, 41, 42, 43, 44]
+Start = Callable[..., LocalEngine]
+
+
+def steps(engine: LocalEngine, prompt: list[int], **options: Any) -> tuple[list[int], int]:
+    before = engine.core.metrics.steps
+    tokens = engine.generate(prompt, **options)
+    return tokens, engine.core.metrics.steps - before
+
+
+def test_greedy_tokens_are_peft_s_whatever_is_guessed(start: Start, tiny) -> None:  # type: ignore[no-untyped-def]
+    engine = start(max_batch_size=8)
+    for adapter in (None, "a", "b"):
+        expected = greedy(tiny.model, REPEATING, 48, adapter and tiny.adapters[adapter])
+        for draft_tokens in (1, 3, 8):
+            assert engine.generate(REPEATING, adapter, max_tokens=48, draft_tokens=draft_tokens) == expected
+    assert engine.core.metrics.guessed_right > 0
+    assert engine.core.metrics.guessed_right < engine.core.metrics.guessed_tokens, "some guesses were to be wrong"
+
+
+def test_right_guesses_save_steps(start: Start) -> None:
+    """A strong bias makes the model repeat one token: then every guess is right."""
+    engine = start()
+    bias = {"logit_bias": ((7, 100.0),), "max_tokens": 40}
+    plain, many = steps(engine, OTHER, **bias)
+    guessed, few = steps(engine, OTHER, draft_tokens=4, **bias)
+    assert plain == guessed == [7] * 40
+    assert few < many // 2
+
+
+def test_in_a_mixed_batch_with_preemption(start: Start, tiny) -> None:  # type: ignore[no-untyped-def]
+    engine = start(kv_cache_tokens=256, max_batch_tokens=32, max_batch_size=6, adapter_slots=2)
+    cases = [(REPEATING, name, 30 + i) for i, name in enumerate([None, "a", "b", "c", "a", None, "d"])]
+    cases += [(OTHER, name, 20) for name in ("a", "c")]
+    requests = [
+        engine.submit(prompt, name, max_tokens=count, draft_tokens=5 * (i % 2))
+        for i, (prompt, name, count) in enumerate(cases)
+    ]
+    for request, (prompt, name, count) in zip(requests, cases, strict=True):
+        engine.result(request)
+        assert engine.tokens(request) == greedy(tiny.model, prompt, count, name and tiny.adapters[name])
+    assert engine.core.scheduler.preemptions > 0
+    assert engine.core.blocks.used == 0
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 0.7, "seed": 3},
+        {"temperature": 0.3, "top_p": 0.8, "seed": 4, "repetition_penalty": 1.2},
+        {"frequency_penalty": 0.5, "presence_penalty": 0.2},
+        {"min_tokens": 20, "ignore_eos": False},
+    ],
+    ids=str,
+)
+def test_sampled_tokens_are_the_same_too(sampling: dict[str, Any], start: Start) -> None:
+    """The sampler draws by position, and penalties count the tokens that were accepted before each."""
+    engine = start()
+    options = {"max_tokens": 40, "top_logprobs": 2} | sampling
+    plain = engine.result(engine.submit(REPEATING, "a", **options))
+    guessed = engine.result(engine.submit(REPEATING, "a", draft_tokens=6, **options))
+    assert [o.token for o in plain] == [o.token for o in guessed]
+    for one, other in zip(plain, guessed, strict=True):
+        assert one.logprob is not None
+        assert other.logprob is not None
+        assert other.logprob.logprob == pytest.approx(one.logprob.logprob, abs=1e-3)
+        assert other.finish == one.finish
+
+
+def test_an_end_within_a_guess_ends_it(start: Start) -> None:
+    engine = start()
+    bias = {"logit_bias": ((7, 100.0),), "max_tokens": 40, "draft_tokens": 6}
+    request = engine.submit([7] * 6, stop_token_ids=frozenset([7]), **bias)
+    outputs = engine.result(request)
+    assert [o.token for o in outputs] == [7]
+    assert outputs[-1].finish is FinishReason.STOP
+    exact = engine.submit([7] * 6, **(bias | {"max_tokens": 5}))
+    assert [o.token for o in engine.result(exact)] == [7] * 5
+    assert engine.core.blocks.used == 0
+
+
+def test_never_past_the_model_s_end(start: Start) -> None:
+    engine = start(max_model_len=64)
+    request = engine.submit([7] * 40, logit_bias=((7, 100.0),), max_tokens=500, draft_tokens=16)
+    outputs = engine.result(request)
+    assert len(outputs) == 24
+    assert outputs[-1].finish is FinishReason.LENGTH
