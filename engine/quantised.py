@@ -2,6 +2,7 @@
 business of the library that made it (bitsandbytes: QLoRA's NF4, Dettmers et al., 2023, arXiv:2305.14314, section 3;
 LLM.int8(), Dettmers et al., 2022, arXiv:2208.07339)."""
 
+import importlib.util
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -49,11 +50,8 @@ def loading_options(quantization: str, device: torch.device) -> dict[str, Any]:
     """What transformers is told so that it quantises at load. Raises QuantisationRefused."""
     if quantization == "none":
         return {}
-    try:
-        import bitsandbytes  # noqa: F401
-    except ImportError as error:
-        reason = f"engine.quantization={quantization} needs bitsandbytes, which is not installed"
-        raise QuantisationRefused(reason) from error
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise QuantisationRefused(f"engine.quantization={quantization} needs bitsandbytes, which is not installed")
     from transformers import BitsAndBytesConfig
 
     config = (

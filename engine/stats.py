@@ -31,6 +31,8 @@ def stats_of(core: EngineCore, disk: DiskTier, request: pb.StatsRequest) -> pb.S
         slots_total=pool.total,
         prompt_tokens=metrics.prompt_tokens,
         generated_tokens=metrics.generated_tokens,
+        guessed_tokens=metrics.guessed_tokens,
+        guessed_right=metrics.guessed_right,
         preemptions=core.scheduler.preemptions,
         adapter_loads=pool.counters.loads,
         adapter_evictions=pool.counters.evictions,

@@ -37,6 +37,7 @@ async def prepare_chat(services: Services, caller: TenantPrincipal, body: ChatRe
         bool(body.include_stop_str_in_output),
         chat_constraint(base, body, tools),
         tools,
+        body.draft_tokens or 0,
     )
 
 
@@ -60,6 +61,7 @@ async def prepare_completion(services: Services, caller: TenantPrincipal, body: 
         tuple(body.stop or ()),
         bool(body.include_stop_str_in_output),
         constraint(body),
+        draft_tokens=body.draft_tokens or 0,
     )
 
 

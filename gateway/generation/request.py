@@ -26,6 +26,7 @@ class GenerationRequest:
     include_stop: bool = False
     constraint: Constraint | None = None  # None: any text
     tools: ToolUse | None = None  # calls of these are read from the text
+    draft_tokens: int = 0  # guessed a step, at most
 
     @property
     def prompt_tokens(self) -> int:

@@ -95,4 +95,5 @@ def _submit(request: GenerationRequest, prompt: Sequence[int]) -> pb.Submit:
         sampling=request.sampling,
         n=request.n,
         grammar=None if request.constraint is None else request.constraint.grammar,
+        draft_tokens=request.draft_tokens,
     )

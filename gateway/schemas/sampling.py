@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
+from loragate.engine.prompt_lookup import MAX_DRAFT_TOKENS
 from loragate.gateway.schemas.body import Body
 from loragate.gateway.schemas.findings import finding
 from loragate.gateway.schemas.openai_fields import without_openai_extras
@@ -62,6 +63,7 @@ class SamplingFields(Body):
     ignore_eos: bool | None = None
     min_tokens: Annotated[int, Field(ge=0, le=_MAX_TOKENS)] | None = None
     include_stop_str_in_output: bool | None = None
+    draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)] | None = None  # no one else's name
 
     @model_validator(mode="before")
     @classmethod

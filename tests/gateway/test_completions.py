@@ -27,6 +27,15 @@ async def test_batch_of_texts_and_n(gateway: Gateway) -> None:
     assert answer.usage.completion_tokens == 2 * (prompts + 3)  # each with EOS
 
 
+async def test_draft_tokens_reach_the_engine(gateway: Gateway) -> None:
+    async with gateway.openai() as client:
+        await client.completions.create(model=MODEL_ID, prompt="one", extra_body={"draft_tokens": 4})
+        assert gateway.engine.submits[0].draft_tokens == 4
+        with pytest.raises(BadRequestError) as caught:
+            await client.completions.create(model=MODEL_ID, prompt="one", extra_body={"draft_tokens": 17})
+    assert caught.value.param == "draft_tokens"
+
+
 @pytest.mark.parametrize("prompt", [[5, 6, 7], [[5, 6, 7]]])
 async def test_token_ids(gateway: Gateway, prompt: list[int]) -> None:
     async with gateway.openai() as client:
