@@ -27,6 +27,7 @@ def gateway_config(settings: Settings) -> GatewayConfig:
             engine_target=settings.engine_target or DEFAULT_ENGINE_ADDRESS,
             data_dir=settings.data_dir,
             drain_seconds=settings.drain_seconds,
+            first_token_seconds=settings.first_token_seconds,
             tool_parser=settings.tool_parser,
         )
     except ValueError as error:

@@ -138,6 +138,7 @@ class Settings(BaseSettings):
     data_dir: AbsolutePath = Field(default=Path(".loragate"), validate_default=True)
     workers: PositiveInt = 1
     drain_seconds: NonNegativeFloat = 25.0
+    first_token_seconds: PositiveFloat | None = None
     database_url: str | None = None
     redis_url: str | None = None
     blob_url: str | None = None

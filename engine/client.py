@@ -47,12 +47,18 @@ class EngineUnavailable(EngineError):
 
 
 class EngineRequestError(EngineError):
-    """The engine ended this request; others are not concerned. `code` is an `engine_pb2.ErrorCode`."""
+    """The engine ended this request; others are not concerned. `code` is an `engine_pb2.ErrorCode`.
 
-    def __init__(self, code: int, message: str) -> None:
+    With ERROR_CODE_OVERLOADED, `retry_after` is the seconds after which trying again makes sense, and `own_queue` says
+    that it is the tenant's own requests that wait.
+    """
+
+    def __init__(self, code: int, message: str, *, retry_after: float | None = None, own_queue: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.retry_after = retry_after
+        self.own_queue = own_queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +283,7 @@ class _Request:
             self.pending = 0
         elif item.finish_reason == pb.FINISH_REASON_ERROR:
             self.pending = 0
-            item = EngineRequestError(item.error.code, item.error.message)
+            item = _error_from(item.error)
         elif item.finish_reason:
             self.pending -= 1
         self._queue.put_nowait(item)
@@ -288,3 +294,8 @@ class _Request:
             if isinstance(item, EngineError):
                 raise item
             yield item
+
+
+def _error_from(error: pb.EngineError) -> EngineRequestError:
+    retry_after = error.retry_after_ms / 1000 or None
+    return EngineRequestError(error.code, error.message, retry_after=retry_after, own_queue=error.own_queue)

@@ -48,6 +48,7 @@ class LocalEngine:
         n: int = 1,
         *,
         tenant: str = "tenant",
+        share: Share | None = None,
         cache_salt: bytes = b"",
         grammar: Grammar | None = None,
         draft_tokens: int = 0,
@@ -55,7 +56,8 @@ class LocalEngine:
     ) -> int:
         """Start a request and return its number; `sampling` are fields of SamplingParams.
 
-        Without a `cache_salt` its prompt is shared with nobody.
+        Without a `share` it takes its turn like any other of the tenant's, without a `cache_salt` its prompt is shared
+        with nobody.
         """
         sampling.setdefault("max_tokens", 8)
         sampling.setdefault("seed", 0)
@@ -63,9 +65,8 @@ class LocalEngine:
         self._next_id += 1
         key = None if adapter is None else AdapterKey(tenant, adapter)
         params = SamplingParams(**sampling)
-        request = Request(
-            1, self._next_id, tuple(prompt), key, params, n, Share(tenant), cache_salt, grammar, draft_tokens
-        )
+        whose = share or Share(tenant)
+        request = Request(1, self._next_id, tuple(prompt), key, params, n, whose, cache_salt, grammar, draft_tokens)
         self.core.post(Submit(request))
         return self._next_id
 

@@ -24,6 +24,7 @@ class GatewayConfig:
     max_n: int = 16  # completions of one prompt
     max_prompts: int = 64  # prompts of one request
     default_chat_tokens: int = 4096  # cap on a chat answer whose request names no max_tokens
+    first_token_seconds: float | None = None  # a request that cannot begin its answer in this time is refused
     tool_parser: str | None = None  # how the model writes tool calls; None: told from its chat template
 
     def __post_init__(self) -> None:
@@ -33,6 +34,8 @@ class GatewayConfig:
         for name in ("heartbeat_timeout", "stall_seconds"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"gateway.{name} must be positive, got {getattr(self, name)}")
+        if self.first_token_seconds is not None and self.first_token_seconds <= 0:
+            raise ValueError(f"gateway.first_token_seconds must be positive, got {self.first_token_seconds}")
         if self.drain_seconds < 0:
             raise ValueError(f"gateway.drain_seconds must not be negative, got {self.drain_seconds}")
         if self.tool_parser is not None and self.tool_parser not in FORMATS:

@@ -12,6 +12,7 @@ _ENGINE = ("model", "data_dir", "engine")
 _GATEWAY = (
     "data_dir",
     "drain_seconds",
+    "first_token_seconds",
     "database_url",
     "redis_url",
     "blob_url",

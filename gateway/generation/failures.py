@@ -1,7 +1,7 @@
 """The engine's failures in the words of the API."""
 
 from loragate.engine.client import EngineError, EngineRequestError
-from loragate.gateway.http.errors import ApiError, InvalidRequest, Unavailable
+from loragate.gateway.http.errors import ApiError, InvalidRequest, TooManyRequests, Unavailable
 from loragate.v1 import engine_pb2 as pb
 
 
@@ -29,10 +29,20 @@ def refusal_of(error: EngineError, constraint: str | None = None) -> ApiError:
         case pb.ERROR_CODE_ADAPTER_UNAVAILABLE:
             return Unavailable(f"The adapter cannot be loaded: {error.message}.", code="adapter_unavailable")
         case pb.ERROR_CODE_OVERLOADED:
-            return Unavailable("The engine has too much to do at the moment.", code="overloaded")
+            return _overloaded(error)
         case pb.ERROR_CODE_NON_FINITE:
             return GenerationFailed(
                 "The model produced NaN or infinite values for this request.", code="non_finite_output"
             )
         case _:
             return GenerationFailed("The engine failed on this request.")
+
+
+def _overloaded(error: EngineRequestError) -> ApiError:
+    """429 where the tenant's own requests fill its queue, 503 where the engine is busy with everybody's."""
+    retry_after = error.retry_after or 1
+    if error.own_queue:
+        message = f"Too many of your requests wait already: {error.message}."
+        return TooManyRequests(message, code="overloaded", retry_after=retry_after)
+    message = f"The engine has too much to do at the moment: {error.message}."
+    return Unavailable(message, code="overloaded", retry_after=retry_after)

@@ -7,6 +7,7 @@ from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.generation.resolving import resolve
 from loragate.gateway.generation.tokenising import chat_to_tokens, prompt_to_tokens
 from loragate.gateway.generation.tool_choice import tool_use
+from loragate.gateway.generation.turns import share_of
 from loragate.gateway.http.errors import InvalidRequest
 from loragate.gateway.schemas.chat import ChatRequest
 from loragate.gateway.schemas.completions import CompletionRequest
@@ -38,6 +39,7 @@ async def prepare_chat(services: Services, caller: TenantPrincipal, body: ChatRe
         chat_constraint(base, body, tools),
         tools,
         body.draft_tokens or 0,
+        share_of(caller, body, services.config),
     )
 
 
@@ -62,6 +64,7 @@ async def prepare_completion(services: Services, caller: TenantPrincipal, body: 
         bool(body.include_stop_str_in_output),
         constraint(body),
         draft_tokens=body.draft_tokens or 0,
+        share=share_of(caller, body, services.config),
     )
 
 

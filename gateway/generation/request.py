@@ -27,6 +27,7 @@ class GenerationRequest:
     constraint: Constraint | None = None  # None: any text
     tools: ToolUse | None = None  # calls of these are read from the text
     draft_tokens: int = 0  # guessed a step, at most
+    share: pb.Share | None = None  # whose turn it takes; absent: the tenant's, like any other of its requests
 
     @property
     def prompt_tokens(self) -> int:

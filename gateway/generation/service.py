@@ -41,7 +41,6 @@ class GenerationService:
         prompt = request.prompts[position]
         choices = [Choice(request, prompt, position * request.n + i) for i in range(request.n)]
         submit = _submit(request, prompt)
-        submit.share.tenant_id = request.target.tenant_id
         submit.cache_salt = self._salts.of(request.target.tenant_id)
         try:
             async with self._engine.generate(submit) as deltas:
@@ -96,4 +95,5 @@ def _submit(request: GenerationRequest, prompt: Sequence[int]) -> pb.Submit:
         n=request.n,
         grammar=None if request.constraint is None else request.constraint.grammar,
         draft_tokens=request.draft_tokens,
+        share=request.share or pb.Share(tenant_id=request.target.tenant_id),
     )

@@ -8,11 +8,13 @@ ApiError
 ├── RequestTimeout          408
 ├── PayloadTooLarge         413
 ├── UnsupportedMediaType    415
+├── TooManyRequests         429, with retry-after
 ├── InternalError           500
 └── Unavailable             503, with retry-after
     └── ShuttingDown
 """
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -89,6 +91,22 @@ class UnsupportedMediaType(ApiError):
     default_code = "unsupported_media_type"
 
 
+class TooManyRequests(ApiError):
+    """The caller itself has sent more than is done yet."""
+
+    status = 429
+    type = "rate_limit_error"
+    default_code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, code: str | None = None, retry_after: float = 1) -> None:
+        super().__init__(message, code=code)
+        self.retry_after = retry_after
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return _retry_headers(self.retry_after)
+
+
 class InternalError(ApiError):
     """Our fault. The request id leads to the log line that says why."""
 
@@ -108,14 +126,14 @@ class Unavailable(ApiError):
     default_code = "unavailable"
 
     def __init__(
-        self, message: str, *, param: str | None = None, code: str | None = None, retry_after: int = 1
+        self, message: str, *, param: str | None = None, code: str | None = None, retry_after: float = 1
     ) -> None:
         super().__init__(message, param=param, code=code)
         self.retry_after = retry_after
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return {"retry-after": str(self.retry_after)}
+        return _retry_headers(self.retry_after)
 
 
 class ShuttingDown(Unavailable):
@@ -125,3 +143,8 @@ class ShuttingDown(Unavailable):
 
     def __init__(self) -> None:
         super().__init__("This server is shutting down. Send the request again.")
+
+
+def _retry_headers(seconds: float) -> dict[str, str]:
+    """HTTP's own in whole seconds, and the finer one that OpenAI's clients read first."""
+    return {"retry-after": str(max(1, math.ceil(seconds))), "retry-after-ms": str(max(1, round(1000 * seconds)))}

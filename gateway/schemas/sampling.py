@@ -65,6 +65,10 @@ class SamplingFields(Body):
     include_stop_str_in_output: bool | None = None
     draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)] | None = None  # no one else's name
 
+    # Ours: among the tenant's own requests that wait, higher goes first. (vLLM's field of this name counts the other
+    # way round, and across everybody.)
+    priority: Annotated[int, Field(ge=-100, le=100)] | None = None
+
     @model_validator(mode="before")
     @classmethod
     def _drop_extras(cls, document: Any) -> Any:

@@ -160,6 +160,24 @@ async def test_engine_that_hangs(gateway: Gateway) -> None:
     assert "[DONE]" not in text
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_overload_says_whose_and_when_to_come_back(gateway: Gateway, stream: bool) -> None:
+    engine = gateway.engine
+    engine.fails = lambda submit: True
+    body = {"model": MODEL_ID, "messages": MESSAGES, "stream": stream}
+    for own, status, type_ in ((True, 429, "rate_limit_error"), (False, 503, "server_error")):
+        engine.failure = pb.EngineError(
+            code=pb.ERROR_CODE_OVERLOADED, message="it is so", retry_after_ms=2300, own_queue=own
+        )
+        async with gateway.http() as http:
+            response = await http.post("/v1/chat/completions", json=body)
+        assert response.status_code == status
+        assert (response.headers["retry-after"], response.headers["retry-after-ms"]) == ("3", "2300")
+        error = response.json()["error"]
+        assert (error["type"], error["code"], error["param"]) == (type_, "overloaded", None)
+        assert "it is so" in error["message"]
+
+
 @pytest.mark.parametrize(
     ("code", "status", "name"),
     [

@@ -1,0 +1,114 @@
+"""Whatever comes and goes in whatever order: nobody is forgotten, nothing leaks, the books balance."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from stepping import BLOCK, Stepping
+
+from loragate.engine.sequence import Sequence
+
+TENANTS = ("a", "b", "c")
+ADAPTERS = (None, "x", "y", "z")
+
+
+class Scheduling(RuleBasedStateMachine):
+    """Steps, arrivals, cancellations, failing adapters and deadlines over little of everything."""
+
+    @initialize(seats=st.integers(1, 4), blocks=st.integers(8, 24), slots=st.integers(1, 2), crowded=st.booleans())
+    def begin(self, seats: int, blocks: int, slots: int, crowded: bool) -> None:
+        self.engine = Stepping(seats, 16, blocks, slots, host_bytes=0 if crowded else 1 << 20)
+        self.alive: list[Sequence] = []
+        self.now = 0.0
+
+    @rule(
+        tenant=st.sampled_from(TENANTS),
+        adapter=st.sampled_from(ADAPTERS),
+        prompt=st.integers(1, 30),
+        new=st.integers(1, 30),
+        n=st.integers(1, 3),
+        share=st.fixed_dictionaries(
+            {"weight": st.sampled_from([0.5, 1.0, 3.0]), "priority": st.integers(-1, 1)},
+            optional={"deadline": st.floats(0, 50)},
+        ),
+    )
+    def arrive(self, tenant: str, adapter: str | None, prompt: int, new: int, n: int, share: Any) -> None:
+        self.alive += self.engine.submit(tenant, prompt, new, adapter, n, **share)
+
+    @rule(steps=st.integers(1, 40))
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.now += 0.1
+            for sequence, failure in self.engine.scheduler.late(self.now):
+                assert not sequence.generated
+                assert failure.retry_after
+                self.end(sequence)
+            before = {sequence: sequence.generated for sequence in self.alive}
+            rows = self.engine.step()
+            self.engine.scheduler.measured(rows, 0.1)
+            assert sum(rows.values()) <= 16
+            assert all(sequence.generated - had <= 1 for sequence, had in before.items())
+        self.alive = [sequence for sequence in self.alive if sequence not in self.engine.finished]
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        chosen = data.draw(st.sampled_from(self.alive))
+        for sequence in self.engine.scheduler.find(1, chosen.request.request_id):
+            self.end(sequence)
+
+    @precondition(lambda self: self.engine.reads)
+    @rule()
+    def a_read_fails(self) -> None:
+        _, key = self.engine.reads.pop()
+        for sequence in self.engine.scheduler.waiting_for(key):
+            self.end(sequence)
+        self.engine.adapters.failed(key)
+
+    @invariant()
+    def everyone_is_somewhere(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        scheduler = self.engine.scheduler
+        assert len(scheduler.running) + len(scheduler.waiting) == len(self.alive)
+        assert all((s in scheduler.running) != (s in scheduler.waiting) for s in self.alive)
+        assert all(not s.blocks and s.lease is None and not s.computed for s in self.alive if s in scheduler.waiting)
+
+    @invariant()
+    def what_is_held_adds_up(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        running = self.engine.scheduler.running
+        assert self.engine.pool.used == sum(len(sequence.blocks) for sequence in running)
+        assert all(len(sequence.blocks) * BLOCK >= sequence.computed for sequence in running)
+        leased = sum(sequence.lease is not None for sequence in running)
+        assert sum(slot.references for slot in self.engine.adapters._slots) == leased
+        assert all((s.lease is None) == (s.request.adapter is None) for s in running)
+
+    @invariant()
+    def accounts_know_their_sequences(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        scheduler = self.engine.scheduler
+        for tenant in TENANTS:
+            account = scheduler._ledger.find(tenant)
+            mine = [s for s in self.alive if s.request.share.tenant_id == tenant]
+            seated = [s for s in mine if s in scheduler.running]
+            assert (account.sequences if account else 0) == len(mine)
+            assert (account.seated if account else 0) == len(seated)
+            assert (account.waiting if account else 0) == len(mine) - len(seated)
+            if account is not None and mine:
+                assert abs(account.pending - sum(scheduler._tickets[s].pending for s in seated)) < 1e-6
+
+    def teardown(self) -> None:
+        """All that is left finishes."""
+        if hasattr(self, "engine"):
+            self.engine.until(*self.alive, at_most=20_000)
+            assert self.engine.at_rest()
+
+    def end(self, sequence: Sequence) -> None:
+        self.engine.scheduler.remove(sequence)
+        self.alive.remove(sequence)
+
+
+TestScheduling = Scheduling.TestCase

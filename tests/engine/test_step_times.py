@@ -1,0 +1,73 @@
+"""How much prefill goes into a step, by the time that steps took; and what that does to a scheduler's steps."""
+
+import pytest
+from stepping import Stepping
+
+from loragate.engine.scheduler import Limits
+from loragate.engine.step_times import LEAST_CHUNK, StepTimes
+
+
+def seconds(decoding: int, prefill: int) -> float:
+    """A machine: 10 ms, 0.1 ms a decoding row, 1 ms a prompt token."""
+    return 0.010 + 0.0001 * decoding + 0.001 * prefill
+
+
+def test_nothing_is_known_at_first() -> None:
+    assert StepTimes(0.05).prefill_budget(512, decoding=4) == 512
+
+
+def test_without_a_target_the_rows_are_the_only_bound() -> None:
+    times = StepTimes(None)
+    times.observe(4, 100, 10.0)
+    assert times.prefill_budget(512, decoding=4) == 512
+
+
+def test_nobody_is_protected_when_nobody_decodes() -> None:
+    times = StepTimes(0.05)
+    times.observe(0, 100, 10.0)
+    assert times.prefill_budget(512, decoding=0) == 512
+
+
+def test_steps_come_near_the_target() -> None:
+    times = StepTimes(0.05)
+    for _ in range(30):
+        times.observe(8, 0, seconds(8, 0))
+        budget = times.prefill_budget(512, decoding=8)
+        times.observe(8, budget, seconds(8, budget))
+    assert seconds(8, times.prefill_budget(512, decoding=8)) == pytest.approx(0.05, rel=0.05)
+
+
+def test_prompts_get_on_where_decoding_alone_takes_too_long() -> None:
+    times = StepTimes(0.05)
+    times.observe(64, 0, 0.08)
+    times.observe(64, 100, 0.2)
+    assert times.prefill_budget(512, decoding=64) == LEAST_CHUNK
+
+
+@pytest.mark.parametrize(("target", "longest"), [(0.05, 0.056), (None, 0.2)])
+def test_a_long_prompt_delays_the_others_tokens_by_the_target(target: float | None, longest: float) -> None:
+    engine = Stepping(limits=Limits(512, 8, target), blocks=2000)
+
+    def step() -> float:
+        rows = engine.step()
+        prefill = sum(tokens for tokens in rows.values() if tokens > 1)
+        took = seconds(len(rows), prefill)
+        engine.scheduler.measured(rows, took)
+        return took
+
+    decoding = [engine.submit("t", prompt=32, new=500)[0] for _ in range(4)]
+    for _ in range(20):
+        step()
+    engine.submit("t", prompt=200, new=500)  # what is learned from
+    for _ in range(20):
+        step()
+    (prompt,) = engine.submit("t", prompt=4000, new=2)
+    times = []
+    while not prompt.generated:
+        times.append(step())
+    assert all(sequence.generated for sequence in decoding)
+    if target is None:
+        assert max(times) > longest
+    else:
+        assert max(times) < longest
+        assert len(times) < 130, "the prompt gets all that the target allows"
