@@ -159,7 +159,7 @@ class EngineCore:
             if scheduled:
                 started = time.perf_counter()
                 outputs += self._step(scheduled)
-                self.scheduler.measured(scheduled, time.perf_counter() - started)
+                self.scheduler.measured(time.perf_counter() - started)
             if outputs:
                 self.metrics.emitted(outputs)
                 self._emit(outputs)

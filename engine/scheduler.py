@@ -56,6 +56,8 @@ class Scheduler:
         self._residences = Residences()
         self._kept = KeptSeats()
         self._served = 0.0  # units in this step
+        self._decoding = 0  # sequences in this step
+        self._prefill = 0  # tokens in this step
         self._steps = 0
         self.running: list[Sequence] = []
         self.waiting = FairQueue()
@@ -101,10 +103,9 @@ class Scheduler:
         self._charge(rows)
         return rows
 
-    def measured(self, rows: dict[Sequence, int], seconds: float) -> None:
+    def measured(self, seconds: float) -> None:
         """The step that was scheduled last took so long."""
-        prefill = sum(tokens for tokens in rows.values() if tokens > 1)
-        self._times.observe(sum(tokens == 1 for tokens in rows.values()), prefill, seconds)
+        self._times.observe(self._decoding, self._prefill, seconds)
         if self.waiting:
             self._overload.served(self._served, seconds)
 
@@ -332,6 +333,8 @@ class Scheduler:
             if tokens and not self._blocks.awaits(sequence) and self._grow(sequence, tokens, by_turn):
                 prefill -= 0 if sequence in decoding else tokens
                 rows[sequence] = tokens
+        self._decoding = len(decoding & rows.keys())
+        self._prefill = sum(rows.values()) - self._decoding
         for sequence in decoding & rows.keys():
             prefill -= self._draft(sequence, rows, prefill)
         return rows
