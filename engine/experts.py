@@ -33,10 +33,10 @@ class ExpertProjection:
         return y
 
     def put(self, slot: int, patch: ExpertFactors) -> None:
-        self.adapters.weights[slot] = patch
+        self.adapters.put(slot, patch)
 
     def clear(self, slot: int) -> None:
-        self.adapters.weights.pop(slot, None)
+        self.adapters.clear(slot)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,11 +45,17 @@ class GemmBatch:
 
     `x_stride` and `y_stride` are the numbers from one row to the next; `add` keeps what y holds and adds to it;
     `transposed` says that each matrix lies in memory as [columns, inner]. Whoever gives addresses keeps the matrices
-    alive for as long as the batch is run.
+    alive for as long as the batch is run. Products also come as a table [products, fields].
     """
 
     def __init__(
-        self, products: Sequence[Product], x_stride: int, y_stride: int, *, add: bool, transposed: bool = False
+        self,
+        products: Sequence[Product] | npt.NDArray[np.int64],
+        x_stride: int,
+        y_stride: int,
+        *,
+        add: bool,
+        transposed: bool = False,
     ) -> None:
         count = len(products)
         table = np.array(products, dtype=np.int64).reshape(count, len(Product._fields)).T

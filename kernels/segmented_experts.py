@@ -5,15 +5,20 @@ its base weights; a run of one slot's rows within it is one segment, as in `segm
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from loragate.kernels import gemm_batch
+from loragate.kernels.gemm_batch import ROWS_ALIKE, GemmBatch
 from loragate.kernels.packed_linear import PackedLinear
 from loragate.kernels.segmented_lora import Segment
+
+_SMALL = 16  # rows; a longer segment is worth a call of its own
+_ITEM = 4  # bytes of a float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +30,9 @@ class ExpertRun:
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertSegment:
-    """Routed rows [start, stop) go to one expert and belong to the adapter in `slot`."""
-
-    slot: int
-    expert: int
-    start: int
-    stop: int
+Segments = npt.NDArray[np.int64]
+"""[segments, 4]: routed rows [start, stop) go to one expert and belong to the adapter in one slot, as columns slot,
+expert, start, stop. A table, because a step has hundreds of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Routing:
     order: Tensor  # [routed], places in the flattened choice of experts [rows · top_k]
     rows: Tensor  # [routed], the row of each
     runs: tuple[ExpertRun, ...]
-    segments: tuple[ExpertSegment, ...]  # base-only rows are in none
+    segments: Segments  # base-only rows are in none
 
 
 def route(chosen: Tensor, segments: Sequence[Segment]) -> Routing:
@@ -59,19 +59,16 @@ def route(chosen: Tensor, segments: Sequence[Segment]) -> Routing:
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     places = torch.from_numpy(order).to(chosen.device)
-    return Routing(
-        places,
-        places // top_k,
-        tuple(ExpertRun(*run) for run in _equal(keys // adapters)),
-        tuple(ExpertSegment(key % adapters - 1, key // adapters, *at) for key, *at in _equal(keys) if key % adapters),
-    )
+    pairs, starts, stops = _equal(keys)
+    table = np.stack([pairs % adapters - 1, pairs // adapters, starts, stops], axis=1)
+    runs = (column.tolist() for column in _equal(keys // adapters))
+    return Routing(places, places // top_k, tuple(map(ExpertRun, *runs)), table[table[:, 0] >= 0])
 
 
-def _equal(values: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    """Runs of equal values: (value, start, stop)."""
+def _equal(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
+    """Runs of equal values: what they are, where they start and where they stop."""
     starts = np.flatnonzero(np.diff(values, prepend=-1))
-    stops = np.append(starts[1:], len(values))
-    return list(zip(values[starts].tolist(), starts.tolist(), stops.tolist(), strict=True))
+    return values[starts], starts, np.append(starts[1:], len(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +103,77 @@ class StackedLinear:
         return torch.cat([self._linears[run.expert](x[run.start : run.stop]) for run in runs])
 
 
-@dataclass(eq=False, slots=True)
 class ExpertTable:
     """The adapters resident for one stacked parameter, by slot. On a CPU they are float32, see `LoraTable`."""
 
-    weights: dict[int, ExpertFactors] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.weights: dict[int, ExpertFactors] = {}
+        self._places = np.zeros((1, 3), dtype=np.int64)  # by slot: rank, or 0 if absent; the addresses of A and of B
 
-    def add(self, out: Tensor, x: Tensor, segments: Sequence[ExpertSegment]) -> None:
+    def put(self, slot: int, factors: ExpertFactors) -> None:
+        self.weights[slot] = factors
+        missing = max(0, slot + 1 - len(self._places))
+        self._places = np.pad(self._places, ((0, missing), (0, 0)))
+        self._places[slot] = factors.a.shape[2], factors.a.data_ptr(), factors.b.data_ptr()
+
+    def clear(self, slot: int) -> None:
+        if self.weights.pop(slot, None) is not None:
+            self._places[slot] = 0
+
+    def add(self, out: Tensor, x: Tensor, segments: Segments) -> None:
         """Add each segment's `x @ A @ B` to its rows of `out` [routed, out], given `x` [routed, in], in place.
 
         Slots whose adapter does not target this parameter are absent. Segments are computed apart, so that NaN or Inf
         in one adapter cannot reach a row of another.
         """
-        for segment in segments:
-            factors = self.weights.get(segment.slot)
-            if factors is None:
-                continue
-            at = slice(segment.start, segment.stop)
-            a, b = factors.a[segment.expert], factors.b[segment.expert]
-            if a.dtype == out.dtype:
-                out[at].addmm_(x[at] @ a, b)
-            else:
-                out[at] += x[at].to(a.dtype) @ a @ b
+        present = segments[np.isin(segments[:, 0], list(self.weights))]
+        if not len(present):
+            return
+        if out.device.type == "cpu" and out.dtype != torch.float32:
+            update = torch.zeros(out.shape, dtype=torch.float32)
+            self._add(update, x.float(), present)
+            out.add_(update)
+        else:
+            self._add(out, x, present)
+
+    def _add(self, out: Tensor, x: Tensor, segments: Segments) -> None:
+        batched = out.device.type == "cpu" and gemm_batch.available()
+        small = batched & (segments[:, 3] - segments[:, 2] <= _SMALL)
+        if small.any():
+            self._add_at_once(out, x, segments[small])
+        for slot, expert, start, stop in segments[~small].tolist():
+            a, b = self.weights[slot].tensors
+            out[start:stop].addmm_(x[start:stop] @ a[expert], b[expert])
+
+    def _add_at_once(self, out: Tensor, x: Tensor, segments: Segments) -> None:
+        """All shrinks in one call, all expands in another."""
+        assert x.is_contiguous()
+        assert out.is_contiguous()
+        slots, experts, starts, rows = _tiles(segments).T
+        ranks, a, b = self._places[slots].T
+        inputs, outputs, width = x.shape[1], out.shape[1], int(ranks.max())
+        shrunk = torch.empty(x.shape[0], width)
+        a_of_expert = a + experts * inputs * ranks * _ITEM
+        shrink = _table(rows, inputs, ranks, starts * inputs, a_of_expert, starts * width)
+        GemmBatch(shrink, inputs, width, add=False).run(x, shrunk)
+        b_of_expert = b + experts * ranks * outputs * _ITEM
+        expand = _table(rows, ranks, outputs, starts * width, b_of_expert, starts * outputs)
+        GemmBatch(expand, width, outputs, add=True).run(shrunk, out)
+
+
+def _tiles(segments: Segments) -> npt.NDArray[np.int64]:
+    """Pieces of at most as many rows as are computed alike: [tiles, 4], columns slot, expert, start, rows."""
+    slots, experts, starts, stops = segments.T
+    counts = -(-(stops - starts) // ROWS_ALIKE)
+    of = np.repeat(np.arange(len(segments)), counts)
+    place = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    starts = starts[of] + place * ROWS_ALIKE
+    return np.stack([slots[of], experts[of], starts, np.minimum(stops[of] - starts, ROWS_ALIKE)], axis=1)
+
+
+def _table(*columns: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
+    """The fields of many `Product`s."""
+    return np.stack(np.broadcast_arrays(*columns), axis=1)
 
 
 def experts_reference(

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from loragate.kernels import gemm_batch
 from loragate.kernels.segmented_experts import (
     ExpertFactors,
     ExpertTable,
@@ -24,10 +25,22 @@ def factors(rank: int) -> ExpertFactors:
     return ExpertFactors(torch.randn(EXPERTS, IN, rank), torch.randn(EXPERTS, rank, OUT))
 
 
+@pytest.fixture(autouse=True, params=["batched", "one by one"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of computing it: with MKL's batched product, and without."""
+    if request.param == "one by one":
+        monkeypatch.setattr(gemm_batch, "available", lambda: False)
+    elif not gemm_batch.available():
+        pytest.skip("this build of torch exports no batched product")
+
+
 @pytest.fixture
 def table() -> ExpertTable:
     torch.manual_seed(0)
-    return ExpertTable({slot: factors(rank) for slot, rank in RANKS.items()})
+    table = ExpertTable()
+    for slot, rank in RANKS.items():
+        table.put(slot, factors(rank))
+    return table
 
 
 def choose(rows: int, routing: str) -> Tensor:
