@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from loragate.adapter_store.adapters import AdapterRepository
 from loragate.adapter_store.api_keys import ApiKeyRepository
+from loragate.adapter_store.published import PublishedAdapters
 from loragate.adapter_store.tenants import TenantRepository
 
 
@@ -20,3 +21,4 @@ class AdminScope:
 
     tenants: TenantRepository
     keys: ApiKeyRepository
+    published: PublishedAdapters

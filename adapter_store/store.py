@@ -13,6 +13,7 @@ from loragate.adapter_store.database import Database
 from loragate.adapter_store.installation import check_secret_key
 from loragate.adapter_store.manifests import Manifests
 from loragate.adapter_store.principal import Principal
+from loragate.adapter_store.published import PublishedAdapters
 from loragate.adapter_store.schema import require_current
 from loragate.adapter_store.scopes import AdminScope, TenantScope
 from loragate.adapter_store.staging import Stage
@@ -69,7 +70,9 @@ class Store:
     async def admin(self, *, write: bool = False) -> AsyncIterator[AdminScope]:
         """One transaction on the operator's things, in the same way."""
         async with self._database.operator(write=write) as session:
-            yield AdminScope(TenantRepository(session), ApiKeyRepository(session, self._hasher))
+            yield AdminScope(
+                TenantRepository(session), ApiKeyRepository(session, self._hasher), PublishedAdapters(session)
+            )
 
     async def authenticate(self, key: str) -> Principal | None:
         """None for anything that is not, or no longer, a key of this installation."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from loragate.cli.commands import adapters, chat, demo, doctor, engine, gateway, keys, serve, tenants
+from loragate.cli.commands import adapters, chat, demo, doctor, engine, engine_trace, gateway, keys, serve, tenants
 from loragate.cli.group import RefusingGroup
 from loragate.cli.lifeline import die_with
 
@@ -46,6 +46,7 @@ def main(
 app.command()(serve.serve)
 app.command()(engine.engine)
 app.command()(gateway.gateway)
+app.command("engine-trace")(engine_trace.engine_trace)
 app.command()(chat.chat)
 app.add_typer(adapters.app, name="adapters")
 app.add_typer(tenants.app, name="tenants")

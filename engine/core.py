@@ -182,15 +182,18 @@ class EngineCore:
 
     def _take_commands(self, *, wait: bool) -> list[Output]:
         outputs: list[Output] = []
-        self.timeline.begin()
-        try:
-            command = self._inbox.get(block=wait, timeout=self._patience())
-            self.timeline.begin()  # waiting for something to do is no part of a step
+        command = self._next_command(wait=wait)
+        self.timeline.begin()  # waiting for something to do is no part of a step
+        while command is not None:
             outputs += self._obey(command)
-            while True:
-                outputs += self._obey(self._inbox.get_nowait())
+            command = self._next_command(wait=False)
+        return outputs
+
+    def _next_command(self, *, wait: bool) -> Command | None:
+        try:
+            return self._inbox.get(block=wait, timeout=self._patience())
         except queue.Empty:
-            return outputs
+            return None
 
     def _patience(self) -> float | None:
         """Seconds until a waiting request may have to be refused."""

@@ -10,7 +10,7 @@ from loragate.engine.timeline import Timeline, percentile
 from loragate.engine.wire import ERRORS
 from loragate.v1 import engine_pb2 as pb
 
-_MAX_ROWS = 1000
+_MAX_ROWS = 2000
 _MAX_DEMAND = 256
 BASE_MODEL_ID = "base"
 

@@ -1,8 +1,9 @@
 """The application: what is opened at the start, which routes there are, what wraps them."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI
 
@@ -17,17 +18,32 @@ from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
-from loragate.gateway.routes import adapters, admin_keys, admin_tenants, aliases, chat, completions, health, models
+from loragate.gateway.observability.engine_reading import EngineReading
+from loragate.gateway.observability.http_metrics import HttpMetrics
+from loragate.gateway.observability.loop_lag import watch_lag
+from loragate.gateway.routes import (
+    adapters,
+    admin_engines,
+    admin_keys,
+    admin_tenants,
+    aliases,
+    chat,
+    completions,
+    health,
+    metrics,
+    models,
+)
 from loragate.gateway.services import Services
 
 
 def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> FastAPI:
     """The gateway's application. Whoever runs it may hold its lifecycle, to drain it."""
     lifecycle = lifecycle or Lifecycle()
+    http_metrics = HttpMetrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with _open_services(config, lifecycle) as services:
+        async with _open_services(config, lifecycle, http_metrics) as services:
             app.state.services = services
             yield
 
@@ -40,15 +56,18 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
         redoc_url=None,
         redirect_slashes=False,
     )
-    for module in (health, chat, completions, models, aliases, adapters, admin_tenants, admin_keys):
+    tenants_routes = (chat, completions, models, aliases, adapters)
+    for module in (health, metrics, *tenants_routes, admin_tenants, admin_keys, admin_engines):
         app.include_router(module.router)
     add_exception_handlers(app)
-    app.add_middleware(RequestMiddleware, lifecycle=lifecycle)
+    app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=http_metrics)
     return app
 
 
 @asynccontextmanager
-async def _open_services(config: GatewayConfig, lifecycle: Lifecycle) -> AsyncIterator[Services]:
+async def _open_services(
+    config: GatewayConfig, lifecycle: Lifecycle, http_metrics: HttpMetrics
+) -> AsyncIterator[Services]:
     store = await Store.open(config.database_url, config.blob_url, config.secret_key)
     try:
         client = EngineClient(
@@ -56,6 +75,7 @@ async def _open_services(config: GatewayConfig, lifecycle: Lifecycle) -> AsyncIt
         )
         link = EngineLink(client, store, config.tool_parser)
         await link.start()
+        lag = asyncio.create_task(watch_lag(http_metrics.lagged), name="loop-lag")
         try:
             yield Services(
                 config,
@@ -64,9 +84,14 @@ async def _open_services(config: GatewayConfig, lifecycle: Lifecycle) -> AsyncIt
                 Authenticator(store, config.auth_cache_seconds),
                 link,
                 GenerationService(client, CacheSalts(config.secret_key)),
+                http_metrics,
+                EngineReading(link),
                 started_at=int(time.time()),
             )
         finally:
+            lag.cancel()
+            with suppress(asyncio.CancelledError):
+                await lag
             await link.close()
     finally:
         await store.close()

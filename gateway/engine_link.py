@@ -44,6 +44,11 @@ class EngineLink:
             raise Unavailable("The engine has not described its base model yet.", code="base_model_unknown")
         return self._base
 
+    @property
+    def manifest(self) -> pb.Manifest | None:
+        """Of the base model last seen."""
+        return None if self._base is None else self._base.manifest
+
     async def start(self) -> None:
         """Take up the stored base model, and begin to connect. Returns at once, engine or not."""
         stored = await self._store.manifest()

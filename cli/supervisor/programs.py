@@ -6,6 +6,7 @@ from pydantic import SecretStr
 
 from loragate.cli.settings import Settings
 from loragate.cli.settings_environment import child_environment
+from loragate.cli.supervisor import shared_metrics
 from loragate.cli.supervisor.program import Program, our_command
 
 _ENGINE = ("model", "data_dir", "engine")
@@ -40,7 +41,8 @@ class Programs:
         """A gateway on the socket that we hold."""
         chosen = self.settings.model_copy(update={"engine_target": self.engine_target})
         command = our_command("gateway", "--descriptor", str(self.gateway_descriptor))
-        return Program("gateway", command, child_environment(chosen, _GATEWAY), (self.gateway_descriptor,))
+        environment = child_environment(chosen, _GATEWAY) | shared_metrics.environment(self.settings)
+        return Program("gateway", command, environment, (self.gateway_descriptor,))
 
     def demo_build(self) -> Program:
         """Trains the demo when it is not there yet, and prints its model's folder."""

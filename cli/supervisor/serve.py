@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 
 from loragate.cli.refusal import BAD_SETTING, FAILED, Refusal
 from loragate.cli.settings import Settings
-from loragate.cli.supervisor import runtime_file
+from loragate.cli.supervisor import runtime_file, shared_metrics
 from loragate.cli.supervisor.announcements import Announcements
 from loragate.cli.supervisor.engine_socket import engine_socket
 from loragate.cli.supervisor.lock import exclusive
@@ -22,6 +22,7 @@ async def serve(settings: Settings, make_programs: Callable[[Settings, str, int]
     make_data_dir(settings)
     with stop_orders() as orders, exclusive(settings.data_dir):
         runtime_file.remove(settings.data_dir)
+        shared_metrics.begin(settings)
         with closing(listen(settings.host, settings.port)) as listener, _engine_target(settings) as target:
             programs = make_programs(settings, target, listener.fileno())
             try:

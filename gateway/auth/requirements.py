@@ -56,6 +56,16 @@ class Admin(Requirement):
         return principal
 
 
+class AdminOrAnybody(Requirement):
+    """Anybody may call without a key; the operator is told more. A key that is none is refused all the same."""
+
+    async def __call__(self, request: Request) -> AdminPrincipal | None:
+        if "authorization" not in request.headers:
+            return None
+        principal = await _principal(request)
+        return principal if isinstance(principal, AdminPrincipal) else None
+
+
 async def _principal(request: Request) -> Principal:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     key = key.strip()
@@ -73,3 +83,4 @@ Inference = Annotated[TenantPrincipal, Depends(TenantWith(Scope.INFERENCE))]
 AdapterReader = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADAPTERS_READ))]
 AdapterWriter = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADAPTERS_WRITE))]
 Operator = Annotated[AdminPrincipal, Depends(Admin())]
+OperatorOrAnybody = Annotated[AdminPrincipal | None, Depends(AdminOrAnybody())]

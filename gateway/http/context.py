@@ -21,9 +21,14 @@ class RequestContext:
     tenant_id: str | None = None
     key_id: str | None = None
 
+    @property
+    def elapsed_seconds(self) -> float:
+        """Since the request's headers were read."""
+        return time.monotonic() - self.started
+
     def elapsed_ms(self) -> int:
-        """Milliseconds since the request's headers were read."""
-        return round((time.monotonic() - self.started) * 1000)
+        """The same in milliseconds."""
+        return round(self.elapsed_seconds * 1000)
 
 
 def open_context(scope: Scope) -> RequestContext:

@@ -12,20 +12,22 @@ from loragate.gateway.http.envelope import error_response
 from loragate.gateway.http.errors import InternalError, ShuttingDown
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.trouble import log_trouble
+from loragate.gateway.observability.http_metrics import HttpMetrics
 
 log = logging.getLogger(__name__)
 access_log = logging.getLogger("loragate.access")
 
 _CLIENT_CLOSED_REQUEST = 499
-_PROBES = frozenset({"/healthz", "/readyz"})
+_PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class RequestMiddleware:
     """Wraps every request, whatever becomes of it."""
 
-    def __init__(self, app: ASGIApp, lifecycle: Lifecycle) -> None:
+    def __init__(self, app: ASGIApp, lifecycle: Lifecycle, metrics: HttpMetrics) -> None:
         self._app = app
         self._lifecycle = lifecycle
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -33,11 +35,14 @@ class RequestMiddleware:
             return
         context = open_context(scope)
         response = _Response(send, context)
-        with self._lifecycle.request():
+        with self._lifecycle.request(), self._metrics.in_flight():
             try:
                 await self._answer(scope, receive, response)
             finally:
-                _write_access_line(scope, context, response.status)
+                # The route's template, never the path as sent: what a client put there stays out of logs and labels.
+                route = getattr(scope.get("route"), "path", "unmatched")
+                self._metrics.answered(scope["method"], route, response.status, context.elapsed_seconds)
+                _write_access_line(scope["method"], route, context, response.status)
 
     async def _answer(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         if self._lifecycle.draining and scope["path"] not in _PROBES:
@@ -72,12 +77,10 @@ class _Response:
         await self._send(message)
 
 
-def _write_access_line(scope: Scope, context: RequestContext, status: int) -> None:
-    # The route's template, never the path as sent: whatever a client put there stays out of the log.
-    route = getattr(scope.get("route"), "path", "unmatched")
+def _write_access_line(method: str, route: str, context: RequestContext, status: int) -> None:
     line = {
         "request_id": context.request_id,
-        "method": scope["method"],
+        "method": method,
         "route": route,
         "status": status,
         "ms": context.elapsed_ms(),

@@ -46,6 +46,10 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.paused = asyncio.Event()
         self.resume = asyncio.Event()
         self.hanging = False
+        self.stats = pb.StatsResponse()
+        self.stats_asked: list[pb.StatsRequest] = []
+        self.trace = b'{"traceEvents":[]}'
+        self.traces_asked: list[pb.TraceRequest] = []
         self.submits: list[pb.Submit] = []
         self.aborted: asyncio.Queue[int] = asyncio.Queue()
         self.adapters: dict[str, ReceivedAdapter] = {}
@@ -72,7 +76,20 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         return self.manifest
 
     async def Stats(self, request: pb.StatsRequest, context: object) -> pb.StatsResponse:
-        return pb.StatsResponse()
+        self.stats_asked.append(request)
+        if self.hanging:
+            await asyncio.Event().wait()
+        answer = pb.StatsResponse()
+        answer.CopyFrom(self.stats)
+        rows = [row for row in answer.adapters if row.id > request.adapters_after]
+        del answer.adapters[:]
+        answer.adapters.extend(rows[: request.adapter_rows])
+        answer.more_adapters = len(rows) > request.adapter_rows > 0
+        return answer
+
+    async def Trace(self, request: pb.TraceRequest, context: object) -> pb.TraceResponse:
+        self.traces_asked.append(request)
+        return pb.TraceResponse(json=self.trace)
 
     async def Session(self, frames: AsyncIterator[pb.ClientFrame], context: object) -> AsyncIterator[pb.EngineFrame]:
         session = _Session(self)

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from loragate.adapter_store.store import Store
 from loragate.gateway.app import create_app
 from loragate.gateway.auth.authenticator import Authenticator
-from loragate.gateway.auth.requirements import Admin, Public, Requirement, TenantWith
+from loragate.gateway.auth.requirements import Admin, AdminOrAnybody, Public, Requirement, TenantWith
 from loragate.gateway.config import GatewayConfig
 
 from .running import ADMIN_KEY, Gateway
@@ -44,6 +44,8 @@ def test_every_route_declares_who_may_call(config: GatewayConfig) -> None:
         assert isinstance(requirement, Admin) == route.path.startswith("/admin/"), route.path
         if isinstance(requirement, Public):
             assert route.path in {"/healthz", "/readyz", "/openapi.json"}
+        elif isinstance(requirement, AdminOrAnybody):
+            assert route.path == "/metrics"
         elif not isinstance(requirement, Admin):
             assert isinstance(requirement, TenantWith)
             first = route.dependant.dependencies[0].call

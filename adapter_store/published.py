@@ -1,0 +1,48 @@
+"""The operator's view of what all tenants have published."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import and_, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
+
+_PAIRS = 500  # of one query
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class VersionName:
+    """What a tenant calls a version."""
+
+    name: str
+    version: int
+
+
+Content = tuple[str, str]
+"""A tenant's id and a digest."""
+
+
+class PublishedAdapters:
+    """Part of an AdminScope."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def names(self, contents: Iterable[Content]) -> dict[Content, tuple[VersionName, ...]]:
+        """What these contents are called, in order; those that nobody has under a name any more are left out."""
+        names: dict[Content, list[VersionName]] = defaultdict(list)
+        version, adapter = AdapterVersionRow, AdapterRow
+        same = and_(adapter.tenant_id == version.tenant_id, adapter.id == version.adapter_id)
+        wanted = list(set(contents))
+        for start in range(0, len(wanted), _PAIRS):
+            pairs = wanted[start : start + _PAIRS]
+            query = (
+                select(version.tenant_id, version.digest, adapter.name, version.version)
+                .join(adapter, same)
+                .where(version.deleted_at.is_(None), tuple_(version.tenant_id, version.digest).in_(pairs))
+            )
+            for tenant_id, digest, name, number in await self._session.execute(query):
+                names[tenant_id, digest].append(VersionName(name, number))
+        return {content: tuple(sorted(found)) for content, found in names.items()}

@@ -1,0 +1,35 @@
+"""`loragate engine-trace`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loragate.cli import options
+
+
+def engine_trace(
+    file: Annotated[Path, typer.Argument(help="Where to write it; it is replaced.")],
+    steps: Annotated[int, typer.Option(min=0, help="Only the last so many steps; 0: all that are remembered.")] = 0,
+    base_url: options.BaseUrl = None,
+    admin_key: options.AdminKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Write the engine's last steps as a timeline. Open the file at https://ui.perfetto.dev; nothing is uploaded.
+
+    Needs the admin key. Example: `loragate engine-trace trace.json --steps 500`
+    """
+    from loragate.cli.client.connect import as_operator
+    from loragate.cli.client.paths import path
+    from loragate.cli.refusal import Refusal
+
+    with as_operator(base_url, admin_key, data_dir) as api:
+        engine = api.call("GET", "/admin/v1/engines")["data"][0]
+        where = path("admin", "v1", "engines", engine["id"], "trace")
+        with api.stream("GET", where, params={"steps": steps}) as answer:
+            document = answer.read()
+    try:
+        file.write_bytes(document)
+    except OSError as error:
+        raise Refusal(f"{file} cannot be written: {error.strerror}") from None
+    typer.echo(f"wrote {file}: open it at https://ui.perfetto.dev")

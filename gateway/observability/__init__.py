@@ -1,0 +1,1 @@
+"""The gateway's own numbers and the engine's, for Prometheus and for the operator."""

@@ -1,0 +1,28 @@
+"""What adapters are called, where the operator asks."""
+
+import logging
+from collections.abc import Iterable
+
+from loragate.adapter_store.errors import StoreError
+from loragate.adapter_store.published import Content, VersionName
+from loragate.adapter_store.store import Store
+from loragate.v1 import engine_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+Names = dict[Content, tuple[VersionName, ...]]
+
+
+async def names_of(store: Store, adapters: Iterable[pb.AdapterRef]) -> Names:
+    """Those that have a name; none while the database is away, for then the numbers are wanted most."""
+    try:
+        async with store.admin() as admin:
+            return await admin.published.names(content_of(adapter) for adapter in adapters)
+    except StoreError as error:
+        log.warning("adapters are told without their names: %s", error)
+        return {}
+
+
+def content_of(adapter: pb.AdapterRef) -> Content:
+    """As the store knows it."""
+    return adapter.tenant_id, adapter.digest

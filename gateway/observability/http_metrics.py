@@ -1,0 +1,97 @@
+"""What this gateway was asked and how it answered.
+
+Several workers on one port answer each scrape as one: with PROMETHEUS_MULTIPROC_DIR set, prometheus_client keeps each
+worker's numbers in files there, and a scrape adds up all of them. A worker that died stays in the counters.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, disable_created_metrics
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+SHARED_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which nobody reads
+
+
+class HttpMetrics:
+    """One per application. Labels come from us, never from a client: routes are templates."""
+
+    def __init__(self) -> None:
+        self._shared = os.environ.get(SHARED_DIRECTORY)
+        if self._shared is not None:
+            _forget_the_dead(Path(self._shared))
+        registry = self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "loragate_http_requests",
+            "Requests answered, by status; 499 is a client that left before its answer began.",
+            ("method", "route", "status"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "loragate_http_request_duration_seconds",
+            "From a request's headers to the last byte of its answer.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._in_flight = Gauge(
+            "loragate_http_requests_in_flight",
+            "Requests that have not got their whole answer.",
+            multiprocess_mode="livesum",
+            registry=registry,
+        )
+        self._lag = Histogram(
+            "loragate_gateway_event_loop_lag_seconds",
+            "How late a worker's event loop runs what is due, sampled.",
+            buckets=_LAG_SECONDS,
+            registry=registry,
+        )
+
+    @contextmanager
+    def in_flight(self) -> Iterator[None]:
+        """Count a request while the block lasts."""
+        self._in_flight.inc()
+        try:
+            yield
+        finally:
+            self._in_flight.dec()
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request got its answer, or left."""
+        self._requests.labels(method if method in _METHODS else "other", route, status).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def lagged(self, seconds: float) -> None:
+        """The event loop ran something so late."""
+        self._lag.observe(seconds)
+
+    def families(self) -> Iterable[Metric]:
+        """Of this process, or of all workers that share the directory."""
+        if self._shared is None:
+            return self._registry.collect()
+        return MultiProcessCollector(None, self._shared).collect()  # type: ignore[no-untyped-call,no-any-return]
+
+
+def _forget_the_dead(directory: Path) -> None:
+    """What was in flight in a worker that died is not any more."""
+    for file in directory.glob("gauge_live*.db"):
+        pid = int(file.stem.rsplit("_", 1)[1])
+        if not _is_alive(pid):
+            mark_process_dead(pid, str(directory))  # type: ignore[no-untyped-call]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

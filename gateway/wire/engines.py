@@ -1,0 +1,83 @@
+"""Engines, as the operator sees them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from loragate.gateway.observability.adapter_names import Names, content_of
+from loragate.gateway.wire.times import rfc3339
+from loragate.v1 import engine_pb2 as pb
+
+
+def engine_object(
+    engine_id: str, manifest: pb.Manifest | None, stats: pb.StatsResponse | None, names: Names
+) -> dict[str, Any]:
+    """What it serves, and what it is doing; null where nothing is known."""
+    return {
+        "id": engine_id,
+        "object": "engine",
+        "state": "unreachable" if stats is None else "ready",
+        "model": manifest and manifest.model_id,
+        "base_digest": manifest and manifest.base_digest,
+        "device": manifest and manifest.device,
+        "dtype": manifest and manifest.dtype,
+        "max_model_len": manifest and manifest.max_model_len,
+        "notes": list(manifest.notes) if manifest else [],
+        **_activity(stats, names),
+    }
+
+
+def adapter_row_object(row: pb.AdapterRow, names: Names) -> dict[str, Any]:
+    """What one adapter, or the base model alone, has served."""
+    return {
+        **_adapter(row.id, row.adapter, names),
+        "object": "engine.adapter",
+        "requests": row.requests,
+        "prompt_tokens": row.prompt_tokens,
+        "generated_tokens": row.generated_tokens,
+        "mean_queue_seconds": row.queue_seconds / row.started if row.started else None,
+        "mean_first_token_seconds": row.first_token_seconds / row.first_tokens if row.first_tokens else None,
+        "loads": row.loads,
+    }
+
+
+def _activity(stats: pb.StatsResponse | None, names: Names) -> dict[str, Any]:
+    if stats is None:
+        parts = ("started_at", "batch", "queue", "kv_blocks", "adapter_slots", "adapter_bytes", "step_seconds")
+        return {**dict.fromkeys(parts), "residents": []}
+    steps = stats.recent_steps
+    return {
+        "started_at": rfc3339(datetime.fromtimestamp(stats.started_at, UTC)),
+        "batch": {"running": stats.running},
+        "queue": {"waiting": stats.waiting, "waiting_for_adapter": stats.waiting_for_adapter},
+        "kv_blocks": {"used": stats.kv_blocks_used, "total": stats.kv_blocks_total},
+        "adapter_slots": {"used": stats.slots_used, "total": stats.slots_total},
+        "adapter_bytes": {
+            "device": _room(stats.adapter_device),
+            "host": _room(stats.adapter_host),
+            "disk": _room(stats.adapter_disk),
+        },
+        "step_seconds": {"steps": steps.steps, "p50": steps.p50, "p90": steps.p90, "p99": steps.p99},
+        "residents": [_resident(resident, names) for resident in stats.residents],
+    }
+
+
+def _resident(resident: pb.Resident, names: Names) -> dict[str, Any]:
+    return {
+        **_adapter(resident.id, resident.adapter, names),
+        "slot": resident.slot,
+        "running": resident.sequences,
+        "pinned": resident.pinned,
+    }
+
+
+def _adapter(opaque_id: str, adapter: pb.AdapterRef, names: Names) -> dict[str, Any]:
+    return {
+        "id": opaque_id,
+        "tenant_id": adapter.tenant_id or None,
+        "digest": adapter.digest or None,
+        "versions": [{"name": each.name, "version": each.version} for each in names.get(content_of(adapter), ())],
+    }
+
+
+def _room(room: pb.Room) -> dict[str, int]:
+    return {"used": room.used_bytes, "total": room.total_bytes}
