@@ -51,7 +51,7 @@ def engine_families(stats: pb.StatsResponse | None) -> Iterator[Metric]:
     for name, field, words in _GAUGES:
         yield GaugeMetricFamily(f"loragate_engine_{name}", words, value=getattr(stats, field))
     for name, field, words in _HISTOGRAMS:
-        if stats.HasField(field):  # type: ignore[arg-type]  # an older engine's may be absent
+        if stats.HasField(field):  # an older engine's may be absent
             yield _histogram(f"loragate_engine_{name}", words, getattr(stats, field))
     yield _completions(stats)
     yield _failures(stats)

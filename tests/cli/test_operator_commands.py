@@ -94,6 +94,13 @@ def test_a_wrong_admin_key_is_refused() -> None:
     assert "(request req_" in refused.stderr
 
 
+@pytest.mark.usefixtures("server")
+def test_a_trace_of_an_engine_that_is_down_writes_no_file(tmp_path: Path) -> None:
+    refused = run("engine-trace", str(tmp_path / "trace.json"), status=1)
+    assert "engine does not answer" in refused.stderr
+    assert not (tmp_path / "trace.json").exists()
+
+
 def test_without_a_server_it_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "`loragate serve`" in run("tenants", "list", status=1).stderr
     monkeypatch.setenv("LORAGATE_ADMIN_KEY", ADMIN_KEY)
