@@ -80,7 +80,7 @@ class EngineMetrics:
         now = time.monotonic()
         prefill = 0
         for sequence, tokens in rows.items():
-            if tokens > 1 or sequence.generated == 0:
+            if sequence.remaining > 1 or sequence.generated == 0:
                 prefill += tokens
                 self._start(self._open[id(sequence.request), sequence.index], now)
         total = sum(rows.values())

@@ -14,6 +14,8 @@ _COUNTERS = (
     ("requests", "requests", "Requests taken in; each becomes one completion or several."),
     ("prompt_tokens", "prompt_tokens", "Tokens of prompts taken in."),
     ("generated_tokens", "generated_tokens", "Tokens generated."),
+    ("guessed_tokens", "guessed_tokens", "Tokens guessed ahead by prompt lookup."),
+    ("guessed_right_tokens", "guessed_right", "Those of them that were generated."),
     ("shed", "shed", "Requests and completions refused because too much waited, or they did for too long."),
     ("preemptions", "preemptions", "Completions that lost their place in the batch and were computed anew."),
     ("adapter_loads", "adapter_loads", "Adapters brought from host memory to the device."),

@@ -148,6 +148,18 @@ def test_preempted_completions_are_counted_once(start: Callable[..., LocalEngine
     assert stats.step_rows.sum > 3 * len(PROMPT) + 69, "what was preempted is computed anew"
 
 
+def test_guesses_ahead_are_no_prompts(start: Callable[..., LocalEngine], disk: DiskTier) -> None:
+    engine = start()
+    bias = ((7, 100.0),)  # makes the model repeat one token: every guess is right
+    engine.generate(PROMPT, max_tokens=30, draft_tokens=4, logit_bias=bias)
+    stats = settled(engine, disk)
+    assert stats.guessed_right == stats.guessed_tokens > 0
+    assert stats.steps < stats.generated_tokens == 30
+    assert stats.step_prefill_tokens.sum == len(PROMPT)
+    assert stats.step_rows.sum == len(PROMPT) + 29
+    assert (count(stats.first_token_seconds), count(stats.inter_token_seconds)) == (1, 29)
+
+
 def test_pages_of_adapters(start: Callable[..., LocalEngine], disk: DiskTier) -> None:
     engine = start()
     for adapter in (None, "a", "b", "c", "d"):
