@@ -44,7 +44,8 @@ class GemmBatch:
     """A batch of products prepared once and run often, on operands that lie elsewhere each time.
 
     `x_stride` and `y_stride` are the numbers from one row to the next; `add` keeps what y holds and adds to it;
-    `transposed` says that each matrix lies in memory as [columns, inner]. Whoever gives addresses keeps the matrices
+    `transposed` says that each matrix lies in memory as [columns, inner]. An array of products has a product's fields
+    in each row. Whoever gives addresses keeps the matrices
     alive for as long as the batch is run. Products also come as a table [products, fields].
     """
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from loragate.kernels import gemm_batch
 from loragate.kernels.paged_attention import (
     AttentionOptions,
     DecodeRows,
@@ -23,6 +24,16 @@ VARIANTS = {
     "sinks": AttentionOptions(scale=0.25, sinks=torch.linspace(-1, 2, HEADS)),
     "all": AttentionOptions(scale=0.25, window=9, softcap=3.0, sinks=torch.linspace(2, -1, HEADS)),
 }
+
+
+@pytest.fixture(autouse=True, params=["in place", "gathered"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to decode on a CPU: products over the cache as it lies, and over a copy of what a batch needs."""
+    if request.param == "gathered":
+        monkeypatch.setattr(gemm_batch, "available", lambda: False)
+    elif not gemm_batch.available():
+        pytest.skip("this build of torch exports no batched product")
+    return str(request.param)
 
 
 def reference(query: Tensor, keys: Tensor, values: Tensor, options: AttentionOptions) -> Tensor:
@@ -46,14 +57,16 @@ def reference(query: Tensor, keys: Tensor, values: Tensor, options: AttentionOpt
     return scores.softmax(-1) @ values
 
 
-def filled_cache(lengths: list[int]) -> tuple[LayerCache, list[Tensor], list[Tensor], list[Tensor]]:
-    """A cache with sequences scattered over it: (cache, places, keys, values)."""
+def filled_cache(lengths: list[int], block: int = 1) -> tuple[LayerCache, list[Tensor], list[Tensor], list[Tensor]]:
+    """A cache with sequences scattered over it in blocks: (cache, places, keys, values)."""
     generator = torch.Generator().manual_seed(0)
     cache = LayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, torch.device("cpu"))
-    free = torch.randperm(PLACES - 1, generator=generator) + 1
+    blocks = torch.randperm(PLACES // block - 1, generator=generator) + 1
+    free = (blocks[:, None] * block + torch.arange(block)).reshape(-1)
     places, keys, values = [], [], []
     for length in lengths:
-        mine, free = free[:length], free[length:]
+        taken = -(-length // block) * block
+        mine, free = free[:length], free[taken:]
         k, v = torch.randn(2, KV_HEADS, length, DIM, generator=generator)
         cache.write(mine, k, v)
         places.append(mine)
@@ -70,9 +83,10 @@ def decode_rows(places: list[Tensor], padding: int = 0) -> DecodeRows:
     return DecodeRows(table, torch.tensor([len(p) for p in places]))
 
 
+@pytest.mark.parametrize("block", [1, 8, 16])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_decode_equals_plain_attention(variant: str) -> None:
-    cache, places, keys, values = filled_cache([1, 7, 30, 64])
+def test_decode_equals_plain_attention(variant: str, block: int) -> None:
+    cache, places, keys, values = filled_cache([1, 7, 30, 64], block)
     query = torch.randn(HEADS, 4, DIM, generator=torch.Generator().manual_seed(1))
     out = decode_attention(query, cache, decode_rows(places), VARIANTS[variant])
     for row in range(4):
@@ -99,6 +113,22 @@ def test_padding_does_not_reach_a_row(variant: str) -> None:
     cache.write(torch.tensor(unused), *torch.full((2, KV_HEADS, len(unused), DIM), float("nan")))
     together = decode_attention(query, cache, decode_rows(places, padding=16), VARIANTS[variant])
     assert torch.equal(alone[:, 0], together[:, 0])
+
+
+def test_layers_of_different_shapes_and_windows_share_a_step() -> None:
+    cache, places, keys, values = filled_cache([7, 30], 8)
+    rows = decode_rows(places)
+    query = torch.randn(HEADS, 2, DIM, generator=torch.Generator().manual_seed(1))
+    for options in (VARIANTS["plain"], VARIANTS["window"], VARIANTS["plain"]):
+        out = decode_attention(query, cache, rows, options)
+        assert torch.allclose(out[:, 1:].double(), reference(query[:, 1:], keys[1], values[1], options), atol=1e-5)
+    narrow = LayerCache(PLACES, HEADS, DIM // 2, DIM // 4, torch.float32, torch.device("cpu"))
+    narrow.write(places[1], keys[1].repeat(3, 1, 1)[..., : DIM // 2], values[1].repeat(3, 1, 1)[..., : DIM // 4])
+    out = decode_attention(query[..., : DIM // 2], narrow, rows, VARIANTS["plain"])
+    assert out.shape == (HEADS, 2, DIM // 4)
+    scores = query[:, 1:, : DIM // 2] @ keys[1].repeat(3, 1, 1)[..., : DIM // 2].transpose(1, 2) * 0.25
+    expected = scores.softmax(-1) @ values[1].repeat(3, 1, 1)[..., : DIM // 4]
+    assert torch.allclose(out[:, 1:], expected, atol=1e-5)
 
 
 def test_an_infinite_window_is_no_window() -> None:
