@@ -21,9 +21,15 @@ class QuantisationRefused(Exception):
     """This way of quantising cannot be served; the message says why and what to do."""
 
 
+def is_models_own(module: nn.Module) -> bool:
+    """Whether one model defines this kind of layer, which may then do more than its base class: Llama 4's router is a
+    linear that returns two tensors."""
+    return type(module).__module__.startswith("transformers.models.")
+
+
 def is_quantised(module: nn.Module) -> bool:
     """Whether a module is a linear layer whose weight is not simply a matrix."""
-    return isinstance(module, nn.Linear) and type(module) not in _PLAIN
+    return isinstance(module, nn.Linear) and type(module) not in _PLAIN and not is_models_own(module)
 
 
 def is_quantised_model(model: nn.Module) -> bool:

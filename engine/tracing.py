@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from loragate.engine.tracing_mixtures import BareWeights, recording_experts
+from loragate.engine.quantised import is_models_own
+from loragate.engine.tracing_mixtures import BareWeights, check_experts, recording_experts
 from loragate.engine.tracing_rows import RowwiseModules
 
 _TRACE = "loragate_trace"
@@ -39,7 +40,8 @@ class Trace:
 
 
 def trace(model: PreTrainedModel) -> Trace:
-    """Run the model on a few tokens and record. Raises RuntimeError for a model that bypasses the interface."""
+    """Run the model on a few tokens and record. Raises RuntimeError for a model that cannot be served."""
+    check_experts(model)
     result = Trace()
     calls: list[tuple[str, Tensor]] = []
     linears = {name: m for name, m in model.named_modules() if is_linear(m)}
@@ -66,7 +68,7 @@ def trace(model: PreTrainedModel) -> Trace:
 
 def is_linear(module: nn.Module) -> bool:
     """Whether the module is a dense layer, quantised or not, that an adapter may target."""
-    return isinstance(module, nn.Linear | Conv1D)
+    return isinstance(module, nn.Linear | Conv1D) and not is_models_own(module)
 
 
 def _bare_weights(model: PreTrainedModel) -> Iterator[tuple[str, nn.Parameter]]:

@@ -14,6 +14,12 @@ from transformers.integrations.moe import ExpertsInterface
 _TRACE = "loragate_trace"
 
 
+def check_experts(model: PreTrainedModel) -> None:
+    """Raises RuntimeError for experts in fp8: they go through an interface of their own."""
+    if any(type(module).__name__ == "FP8Experts" for module in model.modules()):
+        raise RuntimeError("its experts are quantised to fp8; take the weights in bfloat16")
+
+
 @contextmanager
 def recording_experts(model: PreTrainedModel, found: dict[nn.Module, bool], rows: int) -> Iterator[None]:
     """Stand in for the experts that go through transformers' interface; record them, and if they get all rows."""
