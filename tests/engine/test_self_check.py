@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import CONFIGS
-from transformers import AutoConfig, AutoModelForCausalLM, BloomConfig, BloomForCausalLM
+from tiny_models import CONFIGS, make_model
+from transformers import AutoConfig, AutoModelForCausalLM, BloomConfig, BloomForCausalLM, FineGrainedFP8Config
+from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-from loragate.engine import attention
+from loragate.engine import attention, experts, self_check
 from loragate.engine.assembly import LoadedModel, load
-from loragate.engine.base_model import ModelRefused
+from loragate.engine.base_model import ModelRefused, prepare
 from loragate.engine.config import EngineConfig
 
 
@@ -82,6 +84,36 @@ def test_attention_that_is_wrong_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(attention, "decode_attention", off_by_one)
     with pytest.raises(ModelRefused, match="logits differ from transformers'"):
         load_config(tmp_path, "llama", dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_experts_that_are_wrong_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    """Single positions of a mixture may differ by rounding, but a mistake is found."""
+    forward = experts.routed_experts
+
+    def unweighted(module, x, chosen, weights):  # type: ignore[no-untyped-def]
+        return forward(module, x, chosen, torch.full_like(weights, 1 / weights.shape[1]))
+
+    monkeypatch.setitem(ALL_EXPERTS_FUNCTIONS, experts.IMPLEMENTATION, unweighted)
+    with pytest.raises(ModelRefused, match="MixtralForCausalLM cannot be served"):
+        load_config(tmp_path, "mixtral", dtype)
+
+
+def test_a_models_own_kind_of_linear_stays_its_own() -> None:
+    """Llama 4's router is a linear that returns two tensors."""
+    sizes = CONFIGS["llama"] | {"head_dim": 8, "intermediate_size_mlp": 32, "num_local_experts": 4}
+    torch.manual_seed(0)
+    config = AutoConfig.for_model("llama4_text", **sizes, interleave_moe_layer_step=1)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    expected = self_check.reference(model, (1, 5, 17))
+    assert self_check.errors(prepare(model.requires_grad_(False)), expected).max() < 1e-4
+
+
+def test_experts_in_fp8_are_refused() -> None:
+    model = make_model("mixtral")
+    replace_with_fp8_linear(model, quantization_config=FineGrainedFP8Config())
+    with pytest.raises(ModelRefused, match="experts are quantised to fp8"):
+        prepare(model)
 
 
 def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
