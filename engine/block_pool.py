@@ -122,9 +122,10 @@ class BlockPool:
     def discard(self, sequence: Sequence) -> None:
         """What the sequence holds may be poisoned: neither it nor what was computed from it is found again."""
         sequence.path.open = False
-        if self.prefix is None or not sequence.path.held:
+        first = next(iter(sequence.path.held), None)
+        if self.prefix is None or first is None or first.dropped:  # another that shared it may have failed before
             return
-        for block in self.prefix.drop(sequence.path.held[0]):
+        for block in self.prefix.drop(first):
             del self._content[block]
             if not self._references[block]:
                 del self._cached[block]

@@ -298,9 +298,7 @@ class EngineCore:
         poisoned = {s for (s, _), choice in zip(turns, choices, strict=True) if choice.token is None}
         for sequence, tokens in alive.items():
             sequence.computed += tokens - len(sequence.draft)
-            if sequence in poisoned:
-                self.blocks.discard(sequence)
-            else:
+            if sequence not in poisoned:
                 self.blocks.publish(sequence)
         while turns:
             outputs += [self._advance(s, choice) for (s, _), choice in zip(turns, choices, strict=True)]
@@ -355,6 +353,7 @@ class EngineCore:
 
     def _advance(self, sequence: Sequence, choice: Sampled) -> Output:
         if choice.token is None:
+            self.blocks.discard(sequence)
             return self._fail(sequence, ErrorCode.NON_FINITE, "the model produced NaN or Inf for this request")
         try:
             if sequence.matcher is not None:

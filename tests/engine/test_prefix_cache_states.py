@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 import torch
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
@@ -165,4 +166,5 @@ class Blocks(RuleBasedStateMachine):
         return [self.meanings.setdefault(each, float(len(self.meanings) + 1)) for each in whole][start:]
 
 
+Blocks.TestCase.settings = settings(max_examples=300)
 TestBlocks = Blocks.TestCase
