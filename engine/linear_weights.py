@@ -33,7 +33,8 @@ def linear_weights(group: LoraGroup, plan: AdapterPlan, read: Read, dtypes: Dtyp
     what changes the base output, in the order in which it does. None: the group stays as it is."""
     columns: list[Tensor] = []
     expands: list[Expand] = []
-    changes: list[BaseChange] = []
+    affines: list[Affine] = []
+    dense: list[BaseChange] = []
     start = 0
     for member in group.members:
         lora, scale = plan.modules.get(member.name), None
@@ -45,12 +46,13 @@ def linear_weights(group: LoraGroup, plan: AdapterPlan, read: Read, dtypes: Dtyp
             columns.append(a.T)
             expands.append(Expand(start, start + lora.rank, member.out_start, b.T.to(dtypes.small).contiguous()))
             start += lora.rank
-        changes += _affine(member, plan, scale, read, dtypes.small)
-        changes += _dense(member, plan, read, dtypes.whole)
-    if not expands and not changes:
+        affines += _affine(member, plan, scale, read)
+        dense += _dense(member, plan, read, dtypes.whole)
+    if not (expands or affines or dense):
         return None
+    changes = (*_joined(affines, dtypes.small), *dense)
     a = torch.cat(columns, dim=1) if columns else torch.empty(group.in_features, 0)
-    return LoraWeights(a.to(dtypes.small).contiguous(), tuple(expands), tuple(changes))
+    return LoraWeights(a.to(dtypes.small).contiguous(), tuple(expands), changes)
 
 
 def _factors(lora: ModulePlan, read: Read) -> tuple[Tensor, Tensor]:
@@ -71,17 +73,30 @@ def _dora_scale(group: LoraGroup, member: Member, a: Tensor, b: Tensor, magnitud
     return scale
 
 
-def _affine(
-    member: Member, plan: AdapterPlan, scale: Tensor | None, read: Read, dtype: torch.dtype
-) -> Iterator[Affine]:
+def _affine(member: Member, plan: AdapterPlan, scale: Tensor | None, read: Read) -> Iterator[Affine]:
     """From W · x + the base bias to scale · W · x + the bias in effect."""
     bias = member.base.bias
     before = bias.data.float().cpu() if isinstance(bias, Tensor) else torch.zeros(member.out_features)
     after = _bias_in_effect(member, plan, read, before)
     if scale is None and after is before:
         return
-    shift = after - (before if scale is None else scale * before)
-    yield Affine(member.out_start, shift.to(dtype), None if scale is None else scale.to(dtype))
+    yield Affine(member.out_start, after - (before if scale is None else scale * before), scale)
+
+
+def _joined(affines: list[Affine], dtype: torch.dtype) -> Iterator[Affine]:
+    """One for all members, as each would cost a call a step; what lies between them is multiplied by 1."""
+    if not affines:
+        return
+    start = affines[0].out_start
+    width = affines[-1].out_start + affines[-1].shift.shape[0] - start
+    shift, scale = torch.zeros(width), torch.ones(width)
+    for affine in affines:
+        outputs = slice(affine.out_start - start, affine.out_start - start + affine.shift.shape[0])
+        shift[outputs] = affine.shift
+        if affine.scale is not None:
+            scale[outputs] = affine.scale
+    scaled = any(affine.scale is not None for affine in affines)
+    yield Affine(start, shift.to(dtype), scale.to(dtype) if scaled else None)
 
 
 def _bias_in_effect(member: Member, plan: AdapterPlan, read: Read, base: Tensor) -> Tensor:

@@ -198,8 +198,9 @@ class Sequence:
         """Take the adapter's slot; from now on it is known where in the prompt the adapter comes into effect."""
         self.lease = lease
         if lease.invocation is not None and self.adapter_from == 0:
-            self.adapter_from = active_from(lease.invocation, self.request.prompt)
-            self.path.hashes.clear()  # they said that it was in effect from the start
+            start = active_from(lease.invocation, self.request.prompt)
+            assert start == 0 or not self.path.hashes, "no block is looked up before it is known whose it is"
+            self.adapter_from = start
 
     def adapter_at(self, position: int) -> AdapterKey | None:
         """The adapter in effect for the token at `position`; None: the base model."""

@@ -24,8 +24,8 @@ class BaseChange(Protocol):
         """The same change over copies of its tensors, the next ones that the iterator gives."""
         ...
 
-    def apply(self, out: Tensor, x: Tensor) -> None:
-        """Change `out` [rows, out_features], given the layer's input x [rows, in_features]."""
+    def apply(self, out: Tensor, x: Tensor, rows: slice) -> None:
+        """Change these rows of `out` [rows, out_features], given the layer's input x [rows, in_features]."""
         ...
 
 
@@ -45,10 +45,12 @@ class Affine:
     def on(self, left: Iterator[Tensor]) -> "Affine":
         return Affine(self.out_start, next(left), None if self.scale is None else next(left))
 
-    def apply(self, out: Tensor, x: Tensor) -> None:
-        target = out[:, self.out_start : self.out_start + self.shift.shape[0]]
+    def apply(self, out: Tensor, x: Tensor, rows: slice) -> None:
+        target = out[rows, self.out_start : self.out_start + self.shift.shape[0]]
         if self.scale is None:
             target.add_(self.shift)
+        elif target.dtype == self.scale.dtype:
+            torch.addcmul(self.shift, target, self.scale, out=target)
         else:
             target.copy_(torch.addcmul(self.shift, target, self.scale))
 
@@ -68,8 +70,8 @@ class Dense:
     def on(self, left: Iterator[Tensor]) -> "Dense":
         return Dense(self.out_start, next(left), None if self.bias is None else next(left))
 
-    def apply(self, out: Tensor, x: Tensor) -> None:
-        out[:, self.out_start : self.out_start + self.weight.shape[0]] = F.linear(x, self.weight, self.bias)
+    def apply(self, out: Tensor, x: Tensor, rows: slice) -> None:
+        out[rows, self.out_start : self.out_start + self.weight.shape[0]] = F.linear(x[rows], self.weight, self.bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,5 +88,5 @@ class DenseOutputs:
     def on(self, left: Iterator[Tensor]) -> "DenseOutputs":
         return DenseOutputs(next(left), next(left))
 
-    def apply(self, out: Tensor, x: Tensor) -> None:
-        out.index_copy_(1, self.outputs, F.linear(x, self.weight))
+    def apply(self, out: Tensor, x: Tensor, rows: slice) -> None:
+        out[rows].index_copy_(1, self.outputs, F.linear(x[rows], self.weight))

@@ -141,7 +141,9 @@ class _Prepared:
         self.segments = segments
         self.present = [s for s in segments if s.slot in table.weights]
         self._weights = table.weights
-        self._changes = [(s, change) for s in self.present for change in table.weights[s.slot].base_changes]
+        self._changes = [
+            (slice(s.start, s.stop), change) for s in self.present for change in table.weights[s.slot].base_changes
+        ]
         longest = _SMALL if table.batched else 0
         low_rank = [s for s in self.present if table.weights[s.slot].expands]
         small = [s for s in low_rank if s.stop - s.start <= longest]
@@ -149,8 +151,8 @@ class _Prepared:
         self._batch = _SmallSegments(table, small) if small else None
 
     def change_base(self, out: Tensor, x: Tensor) -> None:
-        for segment, change in self._changes:
-            change.apply(out[segment.start : segment.stop], x[segment.start : segment.stop])
+        for rows, change in self._changes:
+            change.apply(out, x, rows)
 
     def add(self, out: Tensor, x: Tensor) -> None:
         if self._batch is not None:
@@ -210,7 +212,7 @@ def lora_reference(base: Tensor, x: Tensor, slots: Sequence[int], weights: Mappi
             continue
         for change in weights[slot].base_changes:
             doubles = (t.double() if t.is_floating_point() else t for t in change.tensors)
-            change.on(doubles).apply(out[row : row + 1], x[row : row + 1].double())
+            change.on(doubles).apply(out, x.double(), slice(row, row + 1))
         shrunk = x[row].double() @ weights[slot].a.double()
         for e in weights[slot].expands:
             columns = slice(e.out_start, e.out_start + e.b.shape[1])
