@@ -98,6 +98,7 @@ class EngineSettings(BaseModel):
     prefix_cache: bool = True
     kv_host_bytes: NonNegativeInt | None = None
     max_lora_rank: PositiveInt = 256
+    max_full_weight_bytes: PositiveInt | None = None
     threads: PositiveInt | None = None
 
     @model_validator(mode="after")

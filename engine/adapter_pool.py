@@ -21,7 +21,7 @@ class StaleSlot(Exception):
 
 
 class AdapterTooLarge(Exception):
-    """The device's memory for adapters could not hold this one even if it were alone."""
+    """This adapter takes more of the device's memory than there is, or than one may take; the message says which."""
 
 
 @dataclass(eq=False, slots=True)
@@ -94,10 +94,12 @@ class AdapterPool:
         host: HostTier,
         request_read: Callable[[AdapterKey], None],
         request_copy: Callable[[Copy], None],
+        max_full_weight_bytes: int | None = None,
     ) -> None:
         self._slots = [Slot(i) for i in range(slots)]
         self._by_key: dict[AdapterKey, Slot] = {}
         self._arena = arena
+        self._max_full_weight_bytes = max_full_weight_bytes or arena.total * PAGE // 2
         self.host = host
         self._request_read = request_read
         self._request_copy = request_copy
@@ -196,6 +198,11 @@ class AdapterPool:
         if pages > self._arena.total:
             room = self._arena.total * PAGE
             raise AdapterTooLarge(f"it takes {pages * PAGE} bytes, and engine.adapter_device_bytes is {room}")
+        if host.full_weight_bytes > self._max_full_weight_bytes:
+            raise AdapterTooLarge(
+                f"the modules that it brings whole (modules_to_save) take {host.full_weight_bytes} bytes, and "
+                f"engine.max_full_weight_bytes is {self._max_full_weight_bytes}; train LoRA on them instead"
+            )
         self.counters.reads += 1
         if awaited_by:
             self._awaiting[key] = awaited_by

@@ -1,5 +1,7 @@
 """From an adapter's two files to a patch for each module that it changes, in the layout that the device wants."""
 
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import torch
@@ -49,4 +51,6 @@ def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAda
             patch = row_patch(name, slot_module.module, plan, read, base.adapter_dtype)
             if patch is not None:
                 patches[slot_module] = patch
-        return pack(patches, pinned=base.device.type == "cuda", invocation=plan.invocation_tokens)
+        host = pack(patches, pinned=base.device.type == "cuda")
+    full = sum(prod(spec.shape) for module in plan.replaced.values() for spec in module.tensors)
+    return replace(host, invocation=plan.invocation_tokens, full_weight_bytes=full * base.dtype.itemsize)

@@ -99,6 +99,7 @@ def build_core(
         HostTier(config.adapter_host_bytes or int(free_host_memory() * _HOST_SHARE)),
         request_read,
         copier.request,
+        config.max_full_weight_bytes,
     )
     scheduler = Scheduler(_step_limits(config, loaded.manifest.max_model_len), loaded.blocks, adapters)
     manifest, eos = loaded.manifest, eos_token_ids(loaded.base.model)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-_BYTES = ("adapter_device_bytes", "adapter_host_bytes", "adapter_disk_bytes")
+_BYTES = ("adapter_device_bytes", "adapter_host_bytes", "adapter_disk_bytes", "max_full_weight_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class EngineConfig:
     prefix_cache: bool = True  # prompts of one tenant share what was computed of them
     kv_host_bytes: int | None = None  # host memory for cached blocks that leave the device; 0 = none
     max_lora_rank: int = 256
+    max_full_weight_bytes: int | None = None  # of one adapter's whole modules; None: half of adapter_device_bytes
     threads: int | None = None
 
     def __post_init__(self) -> None:

@@ -43,6 +43,7 @@ class HostAdapter:
     patches: Mapping[Patchable, Patch]
     token_cost: float = 1.0  # see service_cost
     invocation: tuple[int, ...] | None = None
+    full_weight_bytes: int = 0  # of modules that the adapter brings whole
 
     @property
     def sizes(self) -> list[int]:
@@ -69,7 +70,7 @@ def views(memory: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return out
 
 
-def pack(patches: Mapping[Patchable, Patch], *, pinned: bool, invocation: tuple[int, ...] | None = None) -> HostAdapter:
+def pack(patches: Mapping[Patchable, Patch], *, pinned: bool) -> HostAdapter:
     """Move all tensors into one allocation, page-locked if a GPU is to read it."""
     total = sum(run_size(patch.tensors) for patch in patches.values())
     memory = torch.empty(total, dtype=torch.uint8, pin_memory=pinned)
@@ -79,7 +80,7 @@ def pack(patches: Mapping[Patchable, Patch], *, pinned: bool, invocation: tuple[
         size = run_size(patch.tensors)
         packed[module] = patch.on(copied(patch.tensors, memory[start : start + size]))
         start += size
-    return HostAdapter(packed, invocation=invocation)
+    return HostAdapter(packed)
 
 
 def copied(tensors: Sequence[Tensor], memory: Tensor) -> list[Tensor]:

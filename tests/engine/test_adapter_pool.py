@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -166,6 +166,16 @@ def test_one_that_could_never_fit_is_refused() -> None:
     with pytest.raises(AdapterTooLarge, match="adapter_device_bytes"):
         world.finish_reads()
     world.bring("c")
+
+
+def test_whole_modules_have_a_bound_of_their_own() -> None:
+    world = World(pages=20)
+    world.want("a")
+    half_the_arena = 10 * PAGE
+    host = replace(world.adapter("a"), full_weight_bytes=half_the_arena + 1)
+    with pytest.raises(AdapterTooLarge, match=r"modules_to_save.*max_full_weight_bytes is 40960"):
+        world.pool.read(world.reads.pop(), host)
+    world.bring("a")
 
 
 def test_a_pinned_adapter_comes_and_stays() -> None:
