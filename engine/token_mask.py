@@ -21,10 +21,14 @@ class TokenMask:
 
     def forbid(self, logits: Tensor) -> None:
         """Set what is not allowed to -inf, in place; logits [len(rows), vocabulary]."""
-        packed = torch.from_numpy(self.packed.view(np.uint8)).to(logits.device)
-        bits = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=logits.device)
-        forbidden = (packed[..., None] & bits) == 0
-        logits.masked_fill_(forbidden.flatten(1)[:, : logits.shape[1]], float("-inf"))
+        logits.masked_fill_(self._forbidden(logits.device)[:, : logits.shape[1]], float("-inf"))
+
+    def _forbidden(self, device: torch.device) -> Tensor:
+        octets = self.packed.view(np.uint8)
+        if device.type == "cpu":
+            return torch.from_numpy(np.unpackbits(~octets, axis=1, bitorder="little").view(np.bool_))
+        bits = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=device)
+        return ((torch.from_numpy(octets).to(device)[..., None] & bits) == 0).flatten(1)
 
 
 def token_mask(sequences: Seq[Sequence], grammars: GrammarCompiler) -> TokenMask | None:
