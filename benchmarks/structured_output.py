@@ -182,7 +182,7 @@ def measure_masks(size: int) -> dict[str, Any]:
 
 def compiled(compiler: GrammarCompiler) -> Matcher:
     done, results = threading.Event(), []
-    compiler.compile(SCHEMA, lambda result: (results.append(result), done.set()))
+    compiler.compile("tenant", SCHEMA, lambda result: (results.append(result), done.set()))
     done.wait()
     assert isinstance(results[0], Matcher), results[0]
     return results[0]

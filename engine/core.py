@@ -248,11 +248,11 @@ class EngineCore:
         if refusal is not None:
             return [_failed(request, refusal)]
         if self._uncompiled.add(request, request.grammar):
-            self._compile(request.grammar)
+            self._compile(request.share.tenant_id, request.grammar)
         return []
 
-    def _compile(self, grammar: Grammar) -> None:
-        self._grammars.compile(grammar, lambda result: self.post(GrammarCompiled(grammar, result)))
+    def _compile(self, tenant_id: str, grammar: Grammar) -> None:
+        self._grammars.compile(tenant_id, grammar, lambda result: self.post(GrammarCompiled(grammar, result)))
 
     def _begin(self, request: Request, compiled: Compiled | None) -> list[Output]:
         """Hand a checked request to the scheduler, its grammar compiled if it has one."""

@@ -6,7 +6,6 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from loragate.engine.grammar import JSON_OBJECT, Grammar, GrammarKind
 from loragate.engine.grammar_matcher import MaskFiller, Matcher, reason
 from loragate.engine.grammar_tokens import TokenSpace, build_tokenizer
+from loragate.engine.tenant_pool import TenantPool
 from loragate.engine.token_bytes import UnknownTokenizer
 
 log = logging.getLogger(__name__)
@@ -53,34 +53,39 @@ class GrammarCompiler:
     def __init__(self, tokens: TokenSpace, threads: int) -> None:
         self._tokens = tokens
         self._mask_threads = threads
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grammar")
+        self._pool = TenantPool(_THREADS, "grammar")
         self._lock = threading.Lock()
         self._kept: OrderedDict[Grammar, Compiled] = OrderedDict()
         self._building = threading.Lock()
 
-    def compile(self, grammar: Grammar, done: Callable[[Compiled], None]) -> None:
-        """At once if it is known, else later."""
-        with self._lock:
-            known = self._kept.get(grammar)
-            if known is not None:
-                self._kept.move_to_end(grammar)
+    def compile(self, tenant_id: str, grammar: Grammar, done: Callable[[Compiled], None]) -> None:
+        """At once if it is known, else when it is the tenant's turn."""
+        known = self._known(grammar)
         if known is not None:
             done(known)
         else:
-            self._pool.submit(lambda: done(self._keep(grammar, self._compile(grammar))))
+            self._pool.submit(tenant_id, lambda: done(self._known(grammar) or self._keep(grammar)))
 
     @cached_property
     def masks(self) -> MaskFiller:
         """Only to be asked for once a grammar was compiled."""
         from llguidance import LLExecutor
 
-        return MaskFiller(LLExecutor(self._mask_threads), -(-self._tokens.size // 32))
+        return MaskFiller(LLExecutor(self._mask_threads), -(-self._tokenizer().vocab_size // 32))
 
     def close(self) -> None:
         """Forget what was not begun."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
 
-    def _keep(self, grammar: Grammar, compiled: Compiled) -> Compiled:
+    def _known(self, grammar: Grammar) -> Compiled | None:
+        with self._lock:
+            known = self._kept.get(grammar)
+            if known is not None:
+                self._kept.move_to_end(grammar)
+            return known
+
+    def _keep(self, grammar: Grammar) -> Compiled:
+        compiled = self._compile(grammar)
         with self._lock:
             self._kept[grammar] = compiled
             while len(self._kept) > _KEPT:

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+UNWRITABLE = "the model's vocabulary has no tokens for a text that matches"
+
 
 class GrammarFailed(Exception):
     """A grammar that was accepted proved too complex while it was followed; the message is the library's."""
@@ -50,4 +52,6 @@ class MaskFiller:
 
 def reason(message: str) -> str:
     """The library's message without the traces that it puts below it."""
+    if UNWRITABLE in message or message.startswith("NoExtension"):
+        return UNWRITABLE
     return message.split("\n<", 1)[0].strip()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from loragate.engine.grammar_matcher import UNWRITABLE
 from loragate.engine.token_bytes import Vocabulary, read_vocabulary
 
 _MARKER = "\x02"  # llguidance's own choice: in no text, and never merged with its neighbours
@@ -89,7 +90,7 @@ class _Splitter:
             stops = range(min(len(text), start + self._longest), start, -1)
             stop = next((stop for stop in stops if text[start:stop] in self._ids), None)
             if stop is None:
-                raise ValueError("the vocabulary has no tokens for a text that the grammar demands")
+                raise ValueError(UNWRITABLE)
             ids.append(self._ids[text[start:stop]])
             start = stop
         return ids

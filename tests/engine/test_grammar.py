@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from loragate.engine import grammar_compiler
 from loragate.engine.grammar import JSON_OBJECT, Grammar, GrammarKind, choice_of
 from loragate.engine.local import LocalEngine
 from loragate.engine.sequence import ErrorCode, FinishReason, Output
+from loragate.engine.tenant_pool import TenantPool
 
 PROMPT = [40, 50, 60]
 VOCABULARY = 416  # more than either tokenizer has
@@ -354,6 +356,47 @@ def test_a_model_without_a_tokenizer_says_so(start: Callable[..., LocalEngine]) 
     assert last.error is not None
     assert "tokenizer.json" in last.error[1]
     assert engine.generate([1, 2], max_tokens=2)
+
+
+def test_guesses_ahead_change_no_text(worded: Worded) -> None:
+    again = schema({"type": "array", "items": {"enum": ["again", "and again"]}, "minItems": 12, "maxItems": 12})
+    for adapter in (None, "a"):
+        plain, _ = worded.write(again, adapter, seed=3)
+        guessed, last = worded.write(again, adapter, seed=3, draft_tokens=4)
+        assert guessed == plain
+        assert last.finish is FinishReason.STOP
+    assert worded.engine.core.metrics.guessed_right > 0
+
+
+def test_a_vocabulary_that_cannot_write_the_text_says_so(fresh: Callable[..., Worded], tmp_path: Path) -> None:
+    bare = byte_level()
+    document = json.loads(bare.to_str())
+    document["model"]["vocab"] = {piece: i for piece, i in document["model"]["vocab"].items() if "z" not in piece}
+    document["model"]["merges"] = []
+    worded = Worded(tmp_path, Tokenizer.from_str(json.dumps(document)))
+    try:
+        for grammar in (choice_of(["zoo"]), regex("z+"), choice_of(["a zoo"])):
+            last = worded.engine.result(worded.submit(grammar))[-1]
+            assert last.error is not None
+            assert "vocabulary has no tokens" in last.error[1]
+        assert worded.write(choice_of(["a cat"]))[0] == "a cat"
+    finally:
+        worded.engine.close()
+
+
+def test_a_tenants_flood_of_grammars_is_compiled_in_turn() -> None:
+    """With one thread: the second tenant's only one comes after what is under way, not after the flood."""
+    pool, order, begun, go = TenantPool(1, "test"), list[str](), threading.Event(), threading.Event()
+    pool.submit("flood", lambda: (begun.set(), go.wait(), order.append("first"))[0])
+    begun.wait()
+    for i in range(50):
+        pool.submit("flood", lambda i=i: order.append(f"flood {i}"))
+    done = threading.Event()
+    pool.submit("other", lambda: (order.append("other"), done.set())[1])
+    go.set()
+    done.wait(60)
+    pool.close()
+    assert order.index("other") <= 2
 
 
 def test_equal_grammars_are_compiled_once(fresh: Callable[..., Worded], monkeypatch: pytest.MonkeyPatch) -> None:
