@@ -89,6 +89,7 @@ class EngineSettings(BaseModel):
     adapter_disk_bytes: PositiveInt | None = None
     max_model_len: PositiveInt | None = None
     kv_cache_tokens: PositiveInt | None = None
+    kv_cache_dtype: Literal["auto", "int8", "fp8"] = "auto"
     max_batch_tokens: PositiveInt = 512
     max_batch_size: PositiveInt = 64
     max_step_ms: PositiveFloat | None = 100.0

@@ -17,8 +17,12 @@ from loragate.engine.slot_module import SlotModule
 from loragate.engine.step import CurrentStep
 from loragate.engine.tracing import AttentionLayer, Trace, trace
 from loragate.kernels.paged_attention import LayerCache
+from loragate.kernels.quantised_cache import QuantisedLayerCache
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+_SCALE_BYTES = 4
 
 
 class ModelRefused(Exception):
@@ -40,11 +44,13 @@ class BaseModel:
     dtype: torch.dtype
     device: torch.device
 
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """Keys and values of one token over all layers."""
-        numbers = sum(layer.kv_heads * (layer.key_dim + layer.value_dim) for layer in self.attention_layers)
-        return numbers * self.dtype.itemsize
+    def kv_bytes_per_token(self, storage: torch.dtype | None = None) -> int:
+        """Keys and values of one token over all layers; quantised ones have two scales a head."""
+        layers = self.attention_layers
+        numbers = sum(layer.kv_heads * (layer.key_dim + layer.value_dim) for layer in layers)
+        if storage is None:
+            return numbers * self.dtype.itemsize
+        return numbers * storage.itemsize + sum(layer.kv_heads for layer in layers) * 2 * _SCALE_BYTES
 
     @property
     def adapter_dtype(self) -> torch.dtype:
@@ -67,11 +73,13 @@ class BaseModel:
         numbers = sum(rank * stack.experts * (stack.in_features + stack.out_features) for stack in stacks)
         return numbers * self.adapter_dtype.itemsize
 
-    def allocate_cache(self, places: int) -> tuple[LayerCache, ...]:
-        """Give every attention layer room for `places` tokens, the null place included."""
+    def allocate_cache(self, places: int, storage: torch.dtype | None = None) -> tuple[LayerCache, ...]:
+        """Give every attention layer room for `places` tokens, the null place included; quantised if `storage` says
+        to what."""
         caches = []
         for layer in self.attention_layers:
-            cache = LayerCache(places, layer.kv_heads, layer.key_dim, layer.value_dim, self.dtype, self.device)
+            shape = (places, layer.kv_heads, layer.key_dim, layer.value_dim, self.dtype, self.device)
+            cache = LayerCache(*shape) if storage is None else QuantisedLayerCache(*shape, storage)
             attention.attach(layer.module, attention.AttentionState(self.step, cache))
             caches.append(cache)
         return tuple(caches)

@@ -26,6 +26,7 @@ class EngineConfig:
     adapter_disk_bytes: int | None = None  # for files in cache_dir
     max_model_len: int | None = None
     kv_cache_tokens: int | None = None
+    kv_cache_dtype: str = "auto"  # auto: the model's; int8, fp8: a quarter of float32's memory, a little less exact
     max_batch_tokens: int = 512  # rows of one step: the chunk budget of prefill
     max_batch_size: int = 64  # sequences of one step
     max_step_ms: float | None = 100.0  # prefill beside decoding sequences is cut so that a step takes about this long
@@ -61,6 +62,8 @@ class EngineConfig:
             raise ValueError(f"engine.kv_host_bytes must not be negative, got {self.kv_host_bytes}")
         if self.dtype not in ("auto", "float32", "bfloat16", "float16"):
             raise ValueError(f"engine.dtype must be auto, float32, bfloat16 or float16, got {self.dtype!r}")
+        if self.kv_cache_dtype not in ("auto", "int8", "fp8"):
+            raise ValueError(f"engine.kv_cache_dtype must be auto, int8 or fp8, got {self.kv_cache_dtype!r}")
         if self.quantization not in ("none", "nf4", "int8"):
             raise ValueError(f"engine.quantization must be none, nf4 or int8, got {self.quantization!r}")
         if self.device not in ("auto", "cpu", "cuda"):

@@ -19,7 +19,7 @@ class KVHostTier:
         self._caches = caches
         self._block_size = block_size
         self._widths = [c.numbers_per_place * block_size for c in caches]
-        first = caches[0].keys
+        first = caches[0].stored[0]
         self.block_bytes = sum(self._widths) * first.element_size()
         self.total = budget // self.block_bytes
         pinned = first.device.type == "cuda"

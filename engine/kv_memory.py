@@ -1,5 +1,7 @@
 """How much memory keys and values get, on the device and on the host."""
 
+import torch
+
 from loragate.engine.base_model import BaseModel, ModelRefused
 from loragate.engine.block_pool import BlockPool
 from loragate.engine.config import EngineConfig
@@ -7,6 +9,7 @@ from loragate.engine.free_memory import free_device_memory, free_host_memory
 from loragate.engine.kv_host_tier import KVHostTier
 from loragate.engine.prefix_cache import PrefixCache
 
+STORAGE = {"auto": None, "int8": torch.int8, "fp8": torch.float8_e4m3fn}
 _DEVICE_SHARE = 0.25  # of free memory, unless told otherwise
 _HOST_SHARE = 0.1  # of free memory, for cached blocks that left the device,
 _HOST_FACTOR = 4  # but not more than so many times what the device holds
@@ -15,7 +18,7 @@ _HOST_FACTOR = 4  # but not more than so many times what the device holds
 def allocate_kv(base: BaseModel, config: EngineConfig, max_model_len: int, base_digest: str) -> BlockPool:
     """Give the model its KV cache, and say who gets which block of it. Raises ModelRefused."""
     blocks = _device_blocks(base, config, max_model_len)
-    caches = base.allocate_cache((blocks + 1) * config.block_size)
+    caches = base.allocate_cache((blocks + 1) * config.block_size, STORAGE[config.kv_cache_dtype])
     if not config.prefix_cache:
         return BlockPool(blocks, config.block_size)
     host = KVHostTier(caches, config.block_size, _host_bytes(base, config, blocks))
@@ -26,7 +29,9 @@ def _device_blocks(base: BaseModel, config: EngineConfig, max_model_len: int) ->
     """As many tokens as a full batch of the longest requests could use, within a share of free memory."""
     tokens = config.kv_cache_tokens
     if tokens is None:
-        affordable = int(free_device_memory(base.device) * _DEVICE_SHARE) // base.kv_bytes_per_token
+        affordable = int(free_device_memory(base.device) * _DEVICE_SHARE) // base.kv_bytes_per_token(
+            STORAGE[config.kv_cache_dtype]
+        )
         tokens = min(config.max_batch_size * max_model_len, affordable)
     blocks = tokens // config.block_size
     if blocks < 1:
@@ -39,5 +44,5 @@ def _device_blocks(base: BaseModel, config: EngineConfig, max_model_len: int) ->
 def _host_bytes(base: BaseModel, config: EngineConfig, blocks: int) -> int:
     if config.kv_host_bytes is not None:
         return config.kv_host_bytes
-    on_device = blocks * config.block_size * base.kv_bytes_per_token
+    on_device = blocks * config.block_size * base.kv_bytes_per_token()
     return min(int(free_host_memory() * _HOST_SHARE), _HOST_FACTOR * on_device)

@@ -83,19 +83,24 @@ class LayerCache:
     @property
     def numbers_per_place(self) -> int:
         """Elements that one token takes."""
-        return self.keys.shape[0] * (self.keys.shape[2] + self.values.shape[2])
+        return sum(part.shape[0] * part.shape[2] for part in self.stored)
+
+    @property
+    def stored(self) -> tuple[Tensor, ...]:
+        """All that it keeps, each [kv_heads, places, …] and of one dtype, to be moved as it is."""
+        return self.keys, self.values
 
     def read_blocks(self, places: Tensor, blocks: int) -> Tensor:
         """Everything at the places of so many equal blocks, a block a row: [blocks, numbers]."""
-        return torch.cat([_by_block(part, blocks) for part in self.gather(places)], dim=1)
+        return torch.cat([_by_block(part.index_select(1, places), blocks) for part in self.stored], dim=1)
 
     def write_blocks(self, places: Tensor, rows: Tensor) -> None:
         """Store what `read_blocks` gave, at other places."""
         kv_heads, blocks = self.keys.shape[0], rows.shape[0]
         size = places.shape[0] // blocks
-        parts = rows.split([kv_heads * size * self.keys.shape[2], kv_heads * size * self.values.shape[2]], dim=1)
-        keys, values = (p.reshape(blocks, kv_heads, size, -1).transpose(0, 1).flatten(1, 2) for p in parts)
-        self.write(places, keys, values)
+        widths = [kv_heads * size * part.shape[2] for part in self.stored]
+        for part, row in zip(self.stored, rows.split(widths, dim=1), strict=True):
+            part.index_copy_(1, places, row.reshape(blocks, kv_heads, size, -1).transpose(0, 1).flatten(1, 2))
 
 
 def _by_block(part: Tensor, blocks: int) -> Tensor:

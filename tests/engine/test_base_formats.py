@@ -163,3 +163,19 @@ def _mapping(path: Path) -> tuple[int, int]:
         elif ours and first in sizes:
             sizes[first] += int(rest[0]) << 10
     return sizes["Size:"], sizes["Rss:"]
+
+
+@pytest.mark.parametrize("kv_cache_dtype", ["int8", "fp8"])
+def test_a_kv_cache_of_eight_bits(kv_cache_dtype: str, folder: Path, start: Callable[..., LocalEngine]) -> None:
+    """A row depends on its own tokens alone, also where keys and values come back from the host tier."""
+    engine = start(folder / "base", kv_cache_dtype=kv_cache_dtype, kv_cache_tokens=128)
+    alone = [engine.generate(prompt, "r4", max_tokens=8) for prompt in PROMPTS]
+    for _ in range(3):
+        requests = [engine.submit(prompt, "r4", max_tokens=8, cache_salt=b"one") for prompt in PROMPTS]
+        for request, expected in zip(requests, alone, strict=True):
+            engine.result(request)
+            assert engine.tokens(request) == expected
+    prefix = engine.core.blocks.prefix
+    assert prefix is not None
+    assert prefix.counters.total.from_host > 0
+    assert engine.loaded.base.kv_bytes_per_token(torch.int8) < engine.loaded.base.kv_bytes_per_token() / 2

@@ -1,0 +1,71 @@
+"""A KV cache in eight bits a number: each key and each value of a head is scaled to the range by its largest entry.
+
+One scale for a head's key of one token loses the least for what it costs (KVQuant, Hooper et al., 2024,
+arXiv:2401.18079, compares others), and a token's numbers never depend on other tokens. Values are expanded when a step
+gathers them, so that attention computes in the model's dtype.
+"""
+
+import torch
+from torch import Tensor
+
+from loragate.kernels.paged_attention import LayerCache
+
+LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
+
+
+class QuantisedLayerCache(LayerCache):
+    """`storage` is int8 or float8_e4m3fn; what is gathered has the dtype `dtype`."""
+
+    def __init__(
+        self,
+        places: int,
+        kv_heads: int,
+        key_dim: int,
+        value_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        storage: torch.dtype,
+    ) -> None:
+        self.keys = torch.zeros(kv_heads, places, key_dim, dtype=storage, device=device)
+        self.values = torch.zeros(kv_heads, places, value_dim, dtype=storage, device=device)
+        self._scales = torch.zeros(2, kv_heads, places, 1, dtype=torch.float32, device=device)
+        self._dtype = dtype
+
+    def write(self, places: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Store keys and values [kv_heads, rows, dim] of new tokens at `places` [rows]."""
+        for (part, scales), new in zip(self._parts(), (keys, values), strict=True):
+            numbers, scale = quantise(new, part.dtype)
+            _bytes(part).index_copy_(1, places, _bytes(numbers))
+            scales.index_copy_(1, places, scale)
+
+    @property
+    def stored(self) -> tuple[Tensor, ...]:
+        """Everything as bytes."""
+        return tuple(_bytes(part) for pair in self._parts() for part in pair)
+
+    def gather(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values at `places`: [kv_heads, places, dim]."""
+        keys, values = (self._expand(part, scales, places) for part, scales in self._parts())
+        return keys, values
+
+    def _parts(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        return (self.keys, self._scales[0]), (self.values, self._scales[1])
+
+    def _expand(self, part: Tensor, scales: Tensor, places: Tensor) -> Tensor:
+        numbers = _bytes(part).index_select(1, places).view(part.dtype).float()
+        return (numbers * scales.index_select(1, places)).to(self._dtype)
+
+
+def quantise(numbers: Tensor, storage: torch.dtype) -> tuple[Tensor, Tensor]:
+    """numbers [..., dim] → the same in `storage`, and the scale [..., 1] to multiply them with. NaN stays NaN."""
+    numbers = numbers.float()
+    scale = numbers.abs().amax(dim=-1, keepdim=True) / LARGEST[storage]
+    scaled = numbers / torch.where(scale > 0, scale, 1.0)
+    if storage == torch.int8:
+        scaled = scaled.round()
+    return scaled.to(storage), scale
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """The same memory as integers, which every device can index."""
+    return tensor.view(torch.uint8)

@@ -1,0 +1,60 @@
+"""Keys and values in eight bits."""
+
+import pytest
+import torch
+
+from loragate.kernels.paged_attention import AttentionOptions, DecodeRows, LayerCache, decode_attention
+from loragate.kernels.quantised_cache import LARGEST, QuantisedLayerCache, quantise
+
+STORAGES = sorted(LARGEST, key=str)
+CPU = torch.device("cpu")
+ERROR = {torch.int8: 0.5 / 127, torch.float8_e4m3fn: 2**-4}  # of the largest entry: half a step
+
+
+@pytest.mark.parametrize("storage", STORAGES, ids=str)
+def test_nothing_is_off_by_more_than_half_a_step(storage: torch.dtype) -> None:
+    numbers = torch.randn(3, 50, 16, generator=torch.Generator().manual_seed(0)) * 7
+    quantised, scale = quantise(numbers, storage)
+    error = (quantised.float() * scale - numbers).abs()
+    assert (error <= ERROR[storage] * numbers.abs().amax(-1, keepdim=True) * 1.001).all()
+
+
+@pytest.mark.parametrize("storage", STORAGES, ids=str)
+def test_what_was_read_is_written_back_unchanged(storage: torch.dtype) -> None:
+    """Blocks that went to the host tier and came back are the same to the last bit."""
+    cache = QuantisedLayerCache(64, 2, 8, 4, torch.float32, CPU, storage)
+    generator = torch.Generator().manual_seed(1)
+    keys, values = torch.randn(2, 32, 8, generator=generator), torch.randn(2, 32, 4, generator=generator)
+    cache.write(torch.arange(16, 48), keys, values)
+    once = cache.read_blocks(torch.arange(16, 48), 2)
+    cache.write_blocks(torch.cat([torch.arange(48, 64), torch.arange(0, 16)]), once)
+    again = cache.read_blocks(torch.cat([torch.arange(48, 64), torch.arange(0, 16)]), 2)
+    assert torch.equal(once, again)
+    for before, after in zip(cache.gather(torch.arange(16, 32)), cache.gather(torch.arange(48, 64)), strict=True):
+        assert torch.equal(before, after)
+    assert once.shape == (2, 16 * cache.numbers_per_place)
+
+
+@pytest.mark.parametrize("storage", STORAGES, ids=str)
+def test_attention_stays_close(storage: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(2)
+    plain = LayerCache(64, 2, 16, 16, torch.float32, CPU)
+    small = QuantisedLayerCache(64, 2, 16, 16, torch.float32, CPU, storage)
+    places = torch.randperm(63, generator=generator)[:40] + 1
+    keys, values = torch.randn(2, 2, 40, 16, generator=generator)
+    for cache in (plain, small):
+        cache.write(places, keys, values)
+    rows = DecodeRows(places[None], torch.tensor([40]))
+    query = torch.randn(4, 1, 16, generator=generator)
+    exact, close = (decode_attention(query, cache, rows, AttentionOptions(0.25)) for cache in (plain, small))
+    assert not torch.equal(exact, close)
+    assert torch.allclose(exact, close, atol=0.08)
+
+
+def test_the_null_place_holds_zeros_and_nan_stays_its_own() -> None:
+    cache = QuantisedLayerCache(8, 1, 4, 4, torch.float32, CPU, torch.int8)
+    bad = torch.full((1, 1, 4), float("nan"))
+    cache.write(torch.tensor([3]), bad, bad)
+    keys, _ = cache.gather(torch.tensor([0, 3, 4]))
+    assert (keys[:, [0, 2]] == 0).all()
+    assert keys[:, 1].isnan().all()
