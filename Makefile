@@ -43,7 +43,7 @@ serve: $(VENV)/.installed-serve ## Install what is missing, build the demo and s
 	@exec $(BIN)/loragate serve --demo
 
 test: $(VENV)/.installed-dev ## Run the tests; ARGS="-k name" picks some
-	@exec $(BIN)/python -m pytest -m "not long" $(ARGS)
+	@OMP_NUM_THREADS=1 exec $(BIN)/python -m pytest -m "not long" -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 test-long: $(VENV)/.installed-dev ## Run the tests that take minutes each
 	@exec $(BIN)/python -m pytest -m long $(ARGS)
