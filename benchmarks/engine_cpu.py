@@ -191,7 +191,11 @@ def vllm(python: str, directory: Path, adapters: dict[str, Path], prompts: torch
     script = Path(__file__).with_name("engine_cpu_vllm.py")
     arguments = [str(directory / "base"), json.dumps([str(path) for path in adapters.values()]), str(NEW)]
     child = subprocess.Popen(
-        [python, str(script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [python, str(script), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1"},  # GiB; by default it wants half of the machine's memory
     )
     atexit.register(child.kill)
 
