@@ -27,17 +27,17 @@ from rich.table import Table
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loragate.engine.local import LocalEngine
-from loragate.engine.sequence import Share
 
-ADAPTERS, RANKS = 10, (8, 16, 64)
-FLOOD, FLOOD_PROMPT, FLOOD_NEW = 64, 96, 96
-GUEST_PROMPT, GUEST_NEW, SOLO = 32, 16, 40
+ADAPTERS, RANKS = 10, (8, 16)
+FLOOD, FLOOD_PROMPT, FLOOD_NEW = 64, 64, (80, 144)  # lengths differ, so that seats fall free one by one
+GUEST_PROMPT, GUEST_NEW, SOLO = 32, 32, 30
+STEP_MS = 40
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 BASE_CONFIG = LlamaConfig(
-    hidden_size=256,
-    intermediate_size=688,
-    num_hidden_layers=4,
-    num_attention_heads=4,
+    hidden_size=384,
+    intermediate_size=1024,
+    num_hidden_layers=6,
+    num_attention_heads=6,
     num_key_value_heads=2,
     vocab_size=2048,
     max_position_embeddings=512,
@@ -67,22 +67,28 @@ def main() -> None:
 def measure(directory: Path, rounds: int, seats: int) -> dict[str, Any]:
     adapters = build(directory)
     engine = LocalEngine(
-        directory / "base", directory / "cache", adapters, threads=1, adapter_slots=ADAPTERS, max_batch_size=seats
+        directory / "base",
+        directory / "cache",
+        adapters,
+        threads=1,
+        adapter_slots=ADAPTERS,
+        max_batch_size=seats,
+        max_step_ms=STEP_MS,
     )
     solo: list[list[float]] = []
     fair: list[Flood] = []
     by_age: list[Flood] = []
     for turn in track(range(rounds + 1), description="rounds, the first to warm up"):
         alone = [guest(engine, i, "guest") for i in range(SOLO if turn else 4)]
-        together = flood(engine, "flood", "guest")
-        queued = flood(engine, "guest", "guest")
+        together = flood(engine, "guest", FLOOD if turn else ADAPTERS)
+        queued = flood(engine, "flood", FLOOD if turn else ADAPTERS)
         if turn:
             solo.append(alone)
             fair.append(together)
             by_age.append(queued)
     preemptions = engine.core.scheduler.preemptions
     engine.close()
-    return summarise(solo, fair, by_age) | {"seats": seats, "preemptions": preemptions}
+    return summarise(solo, fair, by_age) | {"seats": seats, "max_step_ms": STEP_MS, "preemptions": preemptions}
 
 
 def build(directory: Path) -> dict[str, Path]:
@@ -103,24 +109,31 @@ def build(directory: Path) -> dict[str, Path]:
 def guest(engine: LocalEngine, number: int, tenant: str) -> float:
     """One short request from submission to end, in seconds."""
     start = time.perf_counter()
-    request = engine.submit(prompt(number, GUEST_PROMPT), None, max_tokens=GUEST_NEW, share=Share(tenant))
+    request = engine.submit(prompt(number, GUEST_PROMPT), None, max_tokens=GUEST_NEW, tenant=tenant)
     engine.result(request)
     return time.perf_counter() - start
 
 
-def flood(engine: LocalEngine, tenant: str, other: str) -> Flood:
-    """64 long requests at once; the other tenant's follow one by one until all 64 are through."""
+def flood(engine: LocalEngine, other: str, size: int) -> Flood:
+    """Long requests at once; the other tenant's follow one by one until all of them are through."""
     start = time.perf_counter()
+    lengths = [length(i) for i in range(size)]
     requests = [
-        engine.submit(prompt(i, FLOOD_PROMPT), f"a{i % ADAPTERS}", max_tokens=FLOOD_NEW, share=Share(tenant))
-        for i in range(FLOOD)
+        engine.submit(prompt(i, FLOOD_PROMPT), f"a{i % ADAPTERS}", max_tokens=new, tenant="flood")
+        for i, new in enumerate(lengths)
     ]
     engine.wait_for(requests[0], 1)
     latencies: list[float] = []
     while not all(engine.ended(request) for request in requests):
         latencies.append(guest(engine, len(latencies), other))
-    tokens = FLOOD * FLOOD_NEW + len(latencies) * GUEST_NEW
+    tokens = sum(lengths) + len(latencies) * GUEST_NEW
     return Flood(latencies, tokens / (time.perf_counter() - start))
+
+
+def length(number: int) -> int:
+    """New tokens of a long request: evenly spread, in no order."""
+    least, most = FLOOD_NEW
+    return least + number * 37 % (most - least + 1)
 
 
 def prompt(number: int, length: int) -> list[int]:

@@ -27,6 +27,7 @@ class Lane:
     key: AdapterKey | None
     turns: "Turns"  # where it stands
     blocked_since: int | None = None  # the step at which it found no slot; until one of its own is seated
+    cleared_for: int | None = None  # the step at which others last gave way to it
     reading: bool = False  # its adapter is on its way to host memory; what comes then is not promised yet
     arriving: bool = False  # its adapter was not on the device when it was last looked for
     members: set[Sequence] = field(default_factory=set)
@@ -107,6 +108,9 @@ class FairQueue:
 
     def __contains__(self, sequence: Sequence) -> bool:
         return sequence in self._lane_of
+
+    def lane_of(self, sequence: Sequence) -> Lane:
+        return self._lane_of[sequence]
 
     def add(self, sequence: Sequence, account: Account, *, ready: bool) -> Lane:
         """Queue by priority and age. `ready` says where a new lane stands; a known one stays where it is."""

@@ -42,5 +42,5 @@ class KeptSeats:
     def give_back(self, tenant_id: str) -> None:
         del self._kept[tenant_id]
 
-    def expire(self, step: int) -> None:
+    def expire(self, step: float) -> None:
         self._kept = {tenant_id: kept for tenant_id, kept in self._kept.items() if step < kept.until}

@@ -6,6 +6,7 @@ A sequence waits for a *slot* for its adapter, then for a *seat* with room for i
 Each is given to the tenant that was served least.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -95,10 +96,9 @@ class Scheduler:
         """Choose the sequences of the next step and how many tokens each computes."""
         self._steps += 1
         self._blocks.begin_step()
-        short_of_room = self._give_seats()
-        self._give_slots()
-        if short_of_room is not None:
-            self._release(short_of_room)
+        self._give_slots(keep=self._give_seats(hold=True))
+        if not self.running:  # who was held back for another's slot need not be if that came to nothing
+            self._release(self._give_seats(hold=False))
         rows = self._give_tokens()
         self._charge(rows)
         return rows
@@ -121,7 +121,8 @@ class Scheduler:
         self._ledger.leave(ticket.account)
         self._deadlines.discard(sequence)
         self._roster.remove(sequence)
-        self._overload.finished(sequence.generated)
+        if sequence.generated:
+            self._overload.finished(sequence.generated)
 
     def find(self, session_id: int, request_id: int | None) -> list[Sequence]:
         """The sequences of a request, or of a whole session when `request_id` is None."""
@@ -146,15 +147,15 @@ class Scheduler:
         """The seated, least served first."""
         return sorted((self._tickets[sequence] for sequence in self.running), key=lambda ticket: ticket.turn)
 
-    def _give_seats(self) -> Sequence | None:
+    def _give_seats(self, *, hold: bool) -> Sequence | None:
         """By turn. Nobody overtakes the first who lacks a seat or blocks, or short prompts could starve a long one:
         it is returned, with a hold on its adapter."""
         aside: list[Lane] = []
         short_of_room = None
-        self._kept.expire(self._steps)
+        self._kept.expire(self._steps if self.running else math.inf)  # alone nobody waits for a guest
         self._return_kept_seats()
         while (lane := self.waiting.next_for_a_seat()) is not None:
-            if not self._lease(lane) or self._held(lane):
+            if not self._lease(lane) or (hold and self._held(lane)):
                 self._release(lane.head)
                 if lane.turns is self.waiting.ready:
                     lane.turns.discard(lane)
@@ -232,7 +233,7 @@ class Scheduler:
 
     def _blocks_to_come(self, sequence: Sequence) -> int:
         """What a seated sequence still needs for its prompt, and one to grow into."""
-        return self._blocks.blocks_for(len(sequence.tokens)) - len(sequence.blocks) + 1
+        return max(0, self._blocks.blocks_for(len(sequence.tokens)) - len(sequence.blocks)) + 1
 
     def _seat(self, lane: Lane, victims: list[Ticket], *, let_in: bool = False) -> None:
         for victim in victims:
@@ -275,8 +276,15 @@ class Scheduler:
         self.waiting.remove(ticket.sequence)
         ticket.account.backlog -= ticket.expected
 
-    def _give_slots(self) -> None:
-        """By turn, until none is to be had. Whoever has, or is promised, a slot may wait for a seat."""
+    def _give_slots(self, keep: Sequence | None) -> None:
+        """By turn, until none is to be had. `keep` only lacks room: it loses its slot to none with a later turn."""
+        blocked = self.waiting.blocked.first()
+        if keep is not None and blocked is not None and blocked.goes_before(self.waiting.lane_of(keep)):
+            self._release(keep)
+        self._hand_out_slots()
+        self._release(keep)
+
+    def _hand_out_slots(self) -> None:
         for turns in (self.waiting.blocked, self.waiting.unread):
             while (lane := turns.first()) is not None:
                 if self._promise(lane) or self._clear_slot(lane):
@@ -297,11 +305,14 @@ class Scheduler:
         return False
 
     def _clear_slot(self, lane: Lane) -> bool:
-        """Let others give way, where only room on the device is missing."""
+        """Let others give way, where only room on the device is missing. If that was not enough, not again soon."""
+        if lane.cleared_for is not None and self._steps - lane.cleared_for <= OVERTAKE_STEPS:
+            return False
         while lane.turns is self.waiting.blocked:
             victims = preemption.for_slot(map(self._tickets.__getitem__, self.running), lane.account)
             if not victims:
                 return False
+            lane.cleared_for = self._steps
             for victim in victims:
                 self._preempt(victim)
             if self._promise(lane):
@@ -314,8 +325,8 @@ class Scheduler:
             self._adapters.release(lease)
         return lease is not None
 
-    def _release(self, sequence: Sequence) -> None:
-        if sequence.lease is not None:
+    def _release(self, sequence: Sequence | None) -> None:
+        if sequence is not None and sequence.lease is not None:
             self._adapters.release(sequence.lease)
             sequence.lease = None
 

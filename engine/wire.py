@@ -73,7 +73,7 @@ def delta_from(output: Output) -> pb.Delta:
 
 def _share_from(share: pb.Share) -> Share:
     deadline = time.monotonic() + share.deadline_ms / 1000 if share.deadline_ms else None
-    return Share(share.tenant_id, share.weight or 1.0, share.priority, deadline)
+    return Share(share.tenant_id, share.weight if share.weight > 0 else 1.0, share.priority, deadline)
 
 
 def _grammar_from(grammar: pb.Grammar) -> Grammar | None:

@@ -70,6 +70,8 @@ class Stepping:
         self.steps += 1
         self._load()
         rows = self.scheduler.schedule()
+        stuck = self.scheduler.waiting and not (rows or self.reads or self.copies)
+        assert not stuck, "the step loop would sleep until something comes, and nothing would"
         for sequence, tokens in rows.items():
             self._compute(sequence, tokens)
         return rows
