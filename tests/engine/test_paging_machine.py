@@ -162,5 +162,6 @@ def test_tokens_are_those_of_the_version_asked_for(world: tuple[Published, Local
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_tokens_are_those_of_the_version_asked_for_at_length(world: tuple[Published, LocalEngine]) -> None:
-    _run(world, examples=400, steps=60)
+    _run(world, examples=150, steps=60)
