@@ -270,7 +270,11 @@ class EngineCore:
         """Why a request cannot run. The gateway has checked it; other clients may not have."""
         if not request.prompt:
             return "the prompt is empty"
-        if len(request.prompt) >= self.limits.max_model_len:
+        if request.pooling is not None and not self._runner.embeds:
+            return "this model's head is not known, and so it gives no embeddings"
+        if request.pooling is not None and (request.n > 1 or request.grammar is not None):
+            return "a prompt has one embedding: n must be 1, and there can be no grammar"
+        if len(request.prompt) + (request.pooling is None) > self.limits.max_model_len:
             return f"the prompt's {len(request.prompt)} tokens leave no room in {self.limits.max_model_len}"
         if not 0 <= min(request.prompt) <= max(request.prompt) < self.limits.vocab_size:
             return f"a token id of the prompt is outside the vocabulary of {self.limits.vocab_size}"
@@ -291,15 +295,20 @@ class EngineCore:
             first = {sequence: row for row, sequence in reversed(list(enumerate(sampled)))}
             turns = [(sequence, first[sequence]) for sequence in dict.fromkeys(sampled)]
             choices = self._choose(logits, turns)
+            embeddings = {
+                s: s.pooled.embedding() for s, tokens in alive.items() if s.pooled is not None and tokens == s.remaining
+            }
             self.timeline.ended("sample")
         except Exception:
             log.exception("a step over %d sequences failed", len(alive))
             return outputs + self._step_failed(alive)
         poisoned = {s for (s, _), choice in zip(turns, choices, strict=True) if choice.token is None}
+        poisoned |= {s for s, embedding in embeddings.items() if embedding is None}
         for sequence, tokens in alive.items():
             sequence.computed += tokens - len(sequence.draft)
             if sequence not in poisoned:
                 self.blocks.publish(sequence)
+        outputs += [self._embedded(s, embedding) for s, embedding in embeddings.items()]
         while turns:
             outputs += [self._advance(s, choice) for (s, _), choice in zip(turns, choices, strict=True)]
             turns = self._guessed_right(turns)
@@ -353,8 +362,7 @@ class EngineCore:
 
     def _advance(self, sequence: Sequence, choice: Sampled) -> Output:
         if choice.token is None:
-            self.blocks.discard(sequence)
-            return self._fail(sequence, ErrorCode.NON_FINITE, "the model produced NaN or Inf for this request")
+            return self._non_finite(sequence)
         try:
             if sequence.matcher is not None:
                 sequence.matcher.advance(choice.token)
@@ -368,6 +376,22 @@ class EngineCore:
         return Output(
             sequence.request, sequence.index, choice.token, choice.logprob, finish, cached_tokens=cached_tokens
         )
+
+    def _embedded(self, sequence: Sequence, embedding: tuple[float, ...] | None) -> Output:
+        if embedding is None:
+            return self._non_finite(sequence)
+        self.scheduler.remove(sequence)
+        return Output(
+            sequence.request,
+            sequence.index,
+            finish=FinishReason.STOP,
+            cached_tokens=sequence.cached_tokens,
+            embedding=embedding,
+        )
+
+    def _non_finite(self, sequence: Sequence) -> Output:
+        self.blocks.discard(sequence)
+        return self._fail(sequence, ErrorCode.NON_FINITE, "the model produced NaN or Inf for this request")
 
     def _finish(self, sequence: Sequence, token: int) -> FinishReason | None:
         sampling = sequence.request.sampling

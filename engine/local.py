@@ -12,6 +12,7 @@ from loragate.engine.assembly import LoadedModel, build_core, load
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import Abort, AdapterFailed, AdapterRead, Submit
 from loragate.engine.grammar import Grammar
+from loragate.engine.pooling import Pooling
 from loragate.engine.sequence import AdapterKey, Output, Request, SamplingParams, Share
 from loragate.engine.service_cost import token_cost
 
@@ -52,6 +53,7 @@ class LocalEngine:
         cache_salt: bytes = b"",
         grammar: Grammar | None = None,
         draft_tokens: int = 0,
+        pooling: Pooling | None = None,
         **sampling: Any,
     ) -> int:
         """Start a request and return its number; `sampling` are fields of SamplingParams.
@@ -66,7 +68,9 @@ class LocalEngine:
         key = None if adapter is None else AdapterKey(tenant, adapter)
         params = SamplingParams(**sampling)
         whose = share or Share(tenant)
-        request = Request(1, self._next_id, tuple(prompt), key, params, n, whose, cache_salt, grammar, draft_tokens)
+        request = Request(
+            1, self._next_id, tuple(prompt), key, params, n, whose, cache_salt, grammar, draft_tokens, pooling
+        )
         self.core.post(Submit(request))
         return self._next_id
 
@@ -97,6 +101,15 @@ class LocalEngine:
         request_id = self.submit(prompt, adapter, **sampling)
         self.result(request_id)
         return self.tokens(request_id)
+
+    def embed(
+        self, prompt: Sequence[int], adapter: str | None = None, pooling: Pooling = Pooling.LAST, **options: Any
+    ) -> tuple[float, ...]:
+        """The embedding of a prompt [hidden size], not normalised; `options` are those of `submit`."""
+        output = self.result(self.submit(prompt, adapter, pooling=pooling, **options))[-1]
+        if output.embedding is None:
+            raise RuntimeError(f"there is no embedding: {output.error}")
+        return output.embedding
 
     def close(self) -> None:
         """Stop the step loop."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from loragate.engine.base_model import BaseModel
+from loragate.engine.pooling import diverted
 from loragate.engine.scheduler import decode_first
 from loragate.engine.sequence import Sequence
 from loragate.engine.step import StepBatch
@@ -22,20 +23,45 @@ class ModelRunner:
     def __init__(self, base: BaseModel) -> None:
         self._base = base
         self._segments = SegmentMemory()
+        self._head = base.model.get_output_embeddings()
+
+    @property
+    def embeds(self) -> bool:
+        """Sequences with pooling can be computed: it is known where the model makes logits of its final states."""
+        return self._head is not None
 
     @torch.inference_mode()
     def execute(self, scheduled: Mapping[Sequence, int]) -> tuple[Tensor, list[Sequence]]:
-        """Compute the scheduled tokens: logits [samples, vocabulary] and the sequence of each row."""
+        """Compute the scheduled tokens: logits [samples, vocabulary] and the sequence of each row. Those with pooling
+        have their states added to what they pooled."""
         rows = decode_first(scheduled.items())
         batch, sampled = pack(rows, self._base.device, self._segments)
+        pooled = _pooled_rows(rows)
         with self._base.step.running(batch):
-            logits = self._base.model(
-                input_ids=batch.input_ids[None],
-                position_ids=batch.positions[None],
-                use_cache=False,
-                logits_to_keep=batch.logit_rows,
-            ).logits[0]
+            logits = self._pool(batch, pooled) if pooled else self._logits(batch, batch.logit_rows)
         return logits[: len(sampled)], sampled
+
+    def _logits(self, batch: StepBatch, kept: Tensor) -> Tensor:
+        """`kept` are the rows whose final states go to the head."""
+        logits: Tensor = self._base.model(
+            input_ids=batch.input_ids[None],
+            position_ids=batch.positions[None],
+            use_cache=False,
+            logits_to_keep=kept,
+        ).logits[0]
+        return logits
+
+    def _pool(self, batch: StepBatch, pooled: list[tuple[Sequence, int, range]]) -> Tensor:
+        """The states of pooled rows come with those of the logits' rows, and never reach the head."""
+        rows = [row for _, _, rows in pooled for row in rows]
+        kept = torch.cat([batch.logit_rows, torch.tensor(rows, device=batch.logit_rows.device)])
+        with diverted(self._head, batch.logit_rows.shape[0]) as states:
+            logits = self._logits(batch, kept)
+        parts = states[0].split([len(rows) for _, _, rows in pooled])
+        for (sequence, start, _), part in zip(pooled, parts, strict=True):
+            assert sequence.pooled is not None
+            sequence.pooled.add(part, start)
+        return logits
 
 
 class SegmentMemory:
@@ -81,7 +107,7 @@ def pack(
         positions.append(np.arange(start, stop))
         places.append(sequence.places[start:stop])
         slots += _slots(sequence, start, stop)
-        if stop >= len(sequence.tokens):
+        if stop >= len(sequence.tokens) and sequence.pooled is None:
             wanted_rows = stop - len(sequence.tokens) + 1
             logit_rows += range(len(input_ids) - wanted_rows, len(input_ids))
             sampled += [sequence] * wanted_rows
@@ -97,6 +123,19 @@ def pack(
         logit_segments=segments.of([slots[row] for row in wanted]),
     )
     return batch, sampled
+
+
+def _pooled_rows(rows: list[tuple[Sequence, int]]) -> list[tuple[Sequence, int, range]]:
+    """Of the packed order: which sequences pool, from which of their positions on, and the step's rows for that."""
+    found, packed = [], 0
+    for sequence, tokens in rows:
+        if sequence.pooled is not None:
+            wanted = sequence.pooled.wanted(sequence.computed, sequence.computed + tokens)
+            if wanted:
+                offset = packed - sequence.computed
+                found.append((sequence, wanted.start, range(offset + wanted.start, offset + wanted.stop)))
+        packed += tokens
+    return found
 
 
 def _slots(sequence: Sequence, start: int, stop: int) -> list[int]:

@@ -376,7 +376,7 @@ class Scheduler:
             computed = sequence.computed + tokens
             paid, to_pay = ticket.charged, min(computed, sequence.prompt_length)
             units = PROMPT_UNITS * max(0, to_pay - max(paid, sequence.computed))
-            if computed >= len(sequence.tokens):
+            if computed >= len(sequence.tokens) and sequence.pooled is None:
                 units += GENERATED_UNITS * (computed - len(sequence.tokens) + 1)  # guesses too, right or wrong
             pending = ticket.pending
             ticket.charged = max(paid, to_pay)

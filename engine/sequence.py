@@ -13,6 +13,7 @@ import numpy.typing as npt
 from loragate.engine.grammar import Grammar
 from loragate.engine.grammar_matcher import Matcher
 from loragate.engine.invocation import active_from
+from loragate.engine.pooling import PooledStates, Pooling
 from loragate.engine.prefix_path import PrefixPath
 from loragate.engine.prompt_lookup import PromptLookup
 
@@ -65,7 +66,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One submitted request; n of them become n sequences. Without a `cache_salt` it shares its prefix with nobody."""
+    """One submitted request; n of them become n sequences. Without a `cache_salt` it shares its prefix with nobody.
+
+    With `pooling` it generates nothing: its one output is an embedding, and `sampling` says nothing.
+    """
 
     session_id: int
     request_id: int
@@ -77,6 +81,7 @@ class Request:
     cache_salt: bytes = b""
     grammar: Grammar | None = None
     draft_tokens: int = 0  # guessed a step, at most, by prompt lookup
+    pooling: Pooling | None = None
     received: float = field(default_factory=time.monotonic, compare=False)
 
     @property
@@ -118,7 +123,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What one step produced for one sequence: at most one token, and perhaps its end."""
+    """What one step produced for one sequence: at most one token, and perhaps its end, or its embedding."""
 
     request: Request
     index: int
@@ -127,6 +132,7 @@ class Output:
     finish: FinishReason | None = None
     error: Failure | None = None
     cached_tokens: int = 0  # with its first token: prompt tokens that were found cached
+    embedding: tuple[float, ...] | None = None  # [hidden size], not normalised
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +164,7 @@ class Sequence:
     adapter_from: int = 0  # the position from which the adapter is in effect, fixed by the original prompt
     path: PrefixPath = field(init=False)
     lookup: PromptLookup | None = field(init=False)
+    pooled: PooledStates | None = field(init=False)  # None: it generates tokens
     draft: list[int] = field(default_factory=list)  # guesses that this step computes behind its last token
     accepted: int = 0  # of them, so far
     furthest: int = 0  # the most tokens that it ever had in the KV cache: a preemption loses them, not this
@@ -165,8 +172,11 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
-        self.path = PrefixPath(open=bool(self.request.cache_salt))
-        self.lookup = PromptLookup(self.request.draft_tokens) if self.request.draft_tokens else None
+        pooling, drafts = self.request.pooling, self.request.draft_tokens
+        needs_all_states = pooling is Pooling.MEAN  # of which a cached block has none
+        self.path = PrefixPath(open=bool(self.request.cache_salt) and not needs_all_states)
+        self.lookup = PromptLookup(drafts) if drafts and pooling is None else None
+        self.pooled = None if pooling is None else PooledStates(pooling, self.prompt_length)
 
     @property
     def prompt_length(self) -> int:

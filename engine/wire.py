@@ -4,6 +4,7 @@ import os
 import time
 
 from loragate.engine.grammar import JSON_OBJECT, Grammar, GrammarKind, choice_of
+from loragate.engine.pooling import Pooling
 from loragate.engine.prompt_lookup import MAX_DRAFT_TOKENS
 from loragate.engine.sequence import (
     AdapterKey,
@@ -23,6 +24,7 @@ _FINISH = {
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
     FinishReason.ERROR: pb.FINISH_REASON_ERROR,
 }
+_POOLING = {pb.POOLING_LAST: Pooling.LAST, pb.POOLING_MEAN: Pooling.MEAN}
 ERRORS = {
     ErrorCode.INVALID_REQUEST: pb.ERROR_CODE_INVALID_REQUEST,
     ErrorCode.ADAPTER_UNAVAILABLE: pb.ERROR_CODE_ADAPTER_UNAVAILABLE,
@@ -48,6 +50,7 @@ def request_from(submit: pb.Submit, session_id: int) -> Request:
         cache_salt=submit.cache_salt,
         grammar=_grammar_from(submit.grammar),
         draft_tokens=min(submit.draft_tokens, MAX_DRAFT_TOKENS),
+        pooling=_POOLING.get(submit.pooling),
     )
 
 
@@ -58,6 +61,7 @@ def delta_from(output: Output) -> pb.Delta:
         index=output.index,
         finish_reason=_FINISH[output.finish],
         cached_tokens=output.cached_tokens,
+        embedding=output.embedding,
     )
     if output.token is not None:
         delta.token_ids.append(output.token)

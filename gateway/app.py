@@ -29,6 +29,7 @@ from loragate.gateway.routes import (
     aliases,
     chat,
     completions,
+    embeddings,
     health,
     metrics,
     models,
@@ -56,7 +57,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
         redoc_url=None,
         redirect_slashes=False,
     )
-    tenants_routes = (chat, completions, models, aliases, adapters)
+    tenants_routes = (chat, completions, embeddings, models, aliases, adapters)
     for module in (health, metrics, *tenants_routes, admin_tenants, admin_keys, admin_engines):
         app.include_router(module.router)
     add_exception_handlers(app)

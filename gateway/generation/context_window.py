@@ -19,10 +19,16 @@ def room_for_completion(base: BaseModel, prompt_tokens: int, wanted: int | None,
     return min(default, left) if wanted is None else wanted
 
 
+def check_length(base: BaseModel, tokens: int, param: str) -> None:
+    """Refuse what does not fit the context although nothing is to be generated."""
+    if tokens > base.max_model_len:
+        raise _exceeded(base, f"your {param} resulted in {tokens} tokens", param, f"the {param}")
+
+
 def check_length_of_text(base: BaseModel, text: str, param: str) -> None:
     """Refuse a text that is too long whatever its tokens are, before any work on it."""
     least = -(-len(text) // base.tokenizer.longest_token)
-    if least >= base.max_model_len:
+    if least > base.max_model_len:
         raise _exceeded(base, f"your {param} resulted in at least {least} tokens", param, f"the {param}")
 
 

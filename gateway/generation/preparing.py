@@ -2,15 +2,17 @@
 
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway.generation.constraint import chat_constraint, constraint
-from loragate.gateway.generation.context_window import room_for_completion
+from loragate.gateway.generation.context_window import check_length, room_for_completion
+from loragate.gateway.generation.pooling import PoolingRequest
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.generation.resolving import resolve
-from loragate.gateway.generation.tokenising import chat_to_tokens, prompt_to_tokens
+from loragate.gateway.generation.tokenising import chat_to_tokens, prompts_to_tokens
 from loragate.gateway.generation.tool_choice import tool_use
 from loragate.gateway.generation.turns import share_of
 from loragate.gateway.http.errors import InvalidRequest
 from loragate.gateway.schemas.chat import ChatRequest
 from loragate.gateway.schemas.completions import CompletionRequest
+from loragate.gateway.schemas.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.sampling import SamplingFields
 from loragate.gateway.services import Services
 from loragate.gateway.text.base_model import BaseModel
@@ -39,7 +41,7 @@ async def prepare_chat(services: Services, caller: TenantPrincipal, body: ChatRe
         chat_constraint(base, body, tools),
         tools,
         body.draft_tokens or 0,
-        share_of(caller, body, services.config),
+        share_of(caller, body.priority, services.config),
     )
 
 
@@ -50,7 +52,7 @@ async def prepare_completion(services: Services, caller: TenantPrincipal, body: 
     if len(body.prompts) > services.config.max_prompts:
         raise _out_of_range("prompt", f"at most {services.config.max_prompts} prompts are allowed")
     target = await resolve(services.store, caller, base, body.model)
-    prompts = tuple([await prompt_to_tokens(base, prompt) for prompt in body.prompts])
+    prompts = await prompts_to_tokens(base, body.prompts, "prompt")
     longest = max(map(len, prompts))
     limit = room_for_completion(base, longest, body.max_tokens, _DEFAULT_COMPLETION_TOKENS, "prompt")
     sampling = _checked_sampling(base, body, limit, body.logprobs)
@@ -64,8 +66,19 @@ async def prepare_completion(services: Services, caller: TenantPrincipal, body: 
         bool(body.include_stop_str_in_output),
         constraint(body),
         draft_tokens=body.draft_tokens or 0,
-        share=share_of(caller, body, services.config),
+        share=share_of(caller, body.priority, services.config),
     )
+
+
+async def prepare_embeddings(services: Services, caller: TenantPrincipal, body: EmbeddingRequest) -> PoolingRequest:
+    """Raises ApiError and StoreError."""
+    base = services.link.base
+    target = await resolve(services.store, caller, base, body.model)
+    if "" in body.inputs:
+        raise InvalidRequest("Invalid 'input': a text is empty.", param="input", code="invalid_value")
+    prompts = await prompts_to_tokens(base, body.inputs, "input")
+    check_length(base, max(map(len, prompts)), "input")
+    return PoolingRequest(target, prompts, body.engine_pooling, share_of(caller, body.priority, services.config))
 
 
 def _checked_n(services: Services, body: SamplingFields) -> int:

@@ -1,8 +1,10 @@
-"""Runs requests on the engine and turns its tokens into text."""
+"""Runs requests on the engine and turns its tokens into text, or passes its embeddings on."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+
+import numpy as np
 
 from loragate.engine.client import EngineClient, EngineError
 from loragate.gateway.generation.cache_salt import CacheSalts
@@ -10,8 +12,12 @@ from loragate.gateway.generation.choice import Choice
 from loragate.gateway.generation.delta import Completion, FinishReason, TextDelta, TokenLogprob
 from loragate.gateway.generation.failures import refusal_of
 from loragate.gateway.generation.merge import merge
+from loragate.gateway.generation.pooling import Embedding, PoolingRequest
 from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.generation.target import Target
 from loragate.v1 import engine_pb2 as pb
+
+_EMBEDDED_AT_ONCE = 64  # of one request: the others do not take its tenant's places in the engine's queue
 
 
 class GenerationService:
@@ -37,24 +43,53 @@ class GenerationService:
                 drafts[delta.index].add(delta)
         return [draft.completion() for draft in drafts]
 
+    async def embed(self, request: PoolingRequest) -> AsyncGenerator[Embedding, None]:
+        """The embedding of each prompt, as they come. Closing this early aborts the rest. Raises ApiError."""
+        waiting = iter(range(len(request.prompts)))
+        lines = [self._embed(request, waiting) for _ in range(min(_EMBEDDED_AT_ONCE, len(request.prompts)))]
+        async with aclosing(merge(lines)) as embeddings:
+            async for embedding in embeddings:
+                yield embedding
+
+    async def _embed(self, request: PoolingRequest, waiting: Iterator[int]) -> AsyncGenerator[Embedding, None]:
+        """One prompt after the other, for as long as some wait."""
+        for index in waiting:
+            submit = pb.Submit(
+                prompt_token_ids=request.prompts[index],
+                adapter=request.target.reference,
+                share=request.share,
+                pooling=request.pooling,
+            )
+            async with aclosing(self._deltas(submit, request.target)) as deltas:
+                async for delta in deltas:
+                    yield Embedding(index, np.array(delta.embedding, dtype=np.float32))
+
     async def _run(self, request: GenerationRequest, position: int) -> AsyncGenerator[TextDelta, None]:
         prompt = request.prompts[position]
         choices = [Choice(request, prompt, position * request.n + i) for i in range(request.n)]
-        submit = _submit(request, prompt)
-        submit.cache_salt = self._salts.of(request.target.tenant_id)
+        constraint = None if request.constraint is None else request.constraint.field
+        async with aclosing(self._deltas(_submit(request, prompt), request.target, constraint)) as deltas:
+            async for delta in deltas:
+                choice = choices[delta.index]
+                if choice.finished:
+                    continue
+                said = choice.push(delta)
+                first_hears = delta.cached_tokens and delta.index == 0
+                yield replace(said, cached_tokens=delta.cached_tokens) if first_hears else said
+                if all(choice.finished for choice in choices):
+                    return
+
+    async def _deltas(
+        self, submit: pb.Submit, target: Target, constraint: str | None = None
+    ) -> AsyncGenerator[pb.Delta, None]:
+        """What the engine says to a request of the target's tenant. Closing this aborts it. Raises ApiError."""
+        submit.cache_salt = self._salts.of(target.tenant_id)
         try:
             async with self._engine.generate(submit) as deltas:
                 async for delta in deltas:
-                    choice = choices[delta.index]
-                    if choice.finished:
-                        continue
-                    said = choice.push(delta)
-                    first_hears = delta.cached_tokens and delta.index == 0
-                    yield replace(said, cached_tokens=delta.cached_tokens) if first_hears else said
-                    if all(choice.finished for choice in choices):
-                        return
+                    yield delta
         except EngineError as error:
-            raise refusal_of(error, None if request.constraint is None else request.constraint.field) from error
+            raise refusal_of(error, constraint) from error
 
 
 class _Draft:

@@ -7,8 +7,8 @@ from typing import TypeVar
 from loragate.gateway.generation.chat_prompt import size_of, template_messages
 from loragate.gateway.generation.context_window import check_length_of_text
 from loragate.gateway.http.errors import InvalidRequest
-from loragate.gateway.schemas.completions import Prompt
 from loragate.gateway.schemas.messages import ChatMessage
+from loragate.gateway.schemas.prompts import Prompt
 from loragate.gateway.schemas.tools import Tool
 from loragate.gateway.text.base_model import BaseModel
 from loragate.gateway.text.chat_template import ChatTemplate, TemplateError
@@ -33,20 +33,28 @@ async def chat_to_tokens(base: BaseModel, messages: Sequence[ChatMessage], tools
     return await _off_loop_if(size, lambda: _chat_to_tokens(base, template, messages, tools))
 
 
-async def prompt_to_tokens(base: BaseModel, prompt: Prompt) -> list[int]:
-    """A text with the special tokens of a plain prompt; token ids as they are, once checked."""
+async def prompts_to_tokens(base: BaseModel, prompts: Sequence[Prompt], param: str) -> tuple[Sequence[int], ...]:
+    """Texts with the special tokens of a plain prompt; token ids as they are. `param` is the request's field.
+
+    Raises InvalidRequest for what is empty, outside the vocabulary, or surely longer than the context.
+    """
+    size = sum(map(len, prompts))
+    return await _off_loop_if(size, lambda: tuple(_prompt_to_tokens(base, prompt, param) for prompt in prompts))
+
+
+def _prompt_to_tokens(base: BaseModel, prompt: Prompt, param: str) -> Sequence[int]:
     if not isinstance(prompt, str):
         if not base.accepts(prompt):
             raise InvalidRequest(
-                f"Invalid 'prompt': token ids must be from 0 to {base.manifest.vocab_size - 1}.",
-                param="prompt",
+                f"Invalid '{param}': token ids must be from 0 to {base.manifest.vocab_size - 1}.",
+                param=param,
                 code="invalid_value",
             )
         return prompt
-    check_length_of_text(base, prompt, "prompt")
-    tokens = await _off_loop_if(len(prompt), lambda: base.tokenizer.encode_text(prompt))
+    check_length_of_text(base, prompt, param)
+    tokens = base.tokenizer.encode_text(prompt)
     if not tokens:
-        raise InvalidRequest("Invalid 'prompt': it is empty.", param="prompt", code="invalid_value")
+        raise InvalidRequest(f"Invalid '{param}': it is empty.", param=param, code="invalid_value")
     return tokens
 
 

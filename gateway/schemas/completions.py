@@ -1,38 +1,19 @@
 """The body of POST /v1/completions."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
 from loragate.gateway.schemas.findings import finding
 from loragate.gateway.schemas.output_fields import OutputFields
+from loragate.gateway.schemas.prompts import Prompt, Prompts
 from loragate.gateway.schemas.sampling import MAX_TOP_LOGPROBS, SamplingFields
-
-Prompt = str | list[int]
-
-
-def _prompts(value: Any) -> Any:
-    """A string, token ids, a list of strings or a list of token-id lists, as a list of prompts."""
-    if isinstance(value, str) or _is_token_ids(value):
-        return [value]
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        return value
-    if isinstance(value, list) and value and all(_is_token_ids(item) for item in value):
-        return value
-    raise PydanticCustomError(
-        "prompt", "must be a string, a list of strings, a list of token ids, or a list of such lists", {}
-    )
-
-
-def _is_token_ids(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
 
 
 class CompletionRequest(SamplingFields, OutputFields):
     """OpenAI's completion request. `prompt` is always a list once parsed."""
 
-    prompt: Annotated[list[Any], BeforeValidator(_prompts)]
+    prompt: Prompts
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
 
@@ -44,5 +25,5 @@ class CompletionRequest(SamplingFields, OutputFields):
 
     @property
     def prompts(self) -> list[Prompt]:
-        """Each is a text or a non-empty list of integers, not yet checked against the vocabulary."""
+        """The texts to go on with, in their order."""
         return self.prompt

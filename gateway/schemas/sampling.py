@@ -29,8 +29,12 @@ def _integer_keys(value: Any) -> Any:
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+ModelName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
+Priority = Annotated[int, Field(ge=-100, le=100)]
+"""Ours: among the tenant's own requests that wait, higher goes first. (vLLM's field of this name counts the other way
+round, and across everybody.)"""
 
 
 class StreamOptions(Body):
@@ -43,7 +47,7 @@ class StreamOptions(Body):
 class SamplingFields(Body):
     """Null means the default, as in OpenAI's API. Fields that OpenAI does not have are named as in vLLM."""
 
-    model: Annotated[str, StringConstraints(min_length=1, max_length=256)]
+    model: ModelName
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1)] | None = None
@@ -64,10 +68,7 @@ class SamplingFields(Body):
     min_tokens: Annotated[int, Field(ge=0, le=_MAX_TOKENS)] | None = None
     include_stop_str_in_output: bool | None = None
     draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)] | None = None  # no one else's name
-
-    # Ours: among the tenant's own requests that wait, higher goes first. (vLLM's field of this name counts the other
-    # way round, and across everybody.)
-    priority: Annotated[int, Field(ge=-100, le=100)] | None = None
+    priority: Priority | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tiny_models import CONFIGS, VOCABULARY, add_adapter, greedy, make_model
+import torch
+from tiny_models import CONFIGS, VOCABULARY, add_adapter, final_states, greedy, make_model
 from transformers import PreTrainedModel
 
 from loragate.engine.local import LocalEngine
+from loragate.engine.pooling import Pooling
 
 RANKS = {"r4": 4, "r8": 8, "r64": 64, "r8b": 8}
 NEW_TOKENS = 10
@@ -72,3 +74,24 @@ def test_neighbours_that_leave_change_nothing(
         engine.abort(leaver)
     engine.result(stayer)
     assert engine.tokens(stayer) == greedy(model, prompts[3], 30, adapters["r8"])
+
+
+def test_embeddings_equal_peft_s_beside_others_tokens(case: Case) -> None:
+    model, adapters, engine = case
+    prompts = _prompts(12)
+    names = [[None, *adapters][i % 5] for i in range(len(prompts))]
+    ways = [[None, Pooling.LAST, Pooling.MEAN, Pooling.MEAN][i % 4] for i in range(len(prompts))]
+    requests = [
+        engine.submit(prompt, name, pooling=way, max_tokens=NEW_TOKENS)
+        for prompt, name, way in zip(prompts, names, ways, strict=True)
+    ]
+    for request, prompt, name, way in zip(requests, prompts, names, ways, strict=True):
+        output = engine.result(request)[-1]
+        adapter = name and adapters[name]
+        if way is None:
+            assert engine.tokens(request) == greedy(model, prompt, NEW_TOKENS, adapter), (name, len(prompt))
+        else:
+            states = final_states(model, prompt, adapter)
+            expected = states[-1] if way is Pooling.LAST else states.mean(dim=0)
+            found = torch.tensor(output.embedding)
+            assert (found - expected).norm() < 1e-4 * expected.norm(), (way, name, len(prompt))

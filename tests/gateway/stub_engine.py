@@ -38,6 +38,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.manifest = manifest
         self.tokenizer = tokenizer
         self.script: Script = lambda submit: list(submit.prompt_token_ids)
+        self.vector: Callable[[pb.Submit], list[float]] = lambda submit: [3.0, -4.0]  # of a request with pooling
         self.failure = pb.EngineError(code=pb.ERROR_CODE_INTERNAL, message="scripted")
         self.fails: Callable[[pb.Submit], bool] = lambda submit: False
         self.cached_tokens = 0  # of each prompt, as its completions' first deltas say
@@ -149,6 +150,10 @@ class _Session:
             return
         if submit.HasField("adapter"):
             await self._load(submit.adapter)
+        if submit.pooling:
+            await self._pause(0)
+            self._emit(submit, embedding=self._engine.vector(submit), finish_reason=pb.FINISH_REASON_STOP)
+            return
         ids = self._engine.script(submit)
         limit = submit.sampling.max_tokens
         for position, token_id in enumerate(ids[:limit]):

@@ -21,12 +21,14 @@ async def test_a_request_takes_its_tenants_turn(gateway: Gateway, tenants: tuple
         for path, body in (
             ("/v1/chat/completions", CHAT | {"priority": -3}),
             ("/v1/completions", {"model": MODEL_ID, "prompt": "a", "priority": 7}),
+            ("/v1/embeddings", {"model": MODEL_ID, "input": "a", "priority": 5}),
         ):
             assert (await http.post(path, json=body)).status_code == 200
     shares = [submit.share for submit in gateway.engine.submits]
     assert [(share.tenant_id, share.weight, share.priority, share.deadline_ms) for share in shares] == [
         (tenant_id, 2.5, -3, 0),
         (tenant_id, 2.5, 7, 0),
+        (tenant_id, 2.5, 5, 0),
     ]
 
 

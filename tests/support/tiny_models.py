@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora.variants import get_alora_offsets_for_generate
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 VOCABULARY = 96
@@ -94,6 +95,17 @@ def add_adapter(model: PreTrainedModel, directory: Path, seed: int, std: float =
                 parameter.add_(torch.empty_like(parameter).normal_(std=0.2))
     peft_model.save_pretrained(directory)
     return directory
+
+
+def final_states(model: PreTrainedModel, prompt: Sequence[int], adapter: Path | None = None) -> Tensor:
+    """transformers' last hidden states [tokens, hidden], with PEFT's adapter on it."""
+    oracle: Any = copy.deepcopy(model)
+    if adapter is not None:
+        oracle = PeftModel.from_pretrained(oracle, adapter).get_base_model()
+    inner = getattr(oracle, oracle.base_model_prefix).eval()
+    with torch.inference_mode():
+        states: Tensor = inner(input_ids=torch.tensor([list(prompt)]), use_cache=False).last_hidden_state[0]
+    return states
 
 
 def greedy(model: PreTrainedModel, prompt: Sequence[int], new_tokens: int, adapter: Path | None = None) -> list[int]:

@@ -1,0 +1,62 @@
+"""Embeddings: one vector for a prompt, made of the states that the model's head would be handed."""
+
+import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class Pooling(enum.Enum):
+    """Whose state stands for the prompt: its last token's, which has seen all others, or the mean over all tokens."""
+
+    LAST = "last"
+    MEAN = "mean"
+
+
+class PooledStates:
+    """The sum of one prompt's final hidden states, as far as they are computed."""
+
+    def __init__(self, pooling: Pooling, length: int) -> None:
+        self._first = 0 if pooling is Pooling.MEAN else length - 1
+        self._length = length
+        self._sum: Tensor | None = None
+
+    def wanted(self, start: int, stop: int) -> range:
+        """Of the prompt's tokens [start, stop) those whose states count."""
+        return range(max(start, self._first), stop)
+
+    def add(self, states: Tensor, start: int) -> None:
+        """The states [tokens, hidden] of the wanted tokens from position `start` on. Where the prompt begins anew,
+        after a preemption, so does the sum."""
+        part = states.sum(dim=0, dtype=torch.float32)
+        if start == self._first:
+            self._sum = part
+        else:
+            assert self._sum is not None, "states were left out"
+            self._sum = self._sum + part
+
+    def embedding(self) -> tuple[float, ...] | None:
+        """[hidden], once all of the prompt is computed; None if it is not finite."""
+        assert self._sum is not None, "the prompt is not computed yet"
+        mean = self._sum / (self._length - self._first)
+        return tuple(mean.tolist()) if bool(torch.isfinite(mean).all()) else None
+
+
+@contextmanager
+def diverted(head: nn.Module, rows: int) -> Iterator[list[Tensor]]:
+    """While this is open, the head computes the first `rows` rows of what it is handed, [1, rows + others, hidden];
+    the others' states [others, hidden] are in the list afterwards."""
+    others: list[Tensor] = []
+
+    def divert(_module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor]:
+        (states,) = args
+        others.append(states[0, rows:])
+        return (states[:, :rows],)
+
+    hook = head.register_forward_pre_hook(divert)
+    try:
+        yield others
+    finally:
+        hook.remove()

@@ -1,0 +1,29 @@
+"""What a text can be given as: characters, or the base model's token ids."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+Prompt = str | list[int]
+"""A text, or a non-empty list of integers, not yet checked against the vocabulary."""
+
+
+def _as_list(value: Any) -> Any:
+    if isinstance(value, str) or _is_token_ids(value):
+        return [value]
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return value
+    if isinstance(value, list) and value and all(_is_token_ids(item) for item in value):
+        return value
+    raise PydanticCustomError(
+        "prompt", "must be a string, a list of strings, a list of token ids, or a list of such lists", {}
+    )
+
+
+def _is_token_ids(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
+
+
+Prompts = Annotated[list[Any], BeforeValidator(_as_list)]
+"""A string, token ids, a list of strings or a list of token-id lists; always a list of `Prompt` once parsed."""

@@ -1,0 +1,47 @@
+"""Embeddings in OpenAI's shape."""
+
+import base64
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from loragate.gateway.generation.pooling import Embedding, PoolingRequest
+from loragate.gateway.schemas.embeddings import EmbeddingRequest
+
+Vector = npt.NDArray[np.float32]
+
+
+async def embedding_list(
+    body: EmbeddingRequest, request: PoolingRequest, embeddings: AsyncGenerator[Embedding, None]
+) -> dict[str, Any]:
+    """The whole answer, in the order of the inputs. Each vector becomes JSON when it comes: thousands of them at the
+    end would hold the event loop up."""
+    data: list[Any] = [None] * len(request.prompts)
+    async with aclosing(embeddings):
+        async for embedding in embeddings:
+            data[embedding.index] = orjson.Fragment(_item(body, embedding))
+    tokens = request.prompt_tokens
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": body.model, "usage": usage}
+
+
+def _item(body: EmbeddingRequest, embedding: Embedding) -> bytes:
+    vector = _unit(embedding.vector) if body.unit_length else embedding.vector
+    value = _base64(vector) if body.encoding_format == "base64" else vector
+    item = {"object": "embedding", "index": embedding.index, "embedding": value}
+    return orjson.dumps(item, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _unit(vector: Vector) -> Vector:
+    """In double precision; a zero stays a zero."""
+    norm = float(np.linalg.norm(vector.astype(np.float64)))
+    return (vector / norm).astype(np.float32) if norm else vector
+
+
+def _base64(vector: Vector) -> str:
+    """float32, little-endian."""
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
