@@ -128,10 +128,11 @@ class PrefixCache:
         )
 
     def _content(self, sequence: Sequence, index: int) -> BlockContent:
-        """A block in which the adapter comes into effect is the adapter's."""
+        """A block in which the adapter comes into effect is the adapter's, from that token on."""
         start, stop = index * self._block_size, (index + 1) * self._block_size
         adapter = sequence.adapter_at(stop - 1)
-        name = f"{adapter.tenant_id}\0{adapter.digest}".encode() if adapter is not None else b""
+        since = max(0, sequence.adapter_from - start)
+        name = f"{adapter.tenant_id}\0{adapter.digest}\0{since}".encode() if adapter is not None else b""
         return BlockContent(sequence.request.cache_salt, name, tuple(sequence.tokens[start:stop]))
 
     def _evict_from_host(self) -> None:

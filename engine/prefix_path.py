@@ -11,7 +11,7 @@ class BlockContent:
     """Everything that decides a block's keys and values, but for the blocks before it and the base model."""
 
     salt: bytes  # the tenant's
-    adapter: bytes  # who computed it, tenant and digest; empty: the base model
+    adapter: bytes  # who computed it: tenant, digest, and from which of its tokens on; empty: the base model
     tokens: tuple[int, ...]
 
 
