@@ -5,7 +5,7 @@ during the flood. *Fair*: two tenants. *First come, first served*: the same requ
 go by age. The cases take turns, round by round, and quotients are taken within a round, so that a machine whose speed
 drifts is fair to all.
 
-    python benchmarks/fairness.py              # three rounds on one thread, under four minutes
+    python benchmarks/fairness.py              # three rounds, two minutes on one idle core
     python benchmarks/fairness.py --rounds 1   # a quick look
 """
 

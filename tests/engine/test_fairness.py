@@ -245,6 +245,25 @@ def test_a_resident_adapter_overtakes_for_a_bounded_time() -> None:
     assert engine.at_rest()
 
 
+def test_whoever_cannot_be_loaded_holds_nobody_back_for_ever() -> None:
+    """Its memory lies scattered, say: others wait while it may come to something, and go on when it does not."""
+    engine = Stepping(seats=1, slots=1)
+    want = engine.adapters.want
+
+    def scattered(key, sequence, *, overdue):  # type: ignore[no-untyped-def]
+        read = engine.adapters.host.get(key) is not None
+        return not (key.digest == "scattered" and read) and want(key, sequence, overdue=overdue)
+
+    engine.adapters.want = scattered  # type: ignore[method-assign]
+    engine.submit("t", new=2 * OVERTAKE_STEPS, adapter="a")
+    engine.run(3)
+    (hopeless,) = engine.submit("t", adapter="scattered")
+    others = [engine.submit("t", adapter="a")[0] for _ in range(3)]
+    engine.until(*others, at_most=200)
+    engine.scheduler.remove(hopeless)
+    assert engine.at_rest()
+
+
 def test_thousands_of_adapters_each_have_their_turn() -> None:
     """In about the order of their arrival, and without a look at each of them in each step."""
     engine = Stepping(seats=8, slots=8)

@@ -1,0 +1,92 @@
+"""Whose turn it is, and the heap below: keys change while items are in it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loragate.engine.accounts import Account
+from loragate.engine.fair_queue import FairQueue
+from loragate.engine.lazy_heap import LazyHeap
+from loragate.engine.sequence import AdapterKey, Request, SamplingParams, Sequence, Share
+
+
+def sequence(tenant: str = "t", adapter: str | None = None, priority: int = 0) -> Sequence:
+    key = None if adapter is None else AdapterKey(tenant, adapter)
+    return Sequence(Request(1, 1, (1,), key, SamplingParams(1, seed=0), share=Share(tenant, priority=priority)), 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["set", "out", "look"]), st.integers(0, 9))))
+def test_the_heap_gives_the_least_whatever_changes(operations: list[tuple[str, str, int]]) -> None:
+    keys: dict[str, int] = {}
+    heap: LazyHeap[str] = LazyHeap(keys.__getitem__)
+    held: set[str] = set()
+    for item, operation, key in operations:
+        if operation == "set":
+            grew = item in held and key >= keys[item]
+            keys[item] = key
+            if not grew:
+                heap.add(item)
+            held.add(item)
+        elif operation == "out":
+            heap.discard(item)
+            held.discard(item)
+        first = heap.first()
+        assert (first is None) == (not held)
+        assert first is None or keys[first] == min(keys[item] for item in held)
+        assert len(heap) == len(held)
+
+
+def test_the_heap_forgets_what_is_stale() -> None:
+    keys = {"a": 0, "b": 0}
+    heap: LazyHeap[str] = LazyHeap(keys.__getitem__)
+    heap.add("a")
+    for fallen in range(5000):
+        keys["b"] = -fallen
+        heap.add("b")
+    assert len(heap._entries) < 200
+
+
+def test_equals_take_turns_as_they_came() -> None:
+    heap: LazyHeap[str] = LazyHeap(lambda item: 0)
+    for item in "cab":
+        heap.add(item)
+        heap.add(item)
+    assert heap.first() == "c"
+
+
+def test_a_claim_that_falls_brings_the_turn_nearer() -> None:
+    """A seated prompt that gives way is no longer counted against its tenant."""
+    queue = FairQueue()
+    eager, other = Account("eager", pending=100.0), Account("other", counter=50.0)
+    for account in (eager, other):
+        queue.add(sequence(account.tenant_id), account, ready=True)
+    lane = queue.next_for_a_seat()
+    assert lane is not None
+    assert lane.account is other
+    eager.pending = 0.0
+    queue.moved(eager)
+    lane = queue.next_for_a_seat()
+    assert lane is not None
+    assert lane.account is eager
+
+
+def test_within_a_tenant_lanes_follow_their_heads() -> None:
+    queue, account = FairQueue(), Account("t")
+    first, second = sequence(adapter="x"), sequence()
+    for each in (first, second):
+        queue.add(each, account, ready=True)
+
+    def head() -> Sequence:
+        lane = queue.next_for_a_seat()
+        assert lane is not None
+        return lane.head
+
+    assert head() is first
+    urgent = sequence(priority=1)
+    queue.add(urgent, account, ready=True)
+    assert head() is urgent
+    queue.remove(urgent)
+    queue.remove(first)
+    assert head() is second
+    queue.remove(second)
+    assert queue.next_for_a_seat() is None
+    assert not queue
