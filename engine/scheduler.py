@@ -20,16 +20,11 @@ from loragate.engine.fair_queue import FairQueue, Lane
 from loragate.engine.kept_seats import KeptSeats
 from loragate.engine.overload import Overload, QueueBounds
 from loragate.engine.preemption import Ticket
-from loragate.engine.residence import Residences
 from loragate.engine.roster import Roster
 from loragate.engine.sequence import AdapterKey, Failure, Request, Sequence
 from loragate.engine.service_cost import GENERATED_UNITS, PROMPT_UNITS
+from loragate.engine.slot_turns import SlotTurns
 from loragate.engine.step_times import StepTimes
-
-OVERTAKE_STEPS = 32
-"""Steps for which sequences with a slot may overtake one that waits for a slot. After that nobody whose turn is later
-gets a seat for an adapter, slots fall free, and its turn comes: `A, B, A, A, …` cannot starve B. An adapter that was
-loaded meanwhile may seat those who waited for it for as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +49,6 @@ class Scheduler:
         self._tickets: dict[Sequence, Ticket] = {}
         self._roster = Roster()
         self._deadlines = Deadlines()
-        self._residences = Residences()
         self._kept = KeptSeats()
         self._served = 0.0  # units in this step
         self._decoding = 0  # sequences in this step
@@ -63,6 +57,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.waiting = FairQueue()
         self.preemptions = 0
+        self._slots = SlotTurns(adapters, self.waiting)
 
     def refusal(self, request: Request, now: float) -> Failure | None:
         """Why a request cannot be taken in, if so; `now` is a time.monotonic()."""
@@ -95,10 +90,11 @@ class Scheduler:
     def schedule(self) -> dict[Sequence, int]:
         """Choose the sequences of the next step and how many tokens each computes."""
         self._steps += 1
+        self._slots.begin_step()
         self._blocks.begin_step()
         self._give_slots(keep=self._give_seats(hold=True))
         if not self.running:  # who was held back for another's slot need not be if that came to nothing
-            self._release(self._give_seats(hold=False))
+            self._slots.release(self._give_seats(hold=False))
         rows = self._give_tokens()
         self._charge(rows)
         return rows
@@ -130,7 +126,7 @@ class Scheduler:
 
     def priced(self, key: AdapterKey, token_cost: float) -> None:
         """What the adapter's tokens cost, see service_cost."""
-        self._residences.price(key, token_cost)
+        self._slots.price(key, token_cost)
 
     def waiting_for(self, key: AdapterKey) -> list[Sequence]:
         return self.waiting.waiting_for(key)
@@ -155,8 +151,8 @@ class Scheduler:
         self._kept.expire(self._steps if self.running else math.inf)  # alone nobody waits for a guest
         self._return_kept_seats()
         while (lane := self.waiting.next_for_a_seat()) is not None:
-            if not self._lease(lane) or (hold and self._held(lane)):
-                self._release(lane.head)
+            if not self._slots.lease(lane) or (hold and self._slots.held_back(lane)):
+                self._slots.release(lane.head)
                 if lane.turns is self.waiting.ready:
                     lane.turns.discard(lane)
                     aside.append(lane)
@@ -174,11 +170,11 @@ class Scheduler:
         for tenant_id in self._kept.tenants:
             account = self._ledger.find(tenant_id)
             lane = None if account is None else self.waiting.next_of(account)
-            if lane is not None and self._lease(lane):
+            if lane is not None and self._slots.lease(lane):
                 self._kept.give_back(tenant_id)
                 victims = self._victims(lane)
                 if victims is None:
-                    self._release(lane.head)
+                    self._slots.release(lane.head)
                 else:
                     self._seat(lane, victims, let_in=True)
 
@@ -188,39 +184,6 @@ class Scheduler:
         ahead = account.counter - self._ledger.level
         if ticket.let_in and account.sequences == 1 and ahead * account.weight < preemption.QUANTUM:
             self._kept.keep(account.tenant_id, self._steps, len(ticket.sequence.blocks))
-
-    def _held(self, lane: Lane) -> bool:
-        """One with an earlier turn has waited too long for a slot: nobody else sits down on one."""
-        blocked = self.waiting.blocked.first()
-        return (
-            lane.key is not None
-            and blocked is not None
-            and self._overdue(blocked)
-            and blocked.goes_before(lane)
-            and self._steps - self._residences.of(lane.key).since > OVERTAKE_STEPS
-        )
-
-    def _overdue(self, lane: Lane) -> bool:
-        return lane.blocked_since is not None and self._steps - lane.blocked_since > OVERTAKE_STEPS
-
-    def _lease(self, lane: Lane) -> bool:
-        """Hold the head's adapter. If it cannot be held yet, it is on its way, or the lane is blocked again."""
-        if lane.key is None:
-            return True
-        lease = self._adapters.acquire(lane.key)
-        if lease is not None:
-            lane.head.hold(lease)
-            if lane.arriving:
-                lane.arriving = False
-                self._residences.begin(lane.key, self._steps)
-            return True
-        lane.arriving = True
-        if lane.reading and self._adapters.host.get(lane.key) is not None:
-            lane.reading = False
-            self.waiting.place(lane, self.waiting.blocked)  # others may have waited for room before it
-        else:
-            self._promise(lane)
-        return False
 
     def _victims(self, lane: Lane) -> list[Ticket] | None:
         """Who gives way to the lane's head; None if it must wait for a seat or blocks."""
@@ -242,7 +205,7 @@ class Scheduler:
         ticket.let_in = let_in or bool(victims)
         lane.blocked_since = None
         self._stop_waiting(ticket)
-        ticket.cost = self._residences.of(lane.key).token_cost
+        ticket.cost = self._slots.token_cost(lane.key)
         ticket.seated = True
         ticket.account.seated += 1
         ticket.account.pending += ticket.pending
@@ -257,7 +220,7 @@ class Scheduler:
         self.waiting.moved(account)
         self._blocks.release(sequence)
         sequence.computed = 0
-        self._release(sequence)
+        self._slots.release(sequence)
 
     def _preempt(self, ticket: Ticket) -> None:
         self._unseat(ticket)
@@ -266,10 +229,9 @@ class Scheduler:
 
     def _wait(self, ticket: Ticket) -> None:
         key = ticket.sequence.request.adapter
-        ready = key is None or self._resident(key)
+        ready = key is None or self._slots.resident(key)
         lane = self.waiting.add(ticket.sequence, ticket.account, ready=ready)
-        if not ready and lane.blocked_since is None:
-            lane.blocked_since = self._steps
+        self._slots.wait(lane)
         ticket.account.backlog += ticket.expected
 
     def _stop_waiting(self, ticket: Ticket) -> None:
@@ -280,55 +242,29 @@ class Scheduler:
         """By turn, until none is to be had. `keep` only lacks room: it loses its slot to none with a later turn."""
         blocked = self.waiting.blocked.first()
         if keep is not None and blocked is not None and blocked.goes_before(self.waiting.lane_of(keep)):
-            self._release(keep)
+            self._slots.release(keep)
         self._hand_out_slots()
-        self._release(keep)
+        self._slots.release(keep)
 
     def _hand_out_slots(self) -> None:
         for turns in (self.waiting.blocked, self.waiting.unread):
             while (lane := turns.first()) is not None:
-                if self._promise(lane) or self._clear_slot(lane):
+                if self._slots.promise(lane) or self._clear_slot(lane):
                     self.waiting.place(lane, self.waiting.ready)
                 elif lane.turns is turns:
                     break
 
-    def _promise(self, lane: Lane) -> bool:
-        """See to it that the lane's adapter comes. If it must wait for others to leave, the lane stands there now."""
-        assert lane.key is not None
-        read = self._adapters.host.get(lane.key) is not None
-        if self._adapters.want(lane.key, lane.head, overdue=self._overdue(lane)):
-            lane.reading = not read
-            return True
-        self.waiting.place(lane, self.waiting.blocked if read else self.waiting.unread)
-        if lane.blocked_since is None:
-            lane.blocked_since = self._steps
-        return False
-
     def _clear_slot(self, lane: Lane) -> bool:
-        """Let others give way, where only room on the device is missing. If that was not enough, not again soon."""
-        if lane.cleared_for is not None and self._steps - lane.cleared_for <= OVERTAKE_STEPS:
+        """Let others give way to the lane's adapter, if they hold too much."""
+        if not self._slots.may_clear(lane):
             return False
-        while lane.turns is self.waiting.blocked:
-            victims = preemption.for_slot(map(self._tickets.__getitem__, self.running), lane.account)
-            if not victims:
-                return False
-            lane.cleared_for = self._steps
+        while victims := preemption.for_slot(map(self._tickets.__getitem__, self.running), lane.account):
+            self._slots.cleared(lane)
             for victim in victims:
                 self._preempt(victim)
-            if self._promise(lane):
+            if self._slots.promise(lane):
                 return True
         return False
-
-    def _resident(self, key: AdapterKey) -> bool:
-        lease = self._adapters.acquire(key)
-        if lease is not None:
-            self._adapters.release(lease)
-        return lease is not None
-
-    def _release(self, sequence: Sequence | None) -> None:
-        if sequence is not None and sequence.lease is not None:
-            self._adapters.release(sequence.lease)
-            sequence.lease = None
 
     def _give_tokens(self) -> dict[Sequence, int]:
         """A row to each that decodes, and what the step has time and rows for to prompts, least served first. If

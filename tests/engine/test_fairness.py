@@ -4,7 +4,7 @@ import pytest
 from stepping import Stepping
 
 from loragate.engine.kept_seats import KEPT_STEPS
-from loragate.engine.scheduler import OVERTAKE_STEPS
+from loragate.engine.slot_turns import OVERTAKE_STEPS
 
 
 def flood(engine: Stepping, requests: int = 64, prompt: int = 40, new: int = 400, adapters: int = 0) -> None:
