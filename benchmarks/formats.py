@@ -41,7 +41,10 @@ FORMATS: dict[str, dict[str, Any]] = {
     "NF4 weights, int8 cache": {"quantization": "nf4", "kv_cache_dtype": "int8"},
 }
 HELD_OUT_SEED = 1_000_003  # the demo trains with small seeds
-TEXTS, TOKENS = 40, 240
+TEXTS = 200
+
+Text = tuple[list[int], list[bool]]
+"""Token ids, and which of them the model learns to say: answers, not questions."""
 
 
 def main() -> None:
@@ -59,23 +62,20 @@ def main() -> None:
     for each in figures.values():
         each["perplexity_change_percent"] = round(100 * (each["perplexity"] / exact - 1), 2)
     show(figures)
-    write("formats", {"texts": TEXTS, "tokens_each": TOKENS, "formats": figures})
+    write("formats", {"texts": TEXTS, "formats": figures})
 
 
-def held_out(model_dir: Path) -> Iterator[list[int]]:
-    """Token ids of texts that the model did not see, put together from samples of its corpus."""
+def held_out(model_dir: Path) -> Iterator[Text]:
+    """Token ids of samples like those of its corpus, drawn anew."""
     tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
     samples = base_samples(HELD_OUT_SEED)
     for _ in range(TEXTS):
-        ids: list[int] = []
-        while len(ids) < TOKENS:
-            ids += encode(tokenizer, next(samples))[0]
-        yield ids[:TOKENS]
+        yield encode(tokenizer, next(samples))
 
 
-def measure(model_dir: Path, cache_dir: Path, texts: list[list[int]], config: dict[str, Any]) -> dict[str, Any]:
-    engine = LocalEngine(model_dir, cache_dir, {}, prefix_cache=False, kv_cache_tokens=4 * TOKENS, **config)
-    losses = [_loss(engine, ids) for ids in texts]
+def measure(model_dir: Path, cache_dir: Path, texts: list[Text], config: dict[str, Any]) -> dict[str, Any]:
+    engine = LocalEngine(model_dir, cache_dir, {}, prefix_cache=False, kv_cache_tokens=1024, **config)
+    losses = [_loss(engine, *text) for text in texts]
     base = engine.loaded.base
     linears = [m for m in base.model.modules() if is_quantised(m) or type(m).__name__ == "LoraLinear"]
     weights = {p.data_ptr(): p.nbytes for m in linears for p in m.parameters(recurse=False)}
@@ -88,15 +88,16 @@ def measure(model_dir: Path, cache_dir: Path, texts: list[list[int]], config: di
 
 
 @torch.inference_mode()
-def _loss(engine: LocalEngine, ids: list[int]) -> float:
-    """Mean negative log-likelihood of each token but the first: all of them computed as guesses behind the first."""
+def _loss(engine: LocalEngine, ids: list[int], learned: list[bool]) -> float:
+    """Mean negative log-likelihood of the tokens that count: all are computed as guesses behind the first."""
     sequence = Sequence(Request(0, 0, tuple(ids[:1]), None, SamplingParams(max_tokens=1, seed=0)), 0)
     sequence.draft = ids[1:]
     assert engine.core.blocks.grow(sequence, len(ids))
     logits, _ = ModelRunner(engine.loaded.base).execute({sequence: len(ids)})
     engine.core.blocks.release(sequence)
     logprobs = logits[:-1].float().log_softmax(-1)
-    return float(-logprobs.gather(1, torch.tensor(ids[1:])[:, None]).mean())
+    each = -logprobs.gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+    return float(each[torch.tensor(learned[1:])].mean())
 
 
 def show(figures: dict[str, Any]) -> None:

@@ -53,6 +53,11 @@ class BaseModel:
         return numbers * storage.itemsize + sum(layer.kv_heads for layer in layers) * 2 * _SCALE_BYTES
 
     @property
+    def is_quantised(self) -> bool:
+        """Whether linears keep something else than a matrix."""
+        return any(isinstance(group.linear, quantised.CalledLinears) for group in self.groups)
+
+    @property
     def adapter_dtype(self) -> torch.dtype:
         """Adapter weights are float32 on a CPU, see `LoraTable`."""
         return torch.float32 if self.device.type == "cpu" else self.dtype

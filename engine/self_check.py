@@ -72,7 +72,7 @@ def verify(base: BaseModel, expected: Reference) -> None:
     """Compare packed logits with eager ones, at prefill in chunks and at decode. Raises ModelRefused."""
     found = errors(base, expected)
     error = float(found.median() if is_mixture(base.model) else found.max())
-    if not error <= (_TOLERANCE_QUANTISED if is_quantised_model(base.model) else _TOLERANCE[base.dtype]):
+    if not error <= (_TOLERANCE_QUANTISED if base.is_quantised else _TOLERANCE[base.dtype]):
         raise _refusal(type(base.model).__name__, error)
 
 

@@ -72,6 +72,7 @@ def check(engine: LocalEngine, model: PreTrainedModel, folder: Path) -> None:
 @pytest.mark.parametrize("quantization", sorted(CONFIGS))
 def test_quantised_at_load(quantization: str, folder: Path, start: Callable[..., LocalEngine]) -> None:
     engine = start(folder / "base", quantization=quantization)
+    assert engine.loaded.base.is_quantised, "the self-check allows for rounding then"
     check(engine, load(folder / "base", quantization_config=CONFIGS[quantization]), folder)
 
 
