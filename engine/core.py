@@ -292,8 +292,10 @@ class EngineCore:
         try:
             logits, sampled = self._runner.execute(alive)
             self.timeline.ended("forward")
-            first = {sequence: row for row, sequence in reversed(list(enumerate(sampled)))}
-            turns = [(sequence, first[sequence]) for sequence in dict.fromkeys(sampled)]
+            first: dict[Sequence, int] = {}
+            for row, sequence in enumerate(sampled):
+                first.setdefault(sequence, row)
+            turns = list(first.items())
             choices = self._choose(logits, turns)
             embeddings = {
                 s: s.pooled.embedding() for s, tokens in alive.items() if s.pooled is not None and tokens == s.remaining

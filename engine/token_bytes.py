@@ -6,13 +6,11 @@ text's start is kept here: a completion continues its prompt.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
-_MARK = "\u2581"
+from loragate.engine.token_pieces import WORD_MARK, from_alphabet, from_marked, from_marked_or_byte
 
 
 class UnknownTokenizer(Exception):
@@ -75,19 +73,19 @@ def _reader(decoders: list[dict[str, Any]]) -> Callable[[str], bytes]:
     """How the file's decoder turns one piece into bytes, if it does so piece by piece."""
     kinds = [decoder["type"] for decoder in decoders]
     if kinds == ["ByteLevel"]:
-        return _from_alphabet
+        return from_alphabet
     unmarks = [decoder for decoder in decoders if _unmarks(decoder)]
     others = [decoder for decoder in decoders if not _unmarks(decoder) and not _keeps_pieces(decoder)]
     if not unmarks or others:
         raise UnknownTokenizer(f"its tokenizer's decoder ({', '.join(kinds) or 'none'}) joins tokens in its own way")
-    return _from_marked_or_byte if "ByteFallback" in kinds else _from_marked
+    return from_marked_or_byte if "ByteFallback" in kinds else from_marked
 
 
 def _unmarks(decoder: dict[str, Any]) -> bool:
     if decoder["type"] == "Metaspace":
-        return bool(decoder.get("replacement") == _MARK)
+        return bool(decoder.get("replacement") == WORD_MARK)
     if decoder["type"] == "Replace":
-        return bool(decoder["pattern"] == {"String": _MARK} and decoder["content"] == " ")
+        return bool(decoder["pattern"] == {"String": WORD_MARK} and decoder["content"] == " ")
     return False
 
 
@@ -96,29 +94,3 @@ def _keeps_pieces(decoder: dict[str, Any]) -> bool:
     if decoder["type"] == "Strip":
         return bool(decoder["content"] == " " and decoder["start"] <= 1 and decoder["stop"] == 0)
     return decoder["type"] in ("ByteFallback", "Fuse")
-
-
-def _from_marked(piece: str) -> bytes:
-    return piece.replace(_MARK, " ").encode()
-
-
-def _from_marked_or_byte(piece: str) -> bytes:
-    byte = _BYTE_TOKEN.fullmatch(piece)
-    return bytes([int(byte[1], 16)]) if byte else _from_marked(piece)
-
-
-def _byte_alphabet() -> dict[str, int]:
-    # GPT-2's mapping: printable bytes stand for themselves, the others for code points from 256 on.
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
-
-
-_ALPHABET = _byte_alphabet()
-
-
-def _from_alphabet(piece: str) -> bytes:
-    try:
-        return bytes([_ALPHABET[character] for character in piece])
-    except KeyError:  # outside the alphabet, decoders take a piece as it stands
-        return piece.encode()

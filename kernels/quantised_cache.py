@@ -26,8 +26,7 @@ class QuantisedLayerCache(LayerCache):
         device: torch.device,
         storage: torch.dtype,
     ) -> None:
-        self.keys = torch.zeros(kv_heads, places, key_dim, dtype=storage, device=device)
-        self.values = torch.zeros(kv_heads, places, value_dim, dtype=storage, device=device)
+        super().__init__(places, kv_heads, key_dim, value_dim, storage, device)
         self._scales = torch.zeros(2, kv_heads, places, 1, dtype=torch.float32, device=device)
         self._dtype = dtype
 

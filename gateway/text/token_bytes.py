@@ -4,23 +4,11 @@ For byte-level vocabularies this is exact: a text is the UTF-8 decoding of its t
 For the others it describes a token by itself, as logprobs show it; their text depends on the neighbours.
 """
 
-import re
 from typing import Any
 
 from tokenizers import Tokenizer
 
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
-_WORD_MARK = "\u2581"
-
-
-def _byte_alphabet() -> dict[str, int]:
-    # GPT-2's mapping: printable bytes stand for themselves, the others for code points from 256 on.
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
-
-
-_ALPHABET = _byte_alphabet()
+from loragate.engine.token_pieces import from_alphabet, from_marked_or_byte
 
 
 class TokenBytes:
@@ -36,11 +24,10 @@ class TokenBytes:
         if piece is None:
             return b""
         if self.byte_level:
-            return _from_alphabet(piece)
+            return from_alphabet(piece)
         if token_id in self._added:
             return piece.encode()
-        byte = _BYTE_TOKEN.fullmatch(piece)
-        return bytes([int(byte[1], 16)]) if byte else piece.replace(_WORD_MARK, " ").encode()
+        return from_marked_or_byte(piece)
 
 
 def _is_byte_level(decoder: dict[str, Any] | None) -> bool:
@@ -49,10 +36,3 @@ def _is_byte_level(decoder: dict[str, Any] | None) -> bool:
     if decoder["type"] == "Sequence":
         return [inner["type"] for inner in decoder["decoders"]] == ["ByteLevel"]
     return bool(decoder["type"] == "ByteLevel")
-
-
-def _from_alphabet(piece: str) -> bytes:
-    try:
-        return bytes([_ALPHABET[character] for character in piece])
-    except KeyError:  # an added token with characters outside the alphabet is taken as it stands
-        return piece.encode()
