@@ -7,6 +7,7 @@ import torch
 
 from loragate.engine.adapter_pool import Copy
 from loragate.engine.patch import Patch, Patchable
+from loragate.kernels.cpu.openmp import compute_alone
 
 Copied = Callable[[Copy, dict[Patchable, Patch] | Exception], None]
 
@@ -17,7 +18,7 @@ class AdapterCopier:
     def __init__(self, device: torch.device, copied: Copied) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._copied = copied
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="adapter-copies")
+        self._thread = ThreadPoolExecutor(1, "adapter-copies", compute_alone)
 
     def request(self, copy: Copy) -> None:
         self._thread.submit(self._run, copy)

@@ -27,6 +27,7 @@ from loragate.engine.model_runner import ModelRunner
 from loragate.engine.overload import QueueBounds
 from loragate.engine.scheduler import Limits, Scheduler
 from loragate.engine.sequence import AdapterKey, Output
+from loragate.kernels.cpu.openmp import disband
 from loragate.peft_format.layout import BaseLayout
 from loragate.v1 import engine_pb2 as pb
 
@@ -53,6 +54,13 @@ def load(config: EngineConfig) -> LoadedModel:
     """Load, check and measure the base model. Raises ModelRefused."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    try:
+        return _load(config)
+    finally:
+        disband()
+
+
+def _load(config: EngineConfig) -> LoadedModel:
     directory = locate(config.model)
     log.info("loading %s", directory.name)
     plain = load_plain(directory, config)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from loragate.engine.adapter_pool import AdapterPool, AdapterTooLarge, Copy, StaleSlot
@@ -26,6 +27,7 @@ from loragate.engine.scheduler import Scheduler
 from loragate.engine.sequence import AdapterKey, ErrorCode, Failure, FinishReason, Output, Request, Sequence
 from loragate.engine.timeline import EngineState, Timeline
 from loragate.engine.token_mask import token_mask
+from loragate.kernels.cpu.openmp import compute_with
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +120,7 @@ class EngineCore:
         self._died = died
         self._stopped = stopped
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._threads = torch.get_num_threads()
         self._thread = threading.Thread(target=self._run, name="engine-steps", daemon=True)
         self._stopping = False
         self._uncompiled = GrammarWait()
@@ -139,6 +142,7 @@ class EngineCore:
         self._inbox.put(command)
 
     def _run(self) -> None:
+        compute_with(self._threads)
         try:
             self._loop()
         except BaseException:

@@ -29,9 +29,9 @@ class Dtypes:
 
 
 def linear_weights(group: LoraGroup, plan: AdapterPlan, read: Read, dtypes: Dtypes) -> LoraWeights | None:
-    """A of all targets of the group side by side as [in, ranks], each B as [rank, out] with the scaling in it, and
-    what changes the base output, in the order in which it does. None: the group stays as it is."""
-    columns: list[Tensor] = []
+    """A of all targets of the group one upon the other as [ranks, in], each B as [rank, out] with the scaling in it,
+    and what changes the base output, in the order in which it does. None: the group stays as it is."""
+    factors: list[Tensor] = []
     expands: list[Expand] = []
     affines: list[Affine] = []
     dense: list[BaseChange] = []
@@ -43,7 +43,7 @@ def linear_weights(group: LoraGroup, plan: AdapterPlan, read: Read, dtypes: Dtyp
             if lora.magnitude is not None:
                 scale = _dora_scale(group, member, a, b, read(lora.magnitude).float())
                 b = scale[:, None] * b
-            columns.append(a.T)
+            factors.append(a)
             expands.append(Expand(start, start + lora.rank, member.out_start, b.T.to(dtypes.small).contiguous()))
             start += lora.rank
         affines += _affine(member, plan, scale, read)
@@ -51,7 +51,7 @@ def linear_weights(group: LoraGroup, plan: AdapterPlan, read: Read, dtypes: Dtyp
     if not (expands or affines or dense):
         return None
     changes = (*_joined(affines, dtypes.small), *dense)
-    a = torch.cat(columns, dim=1) if columns else torch.empty(group.in_features, 0)
+    a = torch.cat(factors) if factors else torch.empty(0, group.in_features)
     return LoraWeights(a.to(dtypes.small).contiguous(), tuple(expands), changes)
 
 

@@ -15,6 +15,7 @@ from loragate.engine.grammar import Grammar
 from loragate.engine.pooling import Pooling
 from loragate.engine.sequence import AdapterKey, Output, Request, SamplingParams, Share
 from loragate.engine.service_cost import token_cost
+from loragate.kernels.cpu.openmp import compute_alone
 
 _PATIENCE_SECONDS = 300
 
@@ -116,6 +117,7 @@ class LocalEngine:
         self.core.stop()
 
     def _load(self, key: AdapterKey) -> None:
+        compute_alone()
         try:
             directory = self._adapters[key.digest]
             plan = read_files(directory, self.loaded.layout).plan

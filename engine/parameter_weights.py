@@ -32,14 +32,14 @@ def _patch(plan: ParameterPlan, file: safe_open, dtype: torch.dtype) -> Patch:
 
 
 def _stacked(plan: ParameterPlan, factors: StackedFactors, file: safe_open) -> tuple[Tensor, Tensor]:
-    """[experts, in, rank] and [experts, rank, out]. PEFT stacks A by expert, but B by rank."""
+    """[experts, rank, in] and [experts, rank, out]. PEFT stacks A by expert, but B by rank."""
     a = _read(file, factors.lora_a).reshape(plan.experts, plan.rank, plan.in_features)
     b = _read(file, factors.lora_b).reshape(plan.out_features, plan.rank, plan.experts)
-    return a.transpose(1, 2), b.permute(2, 1, 0)
+    return a, b.permute(2, 1, 0)
 
 
 def _split(plan: ParameterPlan, factors: SplitFactors, file: safe_open) -> tuple[Tensor, Tensor]:
-    a = torch.zeros(plan.experts, plan.in_features, plan.rank)
+    a = torch.zeros(plan.experts, plan.rank, plan.in_features)
     b = torch.zeros(plan.experts, plan.rank, plan.out_features)
     for expert, branches in enumerate(factors.experts):
         _fill(a[expert], b[expert], branches, file)
@@ -47,12 +47,12 @@ def _split(plan: ParameterPlan, factors: SplitFactors, file: safe_open) -> tuple
 
 
 def _fill(a: Tensor, b: Tensor, branches: tuple[Branch, ...], file: safe_open) -> None:
-    """One expert's A as its branches' side by side, its B block-diagonal: [in, rank] and [rank, out]."""
+    """One expert's A as its branches' one upon the other, its B block-diagonal: [rank, in] and [rank, out]."""
     start = 0
     for branch in branches:
-        branch_a, branch_b = _read(file, branch.lora_a).T, _read(file, branch.lora_b).T
+        branch_a, branch_b = _read(file, branch.lora_a), _read(file, branch.lora_b).T
         rank, out = branch_b.shape
-        a[:, start : start + rank] = branch_a
+        a[start : start + rank] = branch_a
         b[start : start + rank, branch.out_start : branch.out_start + out] = branch_b
         start += rank
 

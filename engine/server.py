@@ -7,6 +7,7 @@ import os
 import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import grpc.aio
@@ -22,6 +23,7 @@ from loragate.engine.sequence import AdapterKey, Output
 from loragate.engine.stats import stats_of
 from loragate.engine.trace_events import trace_json
 from loragate.engine.wire import delta_from, request_from
+from loragate.kernels.cpu.openmp import compute_alone
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
@@ -145,6 +147,7 @@ def run(config: EngineConfig) -> None:
 
 async def serve(loaded: LoadedModel, config: EngineConfig) -> None:
     """Serve a loaded model on `config.listen`."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(initializer=compute_alone))
     server = grpc.aio.server(options=CHANNEL_OPTIONS)
     service = EngineService(loaded, config)
     pb_grpc.add_EngineServiceServicer_to_server(service, server)

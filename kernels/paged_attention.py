@@ -5,14 +5,16 @@ Paging is vLLM's (Kwon et al., 2023, arXiv:2309.06180); grouped-query attention 
 logit a head that takes part in the softmax and carries no value.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from loragate.kernels import paged_decode
-from loragate.kernels.paged_decode import DecodePlan
+from loragate.kernels import cpu
+
+if cpu.available():
+    from loragate.kernels.cpu import decode_attention as cpu_decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,11 @@ class DecodeRows:
     """The first `len(lengths)` rows of the batch: one new token of each of as many sequences.
 
     token_places [sequences, longest] gives where each key lies in the cache; places past a sequence's length
-    point at the null place, which holds zeros. lengths [sequences] count the new token. `plans` is what
-    `paged_decode` works out for them, once for all layers of a shape.
+    point at the null place, which holds zeros. lengths [sequences] count the new token.
     """
 
     token_places: Tensor
     lengths: Tensor
-    plans: dict[tuple[int | None, ...], DecodePlan] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ def decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows, options
     Keys are gathered to the longest sequence and masked by selection; a shorter neighbour's result does not
     depend on how far it was padded, because masked keys weigh exactly zero and null values are zero.
     """
-    if paged_decode.supports(cache):
-        return paged_decode.decode_attention(query, cache, rows, options)
+    if cpu.available() and cpu_decode.supports(cache):
+        return cpu_decode.decode_attention(query, cache, rows, options)
     heads, sequences, _ = query.shape
     longest = rows.token_places.shape[1]
     keys, values = cache.gather(rows.token_places.reshape(-1))

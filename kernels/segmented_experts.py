@@ -12,12 +12,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from loragate.kernels import gemm_batch
-from loragate.kernels.gemm_batch import ROWS_ALIKE, GemmBatch
+from loragate.kernels import cpu
 from loragate.kernels.packed_linear import PackedLinear
-from loragate.kernels.segmented_lora import Segment
+from loragate.kernels.segmented_lora import SMALL, Segment
 
-_SMALL = 16  # rows; a longer segment is worth a call of its own
+if cpu.available():
+    from loragate.kernels.cpu.low_rank import LowRankRows
+
 _ITEM = 4  # bytes of a float32
 
 
@@ -75,12 +76,12 @@ def _equal(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
 class ExpertFactors:
     """One adapter's weights for one stacked parameter."""
 
-    a: Tensor  # [experts, in, rank]
+    a: Tensor  # [experts, rank, in]
     b: Tensor  # [experts, rank, out], scaled by alpha/r
 
     def __post_init__(self) -> None:
         assert self.a.shape[0] == self.b.shape[0]
-        assert self.a.shape[2] == self.b.shape[1]
+        assert self.a.shape[1] == self.b.shape[1]
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -114,14 +115,14 @@ class ExpertTable:
         self.weights[slot] = factors
         missing = max(0, slot + 1 - len(self._places))
         self._places = np.pad(self._places, ((0, missing), (0, 0)))
-        self._places[slot] = factors.a.shape[2], factors.a.data_ptr(), factors.b.data_ptr()
+        self._places[slot] = factors.a.shape[1], factors.a.data_ptr(), factors.b.data_ptr()
 
     def clear(self, slot: int) -> None:
         if self.weights.pop(slot, None) is not None:
             self._places[slot] = 0
 
     def add(self, out: Tensor, x: Tensor, segments: Segments) -> None:
-        """Add each segment's `x @ A @ B` to its rows of `out` [routed, out], given `x` [routed, in], in place.
+        """Add each segment's `x @ Aᵀ @ B` to its rows of `out` [routed, out], given `x` [routed, in], in place.
 
         Slots whose adapter does not target this parameter are absent. Segments are computed apart, so that NaN or Inf
         in one adapter cannot reach a row of another.
@@ -137,42 +138,27 @@ class ExpertTable:
             self._add(out, x, present)
 
     def _add(self, out: Tensor, x: Tensor, segments: Segments) -> None:
-        batched = out.device.type == "cpu" and gemm_batch.available()
-        small = batched & (segments[:, 3] - segments[:, 2] <= _SMALL)
+        batched = out.device.type == "cpu" and cpu.available()
+        small = batched & (segments[:, 3] - segments[:, 2] <= SMALL)
         if small.any():
             self._add_at_once(out, x, segments[small])
         for slot, expert, start, stop in segments[~small].tolist():
             a, b = self.weights[slot].tensors
-            out[start:stop].addmm_(x[start:stop] @ a[expert], b[expert])
+            out[start:stop].addmm_(x[start:stop] @ a[expert].T, b[expert])
 
     def _add_at_once(self, out: Tensor, x: Tensor, segments: Segments) -> None:
-        """All shrinks in one call, all expands in another."""
-        assert x.is_contiguous()
-        assert out.is_contiguous()
-        slots, experts, starts, rows = _tiles(segments).T
+        slots, experts, starts, stops = segments.T
         ranks, a, b = self._places[slots].T
-        inputs, outputs, width = x.shape[1], out.shape[1], int(ranks.max())
-        shrunk = torch.empty(x.shape[0], width)
-        a_of_expert = a + experts * inputs * ranks * _ITEM
-        shrink = _table(rows, inputs, ranks, starts * inputs, a_of_expert, starts * width)
-        GemmBatch(shrink, inputs, width, add=False).run(x, shrunk)
-        b_of_expert = b + experts * ranks * outputs * _ITEM
-        expand = _table(rows, ranks, outputs, starts * width, b_of_expert, starts * outputs)
-        GemmBatch(expand, width, outputs, add=True).run(shrunk, out)
-
-
-def _tiles(segments: Segments) -> npt.NDArray[np.int64]:
-    """Pieces of at most as many rows as are computed alike: [tiles, 4], columns slot, expert, start, rows."""
-    slots, experts, starts, stops = segments.T
-    counts = -(-(stops - starts) // ROWS_ALIKE)
-    of = np.repeat(np.arange(len(segments)), counts)
-    place = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    starts = starts[of] + place * ROWS_ALIKE
-    return np.stack([slots[of], experts[of], starts, np.minimum(stops[of] - starts, ROWS_ALIKE)], axis=1)
+        inputs, outputs = x.shape[1], out.shape[1]
+        expands = _table(0, ranks, outputs, 0, b + experts * ranks * outputs * _ITEM)
+        of = np.repeat(np.arange(len(segments)), stops - starts)
+        rows = np.arange(len(of)) + (starts - np.cumsum(stops - starts) + (stops - starts))[of]
+        shrinks = _table(rows, ranks[of], (a + experts * ranks * inputs * _ITEM)[of], of, of + 1)
+        LowRankRows(shrinks, expands).add(out, x)
 
 
 def _table(*columns: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
-    """The fields of many `Product`s."""
+    """Columns side by side."""
     return np.stack(np.broadcast_arrays(*columns), axis=1)
 
 
@@ -184,5 +170,5 @@ def experts_reference(
     for row, (expert, slot) in enumerate(zip(experts, slots, strict=True)):
         if slot in weights:
             a, b = weights[slot].tensors
-            out[row] += x[row].double() @ a[expert].double() @ b[expert].double()
+            out[row] += a[expert].double() @ x[row].double() @ b[expert].double()
     return out

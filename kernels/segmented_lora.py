@@ -9,14 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from loragate.kernels import gemm_batch
+from loragate.kernels import cpu
 from loragate.kernels.base_output import BaseChange
-from loragate.kernels.gemm_batch import GemmBatch, Product
 
-_SMALL = 16  # rows; a longer segment is worth a call of its own
+if cpu.available():
+    from loragate.kernels.cpu.low_rank import LowRankRows
+
+SMALL = 16  # rows; a longer segment is worth calls of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +49,17 @@ class Expand:
 class LoraWeights:
     """One adapter's weights for one fused module: the A of all its targets side by side, and a B for each."""
 
-    a: Tensor  # [in, sum of ranks]
+    a: Tensor  # [sum of ranks, in]
     expands: tuple[Expand, ...]
     base_changes: tuple[BaseChange, ...] = ()  # made in this order
 
     def __post_init__(self) -> None:
-        assert self.a.shape[1] == sum(e.rank_stop - e.rank_start for e in self.expands)
+        assert self.a.shape[0] == sum(e.rank_stop - e.rank_start for e in self.expands)
 
     @cached_property
     def rank(self) -> int:
         """Of all targets together."""
-        return self.a.shape[1]
+        return self.a.shape[0]
 
     @cached_property
     def a_address(self) -> int:
@@ -64,7 +67,7 @@ class LoraWeights:
 
     @cached_property
     def expand_addresses(self) -> list[tuple[int, int, int, int, int]]:
-        """For each expand: first rank, ranks, columns, first column of the output, address of B."""
+        """As `LowRankRows` wants them."""
         return [(e.rank_start, *e.b.shape, e.out_start, e.b.data_ptr()) for e in self.expands]
 
     @property
@@ -81,11 +84,8 @@ class LoraWeights:
 
 @dataclass(eq=False, slots=True)
 class LoraTable:
-    """The adapters resident for one fused module, by slot.
-
-    Adapter weights are float32 on a CPU, whatever the model's dtype: there is no fast batched product of anything
-    else, and rounding them would buy nothing but error.
-    """
+    """The adapters resident for one fused module, by slot. On a CPU their weights are float32, whatever the model's
+    dtype."""
 
     in_features: int
     out_features: int
@@ -94,8 +94,8 @@ class LoraTable:
 
     @property
     def batched(self) -> bool:
-        """Whether short segments go through MKL's batched product, which reads main memory only."""
-        return gemm_batch.available() and all(w.a.device.type == "cpu" for w in self.weights.values())
+        """Whether short segments are computed all at once."""
+        return cpu.available() and all(w.a.device.type == "cpu" for w in self.weights.values())
 
     def put(self, slot: int, weights: LoraWeights) -> None:
         self.weights[slot] = weights
@@ -144,7 +144,7 @@ class _Prepared:
         self._changes = [
             (slice(s.start, s.stop), change) for s in self.present for change in table.weights[s.slot].base_changes
         ]
-        longest = _SMALL if table.batched else 0
+        longest = SMALL if table.batched else 0
         low_rank = [s for s in self.present if table.weights[s.slot].expands]
         small = [s for s in low_rank if s.stop - s.start <= longest]
         self._large = [s for s in low_rank if s.stop - s.start > longest]
@@ -161,43 +161,29 @@ class _Prepared:
 
 
 class _SmallSegments:
-    """The shrinks of all short segments in one call, and their expands in another."""
+    """All rows of all short segments in one call."""
 
     def __init__(self, table: LoraTable, segments: Sequence[Segment]) -> None:
-        tiles = [
-            (table.weights[s.slot], start, min(gemm_batch.ROWS_ALIKE, s.stop - start))
-            for s in segments
-            for start in range(s.start, s.stop, gemm_batch.ROWS_ALIKE)
-        ]
-        self._alive = [w for w, _, _ in tiles]  # MKL reads their memory by address
-        inner, outer = table.in_features, table.out_features
-        width = max(w.rank for w, _, _ in tiles)
-        self._shrunk = torch.empty(max(s.stop for s in segments), width)
-        shrinks = [
-            Product(n, inner, w.rank, start * inner, w.a_address, start * width) for w, start, n in tiles if w.rank
-        ]
-        expands = [
-            Product(n, rank, columns, start * width + rank_start, address, start * outer + out_start)
-            for w, start, n in tiles
-            for rank_start, rank, columns, out_start, address in w.expand_addresses
-        ]
-        self._shrink = GemmBatch(shrinks, inner, width, add=False)
-        self._expand = GemmBatch(expands, width, outer, add=True)
+        self._alive = [table.weights[s.slot] for s in segments]  # they are read by address
+        shrinks, expands = [], []
+        for segment, weights in zip(segments, self._alive, strict=True):
+            first = len(expands)
+            expands += weights.expand_addresses
+            what = weights.rank, weights.a_address, first, len(expands)
+            shrinks += [(row, *what) for row in range(segment.start, segment.stop)]
+        self._rows = LowRankRows(np.array(shrinks), np.array(expands))
 
     def add(self, out: Tensor, x: Tensor) -> None:
-        assert x.is_contiguous()
-        assert out.is_contiguous()
-        self._shrink.run(x, self._shrunk)
-        self._expand.run(self._shrunk, out)
+        self._rows.add(out, x)
 
 
 def add_segment_by_segment(
     out: Tensor, x: Tensor, segments: Sequence[Segment], weights: Mapping[int, LoraWeights]
 ) -> None:
-    """Add `x @ A @ B` of each segment's adapter to its rows of `out`, in place, a few calls a segment."""
+    """Add `x @ Aᵀ @ B` of each segment's adapter to its rows of `out`, in place, a few calls a segment."""
     for segment in segments:
         w = weights[segment.slot]
-        shrunk = x[segment.start : segment.stop] @ w.a
+        shrunk = x[segment.start : segment.stop] @ w.a.T
         for expand in w.expands:
             columns = slice(expand.out_start, expand.out_start + expand.b.shape[1])
             target = out[segment.start : segment.stop, columns]
@@ -213,7 +199,7 @@ def lora_reference(base: Tensor, x: Tensor, slots: Sequence[int], weights: Mappi
         for change in weights[slot].base_changes:
             doubles = (t.double() if t.is_floating_point() else t for t in change.tensors)
             change.on(doubles).apply(out, x.double(), slice(row, row + 1))
-        shrunk = x[row].double() @ weights[slot].a.double()
+        shrunk = weights[slot].a.double() @ x[row].double()
         for e in weights[slot].expands:
             columns = slice(e.out_start, e.out_start + e.b.shape[1])
             out[row, columns] += shrunk[e.rank_start : e.rank_stop] @ e.b.double()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loragate.kernels import gemm_batch
+from loragate.kernels import cpu
 from loragate.kernels.paged_attention import (
     AttentionOptions,
     DecodeRows,
@@ -30,9 +30,9 @@ VARIANTS = {
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to decode on a CPU: products over the cache as it lies, and over a copy of what a batch needs."""
     if request.param == "gathered":
-        monkeypatch.setattr(gemm_batch, "available", lambda: False)
-    elif not gemm_batch.available():
-        pytest.skip("this build of torch exports no batched product")
+        monkeypatch.setattr(cpu, "available", lambda: False)
+    elif not cpu.available():
+        pytest.skip("no compiled loops here")
     return str(request.param)
 
 
@@ -113,6 +113,21 @@ def test_padding_does_not_reach_a_row(variant: str) -> None:
     cache.write(torch.tensor(unused), *torch.full((2, KV_HEADS, len(unused), DIM), float("nan")))
     together = decode_attention(query, cache, decode_rows(places, padding=16), VARIANTS[variant])
     assert torch.equal(alone[:, 0], together[:, 0])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_decode_over_a_cache_of_bfloat16(variant: str) -> None:
+    cache, places, keys, values = filled_cache([3, 40], 8)
+    half = LayerCache(PLACES, KV_HEADS, DIM, DIM, torch.bfloat16, torch.device("cpu"))
+    half.keys.copy_(cache.keys)
+    half.values.copy_(cache.values)
+    query = torch.randn(HEADS, 2, DIM, generator=torch.Generator().manual_seed(1)).bfloat16()
+    out = decode_attention(query, half, decode_rows(places), VARIANTS[variant])
+    assert out.dtype == torch.bfloat16
+    for row in range(2):
+        stored = keys[row].bfloat16(), values[row].bfloat16()
+        expected = reference(query[:, row : row + 1], *stored, VARIANTS[variant])
+        assert torch.allclose(out[:, row].double(), expected[:, 0], atol=2e-2), row
 
 
 def test_layers_of_different_shapes_and_windows_share_a_step() -> None:
