@@ -14,7 +14,7 @@ from torch import Tensor
 
 from loragate.kernels import cpu
 from loragate.kernels.packed_linear import PackedLinear
-from loragate.kernels.segmented_lora import SMALL, Segment
+from loragate.kernels.segmented_lora import Segment
 
 if cpu.available():
     from loragate.kernels.cpu.low_rank import LowRankRows
@@ -138,23 +138,20 @@ class ExpertTable:
             self._add(out, x, present)
 
     def _add(self, out: Tensor, x: Tensor, segments: Segments) -> None:
-        batched = out.device.type == "cpu" and cpu.available()
-        small = batched & (segments[:, 3] - segments[:, 2] <= SMALL)
-        if small.any():
-            self._add_at_once(out, x, segments[small])
-        for slot, expert, start, stop in segments[~small].tolist():
+        if out.device.type == "cpu" and cpu.available():
+            self._rows(segments, x.shape[1], out.shape[1]).add(out, x)
+            return
+        for slot, expert, start, stop in segments.tolist():
             a, b = self.weights[slot].tensors
             out[start:stop].addmm_(x[start:stop] @ a[expert].T, b[expert])
 
-    def _add_at_once(self, out: Tensor, x: Tensor, segments: Segments) -> None:
+    def _rows(self, segments: Segments, inputs: int, outputs: int) -> "LowRankRows":
+        """The products of all segments, by the addresses of each expert's factors."""
         slots, experts, starts, stops = segments.T
         ranks, a, b = self._places[slots].T
-        inputs, outputs = x.shape[1], out.shape[1]
-        expands = _table(0, ranks, outputs, 0, b + experts * ranks * outputs * _ITEM)
-        of = np.repeat(np.arange(len(segments)), stops - starts)
-        rows = np.arange(len(of)) + (starts - np.cumsum(stops - starts) + (stops - starts))[of]
-        shrinks = _table(rows, ranks[of], (a + experts * ranks * inputs * _ITEM)[of], of, of + 1)
-        LowRankRows(shrinks, expands).add(out, x)
+        each = np.arange(len(segments))
+        rows = _table(starts, stops, ranks, a + experts * ranks * inputs * _ITEM, each, each + 1)
+        return LowRankRows(rows, _table(0, ranks, outputs, 0, b + experts * ranks * outputs * _ITEM))
 
 
 def _table(*columns: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:

@@ -19,8 +19,6 @@ from loragate.kernels.base_output import BaseChange
 if cpu.available():
     from loragate.kernels.cpu.low_rank import LowRankRows
 
-SMALL = 16  # rows; a longer segment is worth calls of its own
-
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -62,10 +60,6 @@ class LoraWeights:
         return self.a.shape[0]
 
     @cached_property
-    def a_address(self) -> int:
-        return self.a.data_ptr()
-
-    @cached_property
     def expand_addresses(self) -> list[tuple[int, int, int, int, int]]:
         """As `LowRankRows` wants them."""
         return [(e.rank_start, *e.b.shape, e.out_start, e.b.data_ptr()) for e in self.expands]
@@ -93,8 +87,8 @@ class LoraTable:
     _prepared: list["_Prepared"] = field(default_factory=list)
 
     @property
-    def batched(self) -> bool:
-        """Whether short segments are computed all at once."""
+    def compiled(self) -> bool:
+        """Whether compiled loops compute all segments at once."""
         return cpu.available() and all(w.a.device.type == "cpu" for w in self.weights.values())
 
     def put(self, slot: int, weights: LoraWeights) -> None:
@@ -144,37 +138,29 @@ class _Prepared:
         self._changes = [
             (slice(s.start, s.stop), change) for s in self.present for change in table.weights[s.slot].base_changes
         ]
-        longest = SMALL if table.batched else 0
-        low_rank = [s for s in self.present if table.weights[s.slot].expands]
-        small = [s for s in low_rank if s.stop - s.start <= longest]
-        self._large = [s for s in low_rank if s.stop - s.start > longest]
-        self._batch = _SmallSegments(table, small) if small else None
+        self._low_rank = [s for s in self.present if table.weights[s.slot].expands]
+        self._rows = low_rank_rows(self._low_rank, table.weights) if self._low_rank and table.compiled else None
 
     def change_base(self, out: Tensor, x: Tensor) -> None:
         for rows, change in self._changes:
             change.apply(out, x, rows)
 
     def add(self, out: Tensor, x: Tensor) -> None:
-        if self._batch is not None:
-            self._batch.add(out, x)
-        add_segment_by_segment(out, x, self._large, self._weights)
+        if self._rows is not None:
+            self._rows.add(out, x)
+        else:
+            add_segment_by_segment(out, x, self._low_rank, self._weights)
 
 
-class _SmallSegments:
-    """All rows of all short segments in one call."""
-
-    def __init__(self, table: LoraTable, segments: Sequence[Segment]) -> None:
-        self._alive = [table.weights[s.slot] for s in segments]  # they are read by address
-        shrinks, expands = [], []
-        for segment, weights in zip(segments, self._alive, strict=True):
-            first = len(expands)
-            expands += weights.expand_addresses
-            what = weights.rank, weights.a_address, first, len(expands)
-            shrinks += [(row, *what) for row in range(segment.start, segment.stop)]
-        self._rows = LowRankRows(np.array(shrinks), np.array(expands))
-
-    def add(self, out: Tensor, x: Tensor) -> None:
-        self._rows.add(out, x)
+def low_rank_rows(segments: Sequence[Segment], weights: Mapping[int, LoraWeights]) -> "LowRankRows":
+    """The products of these segments, by the addresses of their weights."""
+    rows: list[tuple[int, ...]] = []
+    expands: list[tuple[int, ...]] = []
+    for segment in segments:
+        w, first = weights[segment.slot], len(expands)
+        expands += w.expand_addresses
+        rows.append((segment.start, segment.stop, w.rank, w.a.data_ptr(), first, len(expands)))
+    return LowRankRows(np.array(rows), np.array(expands))
 
 
 def add_segment_by_segment(

@@ -1,8 +1,9 @@
 """Rows times an A and a B of their own, each read from memory once, where it lies.
 
-The shape of Punica's gathered product (Chen et al., 2023, arXiv:2310.18547, section 4) for few rows: a row's product
-is a matrix-vector product, bound by the memory that its adapter takes. Each thread computes whole rows, shrink and
-expand, so that nothing is waited for between them.
+The shape of Punica's gathered product (Chen et al., 2023, arXiv:2310.18547, section 4). For few rows it is bound by the
+memory that their adapters take; for many rows of one adapter, as in prefill, by arithmetic: those go four at a time, so
+that a number that was read serves four rows. Each thread computes whole rows, shrink and expand, so that nothing is
+waited for between them.
 """
 
 from typing import Any
@@ -15,6 +16,11 @@ from torch import Tensor
 
 from loragate.kernels.cpu.parallel import ParallelLoop, compiled, floats_at, numbers_at, thread, threads, whole_numbers
 
+Table = npt.NDArray[np.int64]
+
+SINGLY = 16  # rows; those of a shorter segment are computed one by one, alike whoever else is in it
+_TILE = 4  # rows of a longer one that are computed together
+_BLOCK = 512  # columns of them: what fits the first cache
 _FLOAT = 4  # bytes
 _LINE = 16  # numbers of a cache line, so that threads do not write to one
 
@@ -22,17 +28,18 @@ _LINE = 16  # numbers of a cache line, so that threads do not write to one
 class LowRankRows:
     """The products of one composition of a batch, prepared once and run often, on rows that lie elsewhere each time.
 
-    shrinks [products, 5]: a row of x, the rank and the address of its A [rank, in], and from which to before which of
-    the expands belong to it. expands [expands, 5]: the first of the shrunken numbers, how many they are, the number of
-    columns and the first column of the output, and the address of B [numbers, columns]. Matrices are float32; whoever
-    gives their addresses keeps them alive.
+    segments [segments, 6]: rows [start, stop), the rank and the address of their A [rank, in], and from which to before
+    which of the expands belong to them. expands [expands, 5]: the first of the shrunken numbers, how many they are, the
+    number of columns and the first column of the output, and the address of B [numbers, columns]. Matrices are float32;
+    whoever gives their addresses keeps them alive.
     """
 
-    def __init__(self, shrinks: npt.NDArray[np.int64], expands: npt.NDArray[np.int64]) -> None:
-        shares = _shares(shrinks[:, 1], torch.get_num_threads())
-        width = -(-int(shrinks[:, 1].max()) // _LINE) * _LINE
-        shrunk = np.empty((len(shares), width), dtype=np.float32)
-        self._tables = np.ascontiguousarray(shrinks), np.ascontiguousarray(expands), shares, shrunk
+    def __init__(self, segments: Table, expands: Table) -> None:
+        tiles = _tiles(segments)
+        shares = _shares(tiles[:, 1] * tiles[:, 2], torch.get_num_threads())
+        width = -(-int(tiles[:, 2].max()) // _LINE) * _LINE
+        shrunk = np.empty((len(shares) * _TILE, width), dtype=np.float32)
+        self._tables = tiles, np.ascontiguousarray(expands), shares, shrunk
         places = [number for table in self._tables for number in (table.ctypes.data, len(table))]
         self._arguments = whole_numbers(0, 0, 0, 0, width, *places)
 
@@ -40,11 +47,24 @@ class LowRankRows:
         """Add to rows of `out` [rows, out], given `x` [rows, in], in place."""
         assert x.is_contiguous()
         assert out.is_contiguous()
-        self._arguments[:4] = x.data_ptr(), out.data_ptr(), x.shape[1], out.shape[1]
+        self._arguments[:4] = [x.data_ptr(), out.data_ptr(), x.shape[1], out.shape[1]]
         _add_rows(self._arguments)
 
 
-def _shares(cost: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+def _tiles(segments: Table) -> Table:
+    """[tiles, 6]: the first row and the number of rows, 1 or 4, and the rest of the segment's fields."""
+    starts, rows = segments[:, 0], segments[:, 1] - segments[:, 0]
+    whole = np.where(rows > SINGLY, rows // _TILE, 0)
+    counts = whole + rows - whole * _TILE
+    of = np.repeat(np.arange(len(segments)), counts)
+    place = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    in_whole = np.minimum(place, whole[of])
+    first = starts[of] + in_whole * (_TILE - 1) + place
+    size = np.where(place < whole[of], _TILE, 1)
+    return np.ascontiguousarray(np.concatenate([np.stack([first, size], axis=1), segments[of, 2:]], axis=1))
+
+
+def _shares(cost: Table, count: int) -> Table:
     """Bounds of `count` runs of about the same cost."""
     total = np.cumsum(cost)
     wanted = total[-1] * np.arange(1, count) / count
@@ -55,21 +75,31 @@ def _shares(cost: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
 @ParallelLoop
 def _add_rows(pointer: Any) -> None:
     arguments = carray(pointer, 13)
-    x, out, inner, outer, width = arguments[:5]
-    shrinks = carray(numbers_at(arguments[5]), (arguments[6], 5))
+    x_at, out_at, inner, outer, width = arguments[:5]
+    tiles = carray(numbers_at(arguments[5]), (arguments[6], 6))
     expands = carray(numbers_at(arguments[7]), (arguments[8], 5))
     shares = carray(numbers_at(arguments[9]), arguments[10])
-    shrunk = carray(floats_at(arguments[11] + _FLOAT * width * thread()), width)
+    shrunk = carray(floats_at(arguments[11] + _FLOAT * width * _TILE * thread()), (_TILE, width))
     for share in range(thread(), len(shares) - 1, threads()):
-        for piece in range(shares[share], shares[share + 1]):
-            row, rank, address, first, last = shrinks[piece]
-            x_row = carray(floats_at(x + _FLOAT * row * inner), inner)
-            out_row = carray(floats_at(out + _FLOAT * row * outer), outer)
-            _shrink(shrunk, x_row, carray(floats_at(address), (rank, inner)))
+        for tile in range(shares[share], shares[share + 1]):
+            row, rows, rank, a_at, first, last = tiles[tile]
+            x = carray(floats_at(x_at + _FLOAT * row * inner), (rows, inner))
+            out = carray(floats_at(out_at + _FLOAT * row * outer), (rows, outer))
+            a = carray(floats_at(a_at), (rank, inner))
+            if rows == 1:
+                _shrink(shrunk[0], x[0], a)
+            else:
+                _shrink_four(shrunk, x, a)
             for part in range(first, last):
-                start, ranks, columns, column, address = expands[part]
-                b = carray(floats_at(address), (ranks, columns))
-                _expand(out_row[column : column + columns], shrunk[start : start + ranks], b)
+                start, ranks, columns, column, b_at = expands[part]
+                b = carray(floats_at(b_at), (ranks, columns))
+                if rows == 1:
+                    _expand(out[0, column : column + columns], shrunk[0, start : start + ranks], b)
+                else:
+                    for block in range(0, columns, _BLOCK):
+                        end = min(block + _BLOCK, columns)
+                        block_out = out[:, column + block : column + end]
+                        _expand_four(block_out, shrunk[:, start : start + ranks], b[:, block:end])
 
 
 @compiled
@@ -80,6 +110,30 @@ def _shrink(shrunk: Any, x: Any, a: Any) -> None:
         for k in range(a.shape[1]):
             total += x[k] * a[r, k]
         shrunk[r] = total
+
+
+@compiled
+def _shrink_four(shrunk: Any, x: Any, a: Any) -> None:
+    """x [4, in] → shrunk [4, rank], by A [rank, in]; two rows of A at a time."""
+    for r in range(0, a.shape[0] // 2 * 2, 2):
+        s00 = s01 = s10 = s11 = s20 = s21 = s30 = s31 = np.float32(0)
+        for k in range(a.shape[1]):
+            a0, a1 = a[r, k], a[r + 1, k]
+            s00 += x[0, k] * a0
+            s01 += x[0, k] * a1
+            s10 += x[1, k] * a0
+            s11 += x[1, k] * a1
+            s20 += x[2, k] * a0
+            s21 += x[2, k] * a1
+            s30 += x[3, k] * a0
+            s31 += x[3, k] * a1
+        shrunk[0, r], shrunk[0, r + 1] = s00, s01
+        shrunk[1, r], shrunk[1, r + 1] = s10, s11
+        shrunk[2, r], shrunk[2, r + 1] = s20, s21
+        shrunk[3, r], shrunk[3, r + 1] = s30, s31
+    if a.shape[0] % 2:
+        for i in range(4):
+            _shrink(shrunk[i, -1 + a.shape[0] :], x[i], a[-1 + a.shape[0] :])
 
 
 @compiled
@@ -96,3 +150,22 @@ def _expand(out: Any, shrunk: Any, b: Any) -> None:
     for r in range(whole, b.shape[0]):
         for c in range(b.shape[1]):
             out[c] += shrunk[r] * b[r, c]
+
+
+@compiled
+def _expand_four(out: Any, shrunk: Any, b: Any) -> None:
+    """Add to out [4, columns] what shrunk [4, ranks] is by B [ranks, columns]; four rows of B a pass."""
+    whole = b.shape[0] // 4 * 4
+    for r in range(0, whole, 4):
+        s00, s01, s02, s03 = shrunk[0, r], shrunk[0, r + 1], shrunk[0, r + 2], shrunk[0, r + 3]
+        s10, s11, s12, s13 = shrunk[1, r], shrunk[1, r + 1], shrunk[1, r + 2], shrunk[1, r + 3]
+        s20, s21, s22, s23 = shrunk[2, r], shrunk[2, r + 1], shrunk[2, r + 2], shrunk[2, r + 3]
+        s30, s31, s32, s33 = shrunk[3, r], shrunk[3, r + 1], shrunk[3, r + 2], shrunk[3, r + 3]
+        for c in range(b.shape[1]):
+            b0, b1, b2, b3 = b[r, c], b[r + 1, c], b[r + 2, c], b[r + 3, c]
+            out[0, c] += s00 * b0 + s01 * b1 + s02 * b2 + s03 * b3
+            out[1, c] += s10 * b0 + s11 * b1 + s12 * b2 + s13 * b3
+            out[2, c] += s20 * b0 + s21 * b1 + s22 * b2 + s23 * b3
+            out[3, c] += s30 * b0 + s31 * b1 + s32 * b2 + s33 * b3
+    for i in range(4):
+        _expand(out[i], shrunk[i, whole:], b[whole:])

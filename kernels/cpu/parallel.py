@@ -70,7 +70,7 @@ def _runtime() -> ctypes.CDLL:
 
 
 def _pointer_to(number: Any, word: ir.Type) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def pointer(_context: Any, _address: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             return builder.inttoptr(arguments[0], word.as_pointer())
@@ -91,14 +91,14 @@ def number(stored: Any) -> float:
     raise NotImplementedError
 
 
-@overload(number)  # type: ignore[untyped-decorator]
+@overload(number)
 def _number(stored):  # type: ignore[no-untyped-def]  # numba compares it with the lambdas
     if stored == types.uint16:
         return lambda stored: _float_of_bits(np.uint32(stored) << np.uint32(16))
     return lambda stored: stored
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _float_of_bits(_context: Any, _bits: Any) -> Any:
     """The float32 that these 32 bits stand for."""
 

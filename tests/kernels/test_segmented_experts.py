@@ -25,7 +25,7 @@ def factors(rank: int) -> ExpertFactors:
     return ExpertFactors(torch.randn(EXPERTS, rank, IN), torch.randn(EXPERTS, rank, OUT))
 
 
-@pytest.fixture(autouse=True, params=["batched", "one by one"])
+@pytest.fixture(autouse=True, params=["compiled", "one by one"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways of computing it: with compiled loops, and without."""
     if request.param == "one by one":
