@@ -6,7 +6,7 @@ beside the arena and small holes get used.
 """
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,16 +27,22 @@ class Run:
         return self.start + self.count
 
 
-def pages_for(size: int) -> int:
-    return -(-size // PAGE)
+def pages_for(sizes: Iterable[int]) -> int:
+    """Of runs of so many bytes each."""
+    return sum(-(-size // PAGE) for size in sizes)
 
 
 class AdapterArena:
-    """First fit over a list of holes, which are kept in order and merged."""
+    """First fit over a list of holes, which are kept in order and merged.
 
-    def __init__(self, size: int, device: torch.device) -> None:
+    With `in_host` there is no memory of its own: the device reads host copies where they lie, and pages only count how
+    much of that is in use.
+    """
+
+    def __init__(self, size: int, device: torch.device, *, in_host: bool = False) -> None:
         self.total = max(1, size // PAGE)
-        self._memory = torch.empty(self.total * PAGE, dtype=torch.uint8, device=device)
+        self.in_host = in_host
+        self._memory = torch.empty(0 if in_host else self.total * PAGE, dtype=torch.uint8, device=device)
         self._holes = [Run(0, self.total)]
         self.free = self.total
 
@@ -47,8 +53,8 @@ class AdapterArena:
     def allocate(self, sizes: Sequence[int]) -> tuple[Run, ...] | None:
         """A run for each size in bytes; None, and nothing given, if they do not all fit."""
         runs: list[Run] = []
-        for size in sizes:
-            run = self._take(pages_for(size))
+        for size in [sum(sizes)] if self.in_host else sizes:
+            run = self._take(pages_for([size]))
             if run is None:
                 self.release(runs)
                 return None
@@ -61,6 +67,7 @@ class AdapterArena:
 
     def memory(self, run: Run) -> Tensor:
         """The run's bytes, uint8."""
+        assert not self.in_host
         return self._memory[run.start * PAGE : run.stop * PAGE]
 
     def _take(self, count: int) -> Run | None:

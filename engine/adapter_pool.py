@@ -1,10 +1,11 @@
 """Adapters on the device: paged in from host memory on demand, out least recently used first, never while in use.
 
 Storage → host: a reader thread reads, checks and lays out an adapter's files. Host → device: a copier thread fills
-pages that were set aside for it. Neither stops the step loop, which calls all methods here, between steps.
+pages that were set aside for it; on a CPU there is nothing to copy. Neither stops the step loop, which calls all
+methods here, between steps.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
@@ -108,6 +109,8 @@ class AdapterPool:
         self._pinned: frozenset[AdapterKey] = frozenset()
         self._clock = count(1)
         self.counters = PoolCounters()
+        self.loaded: Callable[[AdapterKey], None] = lambda _: None
+        """Called for every adapter that came to the device."""
 
     @property
     def used(self) -> int:
@@ -194,7 +197,7 @@ class AdapterPool:
     def read(self, key: AdapterKey, host: HostAdapter) -> None:
         """A read ended well. Raises AdapterTooLarge; then the adapter is as if the read had failed."""
         awaited_by = self._reading.pop(key)
-        pages = sum(pages_for(size) for size in host.sizes)
+        pages = pages_for(host.sizes)
         if pages > self._arena.total:
             room = self._arena.total * PAGE
             raise AdapterTooLarge(f"it takes {pages * PAGE} bytes, and engine.adapter_device_bytes is {room}")
@@ -213,19 +216,11 @@ class AdapterPool:
         self._reading.pop(key, None)
         self._pinned -= {key}
 
-    def copied(self, copy: Copy, patches: dict[Patchable, Patch]) -> AdapterKey:
-        """A copy ended: from now on the slot's rows get this adapter. Returns which."""
+    def copied(self, copy: Copy, patches: Mapping[Patchable, Patch]) -> None:
+        """A copy ended."""
         slot = self._slots[copy.slot]
-        assert slot.key is not None
         assert slot.generation == copy.generation, "a slot that is being filled is not given away"
-        for module, patch in patches.items():
-            module.put(slot.index, patch)
-        slot.modules = tuple(patches)
-        slot.invocation = copy.host.invocation
-        slot.resident = True
-        slot.last_used = next(self._clock)
-        self.counters.loads += 1
-        return slot.key
+        self._install(slot, patches, copy.host.invocation)
 
     def copy_failed(self, copy: Copy) -> AdapterKey:
         """A copy failed: the slot is free again. Returns whose it was."""
@@ -258,27 +253,41 @@ class AdapterPool:
         self.host.settled(key)
 
     def _place(self, key: AdapterKey, host: HostAdapter, sequence: Waiter, *, overdue: bool) -> bool:
-        """Find a slot and pages for a host copy, evicting as few as can be, and start the copy."""
+        """Find a slot and pages for a host copy, evicting as few as can be, and bring it there or start to."""
         evictable = [s for s in self._slots if self._may_leave(s, overdue=overdue)]
         evictable.sort(key=lambda s: (s.key is not None, s.last_used))
-        sizes = host.sizes
-        pages = sum(pages_for(size) for size in sizes)
-        if not evictable or self._arena.free + sum(r.count for s in evictable for r in s.runs) < pages:
+        room = self._arena.free + sum(r.count for s in evictable for r in s.runs)
+        if not evictable or room < pages_for(host.sizes):
             return False
         slot = evictable[0]
         self._empty(slot)
-        runs = self._arena.allocate(sizes)
+        runs = self._arena.allocate(host.sizes)
         for other in evictable[1:]:
             if runs is not None:
                 break
             self._empty(other)
-            runs = self._arena.allocate(sizes)
+            runs = self._arena.allocate(host.sizes)
         if runs is None:
             return False  # free pages lie scattered between adapters in use
         slot.key, slot.promised_to, slot.runs = key, sequence, runs
         self._by_key[key] = slot
-        self._request_copy(Copy(slot.index, slot.generation, host, self._arena, runs))
+        if self._arena.in_host:
+            self._install(slot, host.patches, host.invocation)
+        else:
+            self._request_copy(Copy(slot.index, slot.generation, host, self._arena, runs))
         return True
+
+    def _install(self, slot: Slot, patches: Mapping[Patchable, Patch], invocation: tuple[int, ...] | None) -> None:
+        """From now on the slot's rows get this adapter."""
+        assert slot.key is not None
+        for module, patch in patches.items():
+            module.put(slot.index, patch)
+        slot.modules = tuple(patches)
+        slot.invocation = invocation
+        slot.resident = True
+        slot.last_used = next(self._clock)
+        self.counters.loads += 1
+        self.loaded(slot.key)
 
     def _may_leave(self, slot: Slot, *, overdue: bool) -> bool:
         return slot.unused and (overdue or slot.promised_to is None) and slot.key not in self._pinned

@@ -12,24 +12,30 @@ from loragate.engine import self_check
 from loragate.engine.adapter_arena import AdapterArena
 from loragate.engine.adapter_copier import AdapterCopier
 from loragate.engine.adapter_pool import AdapterPool
-from loragate.engine.base_model import BaseModel, ModelRefused, load_plain, prepare
+from loragate.engine.base_model import BaseModel, ModelRefused, choose_device, load_plain, prepare
 from loragate.engine.block_pool import BlockPool
 from loragate.engine.checkpoint import base_digest, locate, read_sampling_defaults, read_tokenizer
+from loragate.engine.commands import AdapterCopied
 from loragate.engine.config import EngineConfig
-from loragate.engine.core import AdapterCopied, EngineCore, ModelLimits
+from loragate.engine.core import EngineCore
 from loragate.engine.free_memory import free_device_memory, free_host_memory
 from loragate.engine.grammar_compiler import GrammarCompiler
 from loragate.engine.grammar_tokens import TokenSpace
 from loragate.engine.host_tier import HostTier
 from loragate.engine.kv_memory import allocate_kv
 from loragate.engine.manifest import build_manifest, eos_token_ids, layout, targets
+from loragate.engine.model_limits import ModelLimits
 from loragate.engine.model_runner import ModelRunner
 from loragate.engine.overload import QueueBounds
 from loragate.engine.scheduler import Limits, Scheduler
 from loragate.engine.sequence import AdapterKey, Output
+from loragate.kernels import cpu
 from loragate.kernels.cpu.openmp import disband
 from loragate.peft_format.layout import BaseLayout
 from loragate.v1 import engine_pb2 as pb
+
+if cpu.available():
+    from loragate.kernels.cpu.loops import compile_loops
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +69,8 @@ def load(config: EngineConfig) -> LoadedModel:
 def _load(config: EngineConfig) -> LoadedModel:
     directory = locate(config.model)
     log.info("loading %s", directory.name)
+    if cpu.available() and choose_device(config).type == "cpu":
+        compile_loops()
     plain = load_plain(directory, config)
     max_model_len, notes = _max_model_len(plain, config)
     log.info("checking the packed model against transformers' own")
@@ -103,7 +111,7 @@ def build_core(
     copier = AdapterCopier(loaded.base.device, lambda copy, result: core.post(AdapterCopied(copy, result)))
     adapters = AdapterPool(
         config.adapter_slots,
-        AdapterArena(_arena_bytes(loaded.base, config), loaded.base.device),
+        _arena(loaded.base, config),
         HostTier(config.adapter_host_bytes or int(free_host_memory() * _HOST_SHARE)),
         request_read,
         copier.request,
@@ -112,9 +120,10 @@ def build_core(
     scheduler = Scheduler(_step_limits(config, loaded.manifest.max_model_len), loaded.blocks, adapters)
     manifest, eos = loaded.manifest, eos_token_ids(loaded.base.model)
     grammars = GrammarCompiler(TokenSpace(manifest.tokenizer_json, manifest.vocab_size, eos), torch.get_num_threads())
-    limits = ModelLimits(manifest.max_model_len, manifest.vocab_size, eos)
+    runner = ModelRunner(loaded.base)
+    limits = ModelLimits(manifest.max_model_len, manifest.vocab_size, eos, runner.embeds)
     core = EngineCore(
-        ModelRunner(loaded.base),
+        runner,
         scheduler,
         loaded.blocks,
         adapters,
@@ -127,13 +136,15 @@ def build_core(
     return core
 
 
-def _arena_bytes(base: BaseModel, config: EngineConfig) -> int:
-    """Room for an adapter of the usual rank in every slot, within a share of free memory; for one at least."""
+def _arena(base: BaseModel, config: EngineConfig) -> AdapterArena:
+    """As large as was asked for; else with room for an adapter of the usual rank in every slot, within a share of free
+    memory, for one at least, and on a CPU in the memory that adapters lie in already."""
     if config.adapter_device_bytes is not None:
-        return config.adapter_device_bytes
+        return AdapterArena(config.adapter_device_bytes, base.device)
     usual = base.adapter_bytes(min(_USUAL_RANK, config.max_lora_rank)) + base.expert_bytes(_USUAL_EXPERT_RANK)
     affordable = int(free_device_memory(base.device) * _ADAPTER_SHARE)
-    return max(2 * usual, min(config.adapter_slots * usual, affordable))
+    size = max(2 * usual, min(config.adapter_slots * usual, affordable))
+    return AdapterArena(size, base.device, in_host=base.device.type == "cpu")
 
 
 def _step_limits(config: EngineConfig, max_model_len: int) -> Limits:

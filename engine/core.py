@@ -8,20 +8,30 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from loragate.engine.adapter_pool import AdapterPool, AdapterTooLarge, Copy, StaleSlot
+from loragate.engine.adapter_pool import AdapterPool, AdapterTooLarge, StaleSlot
 from loragate.engine.block_pool import BlockPool
+from loragate.engine.commands import (
+    Abort,
+    AdapterCopied,
+    AdapterFailed,
+    AdapterRead,
+    Command,
+    GrammarCompiled,
+    Pin,
+    Stop,
+    Submit,
+)
 from loragate.engine.grammar import Grammar
 from loragate.engine.grammar_compiler import Compiled, GrammarCompiler, GrammarRefused
 from loragate.engine.grammar_matcher import GrammarFailed
 from loragate.engine.grammar_wait import GrammarWait
 from loragate.engine.metrics import BatchSize, EngineMetrics
+from loragate.engine.model_limits import ModelLimits
 from loragate.engine.model_runner import ModelRunner
-from loragate.engine.patch import HostAdapter, Patch, Patchable
 from loragate.engine.sampler import Sampled, sample
 from loragate.engine.scheduler import Scheduler
 from loragate.engine.sequence import AdapterKey, ErrorCode, Failure, FinishReason, Output, Request, Sequence
@@ -30,71 +40,6 @@ from loragate.engine.token_mask import token_mask
 from loragate.kernels.cpu.openmp import compute_with
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Submit:
-    request: Request
-
-
-@dataclass(frozen=True, slots=True)
-class Abort:
-    """End one request of a session, or all of them when `request_id` is None."""
-
-    session_id: int
-    request_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterRead:
-    """An adapter is in host memory."""
-
-    key: AdapterKey
-    host: HostAdapter
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterFailed:
-    key: AdapterKey
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterCopied:
-    """An adapter is on the device, or why it is not."""
-
-    copy: Copy
-    result: dict[Patchable, Patch] | Exception
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """Keep these adapters on the device, and no longer those pinned before."""
-
-    keys: tuple[AdapterKey, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GrammarCompiled:
-    grammar: Grammar
-    result: Compiled
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    pass
-
-
-Command = Submit | Abort | AdapterRead | AdapterFailed | AdapterCopied | GrammarCompiled | Pin | Stop
-
-
-@dataclass(frozen=True, slots=True)
-class ModelLimits:
-    """What every request is held to."""
-
-    max_model_len: int
-    vocab_size: int
-    eos: frozenset[int]
 
 
 class EngineCore:
@@ -125,6 +70,7 @@ class EngineCore:
         self._stopping = False
         self._uncompiled = GrammarWait()
         self.metrics = EngineMetrics()
+        adapters.loaded = self.metrics.adapters.loaded
         self.timeline = Timeline()
 
     def start(self) -> None:
@@ -227,7 +173,7 @@ class EngineCore:
                 if isinstance(result, Exception):
                     key = self.adapters.copy_failed(copy)
                     return self._adapter_failed(key, f"copying it to the device failed ({type(result).__name__})")
-                self.metrics.adapters.loaded(self.adapters.copied(copy, result))
+                self.adapters.copied(copy, result)
             case Pin(keys):
                 self.adapters.pin(keys)
             case Stop():
@@ -243,7 +189,7 @@ class EngineCore:
         return outputs
 
     def _submit(self, request: Request) -> list[Output]:
-        problem = self._problem(request)
+        problem = self.limits.problem(request)
         if problem is not None:
             return [_failed(request, Failure(ErrorCode.INVALID_REQUEST, problem))]
         if request.grammar is None:
@@ -269,24 +215,6 @@ class EngineCore:
             self.scheduler.add(Sequence(request, index, compiled and compiled.fork()))
         self.metrics.submitted(request)
         return []
-
-    def _problem(self, request: Request) -> str | None:
-        """Why a request cannot run. The gateway has checked it; other clients may not have."""
-        if not request.prompt:
-            return "the prompt is empty"
-        if request.pooling is not None and not self._runner.embeds:
-            return "this model's head is not known, and so it gives no embeddings"
-        if request.pooling is not None and (request.n > 1 or request.grammar is not None):
-            return "a prompt has one embedding: n must be 1, and there can be no grammar"
-        if len(request.prompt) + (request.pooling is None) > self.limits.max_model_len:
-            return f"the prompt's {len(request.prompt)} tokens leave no room in {self.limits.max_model_len}"
-        if not 0 <= min(request.prompt) <= max(request.prompt) < self.limits.vocab_size:
-            return f"a token id of the prompt is outside the vocabulary of {self.limits.vocab_size}"
-        sampling = request.sampling
-        listed = [*(t for t, _ in sampling.logit_bias), *sampling.stop_token_ids]
-        if listed and not 0 <= min(listed) <= max(listed) < self.limits.vocab_size:
-            return f"a token id of logit_bias or stop_token_ids is outside the vocabulary of {self.limits.vocab_size}"
-        return None
 
     def _step(self, scheduled: dict[Sequence, int]) -> list[Output]:
         outputs = [self._fail(s, ErrorCode.INTERNAL, why) for s, why in self._stale(scheduled)]
@@ -376,7 +304,7 @@ class EngineCore:
             return self._fail(sequence, ErrorCode.INVALID_REQUEST, f"the grammar cannot be followed further: {error}")
         cached_tokens = sequence.cached_tokens if sequence.generated == 0 else 0
         sequence.tokens.append(choice.token)
-        finish = self._finish(sequence, choice.token)
+        finish = self.limits.finish(sequence, choice.token)
         if finish is not None:
             self.scheduler.remove(sequence)
         return Output(
@@ -398,16 +326,6 @@ class EngineCore:
     def _non_finite(self, sequence: Sequence) -> Output:
         self.blocks.discard(sequence)
         return self._fail(sequence, ErrorCode.NON_FINITE, "the model produced NaN or Inf for this request")
-
-    def _finish(self, sequence: Sequence, token: int) -> FinishReason | None:
-        sampling = sequence.request.sampling
-        if token in sampling.stop_token_ids or (token in self.limits.eos and not sampling.ignore_eos):
-            return FinishReason.STOP
-        if sequence.matcher is not None and sequence.matcher.complete:
-            return FinishReason.STOP
-        if sequence.generated >= sampling.max_tokens or len(sequence.tokens) >= self.limits.max_model_len:
-            return FinishReason.LENGTH
-        return None
 
     def _fail(self, sequence: Sequence, code: ErrorCode, message: str) -> Output:
         return self._refuse(sequence, Failure(code, message))

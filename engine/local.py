@@ -9,8 +9,8 @@ from typing import Any
 
 from loragate.engine.adapter_weights import load_weights, read_files
 from loragate.engine.assembly import LoadedModel, build_core, load
+from loragate.engine.commands import Abort, AdapterFailed, AdapterRead, Submit
 from loragate.engine.config import EngineConfig
-from loragate.engine.core import Abort, AdapterFailed, AdapterRead, Submit
 from loragate.engine.grammar import Grammar
 from loragate.engine.pooling import Pooling
 from loragate.engine.sequence import AdapterKey, Output, Request, SamplingParams, Share

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import torch
@@ -33,7 +34,7 @@ class Patchable(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HostAdapter:
     """An adapter in host memory, laid out as on the device: one run of bytes for each module that it patches.
 
@@ -45,7 +46,7 @@ class HostAdapter:
     invocation: tuple[int, ...] | None = None
     full_weight_bytes: int = 0  # of modules that the adapter brings whole
 
-    @property
+    @cached_property
     def sizes(self) -> list[int]:
         """Bytes of each run."""
         return [run_size(patch.tensors) for patch in self.patches.values()]

@@ -5,7 +5,7 @@ service; each swap then pays for itself, and two tenants cannot take turns at th
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from loragate.engine.accounts import Account
@@ -70,8 +70,10 @@ def for_room(by_turn: list[Ticket], guest: Account, seats: int, blocks: int) -> 
     return victims if seats <= 0 and blocks <= 0 else None
 
 
-def for_slot(seated: Iterable[Ticket], guest: Account) -> list[Ticket]:
+def for_slot(seated: Collection[Ticket], guest: Account) -> list[Ticket]:
     """All sequences of the one adapter whose slot costs least to clear for `guest`; empty if none needs to be."""
+    if not any(_far_ahead(account, guest, 0.0) for account in {ticket.account for ticket in seated}):
+        return []
     by_adapter: dict[AdapterKey, list[Ticket]] = defaultdict(list)
     for ticket in seated:
         if ticket.sequence.request.adapter is not None:

@@ -258,7 +258,7 @@ class Scheduler:
         """Let others give way to the lane's adapter, if they hold too much."""
         if not self._slots.may_clear(lane):
             return False
-        while victims := preemption.for_slot(map(self._tickets.__getitem__, self.running), lane.account):
+        while victims := preemption.for_slot([self._tickets[s] for s in self.running], lane.account):
             self._slots.cleared(lane)
             for victim in victims:
                 self._preempt(victim)

@@ -17,8 +17,10 @@ from loragate.engine.adapter_files import AdapterFiles, AdapterUnavailable
 from loragate.engine.assembly import LoadedModel, build_core, load
 from loragate.engine.base_model import ModelRefused
 from loragate.engine.client import CHANNEL_OPTIONS
+from loragate.engine.commands import Abort, AdapterFailed, AdapterRead, Pin, Submit
 from loragate.engine.config import EngineConfig
-from loragate.engine.core import Abort, AdapterFailed, AdapterRead, EngineCore, Pin, Submit
+from loragate.engine.core import EngineCore
+from loragate.engine.garbage import keep_for_good
 from loragate.engine.sequence import AdapterKey, Output
 from loragate.engine.stats import stats_of
 from loragate.engine.trace_events import trace_json
@@ -142,6 +144,7 @@ def run(config: EngineConfig) -> None:
     except ModelRefused as error:
         log.error("%s", error)
         raise SystemExit(_EXIT_REFUSED) from error
+    keep_for_good()
     asyncio.run(serve(loaded, config))
 
 

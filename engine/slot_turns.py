@@ -42,22 +42,24 @@ class SlotTurns:
 
     def lease(self, lane: Lane) -> bool:
         """Hold the head's adapter. If it cannot be held yet, it is on its way, or the lane is blocked again."""
-        if lane.key is None:
-            return True
-        lease = self._adapters.acquire(lane.key)
-        if lease is not None:
-            lane.head.hold(lease)
-            if lane.arriving:
-                lane.arriving = False
-                self._residences.begin(lane.key, self._step)
+        if lane.key is None or self._hold(lane, lane.key):
             return True
         lane.arriving = True
         if lane.reading and self._adapters.host.get(lane.key) is not None:
             lane.reading = False
             self._waiting.place(lane, self._waiting.blocked)  # others may have waited for room before it
-        else:
-            self.promise(lane)
-        return False
+            return False
+        return self.promise(lane) and self._hold(lane, lane.key)
+
+    def _hold(self, lane: Lane, key: AdapterKey) -> bool:
+        lease = self._adapters.acquire(key)
+        if lease is None:
+            return False
+        lane.head.hold(lease)
+        if lane.arriving:
+            lane.arriving = False
+            self._residences.begin(key, self._step)
+        return True
 
     def release(self, sequence: Sequence | None) -> None:
         if sequence is not None and sequence.lease is not None:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from loragate.kernels.cpu.parallel import (
     ParallelLoop,
-    careful,
     compiled,
     floats_at,
     halves_at,
@@ -56,12 +55,12 @@ def decode_attention(query: Tensor, cache: "LayerCache", rows: "DecodeRows", opt
         *(sequences, longest, heads, *keys.shape, values.shape[2], scratch.shape[1]),
         *(options.window or 0, keys.dtype == torch.bfloat16),
     )
-    _attend(arguments)
+    attend(arguments)
     return out.to(values.dtype).transpose(0, 1)
 
 
 @ParallelLoop
-def _attend(pointer: Any) -> None:
+def attend(pointer: Any) -> None:
     arguments = carray(pointer, 19)
     query_at, out_at, keys_at, values_at, places_at, lengths_at, scratch_at, factors_at, sinks_at = arguments[:9]
     sequences, longest, heads, kv_heads, room, dim, value_dim, width, window, halved = arguments[9:]
@@ -105,7 +104,7 @@ def _score(scores: Any, queries: Any, keys: Any, seen: Any) -> None:
             scores[g, i] = total
 
 
-@careful
+@compiled
 def _weigh(scores: Any, count: int, factors: Any, sinks: Any, with_sinks: bool) -> None:
     """Softmax of the first `count` scores of each row, in place; a sink takes part and is left out."""
     scale, softcap = factors

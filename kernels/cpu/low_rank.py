@@ -48,7 +48,7 @@ class LowRankRows:
         assert x.is_contiguous()
         assert out.is_contiguous()
         self._arguments[:4] = [x.data_ptr(), out.data_ptr(), x.shape[1], out.shape[1]]
-        _add_rows(self._arguments)
+        add_rows(self._arguments)
 
 
 def _tiles(segments: Table) -> Table:
@@ -73,7 +73,7 @@ def _shares(cost: Table, count: int) -> Table:
 
 
 @ParallelLoop
-def _add_rows(pointer: Any) -> None:
+def add_rows(pointer: Any) -> None:
     arguments = carray(pointer, 13)
     x_at, out_at, inner, outer, width = arguments[:5]
     tiles = carray(numbers_at(arguments[5]), (arguments[6], 6))

@@ -19,11 +19,9 @@ from numba.extending import intrinsic, overload
 
 from loragate.kernels.cpu.openmp import find_library
 
-compiled = njit(fastmath=True, error_model="numpy", cache=True)
+compiled = njit(fastmath={"reassoc", "nsz", "arcp", "contract"}, error_model="numpy", cache=True)
 """For inner loops. Sums are taken in the order that suits the vectors, which depends on shapes alone."""
 
-careful = njit(error_model="numpy", cache=True)
-"""Where infinity and NaN have a meaning."""
 
 thread = types.ExternalFunction("omp_get_thread_num", types.int32())
 threads = types.ExternalFunction("omp_get_num_threads", types.int32())
@@ -50,6 +48,10 @@ class ParallelLoop:
     @cached_property
     def _start(self) -> Any:
         return _runtime().GOMP_parallel
+
+    def compile(self) -> None:
+        """Unless it is compiled."""
+        self._address  # noqa: B018
 
     @cached_property
     def _address(self) -> ctypes.c_void_p:

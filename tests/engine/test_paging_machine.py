@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from tiny_models import add_adapter, greedy, make_model
 
-from loragate.engine.core import Pin
+from loragate.engine.commands import Pin
 from loragate.engine.local import LocalEngine
 from loragate.engine.sequence import AdapterKey, ErrorCode
 
