@@ -1,0 +1,137 @@
+"""Compile every Triton kernel for GPUs that need not be there, and say what each takes of one.
+
+    python -m loragate.kernels.compile              # sm_80, sm_90 and sm_100
+    python -m loragate.kernels.compile --arch 90    # one of them
+
+Ends with 1 if a kernel spills registers to memory, or does not compile.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":
+    os.environ.pop("TRITON_INTERPRET", None)  # what is interpreted cannot be compiled
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # as ever; Triton warns when it is not said
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
+from triton.compiler import ASTSource
+
+from loragate.kernels.gpu import decode_attention, segmented_lora
+from loragate.kernels.gpu.variant import Variant
+
+_KERNELS = (segmented_lora, decode_attention)
+_WARP = 32  # threads
+
+
+@dataclass(frozen=True, slots=True)
+class Multiprocessor:
+    """What the blocks of one streaming multiprocessor share (CUDA C++ Programming Guide, "Compute Capabilities")."""
+
+    shared_bytes: int
+    registers: int = 65536
+    warps: int = 64
+    blocks: int = 32
+
+
+ARCHITECTURES = {
+    80: Multiprocessor(164 << 10),
+    90: Multiprocessor(228 << 10),
+    100: Multiprocessor(228 << 10),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What ptxas says of a kernel."""
+
+    registers: int  # a thread
+    shared_bytes: int  # a block
+    spilled_bytes: int  # a thread, stores and loads
+
+    def occupancy(self, on: Multiprocessor, warps: int) -> float:
+        """Share of the multiprocessor's warps that can be in flight."""
+        by_registers = on.registers // (-(-self.registers // 8) * 8 * _WARP * warps)
+        by_shared = on.shared_bytes // (self.shared_bytes + 1024)  # a block also takes a kilobyte of its own
+        return min(by_registers, by_shared, on.blocks, on.warps // warps) * warps / on.warps
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", type=int, action="append", choices=list(ARCHITECTURES), help="default: all")
+    arguments = parser.parse_args()
+    names = [variant.name for variant in variants()]
+    jobs = [(name, arch) for arch in arguments.arch or ARCHITECTURES for name in names]
+    print(_line("kernel", "sm", "registers", "shared, B", "spilled, B", "occupancy", "MB", "GFLOP"))
+    spilled = 0
+    with ProcessPoolExecutor() as pool:
+        for (name, arch), compiled in zip(jobs, pool.map(_compile_named, *zip(*jobs, strict=True)), strict=True):
+            variant = _by_name(name)
+            occupancy = compiled.occupancy(ARCHITECTURES[arch], variant.warps)
+            numbers = compiled.registers, compiled.shared_bytes, compiled.spilled_bytes, f"{occupancy:.0%}"
+            print(
+                _line(name, arch, *numbers, f"{variant.read_bytes / 1e6:.2f}", f"{variant.flops / 1e9:.3f}"), flush=True
+            )
+            spilled += compiled.spilled_bytes > 0
+    if spilled:
+        print(f"{spilled} of {len(jobs)} spill registers", file=sys.stderr)
+    return 1 if spilled else 0
+
+
+def _line(name: str, *cells: object) -> str:
+    return f"{name:40}" + "".join(f"{cell!s:>11}" for cell in cells)
+
+
+def variants() -> list[Variant]:
+    """All of all kernels."""
+    return [variant for module in _KERNELS for variant in module.variants()]
+
+
+def compile_variant(variant: Variant, arch: int) -> Compiled:
+    """Compile one kernel for one architecture."""
+    order = variant.kernel.arg_names
+    signature = {name: variant.signature.get(name, "constexpr") for name in order}
+    attributes = {(order.index(name),): [["tt.divisibility", 16]] for name in variant.aligned}
+    source = ASTSource(variant.kernel, signature, dict(variant.constants), attributes)
+    options = {"num_warps": variant.warps, "num_stages": variant.stages}
+    kernel = triton.compile(source, target=GPUTarget("cuda", arch, _WARP), options=options)
+    return _measure(kernel.asm["ptx"], arch, kernel.metadata.shared)
+
+
+def _measure(ptx: str, arch: int, shared: int) -> Compiled:
+    """Triton only learns of registers when a GPU loads the kernel; ptxas tells without."""
+    target = re.search(r"^\.target (sm_\w+)", ptx, re.MULTILINE)
+    assert target is not None
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "kernel.ptx"
+        path.write_text(ptx)
+        command = [get_ptxas(arch).path, "-v", f"--gpu-name={target[1]}", path, "-o", path.with_suffix(".cubin")]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"ptxas refused a kernel for sm_{arch}: {done.stderr}")
+    said = done.stderr
+    numbers = [int(re.search(pattern, said)[1]) for pattern in _PTXAS]  # type: ignore[index]
+    return Compiled(numbers[0], shared, numbers[1] + numbers[2])
+
+
+_PTXAS = (r"Used (\d+) registers", r"(\d+) bytes spill stores", r"(\d+) bytes spill loads")
+
+
+def _by_name(name: str) -> Variant:
+    return next(variant for variant in variants() if variant.name == name)
+
+
+def _compile_named(name: str, arch: int) -> Compiled:
+    return compile_variant(_by_name(name), arch)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""Attention of one new token a sequence over its paged keys and values, split over the sequence.
+
+Flash-Decoding's scheme (Dao et al., 2023, "Flash-Decoding for long-context inference") over vLLM's paging: a program
+takes one sequence, one head of keys and one stretch of 256 positions, and keeps the running softmax of FlashAttention-2
+(Dao, 2023, arXiv:2307.08691, section 3.1); a second launch joins the stretches in order. Stretches begin at fixed
+positions, whatever else is in the batch, so that a sequence's result depends on nothing but the sequence.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from loragate.kernels.gpu.dot import dot, widen
+from loragate.kernels.gpu.variant import POINTERS, Variant
+
+if TYPE_CHECKING:
+    from loragate.kernels.paged_attention import AttentionOptions, DecodeRows, LayerCache
+
+STRETCH = 256
+BLOCK = 64  # positions at a time, at most
+_BLOCK_BYTES = 16384  # of keys at a time: more does not stay in registers
+_LEAST_ROWS = 16  # of a product on tensor cores
+
+
+@triton.jit
+def stretch_kernel(  # type: ignore[no-untyped-def]
+    query,  # [sequences, heads, key_dim]
+    keys,  # [kv_heads, places, key_dim]
+    values,  # [kv_heads, places, value_dim]
+    token_places,  # [sequences, longest]
+    lengths,  # [sequences]
+    mixed,  # [stretches, sequences, heads, value_dim], float32: not yet divided by the sum of weights
+    marks,  # [stretches, sequences, heads, 2], float32: highest score, sum of weights
+    places,
+    longest,
+    sequences,
+    scale,
+    softcap,
+    window,
+    HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    KEY_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEY_BLOCK: tl.constexpr,
+    VALUE_BLOCK: tl.constexpr,
+    STRETCH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WIDEN: tl.constexpr,
+):
+    sequence, head, stretch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    length = tl.load(lengths + sequence).to(tl.int32)
+    first_seen = tl.maximum(length - window, 0)
+    begin = stretch * STRETCH
+    end = tl.minimum(begin + STRETCH, length)
+    row = tl.arange(0, ROWS)
+    own = row < GROUP
+    d = tl.arange(0, KEY_BLOCK)
+    e = tl.arange(0, VALUE_BLOCK)
+    q = tl.load(
+        query + (sequence * HEADS + head * GROUP + row)[:, None] * KEY_DIM + d[None, :],
+        mask=own[:, None] & (d < KEY_DIM)[None, :],
+        other=0.0,
+    )
+    highest = tl.full((ROWS,), float("-inf"), dtype=tl.float32)
+    weight_sum = tl.zeros((ROWS,), dtype=tl.float32)
+    total = tl.zeros((ROWS, VALUE_BLOCK), dtype=tl.float32)
+    head_keys = keys + head.to(tl.int64) * places * KEY_DIM
+    head_values = values + head.to(tl.int64) * places * VALUE_DIM
+    for start in range(begin, end, BLOCK):
+        position = start + tl.arange(0, BLOCK)
+        seen = (position < end) & (position >= first_seen)
+        place = tl.load(token_places + sequence.to(tl.int64) * longest + position, mask=position < end, other=0)
+        k = tl.load(
+            head_keys + place[None, :] * KEY_DIM + d[:, None], mask=seen[None, :] & (d < KEY_DIM)[:, None], other=0.0
+        )
+        scores = dot(q, k, tl.zeros((ROWS, BLOCK), dtype=tl.float32), WIDEN) * scale
+        if softcap > 0:
+            scores = (2 * tl.sigmoid(2 * scores / softcap) - 1) * softcap  # the hyperbolic tangent
+        scores = tl.where(seen[None, :], scores, float("-inf"))
+        higher = tl.maximum(highest, tl.max(scores, axis=1))
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        weights = tl.exp(scores - base[:, None])
+        fade = tl.exp(highest - base)
+        weight_sum = weight_sum * fade + tl.sum(weights, axis=1)
+        v = tl.load(
+            head_values + place[:, None] * VALUE_DIM + e[None, :],
+            mask=seen[:, None] & (e < VALUE_DIM)[None, :],
+            other=0.0,
+        )
+        total = dot(weights.to(v.dtype), v, total * fade[:, None], WIDEN)
+        highest = higher
+    if begin < end:
+        at = (stretch * sequences + sequence) * HEADS + head * GROUP + row
+        tl.store(mixed + at[:, None] * VALUE_DIM + e[None, :], total, mask=own[:, None] & (e < VALUE_DIM)[None, :])
+        tl.store(marks + at * 2, highest, mask=own)
+        tl.store(marks + at * 2 + 1, weight_sum, mask=own)
+
+
+@triton.jit
+def join_kernel(  # type: ignore[no-untyped-def]
+    mixed,
+    marks,
+    lengths,
+    sinks,  # [heads], float32
+    out,  # [sequences, heads, value_dim]
+    sequences,
+    HEADS: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    VALUE_BLOCK: tl.constexpr,
+    STRETCH: tl.constexpr,
+    SINKS: tl.constexpr,
+):
+    sequence, head = tl.program_id(0), tl.program_id(1)
+    length = tl.load(lengths + sequence).to(tl.int32)
+    e = tl.arange(0, VALUE_BLOCK)
+    highest = float("-inf")
+    weight_sum = 0.0
+    if SINKS:
+        highest = tl.load(sinks + head)
+        weight_sum = 1.0
+    total = tl.zeros((VALUE_BLOCK,), dtype=tl.float32)
+    for stretch in range(tl.cdiv(length, STRETCH)):
+        at = (stretch * sequences + sequence) * HEADS + head
+        mark = tl.load(marks + at * 2)
+        higher = tl.maximum(highest, mark)
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        fade, rise = tl.exp(highest - base), tl.exp(mark - base)
+        weight_sum = weight_sum * fade + tl.load(marks + at * 2 + 1) * rise
+        part = tl.load(mixed + at * VALUE_DIM + e, mask=e < VALUE_DIM, other=0.0)
+        total = total * fade + part * rise
+        highest = higher
+    target = out + (sequence * HEADS + head) * VALUE_DIM + e
+    tl.store(target, (total / weight_sum).to(out.dtype.element_ty), mask=e < VALUE_DIM)
+
+
+def decode_attention(query: Tensor, cache: "LayerCache", rows: "DecodeRows", options: "AttentionOptions") -> Tensor:
+    """As `paged_attention.decode_attention`: query [heads, sequences, dim] → [heads, sequences, value_dim]."""
+    heads, sequences, key_dim = query.shape
+    kv_heads, places, value_dim = cache.values.shape
+    wanted = query.transpose(0, 1).contiguous()
+    longest = rows.token_places.shape[1]
+    stretches = -(-longest // STRETCH)
+    mixed = torch.empty(stretches, sequences, heads, value_dim, dtype=torch.float32, device=query.device)
+    marks = torch.empty(stretches, sequences, heads, 2, dtype=torch.float32, device=query.device)
+    out = torch.empty(sequences, heads, value_dim, dtype=query.dtype, device=query.device)
+    sinks = marks if options.sinks is None else options.sinks.float().contiguous()
+    stretch_kernel[(sequences, kv_heads, stretches)](
+        *(wanted, cache.keys, cache.values, rows.token_places, rows.lengths, mixed, marks),
+        *(places, longest, sequences, options.scale, options.softcap or 0.0, options.window or longest),
+        **_constants(heads, kv_heads, key_dim, value_dim, query.dtype),
+    )
+    join_kernel[(sequences, heads)](
+        *(mixed, marks, rows.lengths, sinks, out, sequences),
+        HEADS=heads,
+        VALUE_DIM=value_dim,
+        VALUE_BLOCK=triton.next_power_of_2(value_dim),
+        STRETCH=STRETCH,
+        SINKS=options.sinks is not None,
+    )
+    return out.transpose(0, 1)
+
+
+def _constants(heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype) -> dict[str, Any]:
+    group = heads // kv_heads
+    widest = triton.next_power_of_2(max(key_dim, value_dim)) * dtype.itemsize
+    return {
+        "HEADS": heads,
+        "GROUP": group,
+        "KEY_DIM": key_dim,
+        "VALUE_DIM": value_dim,
+        "ROWS": max(_LEAST_ROWS, triton.next_power_of_2(group)),
+        "KEY_BLOCK": max(_LEAST_ROWS, triton.next_power_of_2(key_dim)),
+        "VALUE_BLOCK": max(_LEAST_ROWS, triton.next_power_of_2(value_dim)),
+        "STRETCH": STRETCH,
+        "BLOCK": max(16, min(BLOCK, _BLOCK_BYTES // widest)),
+        "WIDEN": widen(dtype),
+    }
+
+
+def variants() -> Iterator[Variant]:
+    """Head sizes and groups that models have, at 16 sequences of 1,024 tokens."""
+    sequences, length = 16, 1024
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        for heads, kv_heads, dim in ((32, 8, 128), (32, 32, 64), (16, 8, 256), (32, 32, 96)):
+            name = str(dtype).removeprefix("torch.")
+            constants = _constants(heads, kv_heads, dim, dim, dtype)
+            tables = {"token_places": POINTERS["int64"], "lengths": POINTERS["int64"]}
+            results = {"mixed": POINTERS["float32"], "marks": POINTERS["float32"]}
+            numbers = {"places": "i32", "longest": "i32", "sequences": "i32", "window": "i32"}
+            inputs = dict.fromkeys(("query", "keys", "values"), POINTERS[name])
+            yield Variant(
+                f"attend {name} {heads}/{kv_heads} heads of {dim}",
+                stretch_kernel,
+                inputs | tables | results | numbers | {"scale": "fp32", "softcap": "fp32"},
+                constants,
+                read_bytes=2 * dtype.itemsize * sequences * length * kv_heads * dim,
+                flops=4 * sequences * length * heads * dim,
+                stages=2,
+                aligned=frozenset({*inputs, *results, "longest"}),
+            )
+    yield Variant(
+        "join stretches of 32 heads of 128",
+        join_kernel,
+        {"mixed": POINTERS["float32"], "marks": POINTERS["float32"], "lengths": POINTERS["int64"]}
+        | {"sinks": POINTERS["float32"], "out": POINTERS["bfloat16"], "sequences": "i32"},
+        {"HEADS": 32, "VALUE_DIM": 128, "VALUE_BLOCK": 128, "STRETCH": STRETCH, "SINKS": False},
+        read_bytes=4 * sequences * length // STRETCH * 32 * (128 + 2),
+        flops=4 * sequences * length // STRETCH * 32 * 128,
+    )

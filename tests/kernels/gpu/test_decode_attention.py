@@ -1,0 +1,79 @@
+"""Decode attention in Triton against plain attention in float64: in the interpreter, or on a GPU."""
+
+import pytest
+import torch
+from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, decode_rows, filled_cache, reference
+
+from loragate.kernels.gpu import decode_attention as kernels
+from loragate.kernels.gpu.decode_attention import decode_attention
+from loragate.kernels.paged_attention import DecodeRows, LayerCache
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+
+
+@pytest.fixture(autouse=True)
+def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that short sequences have several."""
+    monkeypatch.setattr(kernels, "STRETCH", 32)
+    monkeypatch.setattr(kernels, "BLOCK", 16)
+
+
+def on_device(cache: LayerCache, dtype: torch.dtype) -> LayerCache:
+    copy = LayerCache(PLACES, KV_HEADS, DIM, DIM, dtype, DEVICE)
+    copy.keys.copy_(cache.keys)
+    copy.values.copy_(cache.values)
+    return copy
+
+
+def rows_on_device(places: list[torch.Tensor], padding: int = 0) -> DecodeRows:
+    rows = decode_rows(places, padding)
+    return DecodeRows(rows.token_places.to(DEVICE), rows.lengths.to(DEVICE))
+
+
+def queries(count: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(HEADS, count, DIM, generator=torch.Generator().manual_seed(1)).to(dtype).to(DEVICE)
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_equals_plain_attention(variant: str, dtype: torch.dtype) -> None:
+    cache, places, keys, values = filled_cache([1, 7, 32, 33, 70], 1)
+    query = queries(5, dtype)
+    out = decode_attention(query, on_device(cache, dtype), rows_on_device(places), VARIANTS[variant])
+    assert out.dtype == dtype
+    for row in range(5):
+        stored = keys[row].to(dtype), values[row].to(dtype)
+        expected = reference(query[:, row : row + 1].cpu(), *stored, VARIANTS[variant])
+        assert torch.allclose(out[:, row].double().cpu(), expected[:, 0], atol=TOLERANCE[dtype]), row
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_sequence_alone_is_bitwise_the_sequence_in_company(variant: str) -> None:
+    """What stands in other places of the cache, NaN included, changes nothing either."""
+    cache, places, _, _ = filled_cache([16, 80])
+    query = queries(2, torch.float32)
+    alone = decode_attention(
+        query[:, :1], on_device(cache, torch.float32), rows_on_device(places[:1]), VARIANTS[variant]
+    )
+    unused = sorted(set(range(1, PLACES)) - set(torch.cat(places).tolist()))
+    cache.write(torch.tensor(unused), *torch.full((2, KV_HEADS, len(unused), DIM), float("nan")))
+    together = decode_attention(
+        query, on_device(cache, torch.float32), rows_on_device(places, padding=16), VARIANTS[variant]
+    )
+    assert torch.equal(alone[:, 0], together[:, 0])
+
+
+@pytest.mark.parametrize(("key_dim", "value_dim", "kv_heads"), [(64, 64, 6), (80, 80, 1), (24, 8, 3), (256, 128, 2)])
+def test_head_sizes_and_groups(key_dim: int, value_dim: int, kv_heads: int) -> None:
+    generator = torch.Generator().manual_seed(2)
+    cache = LayerCache(PLACES, kv_heads, key_dim, value_dim, torch.float32, DEVICE)
+    places = torch.arange(1, 41)
+    keys = torch.randn(kv_heads, 40, key_dim, generator=generator)
+    values = torch.randn(kv_heads, 40, value_dim, generator=generator)
+    cache.write(places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
+    query = torch.randn(HEADS, 1, key_dim, generator=generator)
+    out = decode_attention(query.to(DEVICE), cache, rows_on_device([places]), VARIANTS["plain"]).cpu()
+    group = HEADS // kv_heads
+    scores = query @ keys.repeat_interleave(group, 0).transpose(1, 2) * VARIANTS["plain"].scale
+    assert torch.allclose(out, scores.softmax(-1) @ values.repeat_interleave(group, 0), atol=1e-5)

@@ -1,0 +1,142 @@
+"""Segmented LoRA in Triton against its row-by-row reference in float64: in the interpreter, or on a GPU."""
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loragate.kernels.base_output import Affine
+from loragate.kernels.gpu.segmented_lora import SlotTable, Tiling, WorkList
+from loragate.kernels.segmented_lora import Expand, LoraWeights, Segment, lora_reference
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+IN, WIDTHS = 72, (40, 24, 24)
+OUT = sum(WIDTHS)
+RANKS = [(8, 8, 8), (16, 16, 16), (64, 1, 24), (0, 40, 0), (256, 0, 8)]
+"""By member, of the adapters in slots 0, 1, …; a member of rank 0 is not targeted."""
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.15}
+POPULARITY = {
+    "identical": lambda rng, rows: [3] * rows,
+    "distinct": lambda rng, rows: [row % 5 for row in range(rows)],
+    "uniform": lambda rng, rows: [rng.randrange(5) for _ in range(rows)],
+    "zipf": lambda rng, rows: [min(int(rng.paretovariate(1.0)), 5) - 1 for _ in range(rows)],
+    "skewed": lambda rng, rows: [0] * (rows - 1) + [4],
+    "base only": lambda rng, rows: [-1] * rows,
+    "half base": lambda rng, rows: [rng.choice([-1, 2]) for _ in range(rows)],
+}
+
+
+def make_weights(slot: int, dtype: torch.dtype, ranks: tuple[int, ...] | None = None) -> LoraWeights:
+    """Random; every second adapter has biases over all members, every third a scale too, as DoRA does."""
+    generator = torch.Generator().manual_seed(slot)
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return (torch.randn(*shape, generator=generator) / 8).to(dtype).to(DEVICE)
+
+    expands, start, out_start = [], 0, 0
+    for rank, width in zip(ranks or RANKS[slot], WIDTHS, strict=True):
+        if rank:
+            expands.append(Expand(start, start + rank, out_start, numbers(rank, width)))
+        start, out_start = start + rank, out_start + width
+    changes = (Affine(0, numbers(OUT), numbers(OUT) if slot % 3 == 0 else None),) if slot % 2 else ()
+    return LoraWeights(numbers(start, IN), tuple(expands), changes)
+
+
+def make_table(weights: dict[int, LoraWeights]) -> SlotTable:
+    table = SlotTable(6, WIDTHS, IN, DEVICE)
+    for slot, each in weights.items():
+        table.put(slot, each)
+    return table
+
+
+def segments_of(slots: list[int]) -> list[Segment]:
+    starts = [i for i, slot in enumerate(slots) if i == 0 or slots[i - 1] != slot]
+    stops = [*starts[1:], len(slots)]
+    return [Segment(slots[a], a, b) for a, b in zip(starts, stops, strict=True) if slots[a] >= 0]
+
+
+def work(slots: list[int]) -> WorkList:
+    return WorkList.of(segments_of(slots), DEVICE)
+
+
+def rows_of(count: int, width: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    return torch.randn(count, width, generator=torch.Generator().manual_seed(seed)).to(dtype).to(DEVICE)
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize("rows", [1, 7, 40])
+@pytest.mark.parametrize("popularity", POPULARITY)
+def test_equals_the_reference(popularity: str, rows: int, dtype: torch.dtype) -> None:
+    slots = sorted(POPULARITY[popularity](random.Random(1), rows))
+    weights = {slot: make_weights(slot, dtype) for slot in set(slots) if slot >= 0}
+    x, out = rows_of(rows, IN, dtype, 2), rows_of(rows, OUT, dtype, 3)
+    expected = lora_reference(out, x, slots, weights)
+    make_table(weights).add(out, x, work(slots))
+    assert torch.allclose(out.double(), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("tiling", [Tiling(32, 1, 16), Tiling(16, 7, 64), Tiling(128, 2, 32)], ids=str)
+def test_however_the_work_is_divided(tiling: Tiling) -> None:
+    slots = [0, 0, 2, 2, 2, 4]
+    weights = {slot: make_weights(slot, torch.float32) for slot in slots}
+    x, out = rows_of(6, IN, torch.float32, 2), rows_of(6, OUT, torch.float32, 3)
+    expected = lora_reference(out, x, slots, weights)
+    make_table(weights).add(out, x, work(slots), tiling)
+    assert torch.allclose(out.double(), expected, atol=1e-4)
+
+
+@given(st.lists(st.integers(-1, 5), min_size=1, max_size=40).map(sorted))
+@settings(max_examples=25)
+def test_any_division_into_segments(slots: list[int]) -> None:
+    weights = {slot: make_weights(slot, torch.float32) for slot in range(5)}  # slot 5 targets another module
+    x, out = rows_of(len(slots), IN, torch.float32, 3), rows_of(len(slots), OUT, torch.float32, 4)
+    expected = lora_reference(out, x, slots, weights)
+    make_table(weights).add(out, x, work(slots))
+    assert torch.allclose(out.double(), expected, atol=1e-4)
+
+
+def test_a_row_alone_is_bitwise_the_row_in_company() -> None:
+    """A tenant must not see in its tokens who else is being served."""
+    weights = {slot: make_weights(slot, torch.float32) for slot in range(5)}
+    table = make_table(weights)
+    slots = [0, 0, 0, 1, 2, 2, 4]
+    x, start = rows_of(7, IN, torch.float32, 5), rows_of(7, OUT, torch.float32, 6)
+    together = start.clone()
+    table.add(together, x, work(slots))
+    for row, slot in enumerate(slots):
+        alone = start[row : row + 1].clone()
+        make_table({slot: weights[slot]}).add(alone, x[row : row + 1], work([slot]))
+        assert torch.equal(alone[0], together[row]), row
+
+
+def test_nan_in_one_adapter_stays_in_its_rows() -> None:
+    weights = {0: make_weights(0, torch.float32), 1: make_weights(1, torch.float32)}
+    weights[1].a.fill_(float("nan"))
+    out = torch.zeros(4, OUT, device=DEVICE)
+    make_table(weights).add(out, torch.ones(4, IN, device=DEVICE), work([0, 0, 1, -1]))
+    assert out[:2].isfinite().all()
+    assert out[2].isnan().all()
+    assert (out[3] == 0).all()
+
+
+def test_a_slot_that_changed_hands_gives_the_new_adapter() -> None:
+    first, second = make_weights(1, torch.float32), make_weights(3, torch.float32)
+    table = make_table({0: first})
+    x, start = torch.ones(2, IN, device=DEVICE), torch.zeros(2, OUT, device=DEVICE)
+    table.clear(0)
+    without = start.clone()
+    table.add(without, x, work([0, 0]))
+    assert torch.equal(without, start)
+    table.put(0, second)
+    out = start.clone()
+    table.add(out, x, work([0, 0]))
+    assert torch.allclose(out.double(), lora_reference(start, x, [0, 0], {0: second}), atol=1e-4)
+
+
+def test_nothing_to_do() -> None:
+    table = make_table({0: make_weights(0, torch.float32)})
+    out = torch.ones(3, OUT, device=DEVICE)
+    table.add(out, torch.ones(3, IN, device=DEVICE), work([-1, -1, -1]))
+    assert (out == 1).all()
