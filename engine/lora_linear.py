@@ -108,8 +108,9 @@ def build_group(names: Sequence[str], modules: Sequence[nn.Module], step: Curren
         out_features, in_features = linear_shape(module)
         members.append(Member(name, start, out_features, module))
         start += out_features
+    widths = tuple(member.out_features for member in members)
     linear = CalledLinears(modules) if any(is_quantised(m) for m in modules) else _packed(modules)
-    return LoraGroup(tuple(members), in_features, linear, step, LoraTable(in_features, start))
+    return LoraGroup(tuple(members), in_features, linear, step, LoraTable(in_features, widths))
 
 
 def _packed(modules: Sequence[nn.Module]) -> PackedLinear:

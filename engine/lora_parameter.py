@@ -39,7 +39,7 @@ def adapt(module: nn.Module, name: str, path: str, step: CurrentStep) -> LoraGro
     out_features, in_features = weight.shape
     linear = PackedLinear(weight, None)
     member = Member(path, 0, out_features, module)
-    group = LoraGroup((member,), in_features, linear, step, LoraTable(in_features, out_features))
+    group = LoraGroup((member,), in_features, linear, step, LoraTable(in_features, (out_features,)))
     parameter = LoraParameter(weight, requires_grad=False)
     parameter.group = group
     setattr(module, name, parameter)

@@ -11,10 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from loragate.kernels import cpu
+from loragate.kernels import cpu, gpu
 
 if cpu.available():
     from loragate.kernels.cpu import decode_attention as cpu_decode
+if gpu.available():
+    from loragate.kernels.gpu import decode_attention as gpu_decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ def decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows, options
     Keys are gathered to the longest sequence and masked by selection; a shorter neighbour's result does not
     depend on how far it was padded, because masked keys weigh exactly zero and null values are zero.
     """
+    if gpu.serves(query.device) and gpu_decode.supports(cache):
+        return gpu_decode.decode_attention(query, cache, rows, options)
     if cpu.available() and cpu_decode.supports(cache):
         return cpu_decode.decode_attention(query, cache, rows, options)
     heads, sequences, _ = query.shape

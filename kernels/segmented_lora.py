@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from loragate.kernels import cpu
-from loragate.kernels.base_output import BaseChange
+from loragate.kernels import cpu, gpu
+from loragate.kernels.base_output import Affine, BaseChange
 
 if cpu.available():
     from loragate.kernels.cpu.low_rank import LowRankRows
+if gpu.available():
+    from loragate.kernels.gpu.segmented_lora import SlotTable, work_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,14 @@ class LoraTable:
     dtype."""
 
     in_features: int
-    out_features: int
+    widths: tuple[int, ...]  # outputs of each target side by side
     weights: dict[int, LoraWeights] = field(default_factory=dict)
+    slots: "SlotTable | None" = None  # where the weights lie, for the kernels of a GPU
     _prepared: list["_Prepared"] = field(default_factory=list)
+
+    @property
+    def out_features(self) -> int:
+        return sum(self.widths)
 
     @property
     def compiled(self) -> bool:
@@ -94,10 +101,16 @@ class LoraTable:
     def put(self, slot: int, weights: LoraWeights) -> None:
         self.weights[slot] = weights
         self._prepared.clear()  # it holds addresses of what was in the slot
+        if gpu.serves(weights.a.device):
+            if self.slots is None:
+                self.slots = SlotTable(self.widths, self.in_features, weights.a.device)
+            self.slots.put(slot, weights)
 
     def clear(self, slot: int) -> None:
         if self.weights.pop(slot, None) is not None:
             self._prepared.clear()
+            if self.slots is not None:
+                self.slots.clear(slot)
 
     def add(self, out: Tensor, x: Tensor, segments: tuple[Segment, ...]) -> None:
         """Apply each segment's adapter to its rows of `out` [rows, out], given `x` [rows, in], in place.
@@ -109,7 +122,7 @@ class LoraTable:
         if not prepared.present:
             return
         prepared.change_base(out, x)
-        if out.device.type == "cpu" and out.dtype != torch.float32:
+        if self.slots is None and out.device.type == "cpu" and out.dtype != torch.float32:
             update = torch.zeros(out.shape, dtype=torch.float32)
             prepared.add(update, x.float())
             out.add_(update)
@@ -135,8 +148,12 @@ class _Prepared:
         self.segments = segments
         self.present = [s for s in segments if s.slot in table.weights]
         self._weights = table.weights
+        self._slots = table.slots
         self._changes = [
-            (slice(s.start, s.stop), change) for s in self.present for change in table.weights[s.slot].base_changes
+            (slice(s.start, s.stop), change)
+            for s in self.present
+            for change in table.weights[s.slot].base_changes
+            if self._slots is None or not isinstance(change, Affine)  # which its kernels make on the way
         ]
         self._low_rank = [s for s in self.present if table.weights[s.slot].expands]
         self._rows = low_rank_rows(self._low_rank, table.weights) if self._low_rank and table.compiled else None
@@ -146,7 +163,9 @@ class _Prepared:
             change.apply(out, x, rows)
 
     def add(self, out: Tensor, x: Tensor) -> None:
-        if self._rows is not None:
+        if self._slots is not None:
+            self._slots.add(out, x, work_list(self.segments, out.device))
+        elif self._rows is not None:
             self._rows.add(out, x)
         else:
             add_segment_by_segment(out, x, self._low_rank, self._weights)

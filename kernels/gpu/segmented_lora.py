@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -51,7 +52,8 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
     x,  # [rows, in_features]
     shrunk,  # [SPLITS, rows, shrunk_stride], float32
     tiles,  # [tiles, 3]
-    slots,  # [slots, SLOT_FIELDS]
+    slots,  # [slot_count, SLOT_FIELDS]
+    slot_count,
     in_features,
     x_stride,
     shrunk_stride,
@@ -65,7 +67,7 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
 ):
     tile, chunk, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot = tl.load(tiles + tile * 3)
-    if slot < 0:
+    if slot >= slot_count:
         return
     rank = tl.load(slots + slot * SLOT_FIELDS + 1)
     if chunk * RANKS >= rank:
@@ -100,7 +102,8 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     out,  # [rows, out_features], changed in place
     shrunk,  # [SPLITS, rows, shrunk_stride], float32
     tiles,  # [tiles, 3]
-    slots,  # [slots, SLOT_FIELDS]
+    slots,  # [slot_count, SLOT_FIELDS]
+    slot_count,
     blocks,  # [blocks, 4]
     out_stride,
     shrunk_stride,
@@ -114,7 +117,7 @@ def expand_kernel(  # type: ignore[no-untyped-def]
 ):
     tile, block = tl.program_id(0), tl.program_id(1)
     slot = tl.load(tiles + tile * 3)
-    if slot < 0:
+    if slot >= slot_count:
         return
     member = tl.load(blocks + block * 4)
     fields = slots + slot * SLOT_FIELDS + 2 + member * 5
@@ -172,17 +175,32 @@ class WorkList:
         return cls(torch.tensor(tiles, dtype=torch.int64).to(device, non_blocking=True), len(tiles))
 
 
+_REMEMBERED = 8
+_recent: list[tuple[tuple["Segment", ...], torch.device, WorkList]] = []
+
+
+def work_list(segments: tuple["Segment", ...], device: torch.device) -> WorkList:
+    """Of the identical tuple, the identical list: all modules of a step ask for the same ones."""
+    for known, where, work in _recent:
+        if known is segments and where == device:
+            return work
+    work = WorkList.of(segments, device)
+    _recent[: -_REMEMBERED + 1] = []
+    _recent.append((segments, device, work))
+    return work
+
+
 class SlotTable:
     """Where the weights of one fused module's adapters lie on the device, by slot.
 
     `widths` are the outputs of its members.
     """
 
-    def __init__(self, slots: int, widths: Sequence[int], in_features: int, device: torch.device) -> None:
+    def __init__(self, widths: Sequence[int], in_features: int, device: torch.device) -> None:
         self.in_features, self.out_features = in_features, sum(widths)
         self._starts = [sum(widths[:i]) for i in range(len(widths))]
         self._widths = tuple(widths)
-        self._fields = torch.zeros(slots, _SLOT_FIELDS + _MEMBER_FIELDS * len(widths), dtype=torch.int64, device=device)
+        self._fields = torch.zeros(1, _SLOT_FIELDS + _MEMBER_FIELDS * len(widths), dtype=torch.int64, device=device)
         self._ranks: dict[int, int] = {}
         self._blocks: dict[int, Tensor] = {}
 
@@ -198,19 +216,24 @@ class SlotTable:
         for change in weights.base_changes:
             if isinstance(change, Affine):
                 self._put_affine(members, change)
+        missing = slot + 1 - self._fields.shape[0]
+        if missing > 0:
+            self._fields = F.pad(self._fields, (0, 0, 0, missing))
         fields = [weights.a.data_ptr(), weights.rank, *(number for member in members for number in member)]
         self._fields[slot] = torch.tensor(fields, dtype=torch.int64)
         self._ranks[slot] = weights.rank
 
     def clear(self, slot: int) -> None:
-        self._fields[slot] = 0
-        self._ranks.pop(slot, None)
+        if self._ranks.pop(slot, None) is not None:
+            self._fields[slot] = 0
 
     def add(self, out: Tensor, x: Tensor, work: WorkList, tiling: Tiling = _USUAL) -> None:
         """Change the rows of `out` [rows, out] that are in the list, given `x` [rows, in], in place."""
-        widest = max(self._ranks.values(), default=0)
         if not work.count or not self._ranks:
             return
+        assert x.stride(1) == 1
+        assert out.stride(1) == 1
+        widest = max(self._ranks.values())
         width = -(-widest // RANK_CHUNK) * RANK_CHUNK
         shrunk = torch.empty(tiling.splits, x.shape[0], max(width, 1), dtype=torch.float32, device=x.device)
         common: dict[str, Any] = {
@@ -220,22 +243,15 @@ class SlotTable:
             "SPLITS": tiling.splits,
             "WIDEN": widen(x.dtype),
         }
+        tables = work.tiles, self._fields, self._fields.shape[0]
         strides = shrunk.stride(1), shrunk.stride(0)
         if width:
             shrink_kernel[(work.count, width // RANK_CHUNK, tiling.splits)](
-                x,
-                shrunk,
-                work.tiles,
-                self._fields,
-                self.in_features,
-                x.stride(0),
-                *strides,
-                BLOCK_K=tiling.block_k,
-                **common,
+                *(x, shrunk, *tables, self.in_features, x.stride(0), *strides), BLOCK_K=tiling.block_k, **common
             )
         blocks = self._blocks_of(tiling.block_n)
         expand_kernel[(work.count, blocks.shape[0])](
-            out, shrunk, work.tiles, self._fields, blocks, out.stride(0), *strides, BLOCK_N=tiling.block_n, **common
+            *(out, shrunk, *tables, blocks, out.stride(0), *strides), BLOCK_N=tiling.block_n, **common
         )
 
     def _put_affine(self, members: list[list[int]], change: Affine) -> None:
@@ -273,7 +289,7 @@ def variants() -> Iterator[Variant]:
                 "SPLITS": tiling.splits,
                 "WIDEN": False,
             }
-            tables = {"tiles": POINTERS["int64"], "slots": POINTERS["int64"]}
+            tables = {"tiles": POINTERS["int64"], "slots": POINTERS["int64"], "slot_count": "i32"}
             strides = {"shrunk_stride": "i32", "split_stride": "i32"}
             scratch = 4 * rows * ranks * tiling.splits
             yield Variant(

@@ -44,7 +44,7 @@ CHANGES: dict[str, BaseChange] = {
 
 
 def applied(change: BaseChange, dtype: torch.dtype = torch.float32) -> Tensor:
-    table = LoraTable(IN, OUT)
+    table = LoraTable(IN, (OUT,))
     table.put(MINE.slot, LoraWeights(torch.empty(0, IN), (), (change,)))
     y = Y.to(dtype, copy=True)
     table.add(y, X.to(dtype), (MINE,))

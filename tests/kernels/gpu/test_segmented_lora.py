@@ -45,7 +45,7 @@ def make_weights(slot: int, dtype: torch.dtype, ranks: tuple[int, ...] | None = 
 
 
 def make_table(weights: dict[int, LoraWeights]) -> SlotTable:
-    table = SlotTable(6, WIDTHS, IN, DEVICE)
+    table = SlotTable(WIDTHS, IN, DEVICE)
     for slot, each in weights.items():
         table.put(slot, each)
     return table
