@@ -61,7 +61,7 @@ def target(tmp_path: Path) -> str:
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[tuple[EngineClient, FolderSource]]:
     source = FolderSource()
-    made = EngineClient(target(tmp_path), source, heartbeat_timeout=2.0)
+    made = EngineClient(target(tmp_path), source, heartbeat_timeout=5.0)
     await made.start()
     yield made, source
     await made.close()

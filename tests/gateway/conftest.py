@@ -46,6 +46,7 @@ async def config(tmp_path: Path, engine: StubEngine) -> GatewayConfig:
         secret_key=b"a secret key for the tests",
         engine_target=engine.target,
         data_dir=tmp_path,
+        heartbeat_timeout=30.0,  # the engine's stub shares this process, and with it every pause
     )
 
 
