@@ -17,6 +17,7 @@ if cpu.available():
     from loragate.kernels.cpu import decode_attention as cpu_decode
 if gpu.available():
     from loragate.kernels.gpu import decode_attention as gpu_decode
+    from loragate.kernels.gpu import prefill_attention as gpu_prefill
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows, options
     Keys are gathered to the longest sequence and masked by selection; a shorter neighbour's result does not
     depend on how far it was padded, because masked keys weigh exactly zero and null values are zero.
     """
-    if gpu.serves(query.device) and gpu_decode.supports(cache):
+    if _in_triton(query, cache):
         return gpu_decode.decode_attention(query, cache, rows, options)
     if cpu.available() and cpu_decode.supports(cache):
         return cpu_decode.decode_attention(query, cache, rows, options)
@@ -141,6 +142,8 @@ def prefill_attention(query: Tensor, cache: LayerCache, rows: PrefillRows, optio
 
     query [heads, chunk, dim] → [heads, chunk, value_dim]; the chunk's own keys are already in the cache.
     """
+    if _in_triton(query, cache):
+        return gpu_prefill.prefill_attention(query, cache, rows, options)
     keys, values = cache.gather(rows.token_places)
     heads, chunk, _ = query.shape
     kv_heads, length, _ = keys.shape
@@ -158,6 +161,11 @@ def prefill_attention(query: Tensor, cache: LayerCache, rows: PrefillRows, optio
     # _softmax wants the head group before the last two dimensions, as in decode: [kv_heads, chunk, group, keys]
     weights = _softmax(scores.transpose(1, 2), visible[:, None, :], options).transpose(1, 2)
     return (weights.to(values.dtype) @ values[:, None]).reshape(heads, chunk, -1)
+
+
+def _in_triton(query: Tensor, cache: LayerCache) -> bool:
+    """Whether the kernels for GPUs read this cache: its numbers are kept as they are used."""
+    return gpu.serves(query.device) and cache.keys.dtype == query.dtype
 
 
 def _softmax(scores: Tensor, visible: Tensor, options: AttentionOptions) -> Tensor:

@@ -138,11 +138,6 @@ def join_kernel(  # type: ignore[no-untyped-def]
     tl.store(target, (total / weight_sum).to(out.dtype.element_ty), mask=e < VALUE_DIM)
 
 
-def supports(cache: "LayerCache") -> bool:
-    """Whether keys and values are kept as they are used."""
-    return cache.keys.dtype in (torch.float32, torch.float16, torch.bfloat16)
-
-
 def decode_attention(query: Tensor, cache: "LayerCache", rows: "DecodeRows", options: "AttentionOptions") -> Tensor:
     """As `paged_attention.decode_attention`: query [heads, sequences, dim] → [heads, sequences, value_dim]."""
     heads, sequences, key_dim = query.shape

@@ -9,7 +9,7 @@ from tiny_models import VOCABULARY, add_adapter, greedy, make_model
 
 from loragate.engine.local import LocalEngine
 from loragate.kernels import gpu
-from loragate.kernels.gpu import decode_attention, segmented_lora
+from loragate.kernels.gpu import decode_attention, prefill_attention, segmented_lora
 
 ADAPTERS = {
     "r4": {"r": 4},
@@ -32,8 +32,10 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Sends every device to the kernels, and counts what reached them."""
     seen: list[str] = []
     attend, add = decode_attention.decode_attention, segmented_lora.SlotTable.add
+    prefill = prefill_attention.prefill_attention
     monkeypatch.setattr(gpu, "serves", lambda device: True)
     monkeypatch.setattr(decode_attention, "decode_attention", lambda *a: (seen.append("attention"), attend(*a))[1])
+    monkeypatch.setattr(prefill_attention, "prefill_attention", lambda *a: (seen.append("prefill"), prefill(*a))[1])
     monkeypatch.setattr(segmented_lora.SlotTable, "add", lambda *a: (seen.append("lora"), add(*a))[1])
     return seen
 
@@ -59,4 +61,4 @@ def test_a_mixed_batch_equals_peft(architecture: str, tmp_path: Path, launches: 
             assert engine.tokens(request) == greedy(model, prompt, 6, name and adapters[name]), name
     finally:
         engine.close()
-    assert set(launches) == {"attention", "lora"}
+    assert set(launches) == {"attention", "prefill", "lora"}

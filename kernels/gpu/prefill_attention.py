@@ -1,0 +1,164 @@
+"""Causal attention of one sequence's chunk over its paged context and itself, without gathering keys.
+
+FlashAttention-2's loop (Dao, 2023, arXiv:2307.08691, algorithm 1) over vLLM's paging: a program takes some queries of
+one head, and goes through the keys that any of them sees. Blocks of keys begin at fixed positions, and what a query
+does not see leaves its sums as they are, so a query's result does not depend on how the prompt was cut into chunks.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from loragate.kernels.gpu.dot import dot, widen
+from loragate.kernels.gpu.variant import POINTERS, Variant
+
+if TYPE_CHECKING:
+    from loragate.kernels.paged_attention import AttentionOptions, LayerCache, PrefillRows
+
+QUERIES = 64  # of a program, at most
+_BLOCK_BYTES = 16384  # of keys, and of queries, at a time: more does not stay in registers
+
+
+@triton.jit
+def prefill_kernel(  # type: ignore[no-untyped-def]
+    query,  # [chunk, heads, key_dim]
+    keys,  # [kv_heads, places, key_dim]
+    values,  # [kv_heads, places, value_dim]
+    token_places,  # [context + chunk]
+    sinks,  # [heads], float32
+    out,  # [chunk, heads, value_dim]
+    places,
+    context,
+    chunk,
+    scale,
+    softcap,
+    window,
+    HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    KEY_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    KEY_BLOCK: tl.constexpr,
+    VALUE_BLOCK: tl.constexpr,
+    QUERIES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SINKS: tl.constexpr,
+    WIDEN: tl.constexpr,
+):
+    tile, head = tl.program_id(0), tl.program_id(1)
+    row = tile * QUERIES + tl.arange(0, QUERIES)
+    own = row < chunk
+    at = context + row  # positions in the sequence
+    d = tl.arange(0, KEY_BLOCK)
+    e = tl.arange(0, VALUE_BLOCK)
+    q = tl.load(
+        query + (row[:, None] * HEADS + head) * KEY_DIM + d[None, :],
+        mask=own[:, None] & (d < KEY_DIM)[None, :],
+        other=0.0,
+    )
+    highest = tl.full((QUERIES,), float("-inf"), dtype=tl.float32)
+    weight_sum = tl.zeros((QUERIES,), dtype=tl.float32)
+    total = tl.zeros((QUERIES, VALUE_BLOCK), dtype=tl.float32)
+    head_keys = keys + (head // GROUP).to(tl.int64) * places * KEY_DIM
+    head_values = values + (head // GROUP).to(tl.int64) * places * VALUE_DIM
+    first = tl.maximum(context + tile * QUERIES - window + 1, 0) // BLOCK * BLOCK
+    last = tl.minimum(context + (tile + 1) * QUERIES, context + chunk)
+    for start in range(first, last, BLOCK):
+        position = start + tl.arange(0, BLOCK)
+        there = position < last
+        place = tl.load(token_places + position, mask=there, other=0)
+        k = tl.load(
+            head_keys + place[None, :] * KEY_DIM + d[:, None], mask=there[None, :] & (d < KEY_DIM)[:, None], other=0.0
+        )
+        scores = dot(q, k, tl.zeros((QUERIES, BLOCK), dtype=tl.float32), WIDEN) * scale
+        if softcap > 0:
+            scores = (2 * tl.sigmoid(2 * scores / softcap) - 1) * softcap  # the hyperbolic tangent
+        seen = (position[None, :] <= at[:, None]) & (position[None, :] > at[:, None] - window) & there[None, :]
+        scores = tl.where(seen, scores, float("-inf"))
+        higher = tl.maximum(highest, tl.max(scores, axis=1))
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        weights = tl.exp(scores - base[:, None])
+        fade = tl.exp(highest - base)
+        weight_sum = weight_sum * fade + tl.sum(weights, axis=1)
+        v = tl.load(
+            head_values + place[:, None] * VALUE_DIM + e[None, :],
+            mask=there[:, None] & (e < VALUE_DIM)[None, :],
+            other=0.0,
+        )
+        total = dot(weights.to(v.dtype), v, total * fade[:, None], WIDEN)
+        highest = higher
+    if SINKS:
+        sink = tl.load(sinks + head)
+        higher = tl.maximum(highest, sink)
+        fade = tl.exp(highest - higher)
+        weight_sum = weight_sum * fade + tl.exp(sink - higher)
+        total = total * fade[:, None]
+    weight_sum = tl.where(own, weight_sum, 1.0)  # rows behind the chunk may have seen nothing
+    tl.store(
+        out + (row[:, None] * HEADS + head) * VALUE_DIM + e[None, :],
+        (total / weight_sum[:, None]).to(out.dtype.element_ty),
+        mask=own[:, None] & (e < VALUE_DIM)[None, :],
+    )
+
+
+def prefill_attention(query: Tensor, cache: "LayerCache", rows: "PrefillRows", options: "AttentionOptions") -> Tensor:
+    """As `paged_attention.prefill_attention`: query [heads, chunk, dim] → [heads, chunk, value_dim]."""
+    heads, chunk, key_dim = query.shape
+    kv_heads, places, value_dim = cache.values.shape
+    out = torch.empty(chunk, heads, value_dim, dtype=query.dtype, device=query.device)
+    constants = _constants(heads, kv_heads, key_dim, value_dim, query.dtype)
+    sinks = None if options.sinks is None else options.sinks.float().contiguous()
+    prefill_kernel[(triton.cdiv(chunk, constants["QUERIES"]), heads)](
+        *(query.transpose(0, 1).contiguous(), cache.keys, cache.values, rows.token_places),
+        *(out if sinks is None else sinks, out, places, rows.context, chunk),
+        *(options.scale, options.softcap or 0.0, options.window or rows.context + chunk),
+        **constants,
+        SINKS=sinks is not None,
+        num_stages=_STAGES,
+    )
+    return out.transpose(0, 1)
+
+
+_STAGES = 2
+
+
+def _constants(heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype) -> dict[str, Any]:
+    widest = triton.next_power_of_2(max(key_dim, value_dim)) * dtype.itemsize
+    block = max(16, min(QUERIES, _BLOCK_BYTES // widest))
+    return {
+        "HEADS": heads,
+        "GROUP": heads // kv_heads,
+        "KEY_DIM": key_dim,
+        "VALUE_DIM": value_dim,
+        "KEY_BLOCK": max(16, triton.next_power_of_2(key_dim)),
+        "VALUE_BLOCK": max(16, triton.next_power_of_2(value_dim)),
+        "QUERIES": block,
+        "BLOCK": block,
+        "WIDEN": widen(dtype),
+    }
+
+
+def variants() -> Iterator[Variant]:
+    """Head sizes and groups that models have, at a chunk of 512 tokens behind 512."""
+    chunk, length = 512, 1024
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        name = str(dtype).removeprefix("torch.")
+        for heads, kv_heads, dim in ((32, 8, 128), (32, 32, 64), (16, 8, 256), (32, 32, 96)):
+            tensors = dict.fromkeys(("query", "keys", "values", "out"), POINTERS[name])
+            numbers = {"places": "i32", "context": "i32", "chunk": "i32", "window": "i32"}
+            yield Variant(
+                f"prefill {name} {heads}/{kv_heads} heads of {dim}",
+                prefill_kernel,
+                tensors
+                | numbers
+                | {"token_places": POINTERS["int64"], "sinks": POINTERS["float32"]}
+                | {"scale": "fp32", "softcap": "fp32"},
+                _constants(heads, kv_heads, dim, dim, dtype) | {"SINKS": False},
+                read_bytes=dtype.itemsize * dim * (2 * length * kv_heads + chunk * heads),
+                flops=4 * chunk * (length - chunk // 2) * heads * dim,
+                stages=_STAGES,
+                aligned=frozenset(tensors),
+            )

@@ -1,0 +1,54 @@
+"""Prefill attention in Triton against plain attention in float64: in the interpreter, or on a GPU."""
+
+import pytest
+import torch
+from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache, reference
+
+from loragate.kernels.gpu import prefill_attention as kernels
+from loragate.kernels.gpu.prefill_attention import prefill_attention
+from loragate.kernels.paged_attention import LayerCache, PrefillRows
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that short chunks have several."""
+    monkeypatch.setattr(kernels, "QUERIES", 16)
+
+
+def attend(query: torch.Tensor, cache: LayerCache, places: torch.Tensor, context: int, variant: str) -> torch.Tensor:
+    rows = PrefillRows(0, query.shape[1], context, places.to(DEVICE))
+    return prefill_attention(query.to(DEVICE), cache, rows, VARIANTS[variant]).cpu()
+
+
+def on_device(cache: LayerCache, dtype: torch.dtype) -> LayerCache:
+    copy = LayerCache(PLACES, KV_HEADS, DIM, DIM, dtype, DEVICE)
+    copy.keys.copy_(cache.keys)
+    copy.values.copy_(cache.values)
+    return copy
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("context", "chunk"), [(0, 1), (0, 12), (0, 40), (20, 33), (61, 3)])
+def test_equals_plain_attention(variant: str, context: int, chunk: int, dtype: torch.dtype) -> None:
+    cache, (places,), (keys,), (values,) = filled_cache([context + chunk])
+    query = torch.randn(HEADS, chunk, DIM, generator=torch.Generator().manual_seed(1)).to(dtype)
+    out = attend(query, on_device(cache, dtype), places, context, variant)
+    assert out.dtype == dtype
+    expected = reference(query, keys.to(dtype), values.to(dtype), VARIANTS[variant])
+    assert torch.allclose(out.double(), expected, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_however_the_prompt_is_cut(variant: str) -> None:
+    """Bitwise: what others' prompts leave of a step's budget must not show in mine."""
+    cache, (places,), _, _ = filled_cache([50])
+    cache = on_device(cache, torch.float32)
+    query = torch.randn(HEADS, 50, DIM, generator=torch.Generator().manual_seed(1))
+    whole = attend(query, cache, places, 0, variant)
+    for begin, end in ((0, 7), (7, 30), (30, 31), (31, 50)):
+        part = attend(query[:, begin:end], cache, places[:end], begin, variant)
+        assert torch.equal(part, whole[:, begin:end]), (begin, end)
