@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import openai
 import pytest
 from openai import APIError, InternalServerError
 
+from loragate.gateway.config import GatewayConfig
 from loragate.v1 import engine_pb2 as pb
 
 from . import tiny_model
@@ -150,12 +152,15 @@ async def test_engine_down_then_back(gateway: Gateway) -> None:
     assert answer.choices[0].finish_reason == "stop"
 
 
-async def test_engine_that_hangs(gateway: Gateway) -> None:
-    gateway.engine.pause_after = 3
-    async with gateway.http() as http, http.stream("POST", "/v1/chat/completions", json=STREAM) as response:
-        await gateway.engine.paused.wait()
-        gateway.engine.hanging = True
-        text = (await response.aread()).decode()
+async def test_engine_that_hangs(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
+    impatient = replace(config, heartbeat_timeout=3.0)
+    engine.pause_after = 3
+    async with serving(impatient, engine, tenants) as gateway:
+        await gateway.until_ready()
+        async with gateway.http() as http, http.stream("POST", "/v1/chat/completions", json=STREAM) as response:
+            await engine.paused.wait()
+            engine.hanging = True
+            text = (await response.aread()).decode()
     assert '"engine_unavailable"' in text
     assert "[DONE]" not in text
 
