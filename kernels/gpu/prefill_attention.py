@@ -127,6 +127,8 @@ _STAGES = 2
 
 def _constants(heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype) -> dict[str, Any]:
     widest = triton.next_power_of_2(max(key_dim, value_dim)) * dtype.itemsize
+    if dtype == torch.float32:
+        widest *= 2  # its exact products take more registers
     block = max(16, min(QUERIES, _BLOCK_BYTES // widest))
     return {
         "HEADS": heads,
