@@ -68,17 +68,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", type=int, action="append", choices=list(ARCHITECTURES), help="default: all")
     arguments = parser.parse_args()
-    names = [variant.name for variant in variants()]
-    jobs = [(name, arch) for arch in arguments.arch or ARCHITECTURES for name in names]
+    everything = variants()
+    jobs = [(index, arch) for arch in arguments.arch or ARCHITECTURES for index in range(len(everything))]
     print(_line("kernel", "sm", "registers", "shared, B", "spilled, B", "occupancy", "MB", "GFLOP"))
     spilled = 0
     with ProcessPoolExecutor() as pool:
-        for (name, arch), compiled in zip(jobs, pool.map(_compile_named, *zip(*jobs, strict=True)), strict=True):
-            variant = _by_name(name)
+        for (index, arch), compiled in zip(jobs, pool.map(_compile_at, *zip(*jobs, strict=True)), strict=True):
+            variant = everything[index]
             occupancy = compiled.occupancy(ARCHITECTURES[arch], variant.warps)
             numbers = compiled.registers, compiled.shared_bytes, compiled.spilled_bytes, f"{occupancy:.0%}"
             print(
-                _line(name, arch, *numbers, f"{variant.read_bytes / 1e6:.2f}", f"{variant.flops / 1e9:.3f}"), flush=True
+                _line(variant.name, arch, *numbers, f"{variant.read_bytes / 1e6:.2f}", f"{variant.flops / 1e9:.3f}"),
+                flush=True,
             )
             spilled += compiled.spilled_bytes > 0
     if spilled:
@@ -125,12 +126,9 @@ def _measure(ptx: str, arch: int, shared: int) -> Compiled:
 _PTXAS = (r"Used (\d+) registers", r"(\d+) bytes spill stores", r"(\d+) bytes spill loads")
 
 
-def _by_name(name: str) -> Variant:
-    return next(variant for variant in variants() if variant.name == name)
-
-
-def _compile_named(name: str, arch: int) -> Compiled:
-    return compile_variant(_by_name(name), arch)
+def _compile_at(index: int, arch: int) -> Compiled:
+    """By its place among the variants: kernels themselves cannot be sent to other processes."""
+    return compile_variant(variants()[index], arch)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from loragate.kernels.gpu.dot import dot, widen
+from loragate.kernels.gpu.attention import LEAST_ROWS, SHAPES, block_rows, cap, head_constants, soften
+from loragate.kernels.gpu.dot import dot
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 STRETCH = 256
 BLOCK = 64  # positions at a time, at most
-_BLOCK_BYTES = 16384  # of keys at a time: more does not stay in registers
-_LEAST_ROWS = 16  # of a product on tensor cores
 
 
 @triton.jit
@@ -78,22 +77,14 @@ def stretch_kernel(  # type: ignore[no-untyped-def]
         k = tl.load(
             head_keys + place[None, :] * KEY_DIM + d[:, None], mask=seen[None, :] & (d < KEY_DIM)[:, None], other=0.0
         )
-        scores = dot(q, k, tl.zeros((ROWS, BLOCK), dtype=tl.float32), WIDEN) * scale
-        if softcap > 0:
-            scores = (2 * tl.sigmoid(2 * scores / softcap) - 1) * softcap  # the hyperbolic tangent
-        scores = tl.where(seen[None, :], scores, float("-inf"))
-        higher = tl.maximum(highest, tl.max(scores, axis=1))
-        base = tl.where(higher == float("-inf"), 0.0, higher)
-        weights = tl.exp(scores - base[:, None])
-        fade = tl.exp(highest - base)
-        weight_sum = weight_sum * fade + tl.sum(weights, axis=1)
+        scores = cap(dot(q, k, tl.zeros((ROWS, BLOCK), dtype=tl.float32), WIDEN) * scale, softcap)
+        weights, fade, highest, weight_sum = soften(scores, seen[None, :], highest, weight_sum)
         v = tl.load(
             head_values + place[:, None] * VALUE_DIM + e[None, :],
             mask=seen[:, None] & (e < VALUE_DIM)[None, :],
             other=0.0,
         )
         total = dot(weights.to(v.dtype), v, total * fade[:, None], WIDEN)
-        highest = higher
     if begin < end:
         at = (stretch * sequences + sequence) * HEADS + head * GROUP + row
         tl.store(mixed + at[:, None] * VALUE_DIM + e[None, :], total, mask=own[:, None] & (e < VALUE_DIM)[None, :])
@@ -166,19 +157,10 @@ def decode_attention(query: Tensor, cache: "LayerCache", rows: "DecodeRows", opt
 
 
 def _constants(heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype) -> dict[str, Any]:
-    group = heads // kv_heads
-    widest = triton.next_power_of_2(max(key_dim, value_dim)) * dtype.itemsize
-    return {
-        "HEADS": heads,
-        "GROUP": group,
-        "KEY_DIM": key_dim,
-        "VALUE_DIM": value_dim,
-        "ROWS": max(_LEAST_ROWS, triton.next_power_of_2(group)),
-        "KEY_BLOCK": max(_LEAST_ROWS, triton.next_power_of_2(key_dim)),
-        "VALUE_BLOCK": max(_LEAST_ROWS, triton.next_power_of_2(value_dim)),
+    return head_constants(heads, kv_heads, key_dim, value_dim, dtype) | {
+        "ROWS": max(LEAST_ROWS, triton.next_power_of_2(heads // kv_heads)),
         "STRETCH": STRETCH,
-        "BLOCK": max(16, min(BLOCK, _BLOCK_BYTES // widest)),
-        "WIDEN": widen(dtype),
+        "BLOCK": block_rows(key_dim, value_dim, dtype.itemsize, BLOCK),
     }
 
 
@@ -186,7 +168,7 @@ def variants() -> Iterator[Variant]:
     """Head sizes and groups that models have, at 16 sequences of 1,024 tokens."""
     sequences, length = 16, 1024
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        for heads, kv_heads, dim in ((32, 8, 128), (32, 32, 64), (16, 8, 256), (32, 32, 96)):
+        for heads, kv_heads, dim in SHAPES:
             name = str(dtype).removeprefix("torch.")
             constants = _constants(heads, kv_heads, dim, dim, dtype)
             tables = {"token_places": POINTERS["int64"], "lengths": POINTERS["int64"]}

@@ -13,14 +13,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from loragate.kernels.gpu.dot import dot, widen
+from loragate.kernels.gpu.attention import SHAPES, block_rows, cap, head_constants, soften
+from loragate.kernels.gpu.dot import dot
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
     from loragate.kernels.paged_attention import AttentionOptions, LayerCache, PrefillRows
 
 QUERIES = 64  # of a program, at most
-_BLOCK_BYTES = 16384  # of keys, and of queries, at a time: more does not stay in registers
 
 
 @triton.jit
@@ -73,23 +73,15 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
         k = tl.load(
             head_keys + place[None, :] * KEY_DIM + d[:, None], mask=there[None, :] & (d < KEY_DIM)[:, None], other=0.0
         )
-        scores = dot(q, k, tl.zeros((QUERIES, BLOCK), dtype=tl.float32), WIDEN) * scale
-        if softcap > 0:
-            scores = (2 * tl.sigmoid(2 * scores / softcap) - 1) * softcap  # the hyperbolic tangent
+        scores = cap(dot(q, k, tl.zeros((QUERIES, BLOCK), dtype=tl.float32), WIDEN) * scale, softcap)
         seen = (position[None, :] <= at[:, None]) & (position[None, :] > at[:, None] - window) & there[None, :]
-        scores = tl.where(seen, scores, float("-inf"))
-        higher = tl.maximum(highest, tl.max(scores, axis=1))
-        base = tl.where(higher == float("-inf"), 0.0, higher)
-        weights = tl.exp(scores - base[:, None])
-        fade = tl.exp(highest - base)
-        weight_sum = weight_sum * fade + tl.sum(weights, axis=1)
+        weights, fade, highest, weight_sum = soften(scores, seen, highest, weight_sum)
         v = tl.load(
             head_values + place[:, None] * VALUE_DIM + e[None, :],
             mask=there[:, None] & (e < VALUE_DIM)[None, :],
             other=0.0,
         )
         total = dot(weights.to(v.dtype), v, total * fade[:, None], WIDEN)
-        highest = higher
     if SINKS:
         sink = tl.load(sinks + head)
         higher = tl.maximum(highest, sink)
@@ -126,21 +118,9 @@ _STAGES = 2
 
 
 def _constants(heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype) -> dict[str, Any]:
-    widest = triton.next_power_of_2(max(key_dim, value_dim)) * dtype.itemsize
-    if dtype == torch.float32:
-        widest *= 2  # its exact products take more registers
-    block = max(16, min(QUERIES, _BLOCK_BYTES // widest))
-    return {
-        "HEADS": heads,
-        "GROUP": heads // kv_heads,
-        "KEY_DIM": key_dim,
-        "VALUE_DIM": value_dim,
-        "KEY_BLOCK": max(16, triton.next_power_of_2(key_dim)),
-        "VALUE_BLOCK": max(16, triton.next_power_of_2(value_dim)),
-        "QUERIES": block,
-        "BLOCK": block,
-        "WIDEN": widen(dtype),
-    }
+    size = dtype.itemsize * (2 if dtype == torch.float32 else 1)  # exact products take more registers
+    block = block_rows(key_dim, value_dim, size, QUERIES)
+    return head_constants(heads, kv_heads, key_dim, value_dim, dtype) | {"QUERIES": block, "BLOCK": block}
 
 
 def variants() -> Iterator[Variant]:
@@ -148,7 +128,7 @@ def variants() -> Iterator[Variant]:
     chunk, length = 512, 1024
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         name = str(dtype).removeprefix("torch.")
-        for heads, kv_heads, dim in ((32, 8, 128), (32, 32, 64), (16, 8, 256), (32, 32, 96)):
+        for heads, kv_heads, dim in SHAPES:
             tensors = dict.fromkeys(("query", "keys", "values", "out"), POINTERS[name])
             numbers = {"places": "i32", "context": "i32", "chunk": "i32", "window": "i32"}
             yield Variant(
