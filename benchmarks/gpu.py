@@ -33,8 +33,8 @@ from loragate.engine.local import LocalEngine
 from loragate.kernels import gpu
 from loragate.kernels.gpu import decode_attention
 from loragate.kernels.gpu.segmented_lora import TILINGS, SlotTable, Tiling, WorkList
-from loragate.kernels.paged_attention import AttentionOptions, DecodeRows, LayerCache
-from loragate.kernels.segmented_lora import Expand, LoraWeights, Segment, add_segment_by_segment, lora_reference
+from loragate.kernels.paged_attention import AttentionOptions, DecodeRows, LayerCache, gathered_decode_attention
+from loragate.kernels.segmented_lora import Expand, LoraWeights, add_segment_by_segment, lora_reference, segments_of
 
 PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 PARSER.add_argument("--out", type=Path, required=True, help="folder for gpu_<stage>.json")
@@ -79,7 +79,7 @@ def check() -> dict[str, Any]:
             out = decode_attention.decode_attention(query, cache, rows, options)
             doubles = LayerCache(1, 1, 1, 1, torch.float64, DEVICE)
             doubles.keys, doubles.values = cache.keys.double(), cache.values.double()
-            expected = _plain_attention(query.double(), doubles, rows, options)
+            expected = gathered_decode_attention(query.double(), doubles, rows, options)
             _judge(worst, f"attention {name} {dtype}", out.double() - expected, tolerance)
     return {"largest_difference": worst}
 
@@ -166,7 +166,7 @@ def _time_lora(dtype: torch.dtype, rank: int, popularity: str, slots: list[int],
     weights = {slot: _weights(rank, dtype) for slot in set(slots)}
     table, work = _table(weights), _work(slots)
     best: tuple[float, Tiling] = min((_microseconds(lambda t=t: table.add(out, x, work, t)), t) for t in TILINGS)
-    segments = _segments(slots)
+    segments = segments_of(slots)
     loop = _microseconds(lambda: add_segment_by_segment(out, x, segments, weights))
     a = torch.stack([weights[slot].a for slot in slots]).transpose(1, 2)
     b = [torch.stack([weights[slot].expands[i].b for slot in slots]) for i in range(len(WIDTHS))]
@@ -196,7 +196,7 @@ def _time_attention(dtype: torch.dtype, sequences: int, longest: int, bandwidth:
         "sequences": sequences,
         "length": longest,
         "us": ours,
-        "torch_us": _microseconds(lambda: _plain_attention(query, cache, rows, AttentionOptions(0.1))),
+        "torch_us": _microseconds(lambda: gathered_decode_attention(query, cache, rows, AttentionOptions(0.1))),
         "of_bandwidth": round(read / (ours * 1e-6) / bandwidth, 3),
     }
     print(figures, flush=True)
@@ -248,13 +248,8 @@ def _table(weights: dict[int, LoraWeights]) -> SlotTable:
     return table
 
 
-def _segments(slots: list[int]) -> list[Segment]:
-    starts = [i for i, slot in enumerate(slots) if i == 0 or slots[i - 1] != slot]
-    return [Segment(slots[a], a, b) for a, b in zip(starts, [*starts[1:], len(slots)], strict=True)]
-
-
 def _work(slots: list[int]) -> WorkList:
-    return WorkList.of(_segments(slots), DEVICE)
+    return WorkList.of(segments_of(slots), DEVICE)
 
 
 def _attention_options() -> dict[str, AttentionOptions]:
@@ -278,27 +273,6 @@ def _attention(
     places = (order + torch.arange(16)).view(sequences, -1).to(DEVICE)
     lengths = torch.tensor([longest - i % 3 for i in range(sequences)], device=DEVICE)
     return _numbers(heads, sequences, head_dim, dtype=dtype), cache, DecodeRows(places, lengths)
-
-
-def _plain_attention(query: Tensor, cache: LayerCache, rows: DecodeRows, options: AttentionOptions) -> Tensor:
-    """By gathering and padding, in torch."""
-    heads, sequences, _ = query.shape
-    keys, values = (part[:, rows.token_places] for part in (cache.keys, cache.values))
-    group = heads // keys.shape[0]
-    keys, values = (part.repeat_interleave(group, 0) for part in (keys, values))
-    scores = torch.einsum("hsd,hsld->hsl", query, keys) * options.scale
-    if options.softcap is not None:
-        scores = torch.tanh(scores / options.softcap) * options.softcap
-    position = torch.arange(keys.shape[2], device=DEVICE)
-    seen = position < rows.lengths[:, None]
-    if options.window is not None:
-        seen &= position >= rows.lengths[:, None] - options.window
-    scores = scores.masked_fill(~seen, float("-inf"))
-    if options.sinks is not None:
-        sinks = options.sinks.to(scores.dtype)[:, None, None].expand(-1, sequences, 1)
-        scores = torch.cat([scores, sinks], dim=2)
-    weights = scores.softmax(dim=2)[:, :, : keys.shape[2]]
-    return torch.einsum("hsl,hsld->hsd", weights.to(values.dtype), values)
 
 
 def _judge(worst: dict[str, float], name: str, difference: Tensor, tolerance: float) -> None:

@@ -6,7 +6,7 @@ beside the arena and small holes get used.
 """
 
 import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,11 +27,6 @@ class Run:
         return self.start + self.count
 
 
-def pages_for(sizes: Iterable[int]) -> int:
-    """Of runs of so many bytes each."""
-    return sum(-(-size // PAGE) for size in sizes)
-
-
 class AdapterArena:
     """First fit over a list of holes, which are kept in order and merged.
 
@@ -50,11 +45,15 @@ class AdapterArena:
     def used(self) -> int:
         return self.total - self.free
 
+    def pages_for(self, sizes: Sequence[int]) -> int:
+        """That `allocate` takes."""
+        return sum(_pages(size) for size in self._runs_of(sizes))
+
     def allocate(self, sizes: Sequence[int]) -> tuple[Run, ...] | None:
         """A run for each size in bytes; None, and nothing given, if they do not all fit."""
         runs: list[Run] = []
-        for size in [sum(sizes)] if self.in_host else sizes:
-            run = self._take(pages_for([size]))
+        for size in self._runs_of(sizes):
+            run = self._take(_pages(size))
             if run is None:
                 self.release(runs)
                 return None
@@ -69,6 +68,9 @@ class AdapterArena:
         """The run's bytes, uint8."""
         assert not self.in_host
         return self._memory[run.start * PAGE : run.stop * PAGE]
+
+    def _runs_of(self, sizes: Sequence[int]) -> Sequence[int]:
+        return [sum(sizes)] if self.in_host else sizes
 
     def _take(self, count: int) -> Run | None:
         for i, hole in enumerate(self._holes):
@@ -87,3 +89,7 @@ class AdapterArena:
         start = before.start if before else run.start
         stop = after.stop if after else run.stop
         self._holes[i - (before is not None) : i + (after is not None)] = [Run(start, stop - start)]
+
+
+def _pages(size: int) -> int:
+    return -(-size // PAGE)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from loragate.engine.adapter_arena import PAGE, AdapterArena, Run, pages_for
+from loragate.engine.adapter_arena import PAGE, AdapterArena, Run
 from loragate.engine.host_tier import HostTier
 from loragate.engine.patch import HostAdapter, Patch, Patchable, copied
 from loragate.engine.sequence import AdapterKey, Sequence, SlotLease
@@ -197,7 +197,7 @@ class AdapterPool:
     def read(self, key: AdapterKey, host: HostAdapter) -> None:
         """A read ended well. Raises AdapterTooLarge; then the adapter is as if the read had failed."""
         awaited_by = self._reading.pop(key)
-        pages = pages_for(host.sizes)
+        pages = self._arena.pages_for(host.sizes)
         if pages > self._arena.total:
             room = self._arena.total * PAGE
             raise AdapterTooLarge(f"it takes {pages * PAGE} bytes, and engine.adapter_device_bytes is {room}")
@@ -257,7 +257,7 @@ class AdapterPool:
         evictable = [s for s in self._slots if self._may_leave(s, overdue=overdue)]
         evictable.sort(key=lambda s: (s.key is not None, s.last_used))
         room = self._arena.free + sum(r.count for s in evictable for r in s.runs)
-        if not evictable or room < pages_for(host.sizes):
+        if not evictable or room < self._arena.pages_for(host.sizes):
             return False
         slot = evictable[0]
         self._empty(slot)

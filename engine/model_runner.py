@@ -13,7 +13,7 @@ from loragate.engine.scheduler import decode_first
 from loragate.engine.sequence import Sequence
 from loragate.engine.step import StepBatch
 from loragate.kernels.paged_attention import DecodeRows, PrefillRows
-from loragate.kernels.segmented_lora import Segment
+from loragate.kernels.segmented_lora import Segment, segments_of
 
 _COMPOSITIONS = 16
 PLACES_MULTIPLE = 16  # decode gathers keys to a multiple of this, so that small growth does not change shapes
@@ -142,15 +142,6 @@ def _slots(sequence: Sequence, start: int, stop: int) -> list[int]:
     """Of the tokens [start, stop): the base model's until the adapter is in effect."""
     without = min(max(sequence.adapter_from - start, 0), stop - start)
     return [-1] * without + [sequence.slot] * (stop - start - without)
-
-
-def segments_of(slots: npt.NDArray[np.int32]) -> tuple[Segment, ...]:
-    """Runs of equal slots, base-only rows left out."""
-    edges = np.flatnonzero(np.diff(slots)) + 1
-    starts, stops = [0, *edges.tolist()], [*edges.tolist(), len(slots)]
-    return tuple(
-        Segment(int(slots[start]), start, stop) for start, stop in zip(starts, stops, strict=True) if slots[start] >= 0
-    )
 
 
 def _decode_rows(sequences: list[Sequence], device: torch.device) -> DecodeRows:

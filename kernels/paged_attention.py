@@ -113,15 +113,20 @@ def _by_block(part: Tensor, blocks: int) -> Tensor:
 
 
 def decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows, options: AttentionOptions) -> Tensor:
-    """Attention of one new token a sequence: query [heads, sequences, dim] → [heads, sequences, value_dim].
-
-    Keys are gathered to the longest sequence and masked by selection; a shorter neighbour's result does not
-    depend on how far it was padded, because masked keys weigh exactly zero and null values are zero.
-    """
+    """Attention of one new token a sequence: query [heads, sequences, dim] → [heads, sequences, value_dim]."""
     if _in_triton(query, cache):
         return gpu_decode.decode_attention(query, cache, rows, options)
     if cpu.available() and cpu_decode.supports(cache):
         return cpu_decode.decode_attention(query, cache, rows, options)
+    return gathered_decode_attention(query, cache, rows, options)
+
+
+def gathered_decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows, options: AttentionOptions) -> Tensor:
+    """The same in torch, on any device.
+
+    Keys are gathered to the longest sequence and masked by selection; a shorter neighbour's result does not
+    depend on how far it was padded, because masked keys weigh exactly zero and null values are zero.
+    """
     heads, sequences, _ = query.shape
     longest = rows.token_places.shape[1]
     keys, values = cache.gather(rows.token_places.reshape(-1))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -33,6 +34,18 @@ class Segment:
     def __post_init__(self) -> None:
         assert 0 <= self.start < self.stop
         assert self.slot >= 0
+
+
+def segments_of(slots: npt.ArrayLike) -> tuple[Segment, ...]:
+    """Runs of equal slots, given that of each row; rows of the base model alone have −1, and are left out."""
+    numbers = np.asarray(slots)
+    edges = np.flatnonzero(np.diff(numbers)) + 1
+    starts, stops = [0, *edges.tolist()], [*edges.tolist(), len(numbers)]
+    return tuple(
+        Segment(int(numbers[start]), start, stop)
+        for start, stop in zip(starts, stops, strict=True)
+        if numbers[start] >= 0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +170,7 @@ class _Prepared:
         ]
         self._low_rank = [s for s in self.present if table.weights[s.slot].expands]
         self._rows = low_rank_rows(self._low_rank, table.weights) if self._low_rank and table.compiled else None
+        self._work = None if self._slots is None else work_list(segments, self._slots.device)
 
     def change_base(self, out: Tensor, x: Tensor) -> None:
         for rows, change in self._changes:
@@ -164,7 +178,8 @@ class _Prepared:
 
     def add(self, out: Tensor, x: Tensor) -> None:
         if self._slots is not None:
-            self._slots.add(out, x, work_list(self.segments, out.device))
+            assert self._work is not None
+            self._slots.add(out, x, self._work)
         elif self._rows is not None:
             self._rows.add(out, x)
         else:

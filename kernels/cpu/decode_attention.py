@@ -78,18 +78,25 @@ def attend(pointer: Any) -> None:
         first = max(0, lengths[sequence] - window) if window else 0
         seen = places[sequence, first : lengths[sequence]]
         mine = slice(head * group, (head + 1) * group)
+        rest = scores, factors, sinks[mine], sinks_at != 0
         if halved:
             keys16 = carray(halves_at(keys_at + _HALF * head * room * dim), (room, dim))
             values16 = carray(halves_at(values_at + _HALF * head * room * value_dim), (room, value_dim))
-            _score(scores, queries[sequence, mine], keys16, seen)
-            _weigh(scores, len(seen), factors, sinks[mine], sinks_at != 0)
-            _mix(out[sequence, mine], scores, values16, seen)
+            _attend_to(out[sequence, mine], queries[sequence, mine], keys16, values16, seen, *rest)
         else:
             keys = carray(floats_at(keys_at + _FLOAT * head * room * dim), (room, dim))
             values = carray(floats_at(values_at + _FLOAT * head * room * value_dim), (room, value_dim))
-            _score(scores, queries[sequence, mine], keys, seen)
-            _weigh(scores, len(seen), factors, sinks[mine], sinks_at != 0)
-            _mix(out[sequence, mine], scores, values, seen)
+            _attend_to(out[sequence, mine], queries[sequence, mine], keys, values, seen, *rest)
+
+
+@compiled
+def _attend_to(
+    out: Any, queries: Any, keys: Any, values: Any, seen: Any, scores: Any, factors: Any, sinks: Any, with_sinks: bool
+) -> None:
+    """What the heads [group, dim] of one head of keys make of those that they see; `scores` is scratch."""
+    _score(scores, queries, keys, seen)
+    _weigh(scores, len(seen), factors, sinks, with_sinks)
+    _mix(out, scores, values, seen)
 
 
 @compiled

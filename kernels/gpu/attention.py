@@ -51,5 +51,5 @@ def head_constants(heads: int, kv_heads: int, key_dim: int, value_dim: int, dtyp
 
 def block_rows(key_dim: int, value_dim: int, bytes_of_number: int, most: int) -> int:
     """How many keys are taken at a time."""
-    widest = triton.next_power_of_2(max(key_dim, value_dim)) * bytes_of_number
+    widest: int = triton.next_power_of_2(max(key_dim, value_dim)) * bytes_of_number
     return max(LEAST_ROWS, min(most, BLOCK_BYTES // widest))

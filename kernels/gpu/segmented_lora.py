@@ -197,7 +197,7 @@ class SlotTable:
     """
 
     def __init__(self, widths: Sequence[int], in_features: int, device: torch.device) -> None:
-        self.in_features, self.out_features = in_features, sum(widths)
+        self.in_features, self.out_features, self.device = in_features, sum(widths), device
         self._starts = [sum(widths[:i]) for i in range(len(widths))]
         self._widths = tuple(widths)
         self._fields = torch.zeros(1, _SLOT_FIELDS + _MEMBER_FIELDS * len(widths), dtype=torch.int64, device=device)

@@ -16,6 +16,7 @@ import asyncpg
 import numpy as np
 import orjson
 import pytest
+from lacking import lacking
 from safetensors.numpy import save
 
 from loragate.adapter_store.schema import upgrade
@@ -48,7 +49,7 @@ class PostgresServer:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     if not _BINARIES:
-        pytest.skip("Postgres is not installed here")
+        lacking("Postgres")
     home = Path(tempfile.mkdtemp(prefix="pg"))
     owner: dict[str, Any] = {}
     if os.getuid() == 0:  # Postgres refuses to run as root

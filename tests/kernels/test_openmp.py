@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from lacking import lacking
 
 from loragate.kernels.cpu.openmp import find_library
 
@@ -16,13 +17,18 @@ def compute(): return (torch.ones(600, 600) @ torch.ones(600, 600)).sum().item()
 """
 
 
+@pytest.fixture(autouse=True)
+def openmp() -> None:
+    if find_library() is None:
+        lacking("OpenMP as torch's wheels bring it")
+
+
 def output_of(script: str) -> list[str]:
     return subprocess.run(
         [sys.executable, "-c", COUNT + script], capture_output=True, text=True, check=True
     ).stdout.split()
 
 
-@pytest.mark.skipif(find_library() is None, reason="torch computes with other threads here")
 def test_a_disbanded_team_ends_and_forms_again() -> None:
     before, working, after, again = output_of(
         "print(threads()); compute(); print(threads()); disband(); print(threads()); compute(); print(threads())"

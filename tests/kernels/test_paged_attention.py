@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, decode_rows, filled_cache, reference
+from lacking import lacking
 
 from loragate.kernels import cpu
 from loragate.kernels.paged_attention import LayerCache, PrefillRows, decode_attention, prefill_attention
@@ -16,7 +17,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param == "gathered":
         monkeypatch.setattr(cpu, "available", lambda: False)
     elif not cpu.available():
-        pytest.skip("no compiled loops here")
+        lacking("OpenMP as torch's wheels bring it, for compiled loops")
     return str(request.param)
 
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from lacking import lacking
 from torch import Tensor
 
 from loragate.kernels import cpu
@@ -31,7 +32,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     if request.param == "one by one":
         monkeypatch.setattr(cpu, "available", lambda: False)
     elif not cpu.available():
-        pytest.skip("no compiled loops here")
+        lacking("OpenMP as torch's wheels bring it, for compiled loops")
 
 
 @pytest.fixture

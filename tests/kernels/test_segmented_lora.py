@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lacking import lacking
 
 from loragate.kernels import cpu
 from loragate.kernels.base_output import Affine
-from loragate.kernels.segmented_lora import Expand, LoraTable, LoraWeights, Segment, lora_reference
+from loragate.kernels.segmented_lora import Expand, LoraTable, LoraWeights, Segment, lora_reference, segments_of
 
 IN, OUT = 24, 40
 POPULARITY = {
@@ -30,7 +31,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param == "one by one":
         monkeypatch.setattr(cpu, "available", lambda: False)
     elif not cpu.available():
-        pytest.skip("no compiled loops here")
+        lacking("OpenMP as torch's wheels bring it, for compiled loops")
     return str(request.param)
 
 
@@ -53,12 +54,6 @@ def make_table(weights: dict[int, LoraWeights]) -> LoraTable:
     for slot, each in weights.items():
         table.put(slot, each)
     return table
-
-
-def segments_of(slots: list[int]) -> tuple[Segment, ...]:
-    starts = [i for i, slot in enumerate(slots) if i == 0 or slots[i - 1] != slot]
-    stops = [*starts[1:], len(slots)]
-    return tuple(Segment(slots[a], a, b) for a, b in zip(starts, stops, strict=True) if slots[a] >= 0)
 
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loragate.kernels.base_output import Affine
 from loragate.kernels.gpu.segmented_lora import SlotTable, Tiling, WorkList
-from loragate.kernels.segmented_lora import Expand, LoraWeights, Segment, lora_reference
+from loragate.kernels.segmented_lora import Expand, LoraWeights, lora_reference, segments_of
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 IN, WIDTHS = 72, (40, 24, 24)
@@ -49,12 +49,6 @@ def make_table(weights: dict[int, LoraWeights]) -> SlotTable:
     for slot, each in weights.items():
         table.put(slot, each)
     return table
-
-
-def segments_of(slots: list[int]) -> list[Segment]:
-    starts = [i for i, slot in enumerate(slots) if i == 0 or slots[i - 1] != slot]
-    stops = [*starts[1:], len(slots)]
-    return [Segment(slots[a], a, b) for a, b in zip(starts, stops, strict=True) if slots[a] >= 0]
 
 
 def work(slots: list[int]) -> WorkList:
