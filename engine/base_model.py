@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from loragate.engine import attention, experts, lora_parameter, quantised
+from loragate.engine import attention, experts, lora_parameter, norms, quantised
 from loragate.engine.config import EngineConfig
 from loragate.engine.experts import ExpertProjection
 from loragate.engine.lora_linear import LoraGroup, LoraLinear, build_group
@@ -139,6 +139,11 @@ def prepare(model: PreTrainedModel) -> BaseModel:
             group_of[name] = group
             _replace(model, name, LoraLinear(group, member))
     parameter_of = _adapt_parameters(modules, traced, step)
+    for name in traced.rowwise:
+        norm = norms.fused(modules[name])
+        if norm is not None:
+            modules[name] = norm
+            _replace(model, name, norm)
     model.set_attn_implementation(attention.IMPLEMENTATION)
     model.set_experts_implementation(experts.IMPLEMENTATION)
     parameter = next(model.parameters())

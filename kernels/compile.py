@@ -25,10 +25,10 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
-from loragate.kernels.gpu import decode_attention, prefill_attention, segmented_lora
+from loragate.kernels.gpu import decode_attention, prefill_attention, rms_norm, segmented_lora
 from loragate.kernels.gpu.variant import Variant
 
-_KERNELS = (segmented_lora, decode_attention, prefill_attention)
+_KERNELS = (segmented_lora, decode_attention, prefill_attention, rms_norm)
 _WARP = 32  # threads
 
 

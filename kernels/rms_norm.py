@@ -1,0 +1,38 @@
+"""RMSNorm (Zhang and Sennrich, 2019, arXiv:1910.07467) in one pass, where torch takes six calls."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from loragate.kernels import cpu, gpu
+
+if cpu.available():
+    from loragate.kernels.cpu import rms_norm as cpu_norm
+if gpu.available():
+    from loragate.kernels.gpu import rms_norm as gpu_norm
+
+
+@dataclass(frozen=True, slots=True)
+class RmsNorm:
+    """How a model family computes it."""
+
+    eps: float  # added to the mean square
+    shift: float = 0.0  # added to the weight; Gemma's is 1
+    rounds_first: bool = False  # to the model's dtype, before the weight is multiplied rather than after, as Llama's
+
+    def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
+        """x [..., features], weight [features] → like x."""
+        if gpu.serves(x.device):
+            return gpu_norm.rms_norm(x, weight, self)
+        if cpu.available() and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32:
+            return cpu_norm.rms_norm(x, weight, self)
+        return self.reference(x, weight)
+
+    def reference(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The same in torch."""
+        numbers = x.float()
+        normed = numbers * torch.rsqrt(numbers.square().mean(-1, keepdim=True) + self.eps)
+        if self.rounds_first:
+            return normed.to(x.dtype) * (weight + self.shift)
+        return (normed * (weight.float() + self.shift)).to(x.dtype)

@@ -1,0 +1,50 @@
+"""Which of a model's norms are computed in one pass, and that they stay what they were."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRMSNorm
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+from loragate.engine.norms import FusedNorm, fused
+from loragate.engine.slot_module import twin
+from loragate.kernels.rms_norm import RmsNorm
+
+FAMILIES = {
+    LlamaRMSNorm: RmsNorm(1e-6, rounds_first=True),
+    GptOssRMSNorm: RmsNorm(1e-6),
+    Gemma2RMSNorm: RmsNorm(1e-6, shift=1.0),
+}
+
+
+class Doubled(LlamaRMSNorm):  # type: ignore[misc]
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_family_is_known(family: type[nn.Module]) -> None:
+    """In bfloat16, where the place of rounding shows, and with the weights of a fresh model, where it does not."""
+    norm = family(64).bfloat16()
+    known = fused(norm)
+    assert known is not None
+    assert known.kind == FAMILIES[family]
+    assert known.weight is norm.weight
+    x = torch.randn(3, 64).bfloat16()
+    assert torch.equal(known(x), norm(x))
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(64), nn.LayerNorm(64, bias=False), Doubled(64), nn.Linear(64, 64)])
+def test_others_stay(norm: nn.Module) -> None:
+    assert fused(norm) is None
+
+
+def test_an_adapter_can_bring_its_own_weight() -> None:
+    """`modules_to_save` of norms goes through a twin over other parameters."""
+    norm, other = LlamaRMSNorm(64), torch.randn(64)
+    known = fused(norm)
+    assert isinstance(known, FusedNorm)
+    x = torch.randn(3, 64)
+    expected = twin(norm, weight=other)(x)
+    assert torch.allclose(twin(known, weight=other)(x), expected, atol=1e-6)

@@ -1,0 +1,28 @@
+"""RMSNorm in Triton against the same in torch."""
+
+import pytest
+import torch
+
+from loragate.kernels.gpu.rms_norm import rms_norm
+from loragate.kernels.rms_norm import RmsNorm
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the latter in Triton's interpreter
+KINDS = [RmsNorm(1e-6, rounds_first=True), RmsNorm(1e-5), RmsNorm(1e-6, shift=1.0)]
+TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 2e-2}  # the interpreter cuts bits off
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize("features", [1, 64, 100, 768])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_equals_the_same_in_torch(kind: RmsNorm, features: int, dtype: torch.dtype) -> None:
+    random = torch.Generator().manual_seed(features)
+    x, weight = (torch.randn(*s, generator=random).to(dtype).to(DEVICE) for s in ((2, 3, features), (features,)))
+    tolerance = TOLERANCE[dtype]
+    assert torch.allclose(rms_norm(x, weight, kind), kind.reference(x, weight), rtol=tolerance, atol=tolerance)
+
+
+def test_nothing_of_a_row_reaches_another() -> None:
+    x, weight = torch.randn(3, 64, device=DEVICE), torch.ones(64, device=DEVICE)
+    x[1] = torch.nan
+    out = rms_norm(x, weight, KINDS[0])
+    assert out.isnan().any(dim=1).tolist() == [False, True, False]
