@@ -6,6 +6,8 @@ from loragate.adapter_store.adapters import AdapterRepository
 from loragate.adapter_store.api_keys import ApiKeyRepository
 from loragate.adapter_store.published import PublishedAdapters
 from loragate.adapter_store.tenants import TenantRepository
+from loragate.adapter_store.usage import UsageRepository
+from loragate.adapter_store.usage_settlement import UsageSettlement
 
 
 @dataclass(frozen=True)
@@ -13,6 +15,7 @@ class TenantScope:
     """Repositories bound to one tenant; none of their methods takes a tenant's id."""
 
     adapters: AdapterRepository
+    usage: UsageRepository
 
 
 @dataclass(frozen=True)
@@ -22,3 +25,5 @@ class AdminScope:
     tenants: TenantRepository
     keys: ApiKeyRepository
     published: PublishedAdapters
+    usage: UsageRepository
+    settlement: UsageSettlement

@@ -19,6 +19,8 @@ from loragate.adapter_store.scopes import AdminScope, TenantScope
 from loragate.adapter_store.staging import Stage
 from loragate.adapter_store.sweep import DEFAULT_GRACE, SweepReport, sweep
 from loragate.adapter_store.tenants import TenantRepository, tenant_not_found
+from loragate.adapter_store.usage import UsageRepository
+from loragate.adapter_store.usage_settlement import UsageSettlement
 from loragate.v1 import engine_pb2
 
 
@@ -58,7 +60,8 @@ class Store:
         """
         blobs = self._blobs_of(tenant_id)
         async with self._database.tenant(tenant_id, write=write) as session:
-            yield TenantScope(AdapterRepository(session, blobs, self._stage, self._manifests))
+            adapters = AdapterRepository(session, blobs, self._stage, self._manifests)
+            yield TenantScope(adapters, UsageRepository(session))
 
     def _blobs_of(self, tenant_id: str) -> TenantBlobs:
         try:
@@ -71,7 +74,11 @@ class Store:
         """One transaction on the operator's things, in the same way."""
         async with self._database.operator(write=write) as session:
             yield AdminScope(
-                TenantRepository(session), ApiKeyRepository(session, self._hasher), PublishedAdapters(session)
+                TenantRepository(session),
+                ApiKeyRepository(session, self._hasher),
+                PublishedAdapters(session),
+                UsageRepository(session),
+                UsageSettlement(session),
             )
 
     async def authenticate(self, key: str) -> Principal | None:

@@ -1,0 +1,88 @@
+"""Writes the usage ledger and its sums, together or not at all, and each record once."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, delete, select, tuple_
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.tables import UsageRecordRow, UsageSumRow
+from loragate.adapter_store.usage_record import UsageRecord
+from loragate.adapter_store.usage_time import Width, floor
+
+_COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount")
+_RECORDS, _SUMS = (row.metadata.tables[row.__tablename__] for row in (UsageRecordRow, UsageSumRow))
+_SUM_KEY = tuple(column.name for column in _SUMS.primary_key)
+
+Insert = postgresql.Insert | sqlite.Insert
+SumKey = tuple[Any, ...]
+
+
+class UsageSettlement:
+    """Part of an AdminScope, which has to be a writing one."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def settle(self, records: Sequence[UsageRecord]) -> int:
+        """Adds those that the ledger does not have yet, and returns how many they were."""
+        by_key = {(record.tenant_id, record.id): record for record in records}
+        if not by_key:
+            return 0
+        add = self._insert(_RECORDS).on_conflict_do_nothing(index_elements=["tenant_id", "id"])
+        added = await self._session.execute(
+            add.returning(_RECORDS.c.tenant_id, _RECORDS.c.id), [asdict(record) for record in by_key.values()]
+        )
+        new = [by_key[tenant_id, id_] for tenant_id, id_ in added]
+        await self._add_to_sums(new)
+        return len(new)
+
+    async def purge(self, before: datetime, limit: int) -> int:
+        """Removes up to `limit` of the ledger's rows that began before then; the sums stay. Returns how many."""
+        key = (UsageRecordRow.tenant_id, UsageRecordRow.id)
+        old = select(*key).where(UsageRecordRow.started_at < before).limit(limit)
+        removed = delete(UsageRecordRow).where(tuple_(*key).in_(old)).returning(UsageRecordRow.id)
+        return len((await self._session.execute(removed)).all())
+
+    async def _add_to_sums(self, records: Iterable[UsageRecord]) -> None:
+        sums = _sums_of(records)
+        if not sums:
+            return
+        add = self._insert(_SUMS)
+        grown: dict[str, ColumnElement[int]] = {name: _SUMS.c[name] + add.excluded[name] for name in _COUNTS}
+        # In the order of their keys, so that no two writers ever wait for each other.
+        rows = [dict(zip(_SUM_KEY, key, strict=True)) | dict(counts) for key, counts in sorted(sums.items())]
+        await self._session.execute(add.on_conflict_do_update(index_elements=_SUM_KEY, set_=grown), rows)
+
+    def _insert(self, table: Table) -> Insert:
+        postgres = self._session.get_bind().dialect.name == "postgresql"
+        return postgresql.insert(table) if postgres else sqlite.insert(table)
+
+
+def _sums_of(records: Iterable[UsageRecord]) -> dict[SumKey, Mapping[str, int]]:
+    sums: dict[SumKey, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTS, 0))
+    for record in records:
+        counts = (1, record.prompt_tokens, record.completion_tokens, record.cached_tokens, record.amount or 0)
+        for width in Width:
+            sum_ = sums[_sum_key(record, width)]
+            for name, count in zip(_COUNTS, counts, strict=True):
+                sum_[name] += count
+    return dict(sums)
+
+
+def _sum_key(record: UsageRecord, width: Width) -> SumKey:
+    """In the order of the table's key."""
+    return (
+        record.tenant_id,
+        width.value,
+        floor(record.started_at, width),
+        record.key_id,
+        record.endpoint,
+        record.base_model,
+        record.adapter or "",
+        record.adapter_version or 0,
+    )
