@@ -18,6 +18,8 @@ from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
+from loragate.gateway.limits.limiter import NoLimits
+from loragate.gateway.metering.ledger import NoLedger
 from loragate.gateway.observability.engine_reading import EngineReading
 from loragate.gateway.observability.http_metrics import HttpMetrics
 from loragate.gateway.observability.loop_lag import watch_lag
@@ -85,6 +87,8 @@ async def _open_services(
                 Authenticator(store, config.auth_cache_seconds),
                 link,
                 GenerationService(client, CacheSalts(config.secret_key)),
+                NoLimits(),
+                NoLedger(),
                 http_metrics,
                 EngineReading(link),
                 started_at=int(time.time()),

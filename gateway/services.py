@@ -12,6 +12,8 @@ from loragate.gateway.config import GatewayConfig
 from loragate.gateway.engine_link import EngineLink
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.http.lifecycle import Lifecycle
+from loragate.gateway.limits.limiter import Limiter
+from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.observability.engine_reading import EngineReading
 from loragate.gateway.observability.http_metrics import HttpMetrics
 
@@ -26,6 +28,8 @@ class Services:
     authenticator: Authenticator
     link: EngineLink
     generation: GenerationService
+    limiter: Limiter
+    ledger: Ledger
     http_metrics: HttpMetrics
     engine_reading: EngineReading
     started_at: int  # Unix time

@@ -42,6 +42,7 @@ async def prepare_chat(services: Services, caller: TenantPrincipal, body: ChatRe
         tools,
         body.draft_tokens or 0,
         share_of(caller, body.priority, services.config),
+        open_ended=body.token_limit is None,
     )
 
 

@@ -28,6 +28,7 @@ class GenerationRequest:
     tools: ToolUse | None = None  # calls of these are read from the text
     draft_tokens: int = 0  # guessed a step, at most
     share: pb.Share | None = None  # whose turn it takes; absent: the tenant's, like any other of its requests
+    open_ended: bool = False  # the caller named no limit: `sampling.max_tokens` is ours
 
     @property
     def prompt_tokens(self) -> int:

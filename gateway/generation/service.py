@@ -9,7 +9,7 @@ import numpy as np
 from loragate.engine.client import EngineClient, EngineError
 from loragate.gateway.generation.cache_salt import CacheSalts
 from loragate.gateway.generation.choice import Choice
-from loragate.gateway.generation.delta import Completion, FinishReason, TextDelta, TokenLogprob
+from loragate.gateway.generation.delta import TextDelta
 from loragate.gateway.generation.failures import refusal_of
 from loragate.gateway.generation.merge import merge
 from loragate.gateway.generation.pooling import Embedding, PoolingRequest
@@ -34,14 +34,6 @@ class GenerationService:
         """
         runs = [self._run(request, position) for position in range(len(request.prompts))]
         return runs[0] if len(runs) == 1 else merge(runs)
-
-    async def complete(self, request: GenerationRequest) -> list[Completion]:
-        """All completions, in the order of their indices. Raises ApiError."""
-        drafts = [_Draft(index) for index in range(len(request.prompts) * request.n)]
-        async with aclosing(self.stream(request)) as deltas:
-            async for delta in deltas:
-                drafts[delta.index].add(delta)
-        return [draft.completion() for draft in drafts]
 
     async def embed(self, request: PoolingRequest) -> AsyncGenerator[Embedding, None]:
         """The embedding of each prompt, as they come. Closing this early aborts the rest. Raises ApiError."""
@@ -90,36 +82,6 @@ class GenerationService:
                     yield delta
         except EngineError as error:
             raise refusal_of(error, constraint) from error
-
-
-class _Draft:
-    """A completion being put together."""
-
-    def __init__(self, index: int) -> None:
-        self._index = index
-        self._text: list[str] = []
-        self._tokens = 0
-        self._logprobs: list[TokenLogprob] = []
-        self._finish_reason: FinishReason | None = None
-        self._cached_tokens = 0
-
-    def add(self, delta: TextDelta) -> None:
-        self._text.append(delta.text)
-        self._tokens += delta.tokens
-        self._logprobs.extend(delta.logprobs)
-        self._finish_reason = delta.finish_reason
-        self._cached_tokens += delta.cached_tokens
-
-    def completion(self) -> Completion:
-        assert self._finish_reason is not None, "the stream ended before this completion did"
-        return Completion(
-            self._index,
-            "".join(self._text),
-            self._tokens,
-            tuple(self._logprobs),
-            self._finish_reason,
-            self._cached_tokens,
-        )
 
 
 def _submit(request: GenerationRequest, prompt: Sequence[int]) -> pb.Submit:

@@ -7,7 +7,8 @@ Nothing is sent before the first event, so a failure up to then is an ordinary H
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -27,25 +28,27 @@ log = logging.getLogger(__name__)
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
-class EventStream(Response):
-    """Sends each object that `events` yields as one event, then `[DONE]`.
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Objects to send, and the headers to send them under."""
 
-    `events` is closed as soon as the client leaves, takes no bytes for `stall_seconds`, or the server must stop.
+    headers: Mapping[str, str]
+    objects: AsyncGenerator[dict[str, Any], None]
+
+
+class EventStream(Response):
+    """Opens `source`, sends each of its objects as one event, closes it, then sends `[DONE]`.
+
+    `source` is closed as soon as the client leaves, takes no bytes for `stall_seconds`, or the server must stop.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self,
-        events: AsyncGenerator[dict[str, Any], None],
-        lifecycle: Lifecycle,
-        stall_seconds: float,
-        headers: Mapping[str, str],
-    ) -> None:
+    def __init__(self, source: AbstractAsyncContextManager[Events], lifecycle: Lifecycle, stall_seconds: float) -> None:
         self.status_code = 200
         self.background = None
-        self.init_headers({**_HEADERS, **headers})
-        self._events = events
+        self.init_headers(_HEADERS)
+        self._source = source
         self._lifecycle = lifecycle
         self._stall_seconds = stall_seconds
 
@@ -56,7 +59,7 @@ class EventStream(Response):
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wire = _Wire(send, self.raw_headers, self._stall_seconds)
+        wire = _Wire(send, self, self._stall_seconds)
         try:
             await supervise(self._pump(wire), receive, self._lifecycle)
         except ClientDisconnect:
@@ -69,9 +72,10 @@ class EventStream(Response):
             await wire.fail(InternalError(request_id))
 
     async def _pump(self, wire: "_Wire") -> None:
-        async with aclosing(self._events) as events:
-            async for event in events:
-                await wire.event(orjson.dumps(event))
+        async with self._source as events, aclosing(events.objects) as objects:
+            self.headers.update(events.headers)
+            async for each in objects:
+                await wire.event(orjson.dumps(each))
         await wire.event(b"[DONE]")
         await wire.end()
 
@@ -79,16 +83,16 @@ class EventStream(Response):
 class _Wire:
     """The response's side of the connection."""
 
-    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]], stall_seconds: float) -> None:
+    def __init__(self, send: Send, response: Response, stall_seconds: float) -> None:
         self._send = send
-        self._headers = headers
+        self._response = response
         self._stall_seconds = stall_seconds
         self._started = False
 
     async def event(self, data: bytes) -> None:
         if not self._started:
             self._started = True
-            await self._send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            await self._send({"type": "http.response.start", "status": 200, "headers": self._response.raw_headers})
         await self._body(b"data: " + data + b"\n\n", more=True)
 
     async def fail(self, error: ApiError) -> None:

@@ -1,19 +1,23 @@
 """POST /v1/chat/completions."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from loragate.gateway.auth.requirements import Inference
+from loragate.gateway.calls.admission import Admission, admit
 from loragate.gateway.generation.preparing import prepare_chat
 from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.context import context_of
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.http.event_stream import EventStream
+from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.openapi import documented
 from loragate.gateway.http.supervise import supervise
 from loragate.gateway.schemas.chat import ChatRequest
 from loragate.gateway.services import Use
-from loragate.gateway.wire.answer import new_answer
+from loragate.gateway.wire.answer import Answer, new_answer
 from loragate.gateway.wire.chat import chat_chunks, chat_completion
 
 router = APIRouter(tags=["inference"])
@@ -28,10 +32,19 @@ async def create_chat_completion(
 ) -> Response:
     """The assistant's next message, whole or as server-sent events."""
     generation = await prepare_chat(use, caller, body)
+    admission = admit(use, caller, generation, endpoint="chat", request_id=context_of(request.scope).request_id)
     answer = new_answer("chatcmpl", body.model, generation)
-    headers = generation.target.headers
     if body.stream:
-        chunks = chat_chunks(answer, use.generation.stream(generation), include_usage=body.wants_usage_event)
-        return EventStream(chunks, use.lifecycle, use.config.stall_seconds, headers)
-    completions = await supervise(use.generation.complete(generation), request.receive, use.lifecycle)
-    return json_response(chat_completion(answer, completions), headers=headers)
+        return EventStream(_chunks(admission, answer, body), use.lifecycle, use.config.stall_seconds)
+    return await supervise(_whole(admission, answer), request.receive, use.lifecycle)
+
+
+@asynccontextmanager
+async def _chunks(admission: Admission, answer: Answer, body: ChatRequest) -> AsyncIterator[Events]:
+    async with admission as call:
+        yield Events(call.headers, chat_chunks(answer, call.stream(), include_usage=body.wants_usage_event))
+
+
+async def _whole(admission: Admission, answer: Answer) -> Response:
+    async with admission as call:
+        return json_response(chat_completion(answer, await call.complete()), headers=call.headers)

@@ -1,21 +1,25 @@
 """POST /v1/completions."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from loragate.gateway.auth.requirements import Inference
+from loragate.gateway.calls.admission import Admission, admit
 from loragate.gateway.generation.preparing import prepare_completion
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.context import context_of
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.http.event_stream import EventStream
+from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.openapi import documented
 from loragate.gateway.http.supervise import supervise
 from loragate.gateway.schemas.completions import CompletionRequest
 from loragate.gateway.services import Use
-from loragate.gateway.wire.answer import new_answer
-from loragate.gateway.wire.completions import text_chunks, text_completion
+from loragate.gateway.wire.answer import Answer, new_answer
+from loragate.gateway.wire.completions import Echoes, text_chunks, text_completion
 
 router = APIRouter(tags=["inference"])
 
@@ -29,14 +33,26 @@ async def create_completion(
 ) -> Response:
     """How each prompt goes on, whole or as server-sent events."""
     generation = await prepare_completion(use, caller, body)
+    admission = admit(use, caller, generation, endpoint="completions", request_id=context_of(request.scope).request_id)
     answer = new_answer("cmpl", body.model, generation)
-    headers = generation.target.headers
     echoes = _echoes(body, generation)
     if body.stream:
-        chunks = text_chunks(answer, use.generation.stream(generation), echoes, include_usage=body.wants_usage_event)
-        return EventStream(chunks, use.lifecycle, use.config.stall_seconds, headers)
-    completions = await supervise(use.generation.complete(generation), request.receive, use.lifecycle)
-    return json_response(text_completion(answer, completions, echoes), headers=headers)
+        chunks = _chunks(admission, answer, echoes, include_usage=body.wants_usage_event)
+        return EventStream(chunks, use.lifecycle, use.config.stall_seconds)
+    return await supervise(_whole(admission, answer, echoes), request.receive, use.lifecycle)
+
+
+@asynccontextmanager
+async def _chunks(
+    admission: Admission, answer: Answer, echoes: Echoes, *, include_usage: bool
+) -> AsyncIterator[Events]:
+    async with admission as call:
+        yield Events(call.headers, text_chunks(answer, call.stream(), echoes, include_usage=include_usage))
+
+
+async def _whole(admission: Admission, answer: Answer, echoes: Echoes) -> Response:
+    async with admission as call:
+        return json_response(text_completion(answer, await call.complete(), echoes), headers=call.headers)
 
 
 def _echoes(body: CompletionRequest, generation: GenerationRequest) -> list[str]:

@@ -5,8 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from loragate.gateway.auth.requirements import Inference
+from loragate.gateway.calls.admission import EmbeddingAdmission, admit_embeddings
+from loragate.gateway.generation.pooling import PoolingRequest
 from loragate.gateway.generation.preparing import prepare_embeddings
 from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.context import context_of
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.openapi import documented
 from loragate.gateway.http.supervise import supervise
@@ -26,6 +29,10 @@ async def create_embeddings(
 ) -> Response:
     """A vector for each input."""
     pooling = await prepare_embeddings(use, caller, body)
-    answer = embedding_list(body, pooling, use.generation.embed(pooling))
-    embeddings = await supervise(answer, request.receive, use.lifecycle)
-    return json_response(embeddings, headers=pooling.target.headers)
+    admission = admit_embeddings(use, caller, pooling, request_id=context_of(request.scope).request_id)
+    return await supervise(_whole(admission, pooling, body), request.receive, use.lifecycle)
+
+
+async def _whole(admission: EmbeddingAdmission, pooling: PoolingRequest, body: EmbeddingRequest) -> Response:
+    async with admission as call:
+        return json_response(await embedding_list(body, pooling, call.embed()), headers=call.headers)

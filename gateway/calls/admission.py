@@ -1,0 +1,95 @@
+"""The way in, and every way out.
+
+    async with admit(services, caller, generation, endpoint="chat", request_id=…) as call:
+        ...
+
+goes on once the caller's limits have room. However the block ends (done, client gone, error, cancelled), the limits
+are settled to what the client was told and the ledger gets one record of it. Neither waits for anything, so that no
+cancellation can come between.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
+
+from starlette.requests import ClientDisconnect
+
+from loragate.adapter_store.principal import TenantPrincipal
+from loragate.adapter_store.usage_record import Outcome, UsageRecord, new_usage_id
+from loragate.gateway.calls.ask import Ask, Endpoint, ask_for_embeddings, ask_for_text
+from loragate.gateway.calls.call import Admitted, EmbeddingCall, TextCall
+from loragate.gateway.calls.told import Told
+from loragate.gateway.generation.pooling import PoolingRequest
+from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.services import Services
+
+Admission = AbstractAsyncContextManager[TextCall]
+EmbeddingAdmission = AbstractAsyncContextManager[EmbeddingCall]
+
+
+@asynccontextmanager
+async def admit(
+    services: Services, caller: TenantPrincipal, request: GenerationRequest, *, endpoint: Endpoint, request_id: str
+) -> AsyncIterator[TextCall]:
+    """One request for text. Raises RateLimited."""
+    async with _admitted(services, ask_for_text(caller, endpoint, request_id, request)) as admitted:
+        yield TextCall(services.generation, request, admitted)
+
+
+@asynccontextmanager
+async def admit_embeddings(
+    services: Services, caller: TenantPrincipal, request: PoolingRequest, *, request_id: str
+) -> AsyncIterator[EmbeddingCall]:
+    """One request for embeddings. Raises RateLimited."""
+    async with _admitted(services, ask_for_embeddings(caller, request_id, request)) as admitted:
+        yield EmbeddingCall(services.generation, request, admitted)
+
+
+@asynccontextmanager
+async def _admitted(services: Services, ask: Ask) -> AsyncIterator[Admitted]:
+    started, started_at = time.monotonic(), datetime.now(UTC)
+    adapter = ask.target.adapter
+    lease = await services.limiter.admit(ask.caller, adapter.adapter_id if adapter else None, ask.reserve)
+    told, outcome = Told(ask), Outcome.FAILED
+    try:
+        yield Admitted({**ask.target.headers, **lease.headers}, lease, told)
+        outcome = Outcome.COMPLETED
+    except ClientDisconnect:
+        outcome = Outcome.DISCONNECTED
+        raise
+    except (asyncio.CancelledError, GeneratorExit):
+        outcome = Outcome.CANCELLED if services.lifecycle.deadline.is_set() else Outcome.DISCONNECTED
+        raise
+    finally:
+        lease.settle(told.tokens)
+        services.ledger.record(_record(ask, services.link.base.id, told, started, started_at, outcome))
+
+
+def _record(
+    ask: Ask, base_model: str, told: Told, started: float, started_at: datetime, outcome: Outcome
+) -> UsageRecord:
+    adapter = ask.target.adapter
+    return UsageRecord(
+        id=new_usage_id(),
+        request_id=ask.request_id,
+        tenant_id=ask.caller.tenant_id,
+        key_id=ask.caller.key_id,
+        endpoint=ask.endpoint,
+        base_model=base_model,
+        started_at=started_at,
+        adapter=adapter.name if adapter else None,
+        adapter_version=adapter.version if adapter else None,
+        adapter_digest=adapter.digest if adapter else None,
+        prompt_tokens=told.prompt_tokens,
+        completion_tokens=told.completion_tokens,
+        cached_tokens=told.cached_tokens,
+        first_token_ms=None if told.first_at is None else _ms(told.first_at - started),
+        duration_ms=_ms(time.monotonic() - started),
+        outcome=outcome,
+    )
+
+
+def _ms(seconds: float) -> int:
+    return round(1000 * seconds)

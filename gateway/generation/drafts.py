@@ -1,0 +1,45 @@
+"""Completions put together from their deltas."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from loragate.gateway.generation.delta import Completion, FinishReason, TextDelta, TokenLogprob
+
+
+async def put_together(deltas: AsyncGenerator[TextDelta, None], completions: int) -> list[Completion]:
+    """All of them, in the order of their indices."""
+    drafts = [_Draft(index) for index in range(completions)]
+    async with aclosing(deltas):
+        async for delta in deltas:
+            drafts[delta.index].add(delta)
+    return [draft.completion() for draft in drafts]
+
+
+class _Draft:
+    """A completion being put together."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._text: list[str] = []
+        self._tokens = 0
+        self._logprobs: list[TokenLogprob] = []
+        self._finish_reason: FinishReason | None = None
+        self._cached_tokens = 0
+
+    def add(self, delta: TextDelta) -> None:
+        self._text.append(delta.text)
+        self._tokens += delta.tokens
+        self._logprobs.extend(delta.logprobs)
+        self._finish_reason = delta.finish_reason
+        self._cached_tokens += delta.cached_tokens
+
+    def completion(self) -> Completion:
+        assert self._finish_reason is not None, "the stream ended before this completion did"
+        return Completion(
+            self._index,
+            "".join(self._text),
+            self._tokens,
+            tuple(self._logprobs),
+            self._finish_reason,
+            self._cached_tokens,
+        )

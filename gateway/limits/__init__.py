@@ -1,0 +1,1 @@
+"""What tenants, their keys and their adapters may use, and what they have left."""
