@@ -22,6 +22,7 @@ from loragate.adapter_store.aliases import (
     drop_aliases,
     move_alias,
 )
+from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.blobs import TenantBlobs
 from loragate.adapter_store.cursor import newest_first
 from loragate.adapter_store.errors import Conflict, Invalid, Unavailable
@@ -45,8 +46,11 @@ from loragate.adapter_store.versions import (
 class AdapterRepository:
     """Part of a TenantScope; every method sees that tenant's adapters only."""
 
-    def __init__(self, session: AsyncSession, blobs: TenantBlobs, stage: Stage, manifests: Manifests) -> None:
+    def __init__(
+        self, session: AsyncSession, blobs: TenantBlobs, stage: Stage, manifests: Manifests, audit: AuditLog
+    ) -> None:
         self._session = session
+        self._audit = audit
         self._blobs = blobs
         self._stage = stage
         self._manifests = manifests
@@ -68,7 +72,10 @@ class AdapterRepository:
         check_adapter_name(name, base_model=manifest.model_id)
         check_alias_name(alias)
         staged = await self._stage.prepare(config_json, tensors, manifest, self._blobs)
-        published = await register(self._session, name, alias, staged)
+        published = await register(self._session, name, staged)
+        made = {"digest": published.digest, "rank": published.rank, "size_bytes": published.size_bytes}
+        await self._audit.record("adapter_version.create", _version_target(name, published.version), after=made)
+        await self._move_alias(published.adapter_id, name, alias, [AliasTarget(published.version)])
         if not await self._blobs.has(staged.digest):
             # A sweep came between. It needs the lock that this scope holds by now, so none can come again.
             raise Unavailable("The upload was swept away before it was registered; send it again.")
@@ -115,11 +122,12 @@ class AdapterRepository:
         versions = update(AdapterVersionRow).where(AdapterVersionRow.adapter_id == adapter.id)
         await self._session.execute(versions.where(AdapterVersionRow.deleted_at.is_(None)).values(**gone))
         await self._session.execute(update(AdapterRow).where(AdapterRow.id == adapter.id).values(**gone))
+        await self._audit.record("adapter.delete", f"adapter:{name}", before={"last_version": adapter.last_version})
 
     async def delete_version(self, name: str, version: int) -> None:
         """Raises Conflict while an alias points at the version."""
         adapter = await require_adapter(self._session, name)
-        await require_version(self._session, adapter, version)
+        found = await require_version(self._session, adapter, version)
         aliases = await aliases_pointing_at(self._session, adapter.id, version)
         if aliases:
             named = ", ".join(f"`{alias}`" for alias in aliases)
@@ -130,6 +138,8 @@ class AdapterRepository:
             )
         here = (AdapterVersionRow.adapter_id == adapter.id, AdapterVersionRow.version == version)
         await self._session.execute(update(AdapterVersionRow).where(*here).values(deleted_at=utc_now()))
+        was = {"digest": found.digest}
+        await self._audit.record("adapter_version.delete", _version_target(name, version), before=was)
 
     async def aliases(self, name: str) -> Aliases:
         return (await self.get(name)).aliases
@@ -139,7 +149,7 @@ class AdapterRepository:
         check_alias_name(alias)
         check_targets(targets)
         adapter = await require_adapter(self._session, name)
-        await move_alias(self._session, adapter.id, alias, targets)
+        await self._move_alias(adapter.id, name, alias, targets)
         return tuple(sorted(targets, key=lambda target: target.version))
 
     async def resolve(
@@ -157,6 +167,12 @@ class AdapterRepository:
             return await resolve_version(self._session, name, version)
         return await resolve_alias(self._session, name, alias or DEFAULT_ALIAS, sticky_key=sticky_key, draw=draw)
 
+    async def _move_alias(self, adapter_id: str, name: str, alias: str, targets: Sequence[AliasTarget]) -> None:
+        was = (await aliases_of(self._session, [adapter_id])).get(adapter_id, {}).get(alias)
+        await move_alias(self._session, adapter_id, alias, targets)
+        before = None if was is None else _targets_facts(was)
+        await self._audit.record("alias.set", f"alias:{name}@{alias}", before=before, after=_targets_facts(targets))
+
     async def _with_details(self, rows: Sequence[AdapterRow]) -> tuple[Adapter, ...]:
         ids = [row.id for row in rows]
         aliases = await aliases_of(self._session, ids)
@@ -171,3 +187,12 @@ class AdapterRepository:
             .group_by(row.adapter_id)
         )
         return dict(iter(await self._session.execute(query)))
+
+
+def _version_target(name: str, version: int) -> str:
+    return f"adapter_version:{name}:{version}"
+
+
+def _targets_facts(targets: Sequence[AliasTarget]) -> dict[str, object]:
+    ordered = sorted(targets, key=lambda target: target.version)
+    return {"targets": [{"version": target.version, "weight": target.weight} for target in ordered]}

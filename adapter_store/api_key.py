@@ -17,6 +17,7 @@ class ApiKey:
     expires_at: datetime | None
     revoked_at: datetime | None
     rotated_from: str | None  # id of the key that this one replaces
+    last_used_at: datetime | None  # late by up to a minute
     created_at: datetime
 
 

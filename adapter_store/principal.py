@@ -1,41 +1,67 @@
 """Who is calling, and what they may do."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
+from typing import ClassVar
 
 
 class Scope(StrEnum):
-    """What a tenant's key is good for; ALL includes the scopes of the future."""
+    """What a tenant's key is good for. ALL includes the scopes of the future, but never ADMIN."""
 
     ALL = "all"
     INFERENCE = "inference"
     ADAPTERS_READ = "adapters:read"
     ADAPTERS_WRITE = "adapters:write"
+    FINETUNE = "finetune"
+    USAGE = "usage"
+    ADMIN = "admin"  # the tenant's own keys and audit log
 
 
 @dataclass(frozen=True)
 class TenantPrincipal:
-    """A tenant's caller, proved by one of its keys. An immutable snapshot: cache it only for a short time."""
+    """A tenant's caller, proved by one of its keys."""
 
     tenant_id: str
     tenant_name: str
     weight: float
     key_id: str
     scopes: frozenset[Scope]
-    expires_at: datetime | None
 
     def __post_init__(self) -> None:
         assert self.tenant_id
         assert self.scopes
 
     def allows(self, scope: Scope) -> bool:
-        return scope in self.scopes or Scope.ALL in self.scopes
+        return scope in self.scopes or (Scope.ALL in self.scopes and scope is not Scope.ADMIN)
+
+    @property
+    def actor(self) -> str:
+        """How the audit log names this caller."""
+        return f"api_key:{self.key_id}"
 
 
 @dataclass(frozen=True)
 class AdminPrincipal:
-    """The operator, proved by the admin key. Has no tenant and no access to tenants' own routes."""
+    """An operator: whoever has the admin key, or a `subject` whom the identity provider vouches for.
+
+    Has no tenant and no access to tenants' own routes.
+    """
+
+    subject: str | None = None
+    tenant_id: ClassVar[None] = None
+
+    @property
+    def actor(self) -> str:
+        """How the audit log names this caller."""
+        return "admin_key" if self.subject is None else f"oidc:{self.subject}"
 
 
 Principal = TenantPrincipal | AdminPrincipal
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the database said about a key at one moment. Immutable: cache it only for a short time."""
+
+    principal: Principal
+    seconds_left: float  # from that moment, by the database's clock, until the key expires; inf for never

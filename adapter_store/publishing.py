@@ -1,10 +1,9 @@
-"""A staged adapter becomes a version: number, row and alias in one short transaction."""
+"""A staged adapter becomes a version: number and row in one short transaction."""
 
 from sqlalchemy import insert, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.adapter import AdapterVersion, AliasTarget, VersionStatus
-from loragate.adapter_store.aliases import move_alias
+from loragate.adapter_store.adapter import AdapterVersion, VersionStatus
 from loragate.adapter_store.base62 import new_id
 from loragate.adapter_store.staging import StagedAdapter
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
@@ -12,7 +11,7 @@ from loragate.adapter_store.times import utc_now
 from loragate.adapter_store.versions import find_adapter
 
 
-async def register(session: AsyncSession, name: str, alias: str, staged: StagedAdapter) -> AdapterVersion:
+async def register(session: AsyncSession, name: str, staged: StagedAdapter) -> AdapterVersion:
     """Gives the adapter its next number; the scope's lock keeps two publications from getting one."""
     now = utc_now()
     adapter_id, last_version = await _find_or_add(session, name)
@@ -31,7 +30,6 @@ async def register(session: AsyncSession, name: str, alias: str, staged: StagedA
     numbered = update(AdapterRow).where(AdapterRow.id == adapter_id)
     await session.execute(numbered.values(last_version=published.version, updated_at=now))
     await _add_version(session, published, staged.config)
-    await move_alias(session, adapter_id, alias, [AliasTarget(published.version)])
     return published
 
 

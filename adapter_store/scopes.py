@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from loragate.adapter_store.adapters import AdapterRepository
 from loragate.adapter_store.api_keys import ApiKeyRepository
+from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.published import PublishedAdapters
 from loragate.adapter_store.tenants import TenantRepository
 from loragate.adapter_store.usage import UsageRepository
@@ -20,10 +21,11 @@ class TenantScope:
 
 @dataclass(frozen=True)
 class AdminScope:
-    """The operator's repositories."""
+    """The operator's repositories, or those of one tenant's administrator, which see that tenant only."""
 
     tenants: TenantRepository
     keys: ApiKeyRepository
     published: PublishedAdapters
+    audit: AuditLog
     usage: UsageRepository
     settlement: UsageSettlement

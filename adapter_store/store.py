@@ -4,15 +4,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from loragate.adapter_store.actor import SYSTEM, Actor
 from loragate.adapter_store.adapters import AdapterRepository
 from loragate.adapter_store.api_keys import ApiKeyRepository
+from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.authentication import Authenticator
 from loragate.adapter_store.blobs import Blobs, StoredAdapter, TenantBlobs
 from loragate.adapter_store.credentials import KeyHasher
 from loragate.adapter_store.database import Database
 from loragate.adapter_store.installation import check_secret_key
 from loragate.adapter_store.manifests import Manifests
-from loragate.adapter_store.principal import Principal
+from loragate.adapter_store.notices import LocalNotices, Notices
+from loragate.adapter_store.principal import Snapshot
 from loragate.adapter_store.published import PublishedAdapters
 from loragate.adapter_store.schema import require_current
 from loragate.adapter_store.scopes import AdminScope, TenantScope
@@ -27,8 +30,9 @@ from loragate.v1 import engine_pb2
 class Store:
     """One per process. Every method may raise Unavailable (the database is away) besides what it names."""
 
-    def __init__(self, database: Database, blobs: Blobs, secret_key: bytes) -> None:
+    def __init__(self, database: Database, blobs: Blobs, secret_key: bytes, notices: Notices) -> None:
         self.blobs = blobs
+        self.notices = notices
         self._database = database
         self._hasher = KeyHasher(secret_key)
         self._authenticator = Authenticator(database, self._hasher)
@@ -36,14 +40,17 @@ class Store:
         self._stage = Stage()
 
     @classmethod
-    async def open(cls, database_url: str, blob_url: str, secret_key: bytes) -> "Store":
-        """Raises Invalid (the URL), SchemaMismatch (before `upgrade`), WrongSecretKey, Unavailable."""
+    async def open(cls, database_url: str, blob_url: str, secret_key: bytes, notices: Notices | None = None) -> "Store":
+        """Raises Invalid (the URL), SchemaMismatch (before `upgrade`), WrongSecretKey, Unavailable.
+
+        Without `notices` other processes are not told of changes.
+        """
         database = Database(database_url)
         try:
             await require_current(database)
             async with database.operator(write=True) as session:
                 await check_secret_key(session, secret_key)
-            return cls(database, Blobs(blob_url), secret_key)
+            return cls(database, Blobs(blob_url), secret_key, notices or LocalNotices())
         except BaseException:
             await database.close()
             raise
@@ -52,15 +59,17 @@ class Store:
         await self._database.close()
 
     @asynccontextmanager
-    async def tenant(self, tenant_id: str, *, write: bool = False) -> AsyncIterator[TenantScope]:
+    async def tenant(self, tenant_id: str, *, write: bool = False, by: Actor = SYSTEM) -> AsyncIterator[TenantScope]:
         """One transaction on one tenant's things: committed at the end of the block, rolled back on an error.
 
         Reading scopes refuse to write. Writing scopes of one tenant take turns, so keep them short; one whose
-        tenant is gone raises NotFound at its first statement. Neither holds a connection before that.
+        tenant is gone raises NotFound at its first statement. Neither holds a connection before that. The audit
+        log names `by` as who did it.
         """
         blobs = self._blobs_of(tenant_id)
         async with self._database.tenant(tenant_id, write=write) as session:
-            adapters = AdapterRepository(session, blobs, self._stage, self._manifests)
+            audit = AuditLog(session, by)
+            adapters = AdapterRepository(session, blobs, self._stage, self._manifests, audit)
             yield TenantScope(adapters, UsageRepository(session))
 
     def _blobs_of(self, tenant_id: str) -> TenantBlobs:
@@ -70,18 +79,32 @@ class Store:
             raise tenant_not_found() from None
 
     @asynccontextmanager
-    async def admin(self, *, write: bool = False) -> AsyncIterator[AdminScope]:
-        """One transaction on the operator's things, in the same way."""
-        async with self._database.operator(write=write) as session:
-            yield AdminScope(
-                TenantRepository(session),
-                ApiKeyRepository(session, self._hasher),
-                PublishedAdapters(session),
-                UsageRepository(session),
-                UsageSettlement(session),
-            )
+    async def admin(
+        self, *, write: bool = False, by: Actor = SYSTEM, within: str | None = None
+    ) -> AsyncIterator[AdminScope]:
+        """One transaction on the operator's things, in the same way; `within` a tenant it reaches no other's.
 
-    async def authenticate(self, key: str) -> Principal | None:
+        Whoever subscribed to the notices hears of changed tenants and keys before this returns.
+        """
+        opened = self._database.operator(write=write) if within is None else self._database.tenant(within, write=write)
+        changed: list[tuple[str, str]] = []
+        try:
+            async with opened as session:
+                audit = AuditLog(session, by)
+                changed = audit.recorded
+                yield AdminScope(
+                    TenantRepository(session, audit),
+                    ApiKeyRepository(session, self._hasher, audit),
+                    PublishedAdapters(session),
+                    audit,
+                    UsageRepository(session),
+                    UsageSettlement(session),
+                )
+        finally:  # an error of the commit may hide that it went through
+            for tenant_id in {tenant_id for _, tenant_id in changed}:
+                await self.notices.announce(tenant_id)
+
+    async def authenticate(self, key: str) -> Snapshot | None:
         """None for anything that is not, or no longer, a key of this installation."""
         return await self._authenticator.authenticate(key)
 

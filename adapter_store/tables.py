@@ -17,6 +17,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     String,
+    Text,
     TypeDecorator,
     text,
 )
@@ -102,7 +103,24 @@ class ApiKeyRow(TenantOwned, Base):
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
     rotated_from: Mapped[str | None] = mapped_column(String(64), ForeignKey("api_keys.id"))
+    last_used_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
+
+
+class AuditRow(TenantOwned, Base):
+    """Only ever added to: triggers refuse UPDATE and DELETE. A `tenant_id` of "" is the installation's."""
+
+    __tablename__ = "audit_log"
+    __table_args__ = (Index(None, "created_at", "id"), Index(None, "tenant_id", "created_at", "id"))
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    created_at: Mapped[datetime]
+    actor: Mapped[str] = mapped_column(Text)
+    action: Mapped[str] = mapped_column(String(64))
+    target: Mapped[str]
+    before: Mapped[str | None] = mapped_column(Text)  # JSON
+    after: Mapped[str | None] = mapped_column(Text)
+    request_id: Mapped[str] = mapped_column(String(128))
 
 
 class AdapterRow(TenantOwned, Base):

@@ -17,6 +17,7 @@ from functools import lru_cache
 
 from sqlalchemy import Connection, Engine, ExecutionContext, Insert, event, select
 from sqlalchemy.engine.default import DefaultExecutionContext
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction, with_loader_criteria
 
 from loragate.adapter_store.errors import NotFound
@@ -60,6 +61,12 @@ def _add_tenant(state: ORMExecuteState) -> None:
         # A closure variable of this lambda becomes a bound parameter, so that the compiled SQL is shared.
         criteria = with_loader_criteria(TenantOwned, lambda row: row.tenant_id == tenant_id, include_aliases=True)
         state.statement = state.statement.options(criteria)
+
+
+def tenant_of(session: AsyncSession) -> str | None:
+    """Whose session it is; None for the operator's."""
+    tenant_id: str | None = session.sync_session.execution_options.get(TENANT)
+    return tenant_id
 
 
 def guard(engine: Engine) -> None:

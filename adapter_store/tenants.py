@@ -2,15 +2,17 @@
 
 import math
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from loragate.adapter_store.audit import AuditLog, facts_of
 from loragate.adapter_store.base62 import new_id
 from loragate.adapter_store.cursor import newest_first
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.names import check_label, could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, ApiKeyRow, TenantRow
+from loragate.adapter_store.tenancy import tenant_of
 from loragate.adapter_store.tenant import Tenant
 from loragate.adapter_store.times import utc_now
 
@@ -18,10 +20,11 @@ _MIN_WEIGHT, _MAX_WEIGHT = 0.01, 100.0
 
 
 class TenantRepository:
-    """Part of an AdminScope."""
+    """Part of an AdminScope; in a tenant's own, that tenant is the only one there is."""
 
-    def __init__(self, session: AsyncSession) -> None:
+    def __init__(self, session: AsyncSession, audit: AuditLog) -> None:
         self._session = session
+        self._audit = audit
 
     async def create(self, name: str, *, weight: float = 1.0) -> Tenant:
         """Raises Invalid; Conflict when a living tenant has the name."""
@@ -33,6 +36,7 @@ class TenantRepository:
         await self._session.execute(
             insert(TenantRow).values(id=tenant.id, name=name, weight=weight, created_at=now, updated_at=now)
         )
+        await self._audit.record("tenant.create", _target(tenant.id), tenant=tenant.id, after=facts_of(tenant))
         return tenant
 
     async def get(self, tenant_id: str) -> Tenant:
@@ -40,7 +44,11 @@ class TenantRepository:
 
     async def list(self, *, after: str | None = None, limit: int = DEFAULT_LIMIT) -> Page[Tenant]:
         """Newest first; `after` is the id of the last one seen."""
-        page = await newest_first(self._session, TenantRow, TenantRow.deleted_at.is_(None), after=after, limit=limit)
+        where: list[ColumnElement[bool]] = [TenantRow.deleted_at.is_(None)]
+        own = tenant_of(self._session)
+        if own is not None:
+            where.append(TenantRow.id == own)
+        page = await newest_first(self._session, TenantRow, *where, after=after, limit=limit)
         return Page(tuple(_tenant_of(row) for row in page), page.has_more)
 
     async def update(self, tenant_id: str, *, name: str | None = None, weight: float | None = None) -> Tenant:
@@ -56,12 +64,13 @@ class TenantRepository:
             "updated_at": utc_now(),
         }
         await self._session.execute(update(TenantRow).where(TenantRow.id == tenant_id).values(**changes))
-        return await self.get(tenant_id)
+        updated = await self.get(tenant_id)
+        await self._audit.record_change("tenant.update", _target(tenant_id), tenant_id, tenant, updated)
+        return updated
 
     async def delete(self, tenant_id: str) -> None:
         """Deletes the tenant with its adapters and revokes its keys, all at once."""
-        await require_tenant(self._session, tenant_id)
-        now = utc_now()
+        tenant, now = await self.get(tenant_id), utc_now()
         # The tenant first: on Postgres this waits for its writers, and what follows sees what they did.
         await self._session.execute(update(TenantRow).where(TenantRow.id == tenant_id).values(deleted_at=now))
         for kind in (AdapterRow, AdapterVersionRow):
@@ -69,6 +78,7 @@ class TenantRepository:
             await self._session.execute(living.values(deleted_at=now))
         keys = update(ApiKeyRow).where(ApiKeyRow.tenant_id == tenant_id, ApiKeyRow.revoked_at.is_(None))
         await self._session.execute(keys.values(revoked_at=now))
+        await self._audit.record("tenant.delete", _target(tenant_id), tenant=tenant_id, before=facts_of(tenant))
 
     async def _require_free(self, name: str) -> None:
         taken = select(TenantRow.id).where(TenantRow.name == name, TenantRow.deleted_at.is_(None))
@@ -78,7 +88,8 @@ class TenantRepository:
 
 async def require_tenant(session: AsyncSession, tenant_id: str) -> TenantRow:
     query = select(TenantRow).where(TenantRow.id == tenant_id, TenantRow.deleted_at.is_(None))
-    row = (await session.scalars(query)).one_or_none() if could_be_id(tenant_id) else None
+    within_reach = could_be_id(tenant_id) and tenant_of(session) in (None, tenant_id)
+    row = (await session.scalars(query)).one_or_none() if within_reach else None
     if row is None:
         raise tenant_not_found()
     return row
@@ -86,6 +97,10 @@ async def require_tenant(session: AsyncSession, tenant_id: str) -> TenantRow:
 
 def tenant_not_found() -> NotFound:
     return NotFound("The tenant does not exist.", code="tenant_not_found", param="tenant_id")
+
+
+def _target(tenant_id: str) -> str:
+    return f"tenant:{tenant_id}"
 
 
 def _check_weight(weight: float) -> None:

@@ -11,6 +11,7 @@ from loragate.adapter_store.store import Store
 from loragate.engine.client import EngineClient
 from loragate.gateway.adapter_source import StoreAdapterSource
 from loragate.gateway.auth.authenticator import Authenticator
+from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.engine_link import EngineLink
 from loragate.gateway.generation.cache_salt import CacheSalts
@@ -25,6 +26,7 @@ from loragate.gateway.observability.http_metrics import HttpMetrics
 from loragate.gateway.observability.loop_lag import watch_lag
 from loragate.gateway.routes import (
     adapters,
+    admin_audit,
     admin_engines,
     admin_keys,
     admin_tenants,
@@ -60,7 +62,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
         redirect_slashes=False,
     )
     tenants_routes = (chat, completions, embeddings, models, aliases, adapters)
-    for module in (health, metrics, *tenants_routes, admin_tenants, admin_keys, admin_engines):
+    for module in (health, metrics, *tenants_routes, admin_tenants, admin_keys, admin_audit, admin_engines):
         app.include_router(module.router)
     add_exception_handlers(app)
     app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=http_metrics)
@@ -79,12 +81,14 @@ async def _open_services(
         link = EngineLink(client, store, config.tool_parser)
         await link.start()
         lag = asyncio.create_task(watch_lag(http_metrics.lagged), name="loop-lag")
+        key_use = KeyUse(store, config.key_use_seconds)
+        writing = asyncio.create_task(key_use.write_for_ever(), name="key-use")
         try:
             yield Services(
                 config,
                 lifecycle,
                 store,
-                Authenticator(store, config.auth_cache_seconds),
+                Authenticator(store, config.auth_cache_seconds, key_use),
                 link,
                 GenerationService(client, CacheSalts(config.secret_key)),
                 NoLimits(),
@@ -94,9 +98,10 @@ async def _open_services(
                 started_at=int(time.time()),
             )
         finally:
-            lag.cancel()
-            with suppress(asyncio.CancelledError):
-                await lag
+            for task in (lag, writing):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
             await link.close()
     finally:
         await store.close()

@@ -17,7 +17,8 @@ class GatewayConfig:
     data_dir: Path  # uploads are spooled here
     drain_seconds: float = 25.0  # running requests get this long after SIGTERM
     heartbeat_timeout: float = 3.0  # seconds of silence after which the engine counts as hung
-    auth_cache_seconds: float = 5.0  # a revoked key works at most this long
+    auth_cache_seconds: float = 5.0  # a revoked key works at most this long, whatever else fails
+    key_use_seconds: float = 30.0  # how often it is written when keys were last used
     stall_seconds: float = 60.0  # a client that takes no bytes, or sends none, for this long is dropped
     max_json_bytes: int = 8 << 20
     max_upload_bytes: int = 4 << 30
@@ -31,7 +32,7 @@ class GatewayConfig:
         for name in ("max_json_bytes", "max_upload_bytes", "max_n", "max_prompts", "default_chat_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"gateway.{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("heartbeat_timeout", "stall_seconds"):
+        for name in ("heartbeat_timeout", "stall_seconds", "key_use_seconds"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"gateway.{name} must be positive, got {getattr(self, name)}")
         if self.first_token_seconds is not None and self.first_token_seconds <= 0:

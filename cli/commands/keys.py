@@ -15,7 +15,7 @@ Needs the admin key. Example: `KEY=$(loragate keys create acme)`
 """,
 )
 
-_COLUMNS = ("id", "name", "scopes", "expires_at", "revoked_at", "created_at")
+_COLUMNS = ("id", "name", "scopes", "expires_at", "revoked_at", "last_used_at", "created_at")
 Tenant = Annotated[str, typer.Argument(help="The tenant's id or name.")]
 KeyId = Annotated[str, typer.Argument(help="The key's id: the middle part of `lg-<id>-<secret>`.")]
 
@@ -26,7 +26,10 @@ def create(
     name: Annotated[str | None, typer.Option(help="What it is for.")] = None,
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="all, inference, adapters:read or adapters:write; may be repeated. [default: all]"),
+        typer.Option(
+            help="all, inference, adapters:read, adapters:write, finetune, usage, or admin (not part of all); "
+            "may be repeated. [default: all]"
+        ),
     ] = None,
     expires_at: Annotated[
         datetime | None, typer.Option(help="When it stops working, in this machine's time zone. [default: never]")

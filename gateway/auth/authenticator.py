@@ -1,51 +1,62 @@
 """Keys to principals, through a short-lived cache of immutable snapshots.
 
-A revoked key works for at most the cache's lifetime, and no longer when the database is away: then nobody new gets
-in. Only found keys are cached, under a digest of the whole key.
+There is one cache, in this process. What it holds counts for at most `lifetime` seconds from the moment before it was
+read from the database, so that a revoked key works no longer than that even where a change notice was lost; when the
+database is away nobody new gets in. Only found keys are cached, under a digest of the whole key.
 """
 
 import asyncio
 import hashlib
-import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from loragate.adapter_store.principal import AdminPrincipal, Principal
+from loragate.adapter_store.errors import Unavailable
+from loragate.adapter_store.principal import Principal, Snapshot
 from loragate.adapter_store.store import Store
+from loragate.gateway.auth.clock import elapsed
+from loragate.gateway.auth.key_use import KeyUse
 
 _MOST_KEYS = 10_000
+_LOOKUP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
+class _Known:
     principal: Principal
-    good_until: float  # monotonic
+    good_until: float  # by `elapsed`
 
 
 class Authenticator:
-    """One per process."""
+    """One per process. It hears the store's change notices."""
 
-    def __init__(self, store: Store, lifetime: float) -> None:
+    def __init__(self, store: Store, lifetime: float, use: KeyUse) -> None:
         self._store = store
         self._lifetime = lifetime
-        self._snapshots: OrderedDict[bytes, _Snapshot] = OrderedDict()
+        self._use = use
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._lookups: dict[bytes, asyncio.Task[Principal | None]] = {}
+        store.notices.subscribe(self.forget)
 
     async def principal(self, key: str) -> Principal | None:
-        """Who holds `key`; None for a key that is unknown, revoked or expired."""
+        """Who holds `key`; None for a key that is unknown, revoked or expired. Raises Unavailable."""
         digest = hashlib.sha256(key.encode()).digest()
-        snapshot = self._snapshots.get(digest)
-        if snapshot is None or time.monotonic() >= snapshot.good_until:
+        known = self._known.get(digest)
+        if known is None or elapsed() >= known.good_until:
             principal = await self._looked_up(digest, key)
         else:
-            principal = snapshot.principal
-        return None if principal is None or _expired(principal) else principal
+            principal = known.principal
+        if principal is not None:
+            self._use.note(principal)
+        return principal
 
-    def forget(self) -> None:
-        """Something was revoked here: what is known, or being looked up, no longer counts."""
-        self._snapshots.clear()
+    def forget(self, tenant_id: str | None) -> None:
+        """The tenant or its keys changed (None: anybody's may have): what was read before no longer counts."""
         self._lookups.clear()
+        if tenant_id is None:
+            self._known.clear()
+            return
+        for digest in [digest for digest, known in self._known.items() if known.principal.tenant_id == tenant_id]:
+            del self._known[digest]
 
     async def _looked_up(self, digest: bytes, key: str) -> Principal | None:
         """Callers with the same key share one look-up."""
@@ -56,27 +67,29 @@ class Authenticator:
         return await asyncio.shield(lookup)
 
     async def _look_up(self, digest: bytes, key: str) -> Principal | None:
-        started = time.monotonic()
+        started = elapsed()
         this = asyncio.current_task()
         try:
-            principal = await self._store.authenticate(key)
+            snapshot = await self._read(key)
         finally:
             current = self._lookups.get(digest) is this
             if current:
                 del self._lookups[digest]
-        if current:  # not forgotten meanwhile
-            self._remember(digest, principal, started + self._lifetime)
-        return principal
+        if current:  # no notice came meanwhile
+            self._remember(digest, snapshot, started)
+        return None if snapshot is None else snapshot.principal
 
-    def _remember(self, digest: bytes, principal: Principal | None, good_until: float) -> None:
-        self._snapshots.pop(digest, None)
-        if principal is not None:
-            self._snapshots[digest] = _Snapshot(principal, good_until)
-            if len(self._snapshots) > _MOST_KEYS:
-                self._snapshots.popitem(last=False)
+    async def _read(self, key: str) -> Snapshot | None:
+        try:
+            async with asyncio.timeout(_LOOKUP_SECONDS):
+                return await self._store.authenticate(key)
+        except TimeoutError:
+            raise Unavailable("The database does not answer; try again.") from None
 
-
-def _expired(principal: Principal) -> bool:
-    if isinstance(principal, AdminPrincipal) or principal.expires_at is None:
-        return False
-    return datetime.now(UTC) >= principal.expires_at
+    def _remember(self, digest: bytes, snapshot: Snapshot | None, read_at: float) -> None:
+        self._known.pop(digest, None)
+        if snapshot is not None:
+            good_for = min(self._lifetime, snapshot.seconds_left)
+            self._known[digest] = _Known(snapshot.principal, read_at + good_for)
+            if len(self._known) > _MOST_KEYS:
+                self._known.popitem(last=False)

@@ -8,10 +8,11 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import Request
 
+from loragate.adapter_store.actor import Actor
 from loragate.adapter_store.principal import AdminPrincipal, Principal, Scope, TenantPrincipal
-from loragate.gateway.http.context import context_of
+from loragate.gateway.http.context import RequestContext, context_of
 from loragate.gateway.http.errors import Forbidden, Unauthenticated
-from loragate.gateway.services import services_of
+from loragate.gateway.services import Services, services_of
 
 _LONGEST_KEY = 256
 
@@ -34,25 +35,36 @@ class TenantWith(Requirement):
         self.scope = scope
 
     async def __call__(self, request: Request) -> TenantPrincipal:
-        principal = await _principal(request)
+        return await self.admit(services_of(request), _authorization(request), context_of(request.scope))
+
+    async def admit(self, services: Services, authorization: str, context: RequestContext) -> TenantPrincipal:
+        """The caller, who is noted in `context`. Raises Unauthenticated and Forbidden."""
+        principal = await _principal_of(services, authorization, context)
         if isinstance(principal, AdminPrincipal):
             raise Forbidden(
                 "The admin key has no tenant: call this route with a tenant's key.", code="tenant_key_required"
             )
-        context = context_of(request.scope)
-        context.tenant_id, context.key_id = principal.tenant_id, principal.key_id
-        if not principal.allows(self.scope):
-            raise Forbidden(f"This key lacks the scope '{self.scope}'.")
+        _require_scope(principal, self.scope)
         return principal
 
 
 class Admin(Requirement):
-    """The operator's key."""
+    """The operator."""
 
     async def __call__(self, request: Request) -> AdminPrincipal:
         principal = await _principal(request)
         if not isinstance(principal, AdminPrincipal):
             raise Forbidden("This route needs the admin key; a tenant's key was given.", code="admin_key_required")
+        return principal
+
+
+class TenantAdmin(Requirement):
+    """The operator, or a tenant's key with the scope `admin`, which reaches its own tenant's things only."""
+
+    async def __call__(self, request: Request) -> Principal:
+        principal = await _principal(request)
+        if isinstance(principal, TenantPrincipal):
+            _require_scope(principal, Scope.ADMIN)
         return principal
 
 
@@ -66,16 +78,41 @@ class AdminOrAnybody(Requirement):
         return principal if isinstance(principal, AdminPrincipal) else None
 
 
+def _require_scope(principal: TenantPrincipal, scope: Scope) -> None:
+    if not principal.allows(scope):
+        raise Forbidden(f"This key lacks the scope '{scope}'.")
+
+
 async def _principal(request: Request) -> Principal:
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return await _principal_of(services_of(request), _authorization(request), context_of(request.scope))
+
+
+def _authorization(request: Request) -> str:
+    return request.headers.get("authorization", "")
+
+
+async def _principal_of(services: Services, authorization: str, context: RequestContext) -> Principal:
+    principal = await _authenticated(services, authorization)
+    context.actor = Actor(principal.actor, context.request_id)
+    if isinstance(principal, TenantPrincipal):
+        context.tenant_id, context.key_id = principal.tenant_id, principal.key_id
+    return principal
+
+
+async def _authenticated(services: Services, authorization: str) -> Principal:
+    scheme, _, key = authorization.partition(" ")
     key = key.strip()
     if scheme.lower() != "bearer" or not key:
         raise Unauthenticated("Send your API key as 'Authorization: Bearer …'.", code="missing_api_key")
     if len(key) <= _LONGEST_KEY:
-        principal = await services_of(request).authenticator.principal(key)
+        principal = await services.authenticator.principal(key)
         if principal is not None:
             return principal
     raise Unauthenticated("This API key is not valid.")
+
+
+async def _actor(request: Request) -> Actor:
+    return context_of(request.scope).actor
 
 
 public = Depends(Public())
@@ -83,4 +120,8 @@ Inference = Annotated[TenantPrincipal, Depends(TenantWith(Scope.INFERENCE))]
 AdapterReader = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADAPTERS_READ))]
 AdapterWriter = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADAPTERS_WRITE))]
 Operator = Annotated[AdminPrincipal, Depends(Admin())]
+Administrator = Annotated[Principal, Depends(TenantAdmin())]
 OperatorOrAnybody = Annotated[AdminPrincipal | None, Depends(AdminOrAnybody())]
+
+By = Annotated[Actor, Depends(_actor)]
+"""Who acts, for the audit log. Stands after the requirement, which finds it out."""

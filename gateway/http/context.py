@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from loragate.adapter_store.actor import SYSTEM, Actor
+
 _SCOPE_KEY = "loragate.context"
 _SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -20,6 +22,7 @@ class RequestContext:
     started: float = field(default_factory=time.monotonic)
     tenant_id: str | None = None
     key_id: str | None = None
+    actor: Actor = SYSTEM
 
     @property
     def elapsed_seconds(self) -> float:

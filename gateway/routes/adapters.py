@@ -8,7 +8,7 @@ from starlette.responses import StreamingResponse
 from loragate.adapter_store.adapter import DEFAULT_ALIAS
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
-from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter
+from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter, By
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import Unavailable
 from loragate.gateway.services import Use
@@ -24,12 +24,12 @@ FileName = Literal["adapter_config.json", "adapter_model.safetensors"]
 
 
 @router.post("", status_code=201)
-async def upload_adapter(caller: AdapterWriter, request: Request, use: Use) -> Response:
+async def upload_adapter(caller: AdapterWriter, by: By, request: Request, use: Use) -> Response:
     """Multipart: `name`, optional `alias`, and the two files that PEFT saves. The next version of that name."""
     _ = use.link.base  # nothing can be checked before an engine has said what it serves
     async with (
         received(request, use.config) as upload,
-        use.store.tenant(caller.tenant_id, write=True) as scope,
+        use.store.tenant(caller.tenant_id, write=True, by=by) as scope,
     ):
         version = await scope.adapters.publish(
             upload.name, upload.config_json, upload.tensors, alias=upload.alias or DEFAULT_ALIAS
@@ -56,9 +56,9 @@ async def get_adapter(name: str, caller: AdapterReader, use: Use) -> Response:
 
 
 @router.delete("/{name}")
-async def delete_adapter(name: str, caller: AdapterWriter, use: Use) -> Response:
+async def delete_adapter(name: str, caller: AdapterWriter, by: By, use: Use) -> Response:
     """With its versions and aliases. Requests that run finish on their version."""
-    async with use.store.tenant(caller.tenant_id, write=True) as scope:
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         adapter = await scope.adapters.get(name)
         await scope.adapters.delete(name)
     return json_response(deleted_object("adapter", adapter.id, name=name))
@@ -88,9 +88,9 @@ async def get_version(name: str, version: Version, caller: AdapterReader, use: U
 
 
 @router.delete("/{name}/versions/{version}")
-async def delete_version(name: str, version: Version, caller: AdapterWriter, use: Use) -> Response:
+async def delete_version(name: str, version: Version, caller: AdapterWriter, by: By, use: Use) -> Response:
     """409 while an alias points at it."""
-    async with use.store.tenant(caller.tenant_id, write=True) as scope:
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         found = await scope.adapters.version(name, version)
         await scope.adapters.delete_version(name, version)
     return json_response(deleted_object("adapter.version", found.adapter_id, name=name, version=version))

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
-from loragate.gateway.auth.requirements import Operator
+from loragate.gateway.auth.requirements import Administrator, By
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.openapi import documented
@@ -17,31 +17,30 @@ router = APIRouter(prefix="/admin/v1/keys", tags=["admin"])
 
 
 @router.get("/{key_id}")
-async def get_key(key_id: str, operator: Operator, use: Use) -> Response:
+async def get_key(key_id: str, caller: Administrator, use: Use) -> Response:
     """One key, without its secret."""
-    async with use.store.admin() as admin:
+    async with use.store.admin(within=caller.tenant_id) as admin:
         key = await admin.keys.get(key_id)
     return json_response(key_object(key))
 
 
 @router.delete("/{key_id}")
-async def revoke_key(key_id: str, operator: Operator, use: Use) -> Response:
-    """The key stops working, here at once and elsewhere within the cache's lifetime."""
-    async with use.store.admin(write=True) as admin:
+async def revoke_key(key_id: str, caller: Administrator, by: By, use: Use) -> Response:
+    """The key stops working at once; within seconds where another process cannot be told."""
+    async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
         key = await admin.keys.revoke(key_id)
-    use.authenticator.forget()
     return json_response(deleted_object("api_key", key.id))
 
 
 @router.post("/{key_id}/rotate", status_code=201, openapi_extra=documented(KeyRotate))
 async def rotate_key(
     key_id: str,
-    operator: Operator,
+    caller: Administrator,
+    by: By,
     body: Annotated[KeyRotate, Depends(JsonBody(KeyRotate, optional=True))],
     use: Use,
 ) -> Response:
     """A new key in the old one's place; the old one works `grace_seconds` longer."""
-    async with use.store.admin(write=True) as admin:
+    async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
         new = await admin.keys.rotate(key_id, grace_seconds=body.grace_seconds)
-    use.authenticator.forget()
     return json_response(new_key_object(new), 201)

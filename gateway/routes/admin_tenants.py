@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
-from loragate.gateway.auth.requirements import Operator
+from loragate.gateway.auth.requirements import Administrator, By, Operator
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.openapi import documented
@@ -21,10 +21,10 @@ Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
 
 @router.post("", status_code=201, openapi_extra=documented(TenantCreate))
 async def create_tenant(
-    operator: Operator, body: Annotated[TenantCreate, Depends(JsonBody(TenantCreate))], use: Use
+    operator: Operator, by: By, body: Annotated[TenantCreate, Depends(JsonBody(TenantCreate))], use: Use
 ) -> Response:
     """409 when a tenant has the name already."""
-    async with use.store.admin(write=True) as admin:
+    async with use.store.admin(write=True, by=by) as admin:
         tenant = await admin.tenants.create(body.name, weight=body.weight)
     return json_response(tenant_object(tenant), 201)
 
@@ -40,9 +40,9 @@ async def list_tenants(
 
 
 @router.get("/{tenant_id}")
-async def get_tenant(tenant_id: str, operator: Operator, use: Use) -> Response:
+async def get_tenant(tenant_id: str, caller: Administrator, use: Use) -> Response:
     """One tenant."""
-    async with use.store.admin() as admin:
+    async with use.store.admin(within=caller.tenant_id) as admin:
         tenant = await admin.tenants.get(tenant_id)
     return json_response(tenant_object(tenant))
 
@@ -51,43 +51,43 @@ async def get_tenant(tenant_id: str, operator: Operator, use: Use) -> Response:
 async def update_tenant(
     tenant_id: str,
     operator: Operator,
+    by: By,
     body: Annotated[TenantPatch, Depends(JsonBody(TenantPatch))],
     use: Use,
 ) -> Response:
     """Changes what is given."""
-    async with use.store.admin(write=True) as admin:
+    async with use.store.admin(write=True, by=by) as admin:
         tenant = await admin.tenants.update(tenant_id, name=body.name, weight=body.weight)
-    use.authenticator.forget()
     return json_response(tenant_object(tenant))
 
 
 @router.delete("/{tenant_id}")
-async def delete_tenant(tenant_id: str, operator: Operator, use: Use) -> Response:
+async def delete_tenant(tenant_id: str, operator: Operator, by: By, use: Use) -> Response:
     """With its adapters and keys."""
-    async with use.store.admin(write=True) as admin:
+    async with use.store.admin(write=True, by=by) as admin:
         await admin.tenants.delete(tenant_id)
-    use.authenticator.forget()
     return json_response(deleted_object("tenant", tenant_id))
 
 
 @router.post("/{tenant_id}/keys", status_code=201, openapi_extra=documented(KeyCreate))
 async def create_key(
     tenant_id: str,
-    operator: Operator,
+    caller: Administrator,
+    by: By,
     body: Annotated[KeyCreate, Depends(JsonBody(KeyCreate, optional=True))],
     use: Use,
 ) -> Response:
     """The answer holds the whole key as `secret`, this one time."""
-    async with use.store.admin(write=True) as admin:
+    async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
         new = await admin.keys.create(tenant_id, name=body.name, scopes=body.scopes, expires_at=body.expires_at)
     return json_response(new_key_object(new), 201)
 
 
 @router.get("/{tenant_id}/keys")
 async def list_keys(
-    tenant_id: str, operator: Operator, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
+    tenant_id: str, caller: Administrator, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
     """Newest first, revoked ones too, never with a secret."""
-    async with use.store.admin() as admin:
+    async with use.store.admin(within=caller.tenant_id) as admin:
         page = await admin.keys.list(tenant_id, after=after, limit=limit)
     return json_response(list_object([key_object(key) for key in page], has_more=page.has_more))

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 
 from loragate.adapter_store.adapter import AliasTarget
-from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter
+from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter, By
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import NotFound
@@ -41,11 +41,12 @@ async def put_alias(
     name: str,
     alias: str,
     caller: AdapterWriter,
+    by: By,
     body: Annotated[AliasPut, Depends(JsonBody(AliasPut))],
     use: Use,
 ) -> Response:
     """Point an alias, new or not, at these versions, by weight."""
     targets = [AliasTarget(target.version, target.weight) for target in body.targets]
-    async with use.store.tenant(caller.tenant_id, write=True) as scope:
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         placed = await scope.adapters.set_alias(name, alias, targets)
     return json_response(alias_object(name, alias, placed))

@@ -30,6 +30,7 @@ def key_object(key: ApiKey) -> dict[str, Any]:
         "expires_at": rfc3339(key.expires_at),
         "revoked_at": rfc3339(key.revoked_at),
         "rotated_from": key.rotated_from,
+        "last_used_at": rfc3339(key.last_used_at),
         "created_at": rfc3339(key.created_at),
     }
 

@@ -1,14 +1,17 @@
+import math
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import literal, select, update
 
+from loragate.adapter_store import authentication
 from loragate.adapter_store.credentials import public_id_of
+from loragate.adapter_store.database_time import database_now
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.principal import AdminPrincipal, Scope, TenantPrincipal
-from loragate.adapter_store.tables import ApiKeyRow
+from loragate.adapter_store.tables import ApiKeyRow, UtcDateTime
 
 
 async def _create(world: Any, **options: Any) -> Any:
@@ -19,17 +22,17 @@ async def _create(world: Any, **options: Any) -> Any:
 async def test_a_key_proves_its_tenant(world: Any) -> None:
     made = await _create(world, name="laptop", scopes=["inference"])
     assert re.fullmatch(r"lg-[0-9A-Za-z]+-[0-9A-Za-z]{27,}", made.secret)
-    principal = await world.store.authenticate(made.secret)
-    assert principal == TenantPrincipal(
+    snapshot = await world.store.authenticate(made.secret)
+    assert snapshot.seconds_left == math.inf
+    assert snapshot.principal == TenantPrincipal(
         tenant_id=world.acme.id,
         tenant_name="acme",
         weight=1.0,
         key_id=made.key.id,
         scopes=frozenset({Scope.INFERENCE}),
-        expires_at=None,
     )
-    assert principal.allows(Scope.INFERENCE)
-    assert not principal.allows(Scope.ADAPTERS_WRITE)
+    assert snapshot.principal.allows(Scope.INFERENCE)
+    assert not snapshot.principal.allows(Scope.ADAPTERS_WRITE)
 
 
 async def test_the_secret_is_neither_stored_nor_shown(world: Any) -> None:
@@ -163,7 +166,7 @@ async def test_the_admin_key_is_made_and_shown_once(store: Any) -> None:
     key = await store.ensure_admin_key(None)
     assert len(key) >= 24
     assert await store.ensure_admin_key(None) is None
-    assert await store.authenticate(key) == AdminPrincipal()
+    assert (await store.authenticate(key)).principal == AdminPrincipal()
     assert await store.authenticate(key + "x") is None
 
 
@@ -171,7 +174,7 @@ async def test_a_given_admin_key_replaces_the_stored_one(store: Any) -> None:
     made = await store.ensure_admin_key(None)
     for given in ("any printable string, as long as it is long", "lg-abcdefgh-ijklmnopqrstuvwxyz"):
         assert await store.ensure_admin_key(given) is None
-        assert await store.authenticate(given) == AdminPrincipal()
+        assert (await store.authenticate(given)).principal == AdminPrincipal()
         assert await store.authenticate(made) is None
 
 
@@ -181,3 +184,68 @@ async def test_a_bad_admin_key_is_refused_without_repeating_it(store: Any, key: 
         await store.set_admin_key(key)
     assert key == "" or key not in refused.value.message
     assert await store.authenticate(key) is None
+
+
+async def test_a_clock_that_is_set_back_revives_no_key(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    noon = datetime(2100, 1, 1, 12, tzinfo=UTC)
+    made = await _create(world, expires_at=noon)
+
+    async def at(moment: datetime) -> Any:
+        monkeypatch.setattr(authentication, "database_now", lambda: literal(moment, UtcDateTime()))
+        return await world.store.authenticate(made.secret)
+
+    assert (await at(noon - timedelta(hours=1))).seconds_left == 3600
+    assert await at(noon) is None
+    assert await at(noon - timedelta(hours=1)) is None
+
+
+async def test_expiry_goes_by_the_databases_clock(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await _create(world, expires_at=datetime.now(UTC) + timedelta(hours=1))
+    async with world.store._database.operator() as session:
+        now = await session.scalar(select(database_now()))
+    assert abs(now - datetime.now(UTC)) < timedelta(minutes=1)
+    assert now.microsecond or (await _fraction(world)), "it is finer than a second"
+    assert 0 < (await world.store.authenticate(made.secret)).seconds_left <= 3600
+
+
+async def _fraction(world: Any) -> int:
+    async with world.store._database.operator() as session:
+        return int((await session.scalar(select(database_now()))).microsecond)
+
+
+async def test_all_scopes_are_all_but_admin(world: Any) -> None:
+    principal = (await world.store.authenticate((await _create(world)).secret)).principal
+    assert {scope for scope in Scope if not principal.allows(scope)} == {Scope.ADMIN}
+
+
+async def test_last_use_never_goes_back(world: Any) -> None:
+    keys = [(await _create(world)).key.id for _ in range(3)]
+    late, early = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+    async with world.store.admin(write=True) as admin:
+        await admin.keys.note_use({keys[0]: late, keys[1]: early, "unknown": late})
+        await admin.keys.note_use({keys[0]: early, keys[1]: late})
+        assert [(await admin.keys.get(key)).last_used_at for key in keys] == [late, late, None]
+
+
+async def test_a_tenants_administrator_reaches_its_own_keys_only(world: Any) -> None:
+    mine = await _create(world)
+    async with world.store.admin(within=world.other.id, write=True) as admin:
+        for attempt in (
+            admin.keys.get(mine.key.id),
+            admin.keys.revoke(mine.key.id),
+            admin.keys.rotate(mine.key.id),
+            admin.keys.create(world.acme.id),
+            admin.keys.list(world.acme.id),
+            admin.tenants.get(world.acme.id),
+            admin.tenants.update(world.acme.id, name="mine"),
+            admin.tenants.delete(world.acme.id),
+        ):
+            with pytest.raises(NotFound):
+                await attempt
+        own = await admin.keys.create(world.other.id)
+        assert [key.id for key in await admin.keys.list(world.other.id)] == [own.key.id]
+        with pytest.raises(Invalid):
+            await admin.keys.list(world.other.id, after=mine.key.id)
+        assert [tenant.id for tenant in await admin.tenants.list()] == [world.other.id]
+    assert await world.store.authenticate(mine.secret) is not None
+    assert await world.store.authenticate(own.secret) is not None
