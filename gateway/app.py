@@ -16,6 +16,7 @@ from loragate.gateway.config import GatewayConfig
 from loragate.gateway.engine_link import EngineLink
 from loragate.gateway.generation.cache_salt import CacheSalts
 from loragate.gateway.generation.service import GenerationService
+from loragate.gateway.grpc.server import serving
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
@@ -48,8 +49,8 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with _open_services(config, lifecycle, http_metrics) as services:
-            app.state.services = services
+        async with _open_services(config, lifecycle, http_metrics) as services, serving(services) as grpc_port:
+            app.state.services, app.state.grpc_port = services, grpc_port
             yield
 
     # FastAPI's documentation pages load scripts from elsewhere, and its redirects trust the Host header.

@@ -42,6 +42,13 @@ class UploadForm:
         except UnicodeDecodeError:
             raise _refused(field, "it is not UTF-8") from None
 
+    def add(self, part: str, data: bytes) -> None:
+        """A field, whole, or more of a file, for an upload that is no multipart form."""
+        if part in _FIELDS and part in self.seen:
+            raise _refused(part, "it was sent twice")
+        self.seen.add(part)
+        self._grow(part, data)
+
     def callbacks(self) -> "MultipartCallbacks":
         """What the parser calls."""
         return {
@@ -85,17 +92,18 @@ class UploadForm:
         self.seen.add(self._part)
 
     def _take(self, data: bytes, start: int, end: int) -> None:
-        if self._part == TENSORS_FILE:
-            self.tensors += data[start:end]
+        self._grow(self._part, data[start:end])
+
+    def _grow(self, part: str, data: bytes) -> None:
+        if part == TENSORS_FILE:
+            self.tensors += data
             return
         small, limit = (
-            (self.config, _MAX_CONFIG_BYTES)
-            if self._part == CONFIG_FILE
-            else (self._fields[self._part], _MAX_FIELD_BYTES)
+            (self.config, _MAX_CONFIG_BYTES) if part == CONFIG_FILE else (self._fields[part], _MAX_FIELD_BYTES)
         )
-        small += data[start:end]
+        small += data
         if len(small) > limit:
-            raise _refused(self._part, f"it is larger than {limit} bytes")
+            raise _refused(part, f"it is larger than {limit} bytes")
 
     def _end(self) -> None:
         self.complete = True

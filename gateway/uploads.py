@@ -1,4 +1,4 @@
-"""Adapter uploads: a multipart form with exactly PEFT's two files, spooled to disk while it is read.
+"""Adapter uploads: exactly PEFT's two files, spooled to disk while they come; over HTTP as a multipart form.
 
 The spool is an anonymous file in the data directory: whatever happens, nothing is left behind. File names that a
 client sends only tell the two files apart; they never name anything on this machine.
@@ -28,7 +28,7 @@ _WRITE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A complete form. `tensors` is open for as long as the form's block lasts."""
+    """A complete one. `tensors` is open for as long as its block lasts."""
 
     name: str
     alias: str | None
@@ -39,23 +39,38 @@ class Upload:
 @asynccontextmanager
 async def received(request: Request, config: GatewayConfig) -> AsyncIterator[Upload]:
     """The form of `request`. Raises ApiError for what it should not hold, StorageFull when the disk is full."""
-    boundary = _boundary(request)
+    form = UploadForm()
+    parser = MultipartParser(_boundary(request), form.callbacks())
+    async with collected(form, _parsed(request, config, form, parser), config) as upload:
+        yield upload
+
+
+@asynccontextmanager
+async def collected(form: UploadForm, steps: AsyncIterator[None], config: GatewayConfig) -> AsyncIterator[Upload]:
+    """What `form` holds once `steps`, each of which adds a little to it, are done."""
     with blob_faults():
         spool = await asyncio.to_thread(_open_spool, config.upload_dir)
     try:
-        form = UploadForm()
-        parser = MultipartParser(boundary, form.callbacks())
-        try:
-            async for chunk in chunks(request, config.max_upload_bytes, config.stall_seconds):
-                parser.write(chunk)
-                if len(form.tensors) >= _WRITE_BYTES:
-                    await _spool(form, spool)
-        except FormParserError:
-            raise _broken() from None
+        async for _ in steps:
+            if len(form.tensors) >= _WRITE_BYTES:
+                await _spool(form, spool)
         await _spool(form, spool)
         yield _complete(form, spool)
     finally:
         await asyncio.to_thread(spool.close)  # giving gigabytes back takes a file system its time
+
+
+async def _parsed(
+    request: Request, config: GatewayConfig, form: UploadForm, parser: MultipartParser
+) -> AsyncIterator[None]:
+    try:
+        async for chunk in chunks(request, config.max_upload_bytes, config.stall_seconds):
+            parser.write(chunk)
+            yield
+    except FormParserError:
+        raise _broken() from None
+    if not form.complete:
+        raise _broken()
 
 
 def _open_spool(directory: Path) -> BinaryIO:
@@ -83,11 +98,9 @@ def _broken() -> InvalidRequest:
 
 
 def _complete(form: UploadForm, spool: BinaryIO) -> Upload:
-    if not form.complete:
-        raise _broken()
     for file in (CONFIG_FILE, TENSORS_FILE):
         if file not in form.seen:
-            raise InvalidRequest(f"The form lacks the file '{file}'.", param=file, code="missing_file")
+            raise InvalidRequest(f"The upload lacks the file '{file}'.", param=file, code="missing_file")
     name = form.text("name")
     if name is None:
         raise InvalidRequest("Invalid 'name': this field is required.", param="name", code="invalid_value")

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from typing import Generic, TypeVar
 
 import pydantic_core
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.requests import Request
 
 from loragate.gateway.http.errors import InvalidRequest, PayloadTooLarge, RequestTimeout, UnsupportedMediaType
-from loragate.gateway.http.validation import refusal
+from loragate.gateway.http.validation import validated
 from loragate.gateway.services import Services, services_of
 
 M = TypeVar("M", bound=BaseModel)
@@ -47,16 +47,13 @@ class JsonBody(Generic[M]):
             raise InvalidRequest(f"The body is not valid JSON: {error}.", code="invalid_json") from None
         if not isinstance(document, dict):
             raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
-        try:
-            return self.model.model_validate(document)
-        except ValidationError as error:
-            raise refusal(error.errors(include_input=False, include_url=False)) from None
+        return validated(self.model, document)
 
 
 async def chunks(request: Request, limit: int, stall_seconds: float) -> AsyncIterator[bytes]:
     """The body piece by piece. Raises PayloadTooLarge beyond `limit` bytes, RequestTimeout when it stalls."""
     if _announced(request) > limit:
-        raise PayloadTooLarge(f"The body is over this route's limit of {limit} bytes.")
+        raise too_large(limit)
     total = 0
     stream = request.stream()
     while True:
@@ -64,13 +61,23 @@ async def chunks(request: Request, limit: int, stall_seconds: float) -> AsyncIte
             async with asyncio.timeout(stall_seconds):
                 chunk = await anext(stream, None)
         except TimeoutError:
-            raise RequestTimeout(f"No bytes of the body came for {stall_seconds:g} seconds.") from None
+            raise stalled(stall_seconds) from None
         if chunk is None:
             return
         total += len(chunk)
         if total > limit:
-            raise PayloadTooLarge(f"The body is over this route's limit of {limit} bytes.")
+            raise too_large(limit)
         yield chunk
+
+
+def too_large(limit: int) -> PayloadTooLarge:
+    """More than `limit` bytes came, or were announced."""
+    return PayloadTooLarge(f"The body is over this route's limit of {limit} bytes.")
+
+
+def stalled(seconds: float) -> RequestTimeout:
+    """The client stopped sending."""
+    return RequestTimeout(f"No bytes of the body came for {seconds:g} seconds.")
 
 
 async def _read(request: Request, services: Services) -> bytes:

@@ -35,12 +35,15 @@ class RequestContext:
 
 
 def open_context(scope: Scope) -> RequestContext:
-    """A context for a request that just came in. A client's own sane `x-request-id` is kept."""
-    asked = Headers(scope=scope).get("x-request-id", "")
-    request_id = asked if _SANE_ID.fullmatch(asked) else f"req_{secrets.token_hex(16)}"
-    context = RequestContext(request_id)
+    """A context for a request that just came in."""
+    context = new_context(Headers(scope=scope).get("x-request-id", ""))
     scope[_SCOPE_KEY] = context
     return context
+
+
+def new_context(asked: str) -> RequestContext:
+    """`asked` is the client's own `x-request-id`, kept if it is sane."""
+    return RequestContext(asked if _SANE_ID.fullmatch(asked) else f"req_{secrets.token_hex(16)}")
 
 
 def context_of(scope: Scope) -> RequestContext:

@@ -1,19 +1,16 @@
 """Exceptions to envelopes: ours, the store's, the framework's."""
 
-import re
-
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from loragate.adapter_store.errors import StoreError, Unavailable
+from loragate.adapter_store.errors import StoreError
 from loragate.gateway.http.envelope import envelope, error_response, error_type, json_response
 from loragate.gateway.http.errors import ApiError
+from loragate.gateway.http.refused import refused
 from loragate.gateway.http.validation import refusal
-
-_INDEX = re.compile(r"\[(\d+)\]")
 
 
 def add_exception_handlers(app: FastAPI) -> None:
@@ -31,9 +28,8 @@ async def _api_error(request: Request, error: Exception) -> Response:
 
 async def _store_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
-    param = None if error.param is None else _INDEX.sub(r".\1", error.param)
-    headers = {"retry-after": str(error.retry_after)} if isinstance(error, Unavailable) else {}
-    return json_response(envelope(error.message, error.type, param, error.code), error.status, headers)
+    told = refused(error)
+    return json_response(envelope(told.message, told.type, told.param, told.code), told.status, dict(told.headers))
 
 
 async def _parameters(request: Request, error: Exception) -> Response:

@@ -2,11 +2,11 @@
 
 import logging
 
-import orjson
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from loragate.gateway.http.access_log import write_access_line
 from loragate.gateway.http.context import RequestContext, open_context
 from loragate.gateway.http.envelope import error_response
 from loragate.gateway.http.errors import InternalError, ShuttingDown
@@ -15,7 +15,6 @@ from loragate.gateway.http.trouble import log_trouble
 from loragate.gateway.observability.http_metrics import HttpMetrics
 
 log = logging.getLogger(__name__)
-access_log = logging.getLogger("loragate.access")
 
 _CLIENT_CLOSED_REQUEST = 499
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -42,7 +41,9 @@ class RequestMiddleware:
                 # The route's template, never the path as sent: what a client put there stays out of logs and labels.
                 route = getattr(scope.get("route"), "path", "unmatched")
                 self._metrics.answered(scope["method"], route, response.status, context.elapsed_seconds)
-                _write_access_line(scope["method"], route, context, response.status)
+                # Probes come every few seconds, for ever: they would drown the lines that somebody looks for.
+                level = logging.DEBUG if route in _PROBES else logging.INFO
+                write_access_line(level, scope["method"], route, context, response.status)
 
     async def _answer(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         if self._lifecycle.draining and scope["path"] not in _PROBES:
@@ -75,18 +76,3 @@ class _Response:
             headers["x-request-id"] = self.context.request_id
             headers["openai-processing-ms"] = str(self.context.elapsed_ms())
         await self._send(message)
-
-
-def _write_access_line(method: str, route: str, context: RequestContext, status: int) -> None:
-    line = {
-        "request_id": context.request_id,
-        "method": method,
-        "route": route,
-        "status": status,
-        "ms": context.elapsed_ms(),
-        "tenant_id": context.tenant_id,
-        "key_id": context.key_id,
-    }
-    # Probes come every few seconds, for ever: they would drown the lines that somebody looks for.
-    level = logging.DEBUG if route in _PROBES else logging.INFO
-    access_log.log(level, "%s", orjson.dumps(line).decode())

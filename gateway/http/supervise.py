@@ -23,10 +23,18 @@ async def supervise(work: Coroutine[Any, Any, T], receive: Receive, lifecycle: L
     Raises ClientDisconnect when the client leaves first, and ShuttingDown at the drain's deadline. In both cases
     `work` has been cancelled, and its cleaning up awaited, before this returns.
     """
+    return await _until(work, lifecycle, _disconnected(receive))
+
+
+async def until_deadline(work: Coroutine[Any, Any, T], lifecycle: Lifecycle) -> T:
+    """The same for work that is cancelled by itself when its client leaves."""
+    return await _until(work, lifecycle)
+
+
+async def _until(work: Coroutine[Any, Any, T], lifecycle: Lifecycle, *leaving: Coroutine[Any, Any, None]) -> T:
     task = asyncio.create_task(work)
-    gone = asyncio.create_task(_disconnected(receive))
     deadline = asyncio.create_task(lifecycle.deadline.wait())
-    tasks = (task, gone, deadline)
+    tasks = (task, deadline, *map(asyncio.create_task, leaving))
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if task.done():

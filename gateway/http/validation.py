@@ -1,14 +1,26 @@
 """Pydantic's findings in the words of the error envelope. What the caller sent is never quoted."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from loragate.gateway.http.errors import InvalidRequest
+
+M = TypeVar("M", bound=BaseModel)
 
 _WORDS = {
     "missing": "this field is required",
     "extra_forbidden": "there is no such field",
 }
+
+
+def validated(model: type[M], document: Mapping[str, Any]) -> M:
+    """`document` as a request's body. Raises InvalidRequest with the name of the field at fault."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise refusal(error.errors(include_input=False, include_url=False)) from None
 
 
 def refusal(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:

@@ -14,7 +14,7 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 
 SHARED_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which nobody reads
@@ -27,7 +27,7 @@ class HttpMetrics:
         self._shared = os.environ.get(SHARED_DIRECTORY)
         if self._shared is not None:
             _forget_the_dead(Path(self._shared))
-        registry = self._registry = CollectorRegistry()
+        registry = self.registry = CollectorRegistry()
         self._requests = Counter(
             "loragate_http_requests",
             "Requests answered, by status; 499 is a client that left before its answer began.",
@@ -38,7 +38,7 @@ class HttpMetrics:
             "loragate_http_request_duration_seconds",
             "From a request's headers to the last byte of its answer.",
             ("route",),
-            buckets=_SECONDS,
+            buckets=SECONDS,
             registry=registry,
         )
         self._in_flight = Gauge(
@@ -75,7 +75,7 @@ class HttpMetrics:
     def families(self) -> Iterable[Metric]:
         """Of this process, or of all workers that share the directory."""
         if self._shared is None:
-            return self._registry.collect()
+            return self.registry.collect()
         return MultiProcessCollector(None, self._shared).collect()  # type: ignore[no-untyped-call,no-any-return]
 
 

@@ -5,16 +5,14 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from loragate.adapter_store.adapter import DEFAULT_ALIAS
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.gateway import adapter_actions as actions
 from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter, By
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import Unavailable
 from loragate.gateway.services import Use
 from loragate.gateway.uploads import received
-from loragate.gateway.wire.adapters import adapter_object, version_object
-from loragate.gateway.wire.lists import deleted_object, list_object
 
 router = APIRouter(prefix="/v1/adapters", tags=["adapters"])
 
@@ -27,14 +25,8 @@ FileName = Literal["adapter_config.json", "adapter_model.safetensors"]
 async def upload_adapter(caller: AdapterWriter, by: By, request: Request, use: Use) -> Response:
     """Multipart: `name`, optional `alias`, and the two files that PEFT saves. The next version of that name."""
     _ = use.link.base  # nothing can be checked before an engine has said what it serves
-    async with (
-        received(request, use.config) as upload,
-        use.store.tenant(caller.tenant_id, write=True, by=by) as scope,
-    ):
-        version = await scope.adapters.publish(
-            upload.name, upload.config_json, upload.tensors, alias=upload.alias or DEFAULT_ALIAS
-        )
-    return json_response(version_object(version), 201)
+    async with received(request, use.config) as upload:
+        return json_response(await actions.publish(use, caller, by, upload), 201)
 
 
 @router.get("")
@@ -42,26 +34,19 @@ async def list_adapters(
     caller: AdapterReader, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
     """Newest first."""
-    async with use.store.tenant(caller.tenant_id) as scope:
-        page = await scope.adapters.list(after=after, limit=limit)
-    return json_response(list_object([adapter_object(adapter) for adapter in page], has_more=page.has_more))
+    return json_response(await actions.list_adapters(use, caller, after, limit))
 
 
 @router.get("/{name}")
 async def get_adapter(name: str, caller: AdapterReader, use: Use) -> Response:
     """One adapter with its aliases."""
-    async with use.store.tenant(caller.tenant_id) as scope:
-        adapter = await scope.adapters.get(name)
-    return json_response(adapter_object(adapter))
+    return json_response(await actions.get(use, caller, name))
 
 
 @router.delete("/{name}")
 async def delete_adapter(name: str, caller: AdapterWriter, by: By, use: Use) -> Response:
     """With its versions and aliases. Requests that run finish on their version."""
-    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-        adapter = await scope.adapters.get(name)
-        await scope.adapters.delete(name)
-    return json_response(deleted_object("adapter", adapter.id, name=name))
+    return json_response(await actions.delete(use, caller, by, name))
 
 
 @router.get("/{name}/versions")
@@ -73,27 +58,19 @@ async def list_versions(
     limit: Limit = DEFAULT_LIMIT,
 ) -> Response:
     """Highest number first; the cursor is a version's number."""
-    async with use.store.tenant(caller.tenant_id) as scope:
-        page = await scope.adapters.versions(name, after=after, limit=limit)
-    data = [version_object(version) for version in page]
-    return json_response(list_object(data, has_more=page.has_more, cursor="version"))
+    return json_response(await actions.list_versions(use, caller, name, after, limit))
 
 
 @router.get("/{name}/versions/{version}")
 async def get_version(name: str, version: Version, caller: AdapterReader, use: Use) -> Response:
     """One version."""
-    async with use.store.tenant(caller.tenant_id) as scope:
-        found = await scope.adapters.version(name, version)
-    return json_response(version_object(found))
+    return json_response(await actions.get_version(use, caller, name, version))
 
 
 @router.delete("/{name}/versions/{version}")
 async def delete_version(name: str, version: Version, caller: AdapterWriter, by: By, use: Use) -> Response:
     """409 while an alias points at it."""
-    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-        found = await scope.adapters.version(name, version)
-        await scope.adapters.delete_version(name, version)
-    return json_response(deleted_object("adapter.version", found.adapter_id, name=name, version=version))
+    return json_response(await actions.delete_version(use, caller, by, name, version))
 
 
 @router.get("/{name}/versions/{version}/files/{file}")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
-from loragate.adapter_store.adapter import AliasTarget
+from loragate.gateway import adapter_actions as actions
 from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter, By
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
@@ -46,7 +46,4 @@ async def put_alias(
     use: Use,
 ) -> Response:
     """Point an alias, new or not, at these versions, by weight."""
-    targets = [AliasTarget(target.version, target.weight) for target in body.targets]
-    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-        placed = await scope.adapters.set_alias(name, alias, targets)
-    return json_response(alias_object(name, alias, placed))
+    return json_response(await actions.set_alias(use, caller, by, name, alias, body))

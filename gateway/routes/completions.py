@@ -9,7 +9,6 @@ from fastapi import APIRouter, Depends, Request, Response
 from loragate.gateway.auth.requirements import Inference
 from loragate.gateway.calls.admission import Admission, admit
 from loragate.gateway.generation.preparing import prepare_completion
-from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.envelope import json_response
@@ -19,7 +18,7 @@ from loragate.gateway.http.supervise import supervise
 from loragate.gateway.schemas.completions import CompletionRequest
 from loragate.gateway.services import Use
 from loragate.gateway.wire.answer import Answer, new_answer
-from loragate.gateway.wire.completions import Echoes, text_chunks, text_completion
+from loragate.gateway.wire.completions import Echoes, echoes_of, text_chunks, text_completion
 
 router = APIRouter(tags=["inference"])
 
@@ -35,7 +34,7 @@ async def create_completion(
     generation = await prepare_completion(use, caller, body)
     admission = admit(use, caller, generation, endpoint="completions", request_id=context_of(request.scope).request_id)
     answer = new_answer("cmpl", body.model, generation)
-    echoes = _echoes(body, generation)
+    echoes = echoes_of(body, generation)
     if body.stream:
         chunks = _chunks(admission, answer, echoes, include_usage=body.wants_usage_event)
         return EventStream(chunks, use.lifecycle, use.config.stall_seconds)
@@ -53,11 +52,3 @@ async def _chunks(
 async def _whole(admission: Admission, answer: Answer, echoes: Echoes) -> Response:
     async with admission as call:
         return json_response(text_completion(answer, await call.complete(), echoes), headers=call.headers)
-
-
-def _echoes(body: CompletionRequest, generation: GenerationRequest) -> list[str]:
-    """What stands in front of each prompt's completions."""
-    if not body.echo:
-        return [""] * len(body.prompts)
-    decode = generation.base.tokenizer.decode
-    return [prompt if isinstance(prompt, str) else decode(prompt) for prompt in body.prompts]

@@ -5,10 +5,20 @@ from contextlib import aclosing
 from typing import Any
 
 from loragate.gateway.generation.delta import Completion, TextDelta, TokenLogprob
+from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.schemas.completions import CompletionRequest
 from loragate.gateway.wire.answer import Answer
 from loragate.gateway.wire.logprobs import completion_logprobs
 
 Echoes = Sequence[str]  # by prompt: the text to repeat in front of its completions
+
+
+def echoes_of(body: CompletionRequest, request: GenerationRequest) -> Echoes:
+    """What stands in front of each prompt's completions."""
+    if not body.echo:
+        return [""] * len(body.prompts)
+    decode = request.base.tokenizer.decode
+    return [prompt if isinstance(prompt, str) else decode(prompt) for prompt in body.prompts]
 
 
 def text_completion(answer: Answer, completions: Sequence[Completion], echoes: Echoes) -> dict[str, Any]:

@@ -31,6 +31,7 @@ class Gateway:
     key: str
     other_key: str
     tenant_id: str
+    grpc_target: str = ""
 
     def openai(self, key: str | None = None, *, max_retries: int = 0) -> AsyncOpenAI:
         return AsyncOpenAI(base_url=f"{self.base_url}/v1", api_key=key or self.key, max_retries=max_retries)
@@ -52,7 +53,8 @@ class Gateway:
 async def serving(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
     lifecycle = Lifecycle()
     sock = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn_settings(create_app(config, lifecycle)))
+    app = create_app(config, lifecycle)
+    server = uvicorn.Server(uvicorn_settings(app))
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     base_url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     tenant_id, key, other_key = tenants
@@ -60,7 +62,8 @@ async def serving(config: GatewayConfig, engine: StubEngine, tenants: tuple[str,
         while not server.started:
             assert not serving.done(), serving.exception()
             await asyncio.sleep(0.01)
-        yield Gateway(base_url, config, engine, lifecycle, key, other_key, tenant_id)
+        target = f"127.0.0.1:{app.state.grpc_port}"
+        yield Gateway(base_url, config, engine, lifecycle, key, other_key, tenant_id, target)
     finally:
         server.should_exit = True
         await serving

@@ -1,0 +1,76 @@
+"""What a tenant does with its adapters, over REST or gRPC; each returns what the caller is told."""
+
+from typing import Any
+
+from loragate.adapter_store.actor import Actor
+from loragate.adapter_store.adapter import DEFAULT_ALIAS, AliasTarget
+from loragate.adapter_store.principal import TenantPrincipal
+from loragate.gateway.schemas.aliases import AliasPut
+from loragate.gateway.services import Services
+from loragate.gateway.uploads import Upload
+from loragate.gateway.wire.adapters import adapter_object, alias_object, version_object
+from loragate.gateway.wire.lists import deleted_object, list_object
+
+Document = dict[str, Any]
+
+
+async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upload) -> Document:
+    """The next version of its name."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        version = await scope.adapters.publish(
+            upload.name, upload.config_json, upload.tensors, alias=upload.alias or DEFAULT_ALIAS
+        )
+    return version_object(version)
+
+
+async def list_adapters(use: Services, caller: TenantPrincipal, after: str | None, limit: int) -> Document:
+    """Newest first."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        page = await scope.adapters.list(after=after, limit=limit)
+    return list_object([adapter_object(adapter) for adapter in page], has_more=page.has_more)
+
+
+async def get(use: Services, caller: TenantPrincipal, name: str) -> Document:
+    """One adapter with its aliases."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        return adapter_object(await scope.adapters.get(name))
+
+
+async def delete(use: Services, caller: TenantPrincipal, by: Actor, name: str) -> Document:
+    """With its versions and aliases. Requests that run finish on their version."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        adapter = await scope.adapters.get(name)
+        await scope.adapters.delete(name)
+    return deleted_object("adapter", adapter.id, name=name)
+
+
+async def list_versions(use: Services, caller: TenantPrincipal, name: str, after: int | None, limit: int) -> Document:
+    """Highest number first; the cursor is a version's number."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        page = await scope.adapters.versions(name, after=after, limit=limit)
+    data = [version_object(version) for version in page]
+    return list_object(data, has_more=page.has_more, cursor="version")
+
+
+async def get_version(use: Services, caller: TenantPrincipal, name: str, version: int) -> Document:
+    """One version."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        return version_object(await scope.adapters.version(name, version))
+
+
+async def delete_version(use: Services, caller: TenantPrincipal, by: Actor, name: str, version: int) -> Document:
+    """Raises Conflict while an alias points at it."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        found = await scope.adapters.version(name, version)
+        await scope.adapters.delete_version(name, version)
+    return deleted_object("adapter.version", found.adapter_id, name=name, version=version)
+
+
+async def set_alias(
+    use: Services, caller: TenantPrincipal, by: Actor, name: str, alias: str, body: AliasPut
+) -> Document:
+    """Points an alias, new or not, at these versions, by weight."""
+    targets = [AliasTarget(target.version, target.weight) for target in body.targets]
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        placed = await scope.adapters.set_alias(name, alias, targets)
+    return alias_object(name, alias, placed)

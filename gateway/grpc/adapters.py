@@ -1,0 +1,84 @@
+"""loragate.v1.AdapterService."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
+from loragate.adapter_store.page import DEFAULT_LIMIT
+from loragate.gateway import adapter_actions as actions
+from loragate.gateway.grpc.call import Call
+from loragate.gateway.grpc.requests import body_of, parsed
+from loragate.gateway.http.validation import validated
+from loragate.gateway.schemas.aliases import AliasPut
+from loragate.gateway.upload_form import UploadForm
+from loragate.gateway.uploads import collected
+from loragate.v1 import adapters_pb2 as pb
+
+_PARTS = {"name": "name", "alias": "alias", "adapter_config": CONFIG_FILE, "adapter_model": TENSORS_FILE}
+
+
+async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
+    """The next version of a name."""
+    form = UploadForm()
+    _ = call.services.link.base  # nothing can be checked before an engine has said what it serves
+    async with collected(form, _filling(form, call), call.services.config) as complete:
+        version = await actions.publish(call.services, call.tenant, call.context.actor, complete)
+    yield pb.AdapterVersion(**version)
+
+
+async def _filling(form: UploadForm, call: Call) -> AsyncIterator[None]:
+    async for raw in call.messages(call.services.config.max_upload_bytes):
+        for field, value in parsed(pb.UploadRequest, raw).ListFields():
+            form.add(_PARTS[field.name], value.encode() if isinstance(value, str) else value)
+        yield
+
+
+async def list_adapters(call: Call) -> AsyncGenerator[pb.ListAdaptersResponse, None]:
+    """Newest first."""
+    request = await call.request(lambda raw: parsed(pb.ListAdaptersRequest, raw))
+    after = request.after if request.HasField("after") else None
+    limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
+    yield pb.ListAdaptersResponse(**await actions.list_adapters(call.services, call.tenant, after, limit))
+
+
+async def get(call: Call) -> AsyncGenerator[pb.Adapter, None]:
+    """One adapter with its aliases."""
+    request = await call.request(lambda raw: parsed(pb.GetAdapterRequest, raw))
+    yield pb.Adapter(**await actions.get(call.services, call.tenant, request.name))
+
+
+async def set_alias(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
+    """Point an alias at versions, by weight."""
+    request = await call.request(lambda raw: parsed(pb.SetAliasRequest, raw))
+    document = body_of(request)
+    body = validated(AliasPut, {"targets": document.get("targets", [])})
+    yield pb.AdapterAlias(
+        **await actions.set_alias(call.services, call.tenant, call.context.actor, request.name, request.alias, body)
+    )
+
+
+async def delete(call: Call) -> AsyncGenerator[pb.DeleteAdapterResponse, None]:
+    """With its versions and aliases."""
+    request = await call.request(lambda raw: parsed(pb.DeleteAdapterRequest, raw))
+    yield pb.DeleteAdapterResponse(**await actions.delete(call.services, call.tenant, call.context.actor, request.name))
+
+
+async def list_versions(call: Call) -> AsyncGenerator[pb.ListVersionsResponse, None]:
+    """Highest number first."""
+    request = await call.request(lambda raw: parsed(pb.ListVersionsRequest, raw))
+    after = request.after if request.HasField("after") else None
+    limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
+    page = await actions.list_versions(call.services, call.tenant, request.name, after, limit)
+    yield pb.ListVersionsResponse(**page)
+
+
+async def get_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
+    """One version."""
+    request = await call.request(lambda raw: parsed(pb.GetVersionRequest, raw))
+    yield pb.AdapterVersion(**await actions.get_version(call.services, call.tenant, request.name, request.version))
+
+
+async def delete_version(call: Call) -> AsyncGenerator[pb.DeleteAdapterResponse, None]:
+    """One version, to which no alias points."""
+    request = await call.request(lambda raw: parsed(pb.DeleteVersionRequest, raw))
+    gone = await actions.delete_version(call.services, call.tenant, call.context.actor, request.name, request.version)
+    yield pb.DeleteAdapterResponse(**gone)

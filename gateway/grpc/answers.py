@@ -1,0 +1,32 @@
+"""The REST API's answers as messages; their fields have the same names."""
+
+from typing import Any
+
+from loragate.v1 import inference_pb2 as pb
+
+
+def generate_response(document: dict[str, Any]) -> pb.GenerateResponse:
+    """A text completion, or a chunk of one."""
+    choices = [_with_alternatives(choice) for choice in document["choices"]]
+    text = "".join(choice["text"] for choice in choices if choice["index"] == 0)
+    return pb.GenerateResponse(**{**document, "choices": choices}, text=text)
+
+
+def chat_response(document: dict[str, Any]) -> pb.ChatResponse:
+    """A chat completion."""
+    return pb.ChatResponse(**document, text=document["choices"][0]["message"]["content"])
+
+
+def chat_chunk(document: dict[str, Any]) -> pb.ChatChunk:
+    """A chunk of a chat completion."""
+    first = (choice["delta"].get("content") for choice in document["choices"] if choice["index"] == 0)
+    return pb.ChatChunk(**document, text=next(first, None))
+
+
+def _with_alternatives(choice: dict[str, Any]) -> dict[str, Any]:
+    """A list of maps is a list of messages that hold one each."""
+    logprobs = choice["logprobs"]
+    if logprobs is None:
+        return choice
+    top = [{"logprobs": alternatives} for alternatives in logprobs["top_logprobs"]]
+    return {**choice, "logprobs": {**logprobs, "top_logprobs": top}}

@@ -1,0 +1,45 @@
+"""One call, as the functions behind the methods see it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from loragate.adapter_store.principal import TenantPrincipal
+from loragate.gateway.grpc.wire import Wire
+from loragate.gateway.http.context import RequestContext
+from loragate.gateway.services import Services
+
+T = TypeVar("T")
+
+# Parsing and checking a message of this size takes about a millisecond; a larger one is parsed off the event loop.
+_INLINE_BYTES = 64 << 10
+
+
+@dataclass(slots=True)
+class Call:
+    """`headers` go out as initial metadata with the first message. `tenant` is who calls, where a key is needed."""
+
+    services: Services
+    context: RequestContext
+    wire: Wire
+    headers: dict[str, str] = field(default_factory=dict)
+    caller: TenantPrincipal | None = None
+
+    @property
+    def tenant(self) -> TenantPrincipal:
+        assert self.caller is not None, "a public method asks who calls"
+        return self.caller
+
+    @property
+    def request_id(self) -> str:
+        return self.context.request_id
+
+    async def request(self, parse: Callable[[bytes], T]) -> T:
+        """The call's one message, as `parse` reads it. Raises ApiError."""
+        raw = await self.wire.message()
+        return parse(raw) if len(raw) <= _INLINE_BYTES else await asyncio.to_thread(parse, raw)
+
+    def messages(self, limit: int) -> AsyncIterator[bytes]:
+        """All messages of a client's stream, of at most `limit` bytes together."""
+        return self.wire.messages(limit)

@@ -1,0 +1,46 @@
+"""Every method that can be called, with what it demands of its caller. What is not here does not exist."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+
+from loragate.adapter_store.principal import Scope
+from loragate.gateway.auth.requirements import Public, TenantWith
+from loragate.gateway.grpc import adapters, health, inference, reflection
+from loragate.gateway.grpc.call import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """`answer` yields the response's messages: one, unless the method streams."""
+
+    requirement: Public | TenantWith
+    answer: Callable[[Call], AsyncGenerator[Message, None]]
+
+
+_INFERENCE = TenantWith(Scope.INFERENCE)
+_READ = TenantWith(Scope.ADAPTERS_READ)
+_WRITE = TenantWith(Scope.ADAPTERS_WRITE)
+_PUBLIC = Public()
+
+METHODS: Mapping[str, Method] = {
+    "/loragate.v1.InferenceService/Generate": Method(_INFERENCE, inference.generate),
+    "/loragate.v1.InferenceService/GenerateStream": Method(_INFERENCE, inference.generate_stream),
+    "/loragate.v1.InferenceService/Chat": Method(_INFERENCE, inference.chat),
+    "/loragate.v1.InferenceService/ChatStream": Method(_INFERENCE, inference.chat_stream),
+    "/loragate.v1.AdapterService/Upload": Method(_WRITE, adapters.upload),
+    "/loragate.v1.AdapterService/List": Method(_READ, adapters.list_adapters),
+    "/loragate.v1.AdapterService/Get": Method(_READ, adapters.get),
+    "/loragate.v1.AdapterService/SetAlias": Method(_WRITE, adapters.set_alias),
+    "/loragate.v1.AdapterService/Delete": Method(_WRITE, adapters.delete),
+    "/loragate.v1.AdapterService/ListVersions": Method(_READ, adapters.list_versions),
+    "/loragate.v1.AdapterService/GetVersion": Method(_READ, adapters.get_version),
+    "/loragate.v1.AdapterService/DeleteVersion": Method(_WRITE, adapters.delete_version),
+    "/grpc.health.v1.Health/Check": Method(_PUBLIC, health.check),
+    "/grpc.health.v1.Health/Watch": Method(_PUBLIC, health.watch),
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": Method(_PUBLIC, reflection.server_reflection_info),
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Method(
+        _PUBLIC, reflection.server_reflection_info
+    ),
+}

@@ -1,0 +1,38 @@
+"""grpc.reflection: which services there are and how to call them. The engine's is not among them."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection import aio  # type: ignore[attr-defined]
+
+from loragate.gateway.grpc.call import Call
+from loragate.gateway.grpc.requests import parsed
+from loragate.v1 import adapters_pb2, inference_pb2
+
+_MOST_BYTES = 1 << 20  # of one stream's questions
+_PUBLISHED = (inference_pb2, adapters_pb2, health_pb2, reflection_pb2)
+
+
+def _pool() -> DescriptorPool:
+    """The process' own pool holds the engine's messages too."""
+    pool = DescriptorPool()
+    for module in _PUBLISHED:
+        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    return pool
+
+
+_SERVICES = [service.full_name for module in _PUBLISHED for service in module.DESCRIPTOR.services_by_name.values()]
+_SERVICER = aio.ReflectionServicer(_SERVICES, pool=_pool())  # type: ignore[attr-defined]
+
+
+async def server_reflection_info(call: Call) -> AsyncGenerator[reflection_pb2.ServerReflectionResponse, None]:
+    """One answer to each question. v1's messages are v1alpha's under another name."""
+    async for response in _SERVICER.ServerReflectionInfo(_questions(call), None):
+        yield response
+
+
+async def _questions(call: Call) -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
+    async for raw in call.messages(_MOST_BYTES):
+        yield parsed(reflection_pb2.ServerReflectionRequest, raw)

@@ -1,0 +1,81 @@
+"""Request messages as the REST API's bodies, so that one set of schemas checks both."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import pydantic_core
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from loragate.gateway.http.errors import InvalidRequest
+from loragate.gateway.http.validation import validated
+from loragate.gateway.schemas.chat import ChatRequest
+from loragate.gateway.schemas.completions import CompletionRequest
+from loragate.v1 import inference_pb2 as pb
+
+M = TypeVar("M", bound=Message)
+
+# REST has these as JSON objects. Text keeps the order of a schema's properties, which decides that of an answer's.
+_JSON_FIELDS = frozenset({"loragate.v1.FunctionDefinition.parameters", "loragate.v1.JsonSchemaFormat.schema"})
+_PROMPTS = ("prompt", "prompts", "prompt_token_ids")
+
+
+def parsed(kind: type[M], raw: bytes) -> M:
+    """Raises InvalidRequest for bytes that are no such message."""
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        words = f"The message is not a valid {kind.DESCRIPTOR.full_name}."
+        raise InvalidRequest(words, code="invalid_message") from None
+
+
+def chat_request(raw: bytes) -> ChatRequest:
+    """A ChatRequest message, checked. Raises InvalidRequest."""
+    document = body_of(parsed(pb.ChatRequest, raw))
+    choice = document.get("tool_choice")
+    if choice is not None and choice.keys() <= {"type"}:
+        document["tool_choice"] = choice.get("type", "")
+    return validated(ChatRequest, document)
+
+
+def completion_request(raw: bytes) -> CompletionRequest:
+    """A GenerateRequest message, checked. Raises InvalidRequest."""
+    document = body_of(parsed(pb.GenerateRequest, raw))
+    given = [document.pop(field) for field in _PROMPTS if field in document]
+    if len(given) > 1:
+        words = "Invalid 'prompt': give one of prompt, prompts and prompt_token_ids."
+        raise InvalidRequest(words, param="prompt", code="invalid_value")
+    for prompt in given:
+        by_ids = isinstance(prompt, list) and isinstance(prompt[0], dict)
+        document["prompt"] = [ids.get("ids", []) for ids in prompt] if by_ids else prompt
+    return validated(CompletionRequest, document)
+
+
+def body_of(message: Message, path: str = "") -> dict[str, Any]:
+    """What the message says, as JSON would say it; a field that is absent is absent. Raises InvalidRequest."""
+    return {field.name: _value(field, value, path + field.name) for field, value in message.ListFields()}
+
+
+def _value(field: FieldDescriptor, value: Any, path: str) -> Any:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return {str(key): item for key, item in value.items()}
+    if field.is_repeated:
+        return [_item(field, item, f"{path}.{position}") for position, item in enumerate(value)]
+    return _item(field, value, path)
+
+
+def _item(field: FieldDescriptor, item: Any, path: str) -> Any:
+    if isinstance(item, Message):
+        return body_of(item, f"{path}.")
+    return _json(item, path) if field.full_name in _JSON_FIELDS else item
+
+
+def _json(text: str, path: str) -> Mapping[str, Any]:
+    try:
+        value = pydantic_core.from_json(text, allow_inf_nan=False)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        words = f"Invalid '{path}': it must be a JSON object, as text."
+        raise InvalidRequest(words, param=path, code="invalid_value")
+    return value

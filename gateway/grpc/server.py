@@ -1,0 +1,55 @@
+"""The gRPC server of a gateway process, in the event loop of its HTTP server."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import grpc.aio
+
+from loragate.gateway.config import GatewayConfig
+from loragate.gateway.grpc.dispatcher import Dispatcher
+from loragate.gateway.grpc.methods import METHODS
+from loragate.gateway.services import Services
+
+_GOODBYE_SECONDS = 1.0
+_IDENTITY_ONLY = 1  # the bit of "no compression"
+
+
+def _options(config: GatewayConfig) -> list[tuple[str, int]]:
+    return [
+        ("grpc.so_reuseport", 1),  # workers share the port, which the supervisor holds
+        # What is a little too long is refused in words, the rest before it is read.
+        ("grpc.max_receive_message_length", 2 * config.max_json_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", 1024),  # of one connection; more wait with their client
+        # What grows when it is unpacked is bounded only after it has grown.
+        ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        # Clients find new workers and replicas, and a connection whose client reads nothing goes away at last.
+        ("grpc.max_connection_age_ms", 30 * 60_000),
+        ("grpc.max_connection_age_grace_ms", 30 * 60_000),
+    ]
+
+
+@asynccontextmanager
+async def serving(services: Services) -> AsyncIterator[int | None]:
+    """Serves on `config.grpc_listen` for as long as the block lasts; yields the port, None where it is not wanted.
+
+    Raises OSError where that address cannot be had.
+    """
+    config = services.config
+    if config.grpc_listen is None:
+        yield None
+        return
+    server = grpc.aio.server(handlers=[Dispatcher(services, METHODS)], options=_options(config))
+    try:
+        port = server.add_insecure_port(config.grpc_listen)
+    except RuntimeError:
+        raise OSError(f"cannot listen on {config.grpc_listen}") from None
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(_GOODBYE_SECONDS)

@@ -1,0 +1,93 @@
+"""One call's side of the connection."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from typing import Any, TypeVar
+
+import grpc.aio
+from grpc.aio import EOF  # type: ignore[attr-defined]
+
+from loragate.gateway.http.bodies import stalled, too_large
+from loragate.gateway.http.errors import InvalidRequest
+
+T = TypeVar("T")
+
+
+class Hangup(Exception):
+    """The client is gone, or takes nothing any more."""
+
+
+class Wire:
+    """Reads and writes messages as bytes.
+
+    grpc.aio lets go of the memory of an operation whose awaiting task is cancelled, while its core still writes
+    there. So every operation runs in a task of its own, which nobody cancels: it ends with the call at the latest.
+    """
+
+    def __init__(self, context: "grpc.aio.ServicerContext[Any, Any]", max_bytes: int, stall_seconds: float) -> None:
+        self.metadata = _texts(context)
+        self._context = context
+        self._max_bytes = max_bytes
+        self._stall_seconds = stall_seconds
+        self._operations: set[asyncio.Task[Any]] = set()
+        self._begun = False
+
+    async def message(self) -> bytes:
+        """The only message of a request. Raises PayloadTooLarge, RequestTimeout, InvalidRequest for none."""
+        async for message in self.messages(self._max_bytes):
+            return message
+        raise InvalidRequest("The call has no message.", code="invalid_message")
+
+    async def messages(self, limit: int) -> AsyncIterator[bytes]:
+        """Until the client has sent its last. Raises PayloadTooLarge beyond `limit` bytes, RequestTimeout."""
+        total = 0
+        while True:
+            try:
+                message = await self._operate(self._context.read())
+            except TimeoutError:
+                raise stalled(self._stall_seconds) from None
+            if message is EOF:
+                return
+            total += len(message)
+            if total > limit:
+                raise too_large(limit)
+            yield message
+
+    async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
+        """`headers` go out with the first message. Raises Hangup when the client takes no bytes for too long."""
+        try:
+            if not self._begun:
+                self._begun = True
+                await self._operate(self._context.send_initial_metadata(tuple(headers.items())))
+            await self._operate(self._context.write(message))
+        except (TimeoutError, grpc.aio.InternalError):
+            raise Hangup from None
+
+    def finish(self, code: grpc.StatusCode, words: str, trailers: tuple[tuple[str, str | bytes], ...] = ()) -> None:
+        """What the call ends with, once its handler returns."""
+        self._context.set_code(code)
+        self._context.set_details(words)
+        self._context.set_trailing_metadata(trailers)
+
+    async def _operate(self, operation: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.ensure_future(operation)
+        self._operations.add(task)
+        task.add_done_callback(self._done)
+        done, _ = await asyncio.wait((task,), timeout=self._stall_seconds)
+        if not done:
+            raise TimeoutError
+        return task.result()
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._operations.discard(task)
+        if not task.cancelled():
+            task.exception()  # that nobody waits for it any more is no trouble
+
+
+def _texts(context: "grpc.aio.ServicerContext[Any, Any]") -> dict[str, str]:
+    """The call's metadata; of several values of one key the first."""
+    found: dict[str, str] = {}
+    for key, value in context.invocation_metadata() or ():
+        if isinstance(value, str):
+            found.setdefault(key, value)
+    return found

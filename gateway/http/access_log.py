@@ -1,0 +1,23 @@
+"""One line for each request, without anything that its client wrote."""
+
+import logging
+
+import orjson
+
+from loragate.gateway.http.context import RequestContext
+
+access_log = logging.getLogger("loragate.access")
+
+
+def write_access_line(level: int, method: str, route: str, context: RequestContext, status: int | str) -> None:
+    """`route` is ours, a template or a method's name; so is `status`, HTTP's or gRPC's."""
+    line = {
+        "request_id": context.request_id,
+        "method": method,
+        "route": route,
+        "status": status,
+        "ms": context.elapsed_ms(),
+        "tenant_id": context.tenant_id,
+        "key_id": context.key_id,
+    }
+    access_log.log(level, "%s", orjson.dumps(line).decode())

@@ -1,0 +1,44 @@
+"""What this gateway was asked over gRPC and how it answered."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from loragate.gateway.observability.http_metrics import SECONDS
+
+
+class GrpcMetrics:
+    """Beside the HTTP ones, in their registry. Methods are named by us, never by a client."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._calls = Counter(
+            "loragate_grpc_calls", "gRPC calls answered, by status.", ("method", "status"), registry=registry
+        )
+        self._seconds = Histogram(
+            "loragate_grpc_call_duration_seconds",
+            "From a gRPC call's beginning to its status.",
+            ("method",),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._in_flight = Gauge(
+            "loragate_grpc_calls_in_flight",
+            "gRPC calls that have not got their status.",
+            multiprocess_mode="livesum",
+            registry=registry,
+        )
+
+    @contextmanager
+    def in_flight(self) -> Iterator[None]:
+        """Count a call while the block lasts."""
+        self._in_flight.inc()
+        try:
+            yield
+        finally:
+            self._in_flight.dec()
+
+    def answered(self, method: str, status: str, seconds: float) -> None:
+        """A call got its status, or its client left."""
+        self._calls.labels(method, status).inc()
+        self._seconds.labels(method).observe(seconds)

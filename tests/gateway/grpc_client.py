@@ -1,0 +1,72 @@
+"""A tenant's gRPC client, and what an error says."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, RetryInfo
+from grpc_status import rpc_status
+
+from loragate.v1.adapters_pb2_grpc import AdapterServiceStub
+from loragate.v1.inference_pb2_grpc import InferenceServiceStub
+
+
+class Client:
+    """Both services on one channel; `raw` calls any method with any bytes."""
+
+    def __init__(self, channel: grpc.aio.Channel, key: str | None) -> None:
+        self.channel = channel
+        self.metadata = () if key is None else (("authorization", f"Bearer {key}"),)
+        self.inference: Any = InferenceServiceStub(channel)
+        self.adapters: Any = AdapterServiceStub(channel)
+
+    async def raw(self, method: str, *messages: bytes) -> list[bytes]:
+        call = self.channel.stream_stream(method)(iter(messages), metadata=self.metadata)
+        return [message async for message in call]
+
+
+@asynccontextmanager
+async def connected(target: str, key: str | None, **options: int) -> AsyncIterator[Client]:
+    named = [(f"grpc.{name}", value) for name, value in options.items()]
+    async with grpc.aio.insecure_channel(target, options=[("grpc.enable_retries", 0), *named]) as channel:
+        yield Client(channel, key)
+
+
+@dataclass
+class Told:
+    """An error as a client that knows google.rpc reads it."""
+
+    status: grpc.StatusCode
+    message: str
+    code: str
+    param: str | None
+    violations: list[str]
+    retry_seconds: float | None
+    request_id: str
+
+
+def told(error: grpc.aio.AioRpcError) -> Told:
+    status = rpc_status.from_call(error)
+    assert status is not None, error
+    assert status.code == error.code().value[0]
+    assert status.message == error.details()
+    found: dict[type, Any] = {}
+    for kind in (ErrorInfo, RequestInfo, RetryInfo, BadRequest):
+        for detail in status.details:
+            if detail.Is(kind.DESCRIPTOR):
+                found[kind] = kind()
+                detail.Unpack(found[kind])
+    info = found[ErrorInfo]
+    assert (info.domain, info.reason) == ("loragate", info.metadata["code"].upper())
+    return Told(
+        error.code(),
+        status.message,
+        info.metadata["code"],
+        info.metadata.get("param"),
+        [violation.field for violation in found.get(BadRequest, BadRequest()).field_violations],
+        found[RetryInfo].retry_delay.ToMilliseconds() / 1000 if RetryInfo in found else None,
+        found[RequestInfo].request_id,
+    )
