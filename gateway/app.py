@@ -21,7 +21,10 @@ from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
 from loragate.gateway.limits.limiter import NoLimits
-from loragate.gateway.metering.ledger import NoLedger
+from loragate.gateway.metering.ledger import Ledger
+from loragate.gateway.metering.metrics import UsageMetrics
+from loragate.gateway.metering.prices import Prices
+from loragate.gateway.metering.retention import keep_purging
 from loragate.gateway.observability.engine_reading import EngineReading
 from loragate.gateway.observability.http_metrics import HttpMetrics
 from loragate.gateway.observability.loop_lag import watch_lag
@@ -46,10 +49,14 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     """The gateway's application. Whoever runs it may hold its lifecycle, to drain it."""
     lifecycle = lifecycle or Lifecycle()
     http_metrics = HttpMetrics()
+    usage_metrics = UsageMetrics(http_metrics.registry)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with _open_services(config, lifecycle, http_metrics) as services, serving(services) as grpc_port:
+        async with (
+            _open_services(config, lifecycle, http_metrics, usage_metrics) as services,
+            serving(services) as grpc_port,
+        ):
             app.state.services, app.state.grpc_port = services, grpc_port
             yield
 
@@ -72,10 +79,12 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
 
 @asynccontextmanager
 async def _open_services(
-    config: GatewayConfig, lifecycle: Lifecycle, http_metrics: HttpMetrics
+    config: GatewayConfig, lifecycle: Lifecycle, http_metrics: HttpMetrics, usage_metrics: UsageMetrics
 ) -> AsyncIterator[Services]:
     store = await Store.open(config.database_url, config.blob_url, config.secret_key)
     try:
+        ledger = Ledger(store, config.usage_dir, Prices(config.prices), usage_metrics)
+        ledger.start()
         client = EngineClient(
             config.engine_target, StoreAdapterSource(store), heartbeat_timeout=config.heartbeat_timeout
         )
@@ -84,6 +93,7 @@ async def _open_services(
         lag = asyncio.create_task(watch_lag(http_metrics.lagged), name="loop-lag")
         key_use = KeyUse(store, config.key_use_seconds)
         writing = asyncio.create_task(key_use.write_for_ever(), name="key-use")
+        purge = asyncio.create_task(keep_purging(store, config.usage_retention_days), name="usage-retention")
         try:
             yield Services(
                 config,
@@ -93,16 +103,17 @@ async def _open_services(
                 link,
                 GenerationService(client, CacheSalts(config.secret_key)),
                 NoLimits(),
-                NoLedger(),
+                ledger,
                 http_metrics,
                 EngineReading(link),
                 started_at=int(time.time()),
             )
         finally:
-            for task in (lag, writing):
+            for task in (lag, writing, purge):
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
             await link.close()
+            await ledger.close()
     finally:
         await store.close()

@@ -3,7 +3,10 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loragate.gateway.metering.prices import Price
 from loragate.gateway.tools.detection import FORMATS
+
+MIN_RETENTION_DAYS = 7  # a spooled record that comes later than its row went would count twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,9 @@ class GatewayConfig:
     max_prompts: int = 64  # prompts of one request
     default_chat_tokens: int = 4096  # cap on a chat answer whose request names no max_tokens
     first_token_seconds: float | None = None  # a request that cannot begin its answer in this time is refused
+    prices: tuple[Price, ...] = ()  # of tokens; the most specific one counts
+    currency: str = "USD"  # of the prices, for whoever reads amounts
+    usage_retention_days: int | None = None  # of the ledger's rows, one a request; None: for ever. Sums stay.
     tool_parser: str | None = None  # how the model writes tool calls; None: told from its chat template
 
     def __post_init__(self) -> None:
@@ -42,6 +48,10 @@ class GatewayConfig:
             raise ValueError(f"gateway.drain_seconds must not be negative, got {self.drain_seconds}")
         if self.tool_parser is not None and self.tool_parser not in FORMATS:
             raise ValueError(f"gateway.tool_parser must be one of {', '.join(FORMATS)}, got {self.tool_parser!r}")
+        if self.usage_retention_days is not None and self.usage_retention_days < MIN_RETENTION_DAYS:
+            raise ValueError(
+                f"usage_retention_days must be at least {MIN_RETENTION_DAYS}, got {self.usage_retention_days}"
+            )
         if not 0 <= self.auth_cache_seconds <= 5:
             raise ValueError(f"gateway.auth_cache_seconds must be 0 to 5, got {self.auth_cache_seconds}")
 
@@ -49,3 +59,8 @@ class GatewayConfig:
     def upload_dir(self) -> Path:
         """Where uploads wait until they are checked."""
         return self.data_dir / "uploads"
+
+    @property
+    def usage_dir(self) -> Path:
+        """Where usage waits until the database has it. Shared by the workers of this machine."""
+        return self.data_dir / "usage"

@@ -9,7 +9,6 @@ cancellation can come between.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
@@ -49,10 +48,10 @@ async def admit_embeddings(
 
 @asynccontextmanager
 async def _admitted(services: Services, ask: Ask) -> AsyncIterator[Admitted]:
-    started, started_at = time.monotonic(), datetime.now(UTC)
     adapter = ask.target.adapter
     lease = await services.limiter.admit(ask.caller, adapter.adapter_id if adapter else None, ask.reserve)
-    told, outcome = Told(ask), Outcome.FAILED
+    meter = services.ledger.open(_opened(ask, services.link.base.id))
+    told, outcome = Told(ask, meter), Outcome.FAILED
     try:
         yield Admitted({**ask.target.headers, **lease.headers}, lease, told)
         outcome = Outcome.COMPLETED
@@ -64,12 +63,10 @@ async def _admitted(services: Services, ask: Ask) -> AsyncIterator[Admitted]:
         raise
     finally:
         lease.settle(told.tokens)
-        services.ledger.record(_record(ask, services.link.base.id, told, started, started_at, outcome))
+        meter.close(outcome)
 
 
-def _record(
-    ask: Ask, base_model: str, told: Told, started: float, started_at: datetime, outcome: Outcome
-) -> UsageRecord:
+def _opened(ask: Ask, base_model: str) -> UsageRecord:
     adapter = ask.target.adapter
     return UsageRecord(
         id=new_usage_id(),
@@ -78,18 +75,8 @@ def _record(
         key_id=ask.caller.key_id,
         endpoint=ask.endpoint,
         base_model=base_model,
-        started_at=started_at,
+        started_at=datetime.now(UTC),
         adapter=adapter.name if adapter else None,
         adapter_version=adapter.version if adapter else None,
         adapter_digest=adapter.digest if adapter else None,
-        prompt_tokens=told.prompt_tokens,
-        completion_tokens=told.completion_tokens,
-        cached_tokens=told.cached_tokens,
-        first_token_ms=None if told.first_at is None else _ms(told.first_at - started),
-        duration_ms=_ms(time.monotonic() - started),
-        outcome=outcome,
     )
-
-
-def _ms(seconds: float) -> int:
-    return round(1000 * seconds)

@@ -33,11 +33,14 @@ class TextCall:
         self._lease = admitted.lease
         self._told = admitted.told
 
-    async def stream(self) -> AsyncGenerator[TextDelta, None]:
+    def stream(self) -> AsyncGenerator[TextDelta, None]:
         """See `GenerationService.stream`."""
+        return self._deltas(streamed=True)
+
+    async def _deltas(self, *, streamed: bool) -> AsyncGenerator[TextDelta, None]:
         async with aclosing(self._generation.stream(self._request)) as deltas:
             async for delta in deltas:
-                self._told.hear(delta)
+                self._told.hear(delta, streamed=streamed)
                 if self._told.tokens > self._lease.reserved:
                     self._lease.extend(self._told.tokens)
                 yield delta
@@ -45,10 +48,13 @@ class TextCall:
     async def complete(self) -> list[Completion]:
         """All completions, in the order of their indices. Raises ApiError."""
         try:
-            return await put_together(self.stream(), len(self._request.prompts) * self._request.n)
+            deltas = self._deltas(streamed=False)
+            completions = await put_together(deltas, len(self._request.prompts) * self._request.n)
         except ApiError:
             self._told.take_back()
             raise
+        self._told.whole()
+        return completions
 
 
 class EmbeddingCall:
@@ -70,3 +76,4 @@ class EmbeddingCall:
         except ApiError:
             self._told.take_back()
             raise
+        self._told.whole()

@@ -22,14 +22,19 @@ class Meter:
         self._counts = (0, 0, 0)
         self._first_token_ms: int | None = None
 
-    def told(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> None:
-        """In all, by now. Less than before where what it was to be told did not come after all."""
+    def told(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int, *, durable: bool = True) -> None:
+        """In all, by now. Less than before where what it was to be told did not come after all.
+
+        What is not `durable` does not count if this process dies: the client has not seen any of it yet.
+        """
         elapsed = self._elapsed_ms()
-        self._counts = (prompt_tokens, completion_tokens, cached_tokens)
-        if self._first_token_ms is None:
+        self._counts = counts = (prompt_tokens, completion_tokens, cached_tokens)
+        if not any(counts):
+            self._first_token_ms = None
+        elif self._first_token_ms is None:
             self._first_token_ms = elapsed
-        if self._open_calls is not None and self._slot is not None:
-            self._open_calls.mark(self._slot, *self._counts, self._first_token_ms, elapsed)
+        if durable and self._open_calls is not None and self._slot is not None:
+            self._open_calls.mark(self._slot, *counts, self._first_token_ms, elapsed)
 
     def close(self, outcome: Outcome) -> None:
         """It has ended. Returns at once."""

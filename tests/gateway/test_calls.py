@@ -19,7 +19,7 @@ def records(monkeypatch: pytest.MonkeyPatch) -> "asyncio.Queue[UsageRecord]":
     """What the ledger was handed."""
     kept: asyncio.Queue[UsageRecord] = asyncio.Queue()
     monkeypatch.setattr(
-        "loragate.gateway.metering.ledger.NoLedger.record", lambda self, record: kept.put_nowait(record)
+        "loragate.gateway.metering.ledger.Ledger.record", lambda self, record, slot: kept.put_nowait(record)
     )
     return kept
 

@@ -226,7 +226,7 @@ async def test_names_follow_prometheus_conventions(families: list[Metric]) -> No
     assert len(families) > 40
     for family in families:
         assert family.documentation, family.name
-        assert re.fullmatch(r"(loragate_(http|gateway|engine|adapter|tenant)_|vllm:)[a-z0-9_]+", family.name), (
+        assert re.fullmatch(r"(loragate_(http|gateway|engine|adapter|tenant|usage)_|vllm:)[a-z0-9_]+", family.name), (
             family.name
         )
         assert not re.search(r"_(ms|millis|milliseconds|minutes|kb|mb)(_|$)", family.name), "base units"
@@ -252,7 +252,7 @@ async def test_the_document_lists_every_metric_and_no_other(families: list[Metri
 
 async def test_the_documents_queries_ask_for_metrics_that_exist(families: list[Metric]) -> None:
     exist = {sample.name for family in families for sample in family.samples}
-    asked = set(re.findall(r"(?:loragate_(?:http|engine|adapter|tenant)_|vllm:)[a-z0-9_]+", DOCUMENT.read_text()))
+    asked = set(re.findall(r"(?:loragate_(?:http|engine|adapter|tenant|usage)_|vllm:)[a-z0-9_]+", DOCUMENT.read_text()))
     histograms = {family.name for family in families if family.type == "histogram"}
     assert asked - histograms - exist == set()
 

@@ -19,7 +19,7 @@ from loragate.adapter_store.errors import Unavailable
 from loragate.adapter_store.schema import upgrade
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage_record import Outcome
-from loragate.gateway.metering.durable_ledger import DurableLedger
+from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.lines import line_of
 from loragate.gateway.metering.prices import Price, Prices
 from loragate.gateway.metering.spool import Spool
@@ -49,9 +49,9 @@ def usage_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def ledger(store: Store, usage_folder: Path) -> AsyncIterator[DurableLedger]:
+async def ledger(store: Store, usage_folder: Path) -> AsyncIterator[Ledger]:
     """Not started: a test moves it on by itself."""
-    made = DurableLedger(store, usage_folder, NO_PRICES, metrics())
+    made = Ledger(store, usage_folder, NO_PRICES, metrics())
     yield made
     await made.close()
 
@@ -82,7 +82,7 @@ class Away:
         monkeypatch.setattr(store, "admin", admin)
 
 
-async def use(ledger: DurableLedger, prompt: int = 10, completion: int = 5, **fields: Any) -> str:
+async def use(ledger: Ledger, prompt: int = 10, completion: int = 5, **fields: Any) -> str:
     """One request from its beginning to its end; returns its id."""
     record = opened(**fields)
     meter = ledger.open(record)
@@ -92,9 +92,7 @@ async def use(ledger: DurableLedger, prompt: int = 10, completion: int = 5, **fi
     return record.id
 
 
-async def test_a_request_is_in_the_database_as_it_was_metered(
-    ledger: DurableLedger, store: Store, database_url: str
-) -> None:
+async def test_a_request_is_in_the_database_as_it_was_metered(ledger: Ledger, store: Store, database_url: str) -> None:
     record = opened(request_id="req_told")
     meter = ledger.open(record)
     meter.told(10, 1, 4)
@@ -116,7 +114,7 @@ async def test_a_request_is_in_the_database_as_it_was_metered(
 
 
 async def test_it_happens_by_itself(store: Store, usage_folder: Path, database_url: str) -> None:
-    ledger = DurableLedger(store, usage_folder, NO_PRICES, metrics())
+    ledger = Ledger(store, usage_folder, NO_PRICES, metrics())
     ledger.start()
     ids = {await use(ledger) for _ in range(20)}
     async with asyncio.timeout(30):
@@ -127,14 +125,14 @@ async def test_it_happens_by_itself(store: Store, usage_folder: Path, database_u
 
 
 async def test_closing_brings_everything_home(store: Store, usage_folder: Path, database_url: str) -> None:
-    ledger = DurableLedger(store, usage_folder, NO_PRICES, metrics())
+    ledger = Ledger(store, usage_folder, NO_PRICES, metrics())
     ledger.start()
     ids = {await use(ledger) for _ in range(20)}
     await ledger.close()
     assert set(await ledger_rows(database_url)) == ids
 
 
-async def test_two_requests_with_one_request_id_are_two(ledger: DurableLedger, database_url: str) -> None:
+async def test_two_requests_with_one_request_id_are_two(ledger: Ledger, database_url: str) -> None:
     ids = {await use(ledger, request_id="chosen-by-the-client") for _ in range(2)}
     await ledger.written()
     await ledger.settle()
@@ -143,14 +141,14 @@ async def test_two_requests_with_one_request_id_are_two(ledger: DurableLedger, d
 
 async def test_what_it_costs_is_set_when_it_ends(store: Store, usage_folder: Path, database_url: str) -> None:
     prices = Prices([Price(prompt=Decimal("0.5"), completion=Decimal("1.5"), cached=Decimal("0.05"))])
-    ledger = DurableLedger(store, usage_folder, prices, metrics())
+    ledger = Ledger(store, usage_folder, prices, metrics())
     id_ = await use(ledger, prompt=10, completion=5)
     await ledger.close()
     assert (await ledger_rows(database_url))[id_].amount == 8 * 5000 + 2 * 500 + 5 * 15000
 
 
 async def test_usage_waits_on_the_disk_while_the_database_is_away(
-    ledger: DurableLedger, store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = Away(store, monkeypatch)
     ids = set()
@@ -174,12 +172,12 @@ async def test_usage_survives_a_restart_while_the_database_is_away(
     store: Store, usage_folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = Away(store, monkeypatch)
-    first = DurableLedger(store, usage_folder, NO_PRICES, metrics())
+    first = Ledger(store, usage_folder, NO_PRICES, metrics())
     first.start()
     ids = {await use(first) for _ in range(5)}
     await first.close()
     database.away = False
-    second = DurableLedger(store, usage_folder, NO_PRICES, metrics())
+    second = Ledger(store, usage_folder, NO_PRICES, metrics())
     await second.settle()
     assert set(await ledger_rows(database_url)) == ids
     await second.close()
@@ -194,7 +192,7 @@ async def test_a_full_disk_keeps_usage_in_memory_and_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     numbers = metrics()
-    ledger = DurableLedger(store, usage_folder, NO_PRICES, numbers)
+    ledger = Ledger(store, usage_folder, NO_PRICES, numbers)
     database = Away(store, monkeypatch)
     full = [True]
     real = os.write
@@ -229,8 +227,8 @@ async def test_memory_is_bounded_and_what_is_lost_is_counted(
     store: Store, usage_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = metrics()
-    ledger = DurableLedger(store, usage_folder, NO_PRICES, numbers)
-    monkeypatch.setattr("loragate.gateway.metering.durable_ledger.MOST_WAITING", 5)
+    ledger = Ledger(store, usage_folder, NO_PRICES, numbers)
+    monkeypatch.setattr("loragate.gateway.metering.ledger.MOST_WAITING", 5)
     for _ in range(8):
         await use(ledger)
     assert value(numbers.lost) == 3
@@ -242,7 +240,7 @@ async def test_one_record_that_the_database_refuses_holds_up_nobody(
     store: Store, usage_folder: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = metrics()
-    ledger = DurableLedger(store, usage_folder, NO_PRICES, numbers)
+    ledger = Ledger(store, usage_folder, NO_PRICES, numbers)
     database = Away(store, monkeypatch)
     database.away = False
     database.refuses = lambda record: record.request_id == "poison"
@@ -259,14 +257,14 @@ async def test_one_record_that_the_database_refuses_holds_up_nobody(
     kept.rename(kept.with_suffix(""))  # the operator has found out why, and sends it again
     (kept.parent / "lock").touch()
     database.refuses = lambda record: False
-    again = DurableLedger(store, usage_folder, NO_PRICES, numbers)
+    again = Ledger(store, usage_folder, NO_PRICES, numbers)
     await again.close()
     assert set(await ledger_rows(database_url)) == good | {bad}
     await check_balance(store, database_url)
 
 
 async def test_a_segment_that_is_refused_whole_holds_up_nobody(
-    ledger: DurableLedger, store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = Away(store, monkeypatch)
     refused = await use(ledger, request_id="poison")
@@ -295,7 +293,7 @@ async def test_lines_that_cannot_be_read_are_kept_and_counted(
     dead.append(line_of(first) + b"00000000 {}\n" + line_of(second) + b"torn")
     dead.close(remove=True)
     numbers = metrics()
-    ledger = DurableLedger(store, usage_folder, NO_PRICES, numbers)
+    ledger = Ledger(store, usage_folder, NO_PRICES, numbers)
     await ledger.settle()
     assert set(await ledger_rows(database_url)) == {first.id, second.id}
     assert value(numbers.damaged) == 1
@@ -313,7 +311,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import event
 from loragate.adapter_store import Store
 from loragate.adapter_store.usage_record import Outcome
-from loragate.gateway.metering.durable_ledger import DurableLedger
+from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.lines import record_of
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices
@@ -344,7 +342,7 @@ def live(site, out, steps):
         engine = store._database._engine.sync_engine
         event.listen(engine, "before_cursor_execute", step)
         event.listen(engine, "commit", step)
-        ledger = DurableLedger(store, Path(site) / "usage", Prices(), UsageMetrics(CollectorRegistry()))
+        ledger = Ledger(store, Path(site) / "usage", Prices(), UsageMetrics(CollectorRegistry()))
         running = ledger.open(records[0])
         running.told(7, 1, 0)
         say(out, json.dumps({"running": 1}).encode() + b"\\n")
@@ -409,7 +407,7 @@ async def _check_what_was_left(site: Path, said: list[dict[str, str]], ids: list
     url = f"sqlite:///{site}/loragate.db"
     store = await Store.open(url, (site / "blobs").as_uri(), SECRET)
     for _ in range(2):  # the second finds nothing to do
-        ledger = DurableLedger(store, site / "usage", NO_PRICES, metrics())
+        ledger = Ledger(store, site / "usage", NO_PRICES, metrics())
         await ledger.settle()
         await ledger.close()
     rows = await ledger_rows(url)
@@ -434,7 +432,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from loragate.adapter_store import Store
 from loragate.adapter_store.usage_record import Outcome, new_usage_id
-from loragate.gateway.metering.durable_ledger import DurableLedger
+from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.lines import record_of
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices
@@ -453,7 +451,7 @@ async def request(ledger):
 
 async def main():
     store = await Store.open(job["url"], job["blobs"], job["secret"].encode())
-    ledger = DurableLedger(store, Path(job["usage"]), Prices(), UsageMetrics(CollectorRegistry()))
+    ledger = Ledger(store, Path(job["usage"]), Prices(), UsageMetrics(CollectorRegistry()))
     ledger.start()
     while True:
         await asyncio.gather(*(request(ledger) for _ in range(8)))
@@ -490,7 +488,7 @@ async def test_what_clients_were_told_is_billed_to_the_token_though_workers_are_
 
     await asyncio.gather(live(701), live(1502))
     await live(4003)
-    ledger = DurableLedger(store, usage_folder, NO_PRICES, metrics())
+    ledger = Ledger(store, usage_folder, NO_PRICES, metrics())
     await ledger.settle()
     await ledger.close()
     rows = await ledger_rows(database_url)
