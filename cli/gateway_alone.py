@@ -17,7 +17,7 @@ def prepare(settings: Settings) -> None:
         Announcements().admin_key(new_key)
 
 
-def gateway_config(settings: Settings) -> GatewayConfig:
+def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
     """What the gateway is started with."""
     try:
         return GatewayConfig(
@@ -26,6 +26,7 @@ def gateway_config(settings: Settings) -> GatewayConfig:
             secret_key=secret_key(settings),
             engine_target=settings.engine_target or DEFAULT_ENGINE_ADDRESS,
             data_dir=settings.data_dir,
+            grpc_listen=grpc_listen,
             drain_seconds=settings.drain_seconds,
             first_token_seconds=settings.first_token_seconds,
             tool_parser=settings.tool_parser,

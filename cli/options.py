@@ -14,6 +14,12 @@ Host = Annotated[str | None, typer.Option(help="Address to listen on. [default: 
 Port = Annotated[
     int | None, typer.Option(help="REST port; 0 picks a free one. [default: 8000]", rich_help_panel=_SERVER)
 ]
+GrpcPort = Annotated[
+    int | None,
+    typer.Option(
+        help="Port of the tenants' gRPC services; 0 picks a free one. [default: 50051]", rich_help_panel=_SERVER
+    ),
+]
 DrainSeconds = Annotated[
     float | None,
     typer.Option(help="Running requests get this long after SIGTERM. [default: 25]", rich_help_panel=_SERVER),

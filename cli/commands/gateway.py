@@ -13,10 +13,12 @@ def gateway(
     ] = None,
     host: options.Host = None,
     port: options.Port = None,
+    grpc_port: options.GrpcPort = None,
     drain_seconds: options.DrainSeconds = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
     descriptor: Annotated[int | None, typer.Option(hidden=True, help="A listening socket that we inherit.")] = None,
+    grpc_address: Annotated[str | None, typer.Option(hidden=True, help="Held for us, to share.")] = None,
 ) -> None:
     """Start one gateway alone, beside an engine that runs elsewhere. `loragate serve` does it for you.
 
@@ -30,23 +32,26 @@ def gateway(
     from loragate.cli.gateway_alone import gateway_config, prepare
     from loragate.cli.logs import log_to_stderr
     from loragate.cli.settings_load import load
-    from loragate.cli.supervisor.ports import listen
+    from loragate.cli.supervisor.ports import address_of, hold, listen
 
     settings = load(
         engine_target=engine_target,
         host=host,
         port=port,
+        grpc_port=grpc_port,
         drain_seconds=drain_seconds,
         data_dir=data_dir,
         config=config,
     )
     log_to_stderr()
-    if descriptor is None:
+    if descriptor is None or grpc_address is None:
         prepare(settings)
         listener = listen(settings.host, settings.port)
+        held = hold(settings.host, settings.grpc_port)
+        grpc_address = address_of(held)
     else:
         listener = socket.socket(fileno=descriptor)
 
     from loragate.gateway.server import run
 
-    run(gateway_config(settings), listener)
+    run(gateway_config(settings, grpc_address), listener)

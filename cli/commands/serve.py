@@ -15,9 +15,7 @@ def serve(
     ] = None,
     host: options.Host = None,
     port: options.Port = None,
-    grpc_port: Annotated[
-        int | None, typer.Option(help="Port of the tenants' gRPC services. [default: 50051]", rich_help_panel="Server")
-    ] = None,
+    grpc_port: options.GrpcPort = None,
     panel_port: Annotated[
         int | None, typer.Option(help="Port of the web panel. [default: 8001]", rich_help_panel="Server")
     ] = None,

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loragate.cli.settings import Settings
+from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.demo_key import DEMO_FILE
 
 READY = "loragate ready"
@@ -26,15 +27,16 @@ class Announcements:
         """Printed as it is, so that it can be piped."""
         self._line(f"admin key, shown only now: {key}")
 
-    def ready(self, settings: Settings, base_url: str) -> None:
+    def ready(self, settings: Settings, where: Addresses) -> None:
         """Where everything is, then the line that scripts wait for."""
         table = Table(show_header=False, box=None, padding=(0, 2))
-        table.add_row("REST", f"{base_url}/v1")
+        table.add_row("REST", f"{where.base_url}/v1")
+        table.add_row("gRPC", where.grpc_target)
         table.add_row("data", str(settings.data_dir))
         table.add_row("stop", "Ctrl-C or SIGTERM; running requests finish first")
         self._console.print(table)
         if settings.demo:
-            self._try_it(settings, base_url)
+            self._try_it(settings, where.base_url)
         self._line(READY)
 
     def _try_it(self, settings: Settings, base_url: str) -> None:

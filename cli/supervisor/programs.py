@@ -30,6 +30,7 @@ class Programs:
     settings: Settings
     engine_target: str
     gateway_descriptor: int
+    grpc_address: str
 
     def engine(self, model: str) -> Program:
         """The engine, on its private socket unless the settings name an address."""
@@ -38,9 +39,10 @@ class Programs:
         return Program("engine", our_command("engine"), child_environment(chosen, _ENGINE))
 
     def gateway(self) -> Program:
-        """A gateway on the socket that we hold."""
+        """A gateway on the socket, and on gRPC's port, that we hold."""
         chosen = self.settings.model_copy(update={"engine_target": self.engine_target})
-        command = our_command("gateway", "--descriptor", str(self.gateway_descriptor))
+        descriptor = str(self.gateway_descriptor)
+        command = our_command("gateway", "--descriptor", descriptor, "--grpc-address", self.grpc_address)
         environment = child_environment(chosen, _GATEWAY) | shared_metrics.environment(self.settings)
         return Program("gateway", command, environment, (self.gateway_descriptor,))
 

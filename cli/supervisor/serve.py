@@ -6,27 +6,33 @@ from contextlib import closing, contextmanager
 from loragate.cli.refusal import BAD_SETTING, FAILED, Refusal
 from loragate.cli.settings import Settings
 from loragate.cli.supervisor import runtime_file, shared_metrics
+from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.announcements import Announcements
 from loragate.cli.supervisor.engine_socket import engine_socket
 from loragate.cli.supervisor.lock import exclusive
-from loragate.cli.supervisor.ports import listen, url_of
+from loragate.cli.supervisor.ports import address_of, hold, listen, target_of, url_of
 from loragate.cli.supervisor.preparation import make_data_dir
 from loragate.cli.supervisor.programs import Programs
 from loragate.cli.supervisor.stop_signals import stop_orders
 from loragate.cli.supervisor.supervisor import Supervisor
 
 
-async def serve(settings: Settings, make_programs: Callable[[Settings, str, int], Programs] = Programs) -> int:
+async def serve(settings: Settings, make_programs: Callable[[Settings, str, int, str], Programs] = Programs) -> int:
     """Runs until told to stop; the status is 0 unless a second order cut the stop short. Raises Refusal."""
     check_combination(settings)
     make_data_dir(settings)
     with stop_orders() as orders, exclusive(settings.data_dir):
         runtime_file.remove(settings.data_dir)
         shared_metrics.begin(settings)
-        with closing(listen(settings.host, settings.port)) as listener, _engine_target(settings) as target:
-            programs = make_programs(settings, target, listener.fileno())
+        with (
+            closing(listen(settings.host, settings.port)) as listener,
+            closing(hold(settings.host, settings.grpc_port)) as held,
+            _engine_target(settings) as target,
+        ):
+            programs = make_programs(settings, target, listener.fileno(), address_of(held))
+            where = Addresses(url_of(listener), target_of(held))
             try:
-                await Supervisor(settings, programs, url_of(listener), orders, Announcements()).run()
+                await Supervisor(settings, programs, where, orders, Announcements()).run()
             finally:
                 runtime_file.remove(settings.data_dir)
     return FAILED if orders.at_once.is_set() else 0

@@ -8,6 +8,7 @@ from typing import Any
 from loragate.cli.refusal import Refusal
 from loragate.cli.settings import Settings
 from loragate.cli.supervisor import demo_key, runtime_file
+from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.announcements import Announcements
 from loragate.cli.supervisor.child import Child
 from loragate.cli.supervisor.preparation import prepare_store
@@ -25,11 +26,11 @@ class Supervisor:
     """Runs one server until it is told to stop. Holds no port itself: the caller does."""
 
     def __init__(
-        self, settings: Settings, programs: Programs, base_url: str, orders: StopOrders, tell: Announcements
+        self, settings: Settings, programs: Programs, where: Addresses, orders: StopOrders, tell: Announcements
     ) -> None:
         self._settings = settings
         self._programs = programs
-        self._base_url = base_url
+        self._where = where
         self._orders = orders
         self._tell = tell
         self._engine: Child | None = None
@@ -56,9 +57,9 @@ class Supervisor:
             self._tell.admin_key(new_key)
         admin_key = self._demo_admin_key(new_key) if self._settings.demo else None
         self._spawn_all(await self._model())
-        await until_ready(self._base_url, self._tell.event)
+        await until_ready(self._where.base_url, self._tell.event)
         if admin_key is not None:
-            await run_once(self._programs.demo_provision(self._base_url, admin_key))
+            await run_once(self._programs.demo_provision(self._where.base_url, admin_key))
             demo_key.forget_draft(self._settings.data_dir)
         self._become_ready()
 
@@ -92,7 +93,7 @@ class Supervisor:
             if child is not None:
                 child.proven = True
         self._write_runtime()
-        self._tell.ready(self._settings, self._base_url)
+        self._tell.ready(self._settings, self._where)
 
     def _write_runtime(self) -> None:
         if not self._ready or self._orders.requested.is_set():
@@ -100,7 +101,7 @@ class Supervisor:
         gateways = tuple(child.pid for child in self._gateways if child.pid is not None)
         engine = self._engine.pid if self._engine else None
         pids = Pids(supervisor=os.getpid(), gateway=gateways, engine=engine)
-        runtime_file.write(self._settings.data_dir, Runtime(self._base_url, pids))
+        runtime_file.write(self._settings.data_dir, Runtime(self._where.base_url, pids, self._where.grpc_target))
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

@@ -26,7 +26,7 @@ class Server:
         with Path("stderr").open("wb") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, str(FAKES / "serve.py"), str(engine_status)],
-                env={**os.environ, "LORAGATE_MODEL": "any", "LORAGATE_PORT": "0", **named},
+                env={**os.environ, "LORAGATE_MODEL": "any", "LORAGATE_PORT": "0", "LORAGATE_GRPC_PORT": "0", **named},
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
@@ -95,7 +95,9 @@ def test_ready_is_said_once_and_the_runtime_file_tells_all(start: Callable[..., 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     runtime = server.runtime
-    assert runtime["grpc_target"] is None
+    host, _, port = runtime["grpc_target"].rpartition(":")
+    assert host == "127.0.0.1"
+    assert int(port) > 0
     assert runtime["panel_url"] is None
     pids = runtime["pids"]
     assert pids["supervisor"] == server.process.pid
@@ -193,6 +195,18 @@ def test_the_port_survives_a_killed_gateway(start: Callable[..., Server]) -> Non
     assert server.runtime["base_url"] == before["base_url"]
     # No retry: the listener never closed, so the call waits for the new gateway.
     assert httpx.get(before["base_url"] + "/readyz", trust_env=False, timeout=60).status_code == 200
+
+
+def test_the_grpc_port_is_held_from_the_start_and_refused_to_others(start: Callable[..., Server]) -> None:
+    server = start().until_ready()
+    port = server.runtime["grpc_target"].rpartition(":")[2]
+    second = start(grpc_port=port, data_dir="elsewhere")
+    assert second.ends() == 1
+    assert f"port {port} on 127.0.0.1 is in use: choose another with --grpc-port" in Path("stderr").read_text()
+    gateways = server.runtime["pids"]["gateway"]
+    os.kill(gateways[0], signal.SIGKILL)
+    wait_until(lambda: server.runtime["pids"]["gateway"] != gateways)
+    assert server.runtime["grpc_target"].endswith(f":{port}")
 
 
 def test_children_die_with_a_killed_supervisor(start: Callable[..., Server]) -> None:

@@ -24,7 +24,8 @@ class RunningServer:
         self.data_dir = data_dir
         self.lines: list[str] = []
         self._queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        command = [sys.executable, "-m", "loragate.cli.main", "serve", "--port", "0", "--data-dir", str(data_dir)]
+        ports = ["--port", "0", "--grpc-port", "0"]
+        command = [sys.executable, "-m", "loragate.cli.main", "serve", *ports, "--data-dir", str(data_dir)]
         self.process = subprocess.Popen(
             [*command, *options],
             env=_clean_environment() | {"OMP_NUM_THREADS": "1", "LORAGATE_ADMIN_KEY": ADMIN_KEY} | environment,
