@@ -6,6 +6,7 @@ from loragate.adapter_store.adapters import AdapterRepository
 from loragate.adapter_store.api_keys import ApiKeyRepository
 from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.published import PublishedAdapters
+from loragate.adapter_store.replies import Replies
 from loragate.adapter_store.tenants import TenantRepository
 from loragate.adapter_store.usage import UsageRepository
 from loragate.adapter_store.usage_settlement import UsageSettlement
@@ -17,6 +18,7 @@ class TenantScope:
 
     adapters: AdapterRepository
     usage: UsageRepository
+    replies: Replies
 
 
 @dataclass(frozen=True)
@@ -27,5 +29,6 @@ class AdminScope:
     keys: ApiKeyRepository
     published: PublishedAdapters
     audit: AuditLog
+    replies: Replies
     usage: UsageRepository
     settlement: UsageSettlement

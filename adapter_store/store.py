@@ -17,6 +17,7 @@ from loragate.adapter_store.manifests import Manifests
 from loragate.adapter_store.notices import LocalNotices, Notices
 from loragate.adapter_store.principal import Snapshot
 from loragate.adapter_store.published import PublishedAdapters
+from loragate.adapter_store.replies import Replies
 from loragate.adapter_store.schema import require_current
 from loragate.adapter_store.scopes import AdminScope, TenantScope
 from loragate.adapter_store.staging import Stage
@@ -34,6 +35,7 @@ class Store:
         self.blobs = blobs
         self.notices = notices
         self._database = database
+        self._secret_key = secret_key
         self._hasher = KeyHasher(secret_key)
         self._authenticator = Authenticator(database, self._hasher)
         self._manifests = Manifests(database)
@@ -70,7 +72,7 @@ class Store:
         async with self._database.tenant(tenant_id, write=write) as session:
             audit = AuditLog(session, by)
             adapters = AdapterRepository(session, blobs, self._stage, self._manifests, audit)
-            yield TenantScope(adapters, UsageRepository(session))
+            yield TenantScope(adapters, UsageRepository(session), Replies(session, self._secret_key))
 
     def _blobs_of(self, tenant_id: str) -> TenantBlobs:
         try:
@@ -97,6 +99,7 @@ class Store:
                     ApiKeyRepository(session, self._hasher, audit),
                     PublishedAdapters(session),
                     audit,
+                    Replies(session, self._secret_key),
                     UsageRepository(session),
                     UsageSettlement(session),
                 )

@@ -123,6 +123,22 @@ class AuditRow(TenantOwned, Base):
     request_id: Mapped[str] = mapped_column(String(128))
 
 
+class ReplyRow(TenantOwned, Base):
+    """A `tenant_id` of "" is the operator's."""
+
+    __tablename__ = "replies"
+    __table_args__ = (Index(None, "created_at"),)
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    key_hash: Mapped[bytes] = mapped_column(primary_key=True)
+    fingerprint: Mapped[bytes]
+    token: Mapped[str] = mapped_column(String(64))  # of the claim that holds it
+    claimed_until: Mapped[datetime]
+    status: Mapped[int | None]
+    sealed: Mapped[bytes | None]
+    created_at: Mapped[datetime]
+
+
 class AdapterRow(TenantOwned, Base):
     __tablename__ = "adapters"
     __table_args__ = (

@@ -27,6 +27,7 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             engine_target=settings.engine_target or DEFAULT_ENGINE_ADDRESS,
             data_dir=settings.data_dir,
             grpc_listen=grpc_listen,
+            redis_url=settings.redis_url,
             drain_seconds=settings.drain_seconds,
             first_token_seconds=settings.first_token_seconds,
             tool_parser=settings.tool_parser,

@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI
 
+from loragate.adapter_store.notices import Notices
 from loragate.adapter_store.store import Store
 from loragate.engine.client import EngineClient
 from loragate.gateway.adapter_source import StoreAdapterSource
 from loragate.gateway.auth.authenticator import Authenticator
 from loragate.gateway.auth.key_use import KeyUse
+from loragate.gateway.auth.opened_notices import opened_notices
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.engine_link import EngineLink
 from loragate.gateway.generation.cache_salt import CacheSalts
@@ -54,7 +56,8 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with (
-            _open_services(config, lifecycle, http_metrics, usage_metrics) as services,
+            opened_notices(config) as notices,
+            _open_services(config, lifecycle, http_metrics, usage_metrics, notices) as services,
             serving(services) as grpc_port,
         ):
             app.state.services, app.state.grpc_port = services, grpc_port
@@ -79,9 +82,13 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
 
 @asynccontextmanager
 async def _open_services(
-    config: GatewayConfig, lifecycle: Lifecycle, http_metrics: HttpMetrics, usage_metrics: UsageMetrics
+    config: GatewayConfig,
+    lifecycle: Lifecycle,
+    http_metrics: HttpMetrics,
+    usage_metrics: UsageMetrics,
+    notices: Notices,
 ) -> AsyncIterator[Services]:
-    store = await Store.open(config.database_url, config.blob_url, config.secret_key)
+    store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices)
     try:
         ledger = Ledger(store, config.usage_dir, Prices(config.prices), usage_metrics)
         ledger.start()

@@ -19,6 +19,7 @@ class GatewayConfig:
     engine_target: str  # "unix:/…/engine.sock" or "host:port"
     data_dir: Path  # uploads are spooled here
     grpc_listen: str | None = None  # "host:port", port 0 picks a free one; None: no gRPC
+    redis_url: str | None = field(default=None, repr=False)  # None: this is the only process
     drain_seconds: float = 25.0  # running requests get this long after SIGTERM
     heartbeat_timeout: float = 3.0  # seconds of silence after which the engine counts as hung
     auth_cache_seconds: float = 5.0  # a revoked key works at most this long, whatever else fails

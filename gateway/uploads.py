@@ -5,6 +5,7 @@ client sends only tell the two files apart; they never name anything on this mac
 """
 
 import asyncio
+import hashlib
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,6 +35,14 @@ class Upload:
     alias: str | None
     config_json: bytes
     tensors: BinaryIO
+
+    def identity(self) -> tuple[bytes, ...]:
+        """What makes it another upload than others. Reads the whole file, so call it in a thread."""
+        self.tensors.seek(0)
+        digest = hashlib.sha256()
+        while part := self.tensors.read(_WRITE_BYTES):
+            digest.update(part)
+        return self.name.encode(), (self.alias or "").encode(), self.config_json, digest.digest()
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """/v1/adapters: upload, list, versions, files, delete."""
 
+import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -11,6 +12,7 @@ from loragate.gateway import adapter_actions as actions
 from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter, By
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import Unavailable
+from loragate.gateway.http.idempotency import OnlyOnce
 from loragate.gateway.services import Use
 from loragate.gateway.uploads import received
 
@@ -22,11 +24,15 @@ FileName = Literal["adapter_config.json", "adapter_model.safetensors"]
 
 
 @router.post("", status_code=201)
-async def upload_adapter(caller: AdapterWriter, by: By, request: Request, use: Use) -> Response:
+async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
     """Multipart: `name`, optional `alias`, and the two files that PEFT saves. The next version of that name."""
     _ = use.link.base  # nothing can be checked before an engine has said what it serves
     async with received(request, use.config) as upload:
-        return json_response(await actions.publish(use, caller, by, upload), 201)
+        content = () if once.key is None else await asyncio.to_thread(upload.identity)
+        async with once.attempt(caller.tenant_id, *content) as attempt:
+            if attempt.reply is not None:
+                return attempt.reply
+            return json_response(await actions.publish(use, caller, by, upload, attempt.keep), 201)
 
 
 @router.get("")

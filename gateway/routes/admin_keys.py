@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Response
 from loragate.gateway.auth.requirements import Administrator, By
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.idempotency import OnlyOnce
 from loragate.gateway.http.openapi import documented
 from loragate.gateway.schemas.admin import KeyRotate
 from loragate.gateway.services import Use
@@ -38,9 +39,13 @@ async def rotate_key(
     caller: Administrator,
     by: By,
     body: Annotated[KeyRotate, Depends(JsonBody(KeyRotate, optional=True))],
+    once: OnlyOnce,
     use: Use,
 ) -> Response:
     """A new key in the old one's place; the old one works `grace_seconds` longer."""
-    async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
-        new = await admin.keys.rotate(key_id, grace_seconds=body.grace_seconds)
-    return json_response(new_key_object(new), 201)
+    async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
+            new = await admin.keys.rotate(key_id, grace_seconds=body.grace_seconds)
+            return await attempt.keep(admin.replies, new_key_object(new))

@@ -8,6 +8,7 @@ from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.gateway.auth.requirements import Administrator, By, Operator
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.idempotency import OnlyOnce
 from loragate.gateway.http.openapi import documented
 from loragate.gateway.schemas.admin import KeyCreate, TenantCreate, TenantPatch
 from loragate.gateway.services import Use
@@ -21,12 +22,19 @@ Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
 
 @router.post("", status_code=201, openapi_extra=documented(TenantCreate))
 async def create_tenant(
-    operator: Operator, by: By, body: Annotated[TenantCreate, Depends(JsonBody(TenantCreate))], use: Use
+    operator: Operator,
+    by: By,
+    body: Annotated[TenantCreate, Depends(JsonBody(TenantCreate))],
+    once: OnlyOnce,
+    use: Use,
 ) -> Response:
     """409 when a tenant has the name already."""
-    async with use.store.admin(write=True, by=by) as admin:
-        tenant = await admin.tenants.create(body.name, weight=body.weight)
-    return json_response(tenant_object(tenant), 201)
+    async with once.attempt(None, body.model_dump_json().encode()) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        async with use.store.admin(write=True, by=by) as admin:
+            tenant = await admin.tenants.create(body.name, weight=body.weight)
+            return await attempt.keep(admin.replies, tenant_object(tenant))
 
 
 @router.get("")
@@ -75,12 +83,16 @@ async def create_key(
     caller: Administrator,
     by: By,
     body: Annotated[KeyCreate, Depends(JsonBody(KeyCreate, optional=True))],
+    once: OnlyOnce,
     use: Use,
 ) -> Response:
     """The answer holds the whole key as `secret`, this one time."""
-    async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
-        new = await admin.keys.create(tenant_id, name=body.name, scopes=body.scopes, expires_at=body.expires_at)
-    return json_response(new_key_object(new), 201)
+    async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
+            new = await admin.keys.create(tenant_id, name=body.name, scopes=body.scopes, expires_at=body.expires_at)
+            return await attempt.keep(admin.replies, new_key_object(new))
 
 
 @router.get("/{tenant_id}/keys")

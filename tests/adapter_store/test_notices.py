@@ -1,0 +1,92 @@
+"""The same notices within a process and, through Redis, between processes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from redis_server import RedisServer
+
+from loragate.adapter_store.notices import LocalNotices, Notices
+from loragate.adapter_store.redis_notices import RedisNotices
+from loragate.adapter_store.store import Store
+
+
+class Ear:
+    """Remembers what it was told."""
+
+    def __init__(self, notices: Notices) -> None:
+        self._heard: asyncio.Queue[str | None] = asyncio.Queue()
+        notices.subscribe(self._heard.put_nowait)
+
+    async def next(self) -> str | None:
+        async with asyncio.timeout(30):
+            return await self._heard.get()
+
+    def nothing_more(self) -> bool:
+        return self._heard.empty()
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    server = RedisServer()
+    yield server
+    server.close()
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[RedisNotices]:
+    notices = RedisNotices(url)
+    ear = Ear(notices)
+    listening = asyncio.create_task(notices.listen())
+    try:
+        assert await ear.next() is None  # subscribed; what came before was missed
+        yield notices
+    finally:
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
+        await notices.close()
+
+
+@pytest.fixture(params=["local", "redis"])
+async def two(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Notices, Notices]]:
+    """What two processes hold, or one process twice."""
+    if request.param == "local":
+        only = LocalNotices()
+        yield only, only
+        return
+    server: RedisServer = request.getfixturevalue("redis")
+    async with connected(server.url) as here, connected(server.url) as elsewhere:
+        yield here, elsewhere
+
+
+async def test_all_hear_what_one_announces(two: tuple[Notices, Notices]) -> None:
+    here, elsewhere = two
+    ears = [Ear(here), Ear(elsewhere)]
+    for tenant_id in ("tn_a", "tn_b"):
+        await here.announce(tenant_id)
+        for ear in ears:
+            while (heard := await ear.next()) != tenant_id:
+                assert heard == "tn_a"  # one's own comes back through Redis
+
+
+async def test_the_store_announces_what_was_committed(two: tuple[Notices, Notices], database_url: str) -> None:
+    here, elsewhere = two
+    store = await Store.open(database_url, "memory://", b"k" * 32, here)
+    ear = Ear(elsewhere)
+    async with store.admin(write=True) as admin:
+        tenant = await admin.tenants.create("acme")
+        assert ear.nothing_more()
+    assert await ear.next() == tenant.id
+    await store.close()
+
+
+async def test_whoever_was_cut_off_is_told(redis: RedisServer) -> None:
+    async with connected(redis.url) as here, connected(redis.url) as elsewhere:
+        redis.stop()
+        own, ear = Ear(here), Ear(elsewhere)
+        await here.announce("tn_a")
+        assert await own.next() == "tn_a", "a process hears itself without Redis"
+        redis.start()
+        assert await ear.next() is None, "and it may have missed something"

@@ -1,0 +1,164 @@
+"""`Idempotency-Key` on the POSTs that create."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select, update
+
+from loragate.adapter_store.errors import Conflict
+from loragate.adapter_store.replies import Claim, Reply
+from loragate.adapter_store.store import Store
+from loragate.adapter_store.tables import ReplyRow
+from loragate.gateway.config import GatewayConfig
+
+from . import tiny_model
+from .running import Gateway
+
+
+@pytest.fixture
+async def store(config: GatewayConfig) -> AsyncIterator[Store]:
+    opened = await Store.open(config.database_url, config.blob_url, config.secret_key)
+    yield opened
+    await opened.close()
+
+
+def key(text: str) -> dict[str, str]:
+    return {"idempotency-key": text}
+
+
+async def test_a_repeated_request_is_answered_as_before(gateway: Gateway) -> None:
+    async with gateway.admin() as admin:
+        first = await admin.post("/admin/v1/tenants", json={"name": "acme"}, headers=key("a"))
+        again = await admin.post("/admin/v1/tenants", json={"weight": 1.0, "name": "acme"}, headers=key("a"))
+        assert (first.status_code, again.status_code) == (201, 201)
+        assert first.content == again.content
+        assert (first.headers.get("idempotent-replayed"), again.headers["idempotent-replayed"]) == (None, "true")
+        url = f"/admin/v1/tenants/{first.json()['id']}/keys"
+        keys = [(await admin.post(url, json={"name": "ci"}, headers=key("a b"))).json() for _ in range(3)]
+        assert keys[0] == keys[1] == keys[2]
+        assert keys[0]["secret"].startswith("lg-")
+        assert len((await admin.get(url)).json()["data"]) == 1
+        rotated = [
+            (await admin.post(f"/admin/v1/keys/{keys[0]['id']}/rotate", headers=key("r"))).json() for _ in range(2)
+        ]
+        assert rotated[0] == rotated[1]
+        assert len((await admin.get(url)).json()["data"]) == 2
+
+
+async def test_another_request_with_the_same_key_is_refused(gateway: Gateway) -> None:
+    async with gateway.admin() as admin:
+        created = await admin.post("/admin/v1/tenants", json={"name": "acme"}, headers=key("a"))
+        url = f"/admin/v1/tenants/{created.json()['id']}/keys"
+        for other in (
+            await admin.post("/admin/v1/tenants", json={"name": "other"}, headers=key("a")),
+            await admin.post(url, headers=key("a")),
+        ):
+            assert other.status_code == 409
+            assert other.json()["error"]["code"] == "idempotency_key_reused"
+            assert other.json()["error"]["param"] == "Idempotency-Key"
+
+
+async def test_work_that_failed_may_be_tried_again(gateway: Gateway) -> None:
+    async with gateway.admin() as admin:
+        taken = await admin.post("/admin/v1/tenants", json={"name": "first"}, headers=key("a"))
+        assert taken.status_code == 409
+        assert taken.json()["error"]["code"] == "name_taken"
+        await admin.delete(f"/admin/v1/tenants/{gateway.tenant_id}")
+        assert (await admin.post("/admin/v1/tenants", json={"name": "first"}, headers=key("a"))).status_code == 201
+
+
+async def test_of_many_at_once_one_works(gateway: Gateway) -> None:
+    async with gateway.admin() as admin:
+        url = f"/admin/v1/tenants/{gateway.tenant_id}/keys"
+        before = len((await admin.get(url)).json()["data"])
+        answers = await asyncio.gather(*(admin.post(url, headers=key("a")) for _ in range(10)))
+        assert {answer.status_code for answer in answers} <= {201, 409}
+        assert len({answer.content for answer in answers if answer.status_code == 201}) == 1
+        refused = {answer.json()["error"]["code"] for answer in answers if answer.status_code == 409}
+        assert refused <= {"idempotency_key_in_use"}
+        assert len((await admin.get(url)).json()["data"]) == before + 1
+
+
+async def test_an_upload_becomes_one_version(gateway: Gateway, tmp_path: Path) -> None:
+    def files(seed: int) -> dict[str, Any]:
+        folder = tiny_model.write_adapter(tmp_path / str(seed), seed=seed)
+        return {file.name: (file.name, file.read_bytes()) for file in folder.iterdir()}
+
+    async def upload(http: httpx.AsyncClient, seed: int, name: str = "poet") -> httpx.Response:
+        return await http.post("/v1/adapters", data={"name": name}, files=files(seed), headers=key("a"))
+
+    async with gateway.http() as http, gateway.http(gateway.other_key) as other:
+        first, again = await upload(http, 1), await upload(http, 1)
+        assert (first.status_code, first.content) == (201, again.content)
+        assert (await upload(http, 2)).json()["error"]["code"] == "idempotency_key_reused"
+        assert (await upload(http, 1, "bard")).json()["error"]["code"] == "idempotency_key_reused"
+        theirs = await upload(other, 2)
+        assert theirs.status_code == 201, "a key is its tenant's own"
+        assert len((await http.get("/v1/adapters/poet/versions")).json()["data"]) == 1
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 256, "caf\u00e9"])
+async def test_odd_keys_are_refused_by_name(gateway: Gateway, bad: str) -> None:
+    async with gateway.admin() as admin:
+        headers = {b"idempotency-key": bad.encode("latin-1")}
+        response = await admin.post("/admin/v1/tenants", json={"name": "acme"}, headers=headers)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "Idempotency-Key")
+
+
+async def test_no_secret_is_stored_in_clear(gateway: Gateway, store: Store) -> None:
+    async with gateway.admin() as admin:
+        made = (await admin.post(f"/admin/v1/tenants/{gateway.tenant_id}/keys", headers=key("my-own-key"))).json()
+    async with store._database.operator() as session:
+        rows = (await session.execute(select(*ReplyRow.__table__.columns))).all()
+    assert len(rows) == 1
+    stored = b"".join(value if isinstance(value, bytes) else str(value).encode() for value in rows[0])
+    for text in (made["secret"], made["secret"].rsplit("-", 1)[1], made["id"], "my-own-key"):
+        assert text.encode() not in stored
+
+
+async def _claim(store: Store) -> Claim | Reply:
+    async with store.admin(write=True) as admin:
+        return await admin.replies.claim("a", b"request")
+
+
+async def _age(store: Store, **age: timedelta) -> None:
+    async with store._database.operator(write=True) as session:
+        await session.execute(update(ReplyRow).values({name: datetime.now(UTC) - by for name, by in age.items()}))
+
+
+async def test_the_claim_of_a_dead_process_runs_out(store: Store, config: GatewayConfig) -> None:
+    dead = await _claim(store)
+    assert isinstance(dead, Claim)
+    with pytest.raises(Conflict):
+        await _claim(store)
+    await _age(store, claimed_until=timedelta(seconds=1))
+    heir = await _claim(store)
+    assert isinstance(heir, Claim)
+
+    async def work(claim: Claim, name: str) -> None:
+        async with store.admin(write=True) as admin:
+            await admin.tenants.create(name)
+            await admin.replies.keep(claim, Reply(201, name.encode()))
+
+    with pytest.raises(Conflict):
+        await work(dead, "dead")  # it was only slow; what it did is undone
+    await work(heir, "heir")
+    assert await _claim(store) == Reply(201, b"heir")
+    async with store.admin() as admin:
+        assert [tenant.name for tenant in await admin.tenants.list()] == ["heir"]
+
+
+async def test_answers_are_kept_for_a_day(store: Store) -> None:
+    claim = await _claim(store)
+    assert isinstance(claim, Claim)
+    async with store.admin(write=True) as admin:
+        await admin.replies.keep(claim, Reply(201, b"{}"))
+    await _age(store, created_at=timedelta(hours=23, minutes=59))
+    assert await _claim(store) == Reply(201, b"{}")
+    await _age(store, created_at=timedelta(hours=24, minutes=1))
+    assert isinstance(await _claim(store), Claim)

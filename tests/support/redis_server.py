@@ -1,0 +1,47 @@
+"""A private Redis for one test, which may stop and start it."""
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from lacking import lacking
+from redis import Redis
+from redis.backoff import ConstantBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.retry import Retry
+
+
+class RedisServer:
+    """Listens on a Unix socket, keeps nothing."""
+
+    def __init__(self) -> None:
+        binary = shutil.which("redis-server")
+        if binary is None:
+            lacking("redis-server")
+        self._binary = binary
+        self._folder = Path(tempfile.mkdtemp(prefix="redis-"))  # pytest's own folders are too long for a socket
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self._folder / 'redis.sock'}"
+
+    def start(self) -> None:
+        options = ("--port", "0", "--unixsocket", str(self._folder / "redis.sock"), "--save", "", "--appendonly", "no")
+        command = [self._binary, *options, "--dir", str(self._folder)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        patience = Retry(ConstantBackoff(0.05), 200, (RedisConnectionError,))
+        with Redis.from_url(self.url, retry=patience) as client:
+            client.ping()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self._folder)
