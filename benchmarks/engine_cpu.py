@@ -112,7 +112,7 @@ class System:
 
 
 def lora_extra(system: System, prompts: list[list[int]], turns: int) -> dict[str, float]:
-    """Milliseconds of a decode step of all requests, without and with 16 adapters by turns, beside reading those' bytes.
+    """Milliseconds of a decode step, without and with 16 adapters by turns, beside reading those adapters' bytes.
 
     What adapters add is a small difference of two larger times, so medians over all turns are taken before anything is
     subtracted or divided.

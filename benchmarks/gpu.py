@@ -32,7 +32,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from loragate.engine.local import LocalEngine
 from loragate.kernels import gpu
 from loragate.kernels.gpu import decode_attention
-from loragate.kernels.gpu.segmented_lora import TILINGS, SlotTable, Tiling, WorkList
+from loragate.kernels.gpu.segmented_lora import DECODE_TILINGS, PREFILL_TILINGS, SlotTable, Tiling, Work, WorkList
 from loragate.kernels.paged_attention import AttentionOptions, DecodeRows, LayerCache, gathered_decode_attention
 from loragate.kernels.segmented_lora import Expand, LoraWeights, add_segment_by_segment, lora_reference, segments_of
 
@@ -67,12 +67,12 @@ def check() -> dict[str, Any]:
     """Largest difference to the references in float64, for every type. Raises AssertionError beyond the tolerance."""
     worst: dict[str, float] = {}
     for dtype, tolerance in TOLERANCE.items():
-        for tiling in TILINGS:
+        for tiling in DECODE_TILINGS + (PREFILL_TILINGS if dtype != torch.float32 else ()):
             for slots in ([0, 0, 1, 2, 2, 2], [3] * 20, [0]):
                 x, out = _numbers(len(slots), IN, dtype=dtype), _numbers(len(slots), OUT, dtype=dtype)
                 weights = {slot: _weights(RANKS[slot % len(RANKS)], dtype) for slot in set(slots)}
                 expected = lora_reference(out, x, slots, weights)
-                _table(weights).add(out, x, _work(slots), tiling)
+                _table(weights).add(out, x, _work(slots, tiling))
                 _judge(worst, f"lora {dtype}", out.double() - expected, tolerance * expected.abs().max().item())
         for name, options in _attention_options().items():
             query, cache, rows = _attention(dtype, sequences=3, longest=100, head_dim=32 if OPTIONS.tiny else 128)
@@ -164,8 +164,8 @@ def _build(directory: Path, config: LlamaConfig, kinds: int) -> list[Path]:
 def _time_lora(dtype: torch.dtype, rank: int, popularity: str, slots: list[int], bandwidth: float) -> dict[str, Any]:
     x, out = _numbers(len(slots), IN, dtype=dtype), _numbers(len(slots), OUT, dtype=dtype)
     weights = {slot: _weights(rank, dtype) for slot in set(slots)}
-    table, work = _table(weights), _work(slots)
-    best: tuple[float, Tiling] = min((_microseconds(lambda t=t: table.add(out, x, work, t)), t) for t in TILINGS)
+    table, works = _table(weights), [_work(slots, tiling) for tiling in DECODE_TILINGS]
+    best: tuple[float, Tiling] = min((_microseconds(lambda w=w: table.add(out, x, w)), w[0].tiling) for w in works)
     segments = segments_of(slots)
     loop = _microseconds(lambda: add_segment_by_segment(out, x, segments, weights))
     a = torch.stack([weights[slot].a for slot in slots]).transpose(1, 2)
@@ -242,14 +242,14 @@ def _weights(rank: int, dtype: torch.dtype) -> LoraWeights:
 
 
 def _table(weights: dict[int, LoraWeights]) -> SlotTable:
-    table = SlotTable(WIDTHS, IN, DEVICE)
+    table = SlotTable(WIDTHS, IN, next(iter(weights.values())).a.dtype, DEVICE)
     for slot, each in weights.items():
         table.put(slot, each)
     return table
 
 
-def _work(slots: list[int]) -> WorkList:
-    return WorkList.of(segments_of(slots), DEVICE)
+def _work(slots: list[int], tiling: Tiling) -> WorkList:
+    return (Work.of(segments_of(slots), DEVICE, tiling),)
 
 
 def _attention_options() -> dict[str, AttentionOptions]:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from loragate.engine.dora import row_scale
 from loragate.engine.lora_linear import LoraGroup, Member, weight_and_bias
-from loragate.engine.page_out import page_out
 from loragate.kernels.base_output import Affine, BaseChange, Dense, DenseOutputs
+from loragate.kernels.cpu.pages import page_out
 from loragate.kernels.packed_linear import PackedLinear
 from loragate.kernels.segmented_lora import Expand, LoraWeights
 from loragate.peft_format.header import TensorSpec

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from loragate.engine.page_out import page_out
 from loragate.engine.quantised import BaseLinear, CalledLinears, dense_weight, is_quantised
 from loragate.engine.step import CurrentStep
+from loragate.kernels.cpu.pages import page_out
 from loragate.kernels.packed_linear import PackedLinear
 from loragate.kernels.segmented_lora import LoraTable, LoraWeights
 

@@ -8,6 +8,8 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
+from loragate.kernels.cpu.pages import prefer_huge_pages
+
 ALIGNMENT = 64  # bytes: a cache line, and a vector register
 
 
@@ -75,6 +77,7 @@ def pack(patches: Mapping[Patchable, Patch], *, pinned: bool) -> HostAdapter:
     """Move all tensors into one allocation, page-locked if a GPU is to read it."""
     total = sum(run_size(patch.tensors) for patch in patches.values())
     memory = torch.empty(total, dtype=torch.uint8, pin_memory=pinned)
+    prefer_huge_pages(memory)
     packed: dict[Patchable, Patch] = {}
     start = 0
     for module, patch in patches.items():

@@ -1,7 +1,7 @@
 """Compile every Triton kernel for GPUs that need not be there, and say what each takes of one.
 
-    python -m loragate.kernels.compile              # sm_80, sm_90 and sm_100
-    python -m loragate.kernels.compile --arch 90    # one of them
+    python -m loragate.kernels.compile                                      # sm_80, sm_90 and sm_100
+    python -m loragate.kernels.compile --target cuda:80 --target cuda:90    # some of them
 
 Ends with 1 if a kernel spills registers to memory, or does not compile.
 """
@@ -25,10 +25,10 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
-from loragate.kernels.gpu import decode_attention, prefill_attention, rms_norm, segmented_lora
+from loragate.kernels.gpu import decode_attention, kv_write, prefill_attention, rms_norm, segmented_lora
 from loragate.kernels.gpu.variant import Variant
 
-_KERNELS = (segmented_lora, decode_attention, prefill_attention, rms_norm)
+KERNELS = (segmented_lora, kv_write, decode_attention, prefill_attention, rms_norm)
 _WARP = 32  # threads
 
 
@@ -66,10 +66,11 @@ class Compiled:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--arch", type=int, action="append", choices=list(ARCHITECTURES), help="default: all")
-    arguments = parser.parse_args()
+    targets = {f"cuda:{arch}": arch for arch in ARCHITECTURES}
+    parser.add_argument("--target", action="append", choices=list(targets), help="default: all")
+    chosen = parser.parse_args().target or list(targets)
     everything = variants()
-    jobs = [(index, arch) for arch in arguments.arch or ARCHITECTURES for index in range(len(everything))]
+    jobs = [(index, targets[target]) for target in chosen for index in range(len(everything))]
     print(_line("kernel", "sm", "registers", "shared, B", "spilled, B", "occupancy", "MB", "GFLOP"))
     spilled = 0
     with ProcessPoolExecutor() as pool:
@@ -88,12 +89,12 @@ def main() -> int:
 
 
 def _line(name: str, *cells: object) -> str:
-    return f"{name:40}" + "".join(f"{cell!s:>11}" for cell in cells)
+    return f"{name:52}" + "".join(f"{cell!s:>11}" for cell in cells)
 
 
 def variants() -> list[Variant]:
     """All of all kernels."""
-    return [variant for module in _KERNELS for variant in module.variants()]
+    return [variant for module in KERNELS for variant in module.variants()]
 
 
 def compile_variant(variant: Variant, arch: int) -> Compiled:

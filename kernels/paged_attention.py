@@ -12,11 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from loragate.kernels import cpu, gpu
+from loragate.kernels.cpu.pages import prefer_huge_pages
 
 if cpu.available():
     from loragate.kernels.cpu import decode_attention as cpu_decode
 if gpu.available():
     from loragate.kernels.gpu import decode_attention as gpu_decode
+    from loragate.kernels.gpu import kv_write as gpu_write
     from loragate.kernels.gpu import prefill_attention as gpu_prefill
 
 
@@ -62,6 +64,8 @@ class LayerCache:
     matrix product without a further copy.
     """
 
+    scales: Tensor | None = None  # [2, kv_heads, places], of keys and of values, where they are quantised
+
     def __init__(
         self,
         places: int,
@@ -73,9 +77,17 @@ class LayerCache:
     ) -> None:
         self.keys = torch.zeros(kv_heads, places, key_dim, dtype=dtype, device=device)
         self.values = torch.zeros(kv_heads, places, value_dim, dtype=dtype, device=device)
+        for part in (self.keys, self.values):
+            prefer_huge_pages(part)
 
     def write(self, places: Tensor, keys: Tensor, values: Tensor) -> None:
         """Store keys and values [kv_heads, rows, dim] of new tokens at `places` [rows]."""
+        if gpu.serves(self.keys.device):
+            gpu_write.write(self, places, keys, values)
+        else:
+            self._write(places, keys, values)
+
+    def _write(self, places: Tensor, keys: Tensor, values: Tensor) -> None:
         self.keys.index_copy_(1, places, keys)
         self.values.index_copy_(1, places, values)
 
@@ -114,7 +126,7 @@ def _by_block(part: Tensor, blocks: int) -> Tensor:
 
 def decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows, options: AttentionOptions) -> Tensor:
     """Attention of one new token a sequence: query [heads, sequences, dim] → [heads, sequences, value_dim]."""
-    if _in_triton(query, cache):
+    if gpu.serves(query.device):
         return gpu_decode.decode_attention(query, cache, rows, options)
     if cpu.available() and cpu_decode.supports(cache):
         return cpu_decode.decode_attention(query, cache, rows, options)
@@ -147,7 +159,7 @@ def prefill_attention(query: Tensor, cache: LayerCache, rows: PrefillRows, optio
 
     query [heads, chunk, dim] → [heads, chunk, value_dim]; the chunk's own keys are already in the cache.
     """
-    if _in_triton(query, cache):
+    if gpu.serves(query.device):
         return gpu_prefill.prefill_attention(query, cache, rows, options)
     keys, values = cache.gather(rows.token_places)
     heads, chunk, _ = query.shape
@@ -166,11 +178,6 @@ def prefill_attention(query: Tensor, cache: LayerCache, rows: PrefillRows, optio
     # _softmax wants the head group before the last two dimensions, as in decode: [kv_heads, chunk, group, keys]
     weights = _softmax(scores.transpose(1, 2), visible[:, None, :], options).transpose(1, 2)
     return (weights.to(values.dtype) @ values[:, None]).reshape(heads, chunk, -1)
-
-
-def _in_triton(query: Tensor, cache: LayerCache) -> bool:
-    """Whether the kernels for GPUs read this cache: its numbers are kept as they are used."""
-    return gpu.serves(query.device) and cache.keys.dtype == query.dtype
 
 
 def _softmax(scores: Tensor, visible: Tensor, options: AttentionOptions) -> Tensor:

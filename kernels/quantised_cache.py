@@ -27,11 +27,10 @@ class QuantisedLayerCache(LayerCache):
         storage: torch.dtype,
     ) -> None:
         super().__init__(places, kv_heads, key_dim, value_dim, storage, device)
-        self._scales = torch.zeros(2, kv_heads, places, 1, dtype=torch.float32, device=device)
+        self.scales: Tensor = torch.zeros(2, kv_heads, places, dtype=torch.float32, device=device)
         self._dtype = dtype
 
-    def write(self, places: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Store keys and values [kv_heads, rows, dim] of new tokens at `places` [rows]."""
+    def _write(self, places: Tensor, keys: Tensor, values: Tensor) -> None:
         for (part, scales), new in zip(self._parts(), (keys, values), strict=True):
             numbers, scale = quantise(new, part.dtype)
             _bytes(part).index_copy_(1, places, _bytes(numbers))
@@ -48,7 +47,8 @@ class QuantisedLayerCache(LayerCache):
         return keys, values
 
     def _parts(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        return (self.keys, self._scales[0]), (self.values, self._scales[1])
+        keys, values = self.scales.unsqueeze(-1)
+        return (self.keys, keys), (self.values, values)
 
     def _expand(self, part: Tensor, scales: Tensor, places: Tensor) -> Tensor:
         numbers = _bytes(part).index_select(1, places).view(part.dtype).float()

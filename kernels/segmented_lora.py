@@ -116,7 +116,7 @@ class LoraTable:
         self._prepared.clear()  # it holds addresses of what was in the slot
         if gpu.serves(weights.a.device):
             if self.slots is None:
-                self.slots = SlotTable(self.widths, self.in_features, weights.a.device)
+                self.slots = SlotTable(self.widths, self.in_features, weights.a.dtype, weights.a.device)
             self.slots.put(slot, weights)
 
     def clear(self, slot: int) -> None:
@@ -170,7 +170,7 @@ class _Prepared:
         ]
         self._low_rank = [s for s in self.present if table.weights[s.slot].expands]
         self._rows = low_rank_rows(self._low_rank, table.weights) if self._low_rank and table.compiled else None
-        self._work = None if self._slots is None else work_list(segments, self._slots.device)
+        self._work = None if self._slots is None else work_list(segments, self._slots.device, self._slots.dtype)
 
     def change_base(self, out: Tensor, x: Tensor) -> None:
         for rows, change in self._changes:

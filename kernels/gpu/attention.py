@@ -1,19 +1,55 @@
 """What decode and prefill attention have in common."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from loragate.kernels.gpu.dot import widen
+from loragate.kernels.gpu.eight_bits import FORMATS, PLAIN, as_stored
+from loragate.kernels.gpu.variant import POINTERS
+
+if TYPE_CHECKING:
+    from loragate.kernels.paged_attention import LayerCache
 
 BLOCK_BYTES = 16384
 """Of keys at a time: more does not stay in registers."""
 LEAST_ROWS = 16
 """Of a product on tensor cores."""
-SHAPES = ((32, 8, 128), (32, 32, 64), (16, 8, 256), (32, 32, 96))
-"""Heads of queries and of keys, and their size, as models have them: what is compiled ahead of time."""
+_SHAPES = ((32, 8, 128), (32, 32, 64), (16, 8, 256), (32, 32, 96))
+_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+class Case(NamedTuple):
+    """What is compiled ahead of time: heads as models have them, and what the cache keeps."""
+
+    heads: int
+    kv_heads: int
+    dim: int
+    dtype: torch.dtype
+    storage: torch.dtype
+
+    def __str__(self) -> str:
+        kept = "" if self.storage == self.dtype else f" over {self.storage}"
+        return f"{self.dtype}{kept} {self.heads}/{self.kv_heads} heads of {self.dim}".replace("torch.", "")
+
+    @property
+    def pointers(self) -> dict[str, str]:
+        """Triton's types of the queries and of the cache."""
+        kept = dict.fromkeys(("keys", "values"), POINTERS[_name(self.storage)])
+        scales = dict.fromkeys(("key_scales", "value_scales"), POINTERS["float32"])
+        return {"query": POINTERS[_name(self.dtype)], **kept, **scales}
+
+
+CASES = tuple(Case(*shape, dtype, dtype) for dtype in _DTYPES for shape in _SHAPES) + tuple(
+    Case(*shape, torch.bfloat16, storage) for storage in FORMATS for shape in _SHAPES
+)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 @triton.jit
@@ -36,9 +72,27 @@ def soften(scores, seen, highest, weight_sum):  # type: ignore[no-untyped-def]
     return weights, fade, higher, weight_sum * fade + tl.sum(weights, axis=1)
 
 
-def head_constants(heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype) -> dict[str, Any]:
+class Stored(NamedTuple):
+    """A layer's cache as kernels are handed it; the scales of plain numbers are never read."""
+
+    keys: Tensor  # [kv_heads, places, key_dim]
+    values: Tensor  # [kv_heads, places, value_dim]
+    key_scales: Tensor  # [kv_heads, places]
+    value_scales: Tensor
+
+    @classmethod
+    def of(cls, cache: "LayerCache") -> "Stored":
+        if cache.scales is None:
+            return cls(cache.keys, cache.values, cache.keys, cache.values)
+        return cls(as_stored(cache.keys), as_stored(cache.values), *cache.scales)
+
+
+def head_constants(
+    heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype, storage: torch.dtype
+) -> dict[str, Any]:
     """What a kernel is compiled for, whatever the lengths."""
     return {
+        "FORMAT": FORMATS.get(storage, PLAIN),
         "HEADS": heads,
         "GROUP": heads // kv_heads,
         "KEY_DIM": key_dim,

@@ -14,14 +14,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from loragate.kernels.gpu.attention import LEAST_ROWS, SHAPES, block_rows, cap, head_constants, soften
+from loragate.kernels.gpu.attention import CASES, LEAST_ROWS, Stored, block_rows, cap, head_constants, soften
 from loragate.kernels.gpu.dot import dot
+from loragate.kernels.gpu.eight_bits import PLAIN, expanded
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
     from loragate.kernels.paged_attention import AttentionOptions, DecodeRows, LayerCache
 
 STRETCH = 256
+_STAGES = 2
+_PLAIN = tl.constexpr(PLAIN)
 BLOCK = 64  # positions at a time, at most
 
 
@@ -32,6 +35,8 @@ def stretch_kernel(  # type: ignore[no-untyped-def]
     values,  # [kv_heads, places, value_dim]
     token_places,  # [sequences, longest]
     lengths,  # [sequences]
+    key_scales,  # [kv_heads, places]
+    value_scales,
     mixed,  # [stretches, sequences, heads, value_dim], float32: not yet divided by the sum of weights
     marks,  # [stretches, sequences, heads, 2], float32: highest score, sum of weights
     places,
@@ -49,6 +54,7 @@ def stretch_kernel(  # type: ignore[no-untyped-def]
     VALUE_BLOCK: tl.constexpr,
     STRETCH: tl.constexpr,
     BLOCK: tl.constexpr,
+    FORMAT: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
     sequence, head, stretch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -70,20 +76,27 @@ def stretch_kernel(  # type: ignore[no-untyped-def]
     total = tl.zeros((ROWS, VALUE_BLOCK), dtype=tl.float32)
     head_keys = keys + head.to(tl.int64) * places * KEY_DIM
     head_values = values + head.to(tl.int64) * places * VALUE_DIM
+    scaled = head.to(tl.int64) * places
     for start in range(begin, end, BLOCK):
         position = start + tl.arange(0, BLOCK)
         seen = (position < end) & (position >= first_seen)
         place = tl.load(token_places + sequence.to(tl.int64) * longest + position, mask=position < end, other=0)
         k = tl.load(
-            head_keys + place[None, :] * KEY_DIM + d[:, None], mask=seen[None, :] & (d < KEY_DIM)[:, None], other=0.0
+            head_keys + place[None, :] * KEY_DIM + d[:, None], mask=seen[None, :] & (d < KEY_DIM)[:, None], other=0
         )
+        if FORMAT != _PLAIN:
+            scale_of_k = tl.load(key_scales + scaled + place, mask=seen, other=0.0)
+            k = expanded(k, scale_of_k[None, :], FORMAT, query.dtype.element_ty)
         scores = cap(dot(q, k, tl.zeros((ROWS, BLOCK), dtype=tl.float32), WIDEN) * scale, softcap)
         weights, fade, highest, weight_sum = soften(scores, seen[None, :], highest, weight_sum)
         v = tl.load(
             head_values + place[:, None] * VALUE_DIM + e[None, :],
             mask=seen[:, None] & (e < VALUE_DIM)[None, :],
-            other=0.0,
+            other=0,
         )
+        if FORMAT != _PLAIN:
+            scale_of_v = tl.load(value_scales + scaled + place, mask=seen, other=0.0)
+            v = expanded(v, scale_of_v[:, None], FORMAT, query.dtype.element_ty)
         total = dot(weights.to(v.dtype), v, total * fade[:, None], WIDEN)
     if begin < end:
         at = (stretch * sequences + sequence) * HEADS + head * GROUP + row
@@ -140,10 +153,12 @@ def decode_attention(query: Tensor, cache: "LayerCache", rows: "DecodeRows", opt
     marks = torch.empty(stretches, sequences, heads, 2, dtype=torch.float32, device=query.device)
     out = torch.empty(sequences, heads, value_dim, dtype=query.dtype, device=query.device)
     sinks = marks if options.sinks is None else options.sinks.float().contiguous()
+    keys, values, key_scales, value_scales = Stored.of(cache)
     stretch_kernel[(sequences, kv_heads, stretches)](
-        *(wanted, cache.keys, cache.values, rows.token_places, rows.lengths, mixed, marks),
+        *(wanted, keys, values, rows.token_places, rows.lengths, key_scales, value_scales, mixed, marks),
         *(places, longest, sequences, options.scale, options.softcap or 0.0, options.window or longest),
-        **_constants(heads, kv_heads, key_dim, value_dim, query.dtype),
+        **_constants(heads, kv_heads, key_dim, value_dim, query.dtype, cache.keys.dtype),
+        num_stages=_STAGES,
     )
     join_kernel[(sequences, heads)](
         *(mixed, marks, rows.lengths, sinks, out, sequences),
@@ -156,8 +171,10 @@ def decode_attention(query: Tensor, cache: "LayerCache", rows: "DecodeRows", opt
     return out.transpose(0, 1)
 
 
-def _constants(heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype) -> dict[str, Any]:
-    return head_constants(heads, kv_heads, key_dim, value_dim, dtype) | {
+def _constants(
+    heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype, storage: torch.dtype
+) -> dict[str, Any]:
+    return head_constants(heads, kv_heads, key_dim, value_dim, dtype, storage) | {
         "ROWS": max(LEAST_ROWS, triton.next_power_of_2(heads // kv_heads)),
         "STRETCH": STRETCH,
         "BLOCK": block_rows(key_dim, value_dim, dtype.itemsize, BLOCK),
@@ -167,24 +184,21 @@ def _constants(heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: t
 def variants() -> Iterator[Variant]:
     """Head sizes and groups that models have, at 16 sequences of 1,024 tokens."""
     sequences, length = 16, 1024
-    for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        for heads, kv_heads, dim in SHAPES:
-            name = str(dtype).removeprefix("torch.")
-            constants = _constants(heads, kv_heads, dim, dim, dtype)
-            tables = {"token_places": POINTERS["int64"], "lengths": POINTERS["int64"]}
-            results = {"mixed": POINTERS["float32"], "marks": POINTERS["float32"]}
-            numbers = {"places": "i32", "longest": "i32", "sequences": "i32", "window": "i32"}
-            inputs = dict.fromkeys(("query", "keys", "values"), POINTERS[name])
-            yield Variant(
-                f"attend {name} {heads}/{kv_heads} heads of {dim}",
-                stretch_kernel,
-                inputs | tables | results | numbers | {"scale": "fp32", "softcap": "fp32"},
-                constants,
-                read_bytes=2 * dtype.itemsize * sequences * length * kv_heads * dim,
-                flops=4 * sequences * length * heads * dim,
-                stages=2,
-                aligned=frozenset({*inputs, *results, "longest"}),
-            )
+    for case in CASES:
+        heads, kv_heads, dim, dtype, storage = case
+        tables = {"token_places": POINTERS["int64"], "lengths": POINTERS["int64"]}
+        results = {"mixed": POINTERS["float32"], "marks": POINTERS["float32"]}
+        numbers = {"places": "i32", "longest": "i32", "sequences": "i32", "window": "i32"}
+        yield Variant(
+            f"attend {case}",
+            stretch_kernel,
+            case.pointers | tables | results | numbers | {"scale": "fp32", "softcap": "fp32"},
+            _constants(heads, kv_heads, dim, dim, dtype, storage),
+            read_bytes=2 * storage.itemsize * sequences * length * kv_heads * dim,
+            flops=4 * sequences * length * heads * dim,
+            stages=_STAGES,
+            aligned=frozenset({*case.pointers, *results, "longest"}),
+        )
     yield Variant(
         "join stretches of 32 heads of 128",
         join_kernel,

@@ -13,14 +13,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from loragate.kernels.gpu.attention import SHAPES, block_rows, cap, head_constants, soften
+from loragate.kernels.gpu.attention import CASES, Stored, block_rows, cap, head_constants, soften
 from loragate.kernels.gpu.dot import dot
+from loragate.kernels.gpu.eight_bits import PLAIN, expanded
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
     from loragate.kernels.paged_attention import AttentionOptions, LayerCache, PrefillRows
 
 QUERIES = 64  # of a program, at most
+_STAGES = 2
+_PLAIN = tl.constexpr(PLAIN)
 
 
 @triton.jit
@@ -29,6 +32,8 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
     keys,  # [kv_heads, places, key_dim]
     values,  # [kv_heads, places, value_dim]
     token_places,  # [context + chunk]
+    key_scales,  # [kv_heads, places]
+    value_scales,
     sinks,  # [heads], float32
     out,  # [chunk, heads, value_dim]
     places,
@@ -46,6 +51,7 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
     QUERIES: tl.constexpr,
     BLOCK: tl.constexpr,
     SINKS: tl.constexpr,
+    FORMAT: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
     tile, head = tl.program_id(0), tl.program_id(1)
@@ -64,6 +70,7 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
     total = tl.zeros((QUERIES, VALUE_BLOCK), dtype=tl.float32)
     head_keys = keys + (head // GROUP).to(tl.int64) * places * KEY_DIM
     head_values = values + (head // GROUP).to(tl.int64) * places * VALUE_DIM
+    scaled = (head // GROUP).to(tl.int64) * places
     first = tl.maximum(context + tile * QUERIES - window + 1, 0) // BLOCK * BLOCK
     last = tl.minimum(context + (tile + 1) * QUERIES, context + chunk)
     for start in range(first, last, BLOCK):
@@ -71,16 +78,22 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
         there = position < last
         place = tl.load(token_places + position, mask=there, other=0)
         k = tl.load(
-            head_keys + place[None, :] * KEY_DIM + d[:, None], mask=there[None, :] & (d < KEY_DIM)[:, None], other=0.0
+            head_keys + place[None, :] * KEY_DIM + d[:, None], mask=there[None, :] & (d < KEY_DIM)[:, None], other=0
         )
+        if FORMAT != _PLAIN:
+            scale_of_k = tl.load(key_scales + scaled + place, mask=there, other=0.0)
+            k = expanded(k, scale_of_k[None, :], FORMAT, query.dtype.element_ty)
         scores = cap(dot(q, k, tl.zeros((QUERIES, BLOCK), dtype=tl.float32), WIDEN) * scale, softcap)
         seen = (position[None, :] <= at[:, None]) & (position[None, :] > at[:, None] - window) & there[None, :]
         weights, fade, highest, weight_sum = soften(scores, seen, highest, weight_sum)
         v = tl.load(
             head_values + place[:, None] * VALUE_DIM + e[None, :],
             mask=there[:, None] & (e < VALUE_DIM)[None, :],
-            other=0.0,
+            other=0,
         )
+        if FORMAT != _PLAIN:
+            scale_of_v = tl.load(value_scales + scaled + place, mask=there, other=0.0)
+            v = expanded(v, scale_of_v[:, None], FORMAT, query.dtype.element_ty)
         total = dot(weights.to(v.dtype), v, total * fade[:, None], WIDEN)
     if SINKS:
         sink = tl.load(sinks + head)
@@ -101,10 +114,11 @@ def prefill_attention(query: Tensor, cache: "LayerCache", rows: "PrefillRows", o
     heads, chunk, key_dim = query.shape
     kv_heads, places, value_dim = cache.values.shape
     out = torch.empty(chunk, heads, value_dim, dtype=query.dtype, device=query.device)
-    constants = _constants(heads, kv_heads, key_dim, value_dim, query.dtype)
+    constants = _constants(heads, kv_heads, key_dim, value_dim, query.dtype, cache.keys.dtype)
     sinks = None if options.sinks is None else options.sinks.float().contiguous()
+    keys, values, key_scales, value_scales = Stored.of(cache)
     prefill_kernel[(triton.cdiv(chunk, constants["QUERIES"]), heads)](
-        *(query.transpose(0, 1).contiguous(), cache.keys, cache.values, rows.token_places),
+        *(query.transpose(0, 1).contiguous(), keys, values, rows.token_places, key_scales, value_scales),
         *(out if sinks is None else sinks, out, places, rows.context, chunk),
         *(options.scale, options.softcap or 0.0, options.window or rows.context + chunk),
         **constants,
@@ -114,33 +128,29 @@ def prefill_attention(query: Tensor, cache: "LayerCache", rows: "PrefillRows", o
     return out.transpose(0, 1)
 
 
-_STAGES = 2
-
-
-def _constants(heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype) -> dict[str, Any]:
-    size = dtype.itemsize * (2 if dtype == torch.float32 else 1)  # exact products take more registers
+def _constants(
+    heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype, storage: torch.dtype
+) -> dict[str, Any]:
+    takes_more = dtype == torch.float32 or storage != dtype  # registers, for exact products or to expand numbers
+    size = dtype.itemsize * (2 if takes_more else 1)
     block = block_rows(key_dim, value_dim, size, QUERIES)
-    return head_constants(heads, kv_heads, key_dim, value_dim, dtype) | {"QUERIES": block, "BLOCK": block}
+    return head_constants(heads, kv_heads, key_dim, value_dim, dtype, storage) | {"QUERIES": block, "BLOCK": block}
 
 
 def variants() -> Iterator[Variant]:
     """Head sizes and groups that models have, at a chunk of 512 tokens behind 512."""
     chunk, length = 512, 1024
-    for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        name = str(dtype).removeprefix("torch.")
-        for heads, kv_heads, dim in SHAPES:
-            tensors = dict.fromkeys(("query", "keys", "values", "out"), POINTERS[name])
-            numbers = {"places": "i32", "context": "i32", "chunk": "i32", "window": "i32"}
-            yield Variant(
-                f"prefill {name} {heads}/{kv_heads} heads of {dim}",
-                prefill_kernel,
-                tensors
-                | numbers
-                | {"token_places": POINTERS["int64"], "sinks": POINTERS["float32"]}
-                | {"scale": "fp32", "softcap": "fp32"},
-                _constants(heads, kv_heads, dim, dim, dtype) | {"SINKS": False},
-                read_bytes=dtype.itemsize * dim * (2 * length * kv_heads + chunk * heads),
-                flops=4 * chunk * (length - chunk // 2) * heads * dim,
-                stages=_STAGES,
-                aligned=frozenset(tensors),
-            )
+    for case in CASES:
+        heads, kv_heads, dim, dtype, storage = case
+        tables = {"token_places": POINTERS["int64"], "sinks": POINTERS["float32"], "out": case.pointers["query"]}
+        numbers = {"places": "i32", "context": "i32", "chunk": "i32", "window": "i32"}
+        yield Variant(
+            f"prefill {case}",
+            prefill_kernel,
+            case.pointers | tables | numbers | {"scale": "fp32", "softcap": "fp32"},
+            _constants(heads, kv_heads, dim, dim, dtype, storage) | {"SINKS": False},
+            read_bytes=dim * (2 * storage.itemsize * length * kv_heads + 2 * dtype.itemsize * chunk * heads),
+            flops=4 * chunk * (length - chunk // 2) * heads * dim,
+            stages=_STAGES,
+            aligned=frozenset({*case.pointers, "out"}),
+        )

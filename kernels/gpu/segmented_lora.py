@@ -1,17 +1,20 @@
 """Segmented LoRA in two launches a fused module, whatever the adapters' ranks.
 
 The gathered products are Punica's and S-LoRA's (Chen et al., 2023, arXiv:2310.18547, section 4; Sheng et al., 2023,
-arXiv:2311.03285, section 5). Rows come sorted by slot, and the work is a flat list of tiles: up to 16 rows of one slot.
-*Shrink* multiplies a tile with 16 ranks of its A; *expand* takes a tile's ranks, 16 at a time, to some columns of one
+arXiv:2311.03285, section 5). Rows come sorted by slot, and the work is a flat list of tiles: some rows of one slot.
+*Shrink* multiplies a tile with some ranks of its A; *expand* takes a tile's ranks, 16 at a time, to some columns of one
 target module, and makes there what else the adapter changes: out · scale + shift. Ranks are read when a program runs:
 one launch serves all of them, and a program whose ranks or module its adapter does not have ends at once.
+
+Segments of a decode step are short and bound by the memory that their adapters take: tiles of 16 rows, and the inputs
+shared out among programs. Those of a prefill are long and bound by arithmetic: tiles of 64 rows, and 64 ranks at once.
 
 No two programs write to the same number, and each sums in an order of its own that the neighbours have no part in: a
 row's result is the same in any batch, to the last bit. Rows of no adapter are in no tile.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -27,8 +30,8 @@ from loragate.kernels.gpu.variant import POINTERS, Variant
 if TYPE_CHECKING:
     from loragate.kernels.segmented_lora import LoraWeights, Segment
 
-TILE_ROWS = 16
 RANK_CHUNK = 16
+LONG = 64  # rows from which on a segment counts as prefill
 _TILE_FIELDS = 3  # slot, first row, rows
 _BLOCK_FIELDS = 4  # member, first column of the block, first and last column of the member
 _MEMBER_FIELDS = 5  # first rank, ranks, addresses of B, scale and shift; 0 stands for none
@@ -38,13 +41,23 @@ _SLOT_FIELDS = 2  # address of A, ranks of all members; then the members' fields
 class Tiling(NamedTuple):
     """How a launch divides its work; a choice of speed, and of the order in which shrink sums."""
 
+    rows: int = 16  # of a tile, at most
+    ranks: int = 16  # of a program of shrink
     block_k: int = 128  # inputs that a program of shrink takes at a time
     splits: int = 4  # programs that share the inputs of a tile
     block_n: int = 128  # columns of a program of expand
 
 
-_USUAL = Tiling()
-TILINGS = (_USUAL, Tiling(256, 2, 256), Tiling(128, 8, 64), Tiling(64, 1, 32))
+DECODE = Tiling()
+PREFILL = Tiling(rows=64, ranks=32, block_k=64, splits=1, block_n=64)
+DECODE_TILINGS = (
+    DECODE,
+    Tiling(block_k=256, splits=2, block_n=256),
+    Tiling(splits=8, block_n=64),
+    Tiling(block_k=64, splits=1, block_n=32),
+)
+PREFILL_TILINGS = PREFILL, PREFILL._replace(ranks=64, splits=2, block_n=32)
+TILINGS = DECODE_TILINGS + PREFILL_TILINGS
 
 
 @triton.jit
@@ -158,35 +171,48 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     tl.store(target, (y + total).to(out.dtype.element_ty), mask=wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkList:
-    """The tiles of one composition of the batch, which all modules share: [tiles, 3], slot, first row, rows."""
+class Work(NamedTuple):
+    """What one launch does: tiles [tiles, 3] of slot, first row and rows."""
 
     tiles: Tensor
-    count: int
+    tiling: Tiling
 
     @classmethod
-    def of(cls, segments: Iterable["Segment"], device: torch.device) -> "WorkList":
+    def of(cls, segments: Iterable["Segment"], device: torch.device, tiling: Tiling) -> "Work":
         tiles = [
-            (segment.slot, start, min(TILE_ROWS, segment.stop - start))
+            (segment.slot, start, min(tiling.rows, segment.stop - start))
             for segment in segments
-            for start in range(segment.start, segment.stop, TILE_ROWS)
+            for start in range(segment.start, segment.stop, tiling.rows)
         ]
-        return cls(torch.tensor(tiles, dtype=torch.int64).to(device, non_blocking=True), len(tiles))
+        table = torch.tensor(tiles, dtype=torch.int64).view(-1, _TILE_FIELDS)
+        return cls(table.to(device, non_blocking=True), tiling)
 
+
+WorkList = tuple[Work, ...]
+"""The work of one composition of the batch, which all modules share."""
 
 _REMEMBERED = 8
-_recent: list[tuple[tuple["Segment", ...], torch.device, WorkList]] = []
+_recent: list[tuple[tuple["Segment", ...], torch.device, torch.dtype, WorkList]] = []
 
 
-def work_list(segments: tuple["Segment", ...], device: torch.device) -> WorkList:
+def divide(segments: Iterable["Segment"], device: torch.device, dtype: torch.dtype) -> WorkList:
+    """Into that of decode and that of prefill; what is empty is left out. Exact products of float32 have no use for
+    large tiles, which tensor cores want."""
+    long = math.inf if dtype == torch.float32 else LONG
+    parts: dict[Tiling, list[Segment]] = {DECODE: [], PREFILL: []}
+    for segment in segments:
+        parts[PREFILL if segment.stop - segment.start >= long else DECODE].append(segment)
+    return tuple(Work.of(part, device, tiling) for tiling, part in parts.items() if part)
+
+
+def work_list(segments: tuple["Segment", ...], device: torch.device, dtype: torch.dtype) -> WorkList:
     """Of the identical tuple, the identical list: all modules of a step ask for the same ones."""
-    for known, where, work in _recent:
-        if known is segments and where == device:
+    for known, where, kind, work in _recent:
+        if known is segments and (where, kind) == (device, dtype):
             return work
-    work = WorkList.of(segments, device)
+    work = divide(segments, device, dtype)
     _recent[: -_REMEMBERED + 1] = []
-    _recent.append((segments, device, work))
+    _recent.append((segments, device, dtype, work))
     return work
 
 
@@ -196,8 +222,8 @@ class SlotTable:
     `widths` are the outputs of its members.
     """
 
-    def __init__(self, widths: Sequence[int], in_features: int, device: torch.device) -> None:
-        self.in_features, self.out_features, self.device = in_features, sum(widths), device
+    def __init__(self, widths: Sequence[int], in_features: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.in_features, self.dtype, self.device = in_features, dtype, device
         self._starts = [sum(widths[:i]) for i in range(len(widths))]
         self._widths = tuple(widths)
         self._fields = torch.zeros(1, _SLOT_FIELDS + _MEMBER_FIELDS * len(widths), dtype=torch.int64, device=device)
@@ -227,31 +253,40 @@ class SlotTable:
         if self._ranks.pop(slot, None) is not None:
             self._fields[slot] = 0
 
-    def add(self, out: Tensor, x: Tensor, work: WorkList, tiling: Tiling = _USUAL) -> None:
+    def add(self, out: Tensor, x: Tensor, work: WorkList) -> None:
         """Change the rows of `out` [rows, out] that are in the list, given `x` [rows, in], in place."""
-        if not work.count or not self._ranks:
-            return
         assert x.stride(1) == 1
         assert out.stride(1) == 1
+        if self._ranks:
+            for part in work:
+                self._add(out, x, part)
+
+    def _add(self, out: Tensor, x: Tensor, work: Work) -> None:
+        tiles, tiling = work
         widest = max(self._ranks.values())
         width = -(-widest // RANK_CHUNK) * RANK_CHUNK
         shrunk = torch.empty(tiling.splits, x.shape[0], max(width, 1), dtype=torch.float32, device=x.device)
         common: dict[str, Any] = {
             "SLOT_FIELDS": self._fields.shape[1],
-            "ROWS": TILE_ROWS,
-            "RANKS": RANK_CHUNK,
+            "ROWS": tiling.rows,
             "SPLITS": tiling.splits,
             "WIDEN": widen(x.dtype),
         }
-        tables = work.tiles, self._fields, self._fields.shape[0]
+        tables = tiles, self._fields, self._fields.shape[0]
         strides = shrunk.stride(1), shrunk.stride(0)
         if width:
-            shrink_kernel[(work.count, width // RANK_CHUNK, tiling.splits)](
-                *(x, shrunk, *tables, self.in_features, x.stride(0), *strides), BLOCK_K=tiling.block_k, **common
+            shrink_kernel[(tiles.shape[0], triton.cdiv(width, tiling.ranks), tiling.splits)](
+                *(x, shrunk, *tables, self.in_features, x.stride(0), *strides),
+                RANKS=tiling.ranks,
+                BLOCK_K=tiling.block_k,
+                **common,
             )
         blocks = self._blocks_of(tiling.block_n)
-        expand_kernel[(work.count, blocks.shape[0])](
-            *(out, shrunk, *tables, blocks, out.stride(0), *strides), BLOCK_N=tiling.block_n, **common
+        expand_kernel[(tiles.shape[0], blocks.shape[0])](
+            *(out, shrunk, *tables, blocks, out.stride(0), *strides),
+            RANKS=RANK_CHUNK,
+            BLOCK_N=tiling.block_n,
+            **common,
         )
 
     def _put_affine(self, members: list[list[int]], change: Affine) -> None:
@@ -277,15 +312,16 @@ class SlotTable:
 
 
 def variants() -> Iterator[Variant]:
-    """Every type that models are served in, at 16 rows of as many adapters of rank 16 on q, k and v of an 8B Llama."""
-    inputs, widths, rows, ranks = 4096, (4096, 1024, 1024), 16, 48
+    """Every type that models are served in, on q, k and v of an 8B Llama at rank 16: 16 rows of as many adapters, or
+    1,024 rows of one."""
+    inputs, widths, ranks = 4096, (4096, 1024, 1024), 48
     outputs = sum(widths)
     for dtype, size in (("bfloat16", 2), ("float16", 2), ("float32", 4)):
-        for tiling in TILINGS:
+        for tiling in TILINGS if size < 4 else DECODE_TILINGS:
+            rows, adapters = (16, 16) if tiling.rows == DECODE.rows else (1024, 1)
             common = {
                 "SLOT_FIELDS": _SLOT_FIELDS + _MEMBER_FIELDS * len(widths),
-                "ROWS": TILE_ROWS,
-                "RANKS": RANK_CHUNK,
+                "ROWS": tiling.rows,
                 "SPLITS": tiling.splits,
                 "WIDEN": False,
             }
@@ -293,23 +329,23 @@ def variants() -> Iterator[Variant]:
             strides = {"shrunk_stride": "i32", "split_stride": "i32"}
             scratch = 4 * rows * ranks * tiling.splits
             yield Variant(
-                f"shrink {dtype} k{tiling.block_k} splits{tiling.splits}",
+                f"shrink {dtype} rows{tiling.rows} k{tiling.block_k} splits{tiling.splits}",
                 shrink_kernel,
                 {"x": POINTERS[dtype], "shrunk": POINTERS["float32"], **tables, "in_features": "i32", "x_stride": "i32"}
                 | strides,
-                common | {"BLOCK_K": tiling.block_k},
-                read_bytes=size * rows * inputs * (1 + ranks),
+                common | {"RANKS": tiling.ranks, "BLOCK_K": tiling.block_k},
+                read_bytes=size * inputs * (rows + adapters * ranks),
                 flops=2 * rows * inputs * ranks,
                 aligned=frozenset({"x", "shrunk", "in_features", "x_stride", "shrunk_stride", "split_stride"}),
             )
             yield Variant(
-                f"expand {dtype} n{tiling.block_n} splits{tiling.splits}",
+                f"expand {dtype} rows{tiling.rows} n{tiling.block_n} splits{tiling.splits}",
                 expand_kernel,
                 {"out": POINTERS[dtype], "shrunk": POINTERS["float32"], **tables}
                 | {"blocks": POINTERS["int64"], "out_stride": "i32"}
                 | strides,
-                common | {"BLOCK_N": tiling.block_n},
-                read_bytes=scratch + size * rows * (outputs + outputs * ranks // len(widths)),
+                common | {"RANKS": RANK_CHUNK, "BLOCK_N": tiling.block_n},
+                read_bytes=scratch + size * outputs * (2 * rows + adapters * ranks // len(widths)),
                 flops=2 * rows * outputs * ranks // len(widths),
                 aligned=frozenset({"out", "shrunk", "out_stride", "shrunk_stride", "split_stride"}),
             )

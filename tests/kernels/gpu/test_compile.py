@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +11,43 @@ from loragate.kernels import compile as ahead
 
 
 def test_all_kernels_for_all_architectures() -> None:
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "loragate.kernels.compile"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = run("import sys; from loragate.kernels.compile import main; sys.exit(main())")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()[1:]
     assert len(lines) == len(ahead.variants()) * len(ahead.ARCHITECTURES)
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    """Outside of Triton's interpreter."""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+
+
+def test_a_kernel_that_spills_is_refused() -> None:
+    folder = Path(__file__).parent
+    done = run(f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(folder)!r})
+sys.argv = ["compile", "--target", "cuda:90"]
+import spilling_kernel
+from loragate.kernels import compile as ahead
+ahead.KERNELS = (spilling_kernel,)
+sys.exit(ahead.main())
+""")
+    assert done.returncode == 1, done.stderr
+    assert "1 of 2 spill registers" in done.stderr
+    name, _, _, _, spilled, *_ = done.stdout.splitlines()[2].rsplit(maxsplit=7)
+    assert name == "spills"
+    assert int(spilled) > 0
+
+
+def test_an_unknown_target_is_refused_by_name() -> None:
+    done = run(
+        "import sys; sys.argv = ['compile', '--target', 'cuda:12']; from loragate.kernels.compile import main; main()"
+    )
+    assert done.returncode == 2
+    assert "cuda:12" in done.stderr
 
 
 @pytest.mark.parametrize(

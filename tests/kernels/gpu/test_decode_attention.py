@@ -6,7 +6,8 @@ from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, decode_rows, fille
 
 from loragate.kernels.gpu import decode_attention as kernels
 from loragate.kernels.gpu.decode_attention import decode_attention
-from loragate.kernels.paged_attention import DecodeRows, LayerCache
+from loragate.kernels.paged_attention import DecodeRows, LayerCache, gathered_decode_attention
+from loragate.kernels.quantised_cache import QuantisedLayerCache
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
@@ -77,3 +78,16 @@ def test_head_sizes_and_groups(key_dim: int, value_dim: int, kv_heads: int) -> N
     group = HEADS // kv_heads
     scores = query @ keys.repeat_interleave(group, 0).transpose(1, 2) * VARIANTS["plain"].scale
     assert torch.allclose(out, scores.softmax(-1) @ values.repeat_interleave(group, 0), atol=1e-5)
+
+
+@pytest.mark.parametrize("storage", [torch.int8, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_eight_bits_are_read_as_torch_reads_them(variant: str, storage: torch.dtype) -> None:
+    _, places, keys, values = filled_cache([1, 33, 70])
+    small = QuantisedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
+    for mine, k, v in zip(places, keys, values, strict=True):
+        small.write(mine.to(DEVICE), k.to(DEVICE), v.to(DEVICE))
+    rows, query = rows_on_device(places), queries(3, torch.float32)
+    out = decode_attention(query, small, rows, VARIANTS[variant])
+    expected = gathered_decode_attention(query, small, rows, VARIANTS[variant])
+    assert torch.allclose(out, expected, atol=1e-5)

@@ -7,6 +7,7 @@ from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache, refe
 from loragate.kernels.gpu import prefill_attention as kernels
 from loragate.kernels.gpu.prefill_attention import prefill_attention
 from loragate.kernels.paged_attention import LayerCache, PrefillRows
+from loragate.kernels.quantised_cache import QuantisedLayerCache
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
@@ -52,3 +53,15 @@ def test_however_the_prompt_is_cut(variant: str) -> None:
     for begin, end in ((0, 7), (7, 30), (30, 31), (31, 50)):
         part = attend(query[:, begin:end], cache, places[:end], begin, variant)
         assert torch.equal(part, whole[:, begin:end]), (begin, end)
+
+
+@pytest.mark.parametrize("storage", [torch.int8, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_eight_bits_are_read_as_torch_reads_them(variant: str, storage: torch.dtype) -> None:
+    _, (places,), (keys,), (values,) = filled_cache([61])
+    small = QuantisedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
+    small.write(places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
+    query = torch.randn(HEADS, 21, DIM, generator=torch.Generator().manual_seed(1))
+    out = attend(query, small, places, 40, variant)
+    stored = (part.cpu() for part in small.gather(places.to(DEVICE)))
+    assert torch.allclose(out.double(), reference(query, *stored, VARIANTS[variant]), atol=1e-5)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loragate.kernels.base_output import Affine
-from loragate.kernels.gpu.segmented_lora import SlotTable, Tiling, WorkList
+from loragate.kernels.gpu.segmented_lora import DECODE, LONG, PREFILL, SlotTable, Tiling, Work, WorkList, divide
 from loragate.kernels.segmented_lora import Expand, LoraWeights, lora_reference, segments_of
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -45,14 +45,15 @@ def make_weights(slot: int, dtype: torch.dtype, ranks: tuple[int, ...] | None = 
 
 
 def make_table(weights: dict[int, LoraWeights]) -> SlotTable:
-    table = SlotTable(WIDTHS, IN, DEVICE)
+    dtypes = {each.a.dtype for each in weights.values()}
+    table = SlotTable(WIDTHS, IN, dtypes.pop() if dtypes else torch.float32, DEVICE)
     for slot, each in weights.items():
         table.put(slot, each)
     return table
 
 
-def work(slots: list[int]) -> WorkList:
-    return WorkList.of(segments_of(slots), DEVICE)
+def work(slots: list[int], dtype: torch.dtype = torch.float32) -> WorkList:
+    return divide(segments_of(slots), DEVICE, dtype)
 
 
 def rows_of(count: int, width: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
@@ -71,14 +72,39 @@ def test_equals_the_reference(popularity: str, rows: int, dtype: torch.dtype) ->
     assert torch.allclose(out.double(), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("tiling", [Tiling(32, 1, 16), Tiling(16, 7, 64), Tiling(128, 2, 32)], ids=str)
+@pytest.mark.parametrize(
+    "tiling", [Tiling(16, 16, 32, 1, 16), Tiling(16, 32, 16, 7, 64), Tiling(32, 64, 128, 2, 32), PREFILL], ids=str
+)
 def test_however_the_work_is_divided(tiling: Tiling) -> None:
     slots = [0, 0, 2, 2, 2, 4]
     weights = {slot: make_weights(slot, torch.float32) for slot in slots}
     x, out = rows_of(6, IN, torch.float32, 2), rows_of(6, OUT, torch.float32, 3)
     expected = lora_reference(out, x, slots, weights)
-    make_table(weights).add(out, x, work(slots), tiling)
+    make_table(weights).add(out, x, (Work.of(segments_of(slots), DEVICE, tiling),))
     assert torch.allclose(out.double(), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+def test_prefill_beside_decode(dtype: torch.dtype) -> None:
+    slots = [0, 1, 1, 4] + [2] * (LONG + 5) + [-1] * 3 + [0] * LONG
+    weights = {slot: make_weights(slot, dtype) for slot in range(5)}
+    x, out = rows_of(len(slots), IN, dtype, 2), rows_of(len(slots), OUT, dtype, 3)
+    expected = lora_reference(out, x, slots, weights)
+    parts = work(slots, dtype)
+    assert [part.tiling for part in parts] == ([DECODE] if dtype == torch.float32 else [DECODE, PREFILL])
+    make_table(weights).add(out, x, parts)
+    assert torch.allclose(out.double(), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+
+
+def test_a_prompts_rows_are_bitwise_the_same_beside_others() -> None:
+    weights = {slot: make_weights(slot, torch.float16) for slot in range(5)}
+    table = make_table(weights)
+    slots = [1, 1, 3] + [2] * 70
+    x, start = rows_of(73, IN, torch.float16, 5), rows_of(73, OUT, torch.float16, 6)
+    together, alone = start.clone(), start[3:].clone()
+    table.add(together, x, work(slots, torch.float16))
+    table.add(alone, x[3:], work(slots[3:], torch.float16))
+    assert torch.equal(alone, together[3:])
 
 
 @given(st.lists(st.integers(-1, 5), min_size=1, max_size=40).map(sorted))

@@ -1,0 +1,96 @@
+"""New tokens' keys and values go to their places in the cache, quantised on the way where it is.
+
+A program takes one token and one head, its key and its value: one launch a layer (vLLM's `reshape_and_cache` does the
+same for its layout; Kwon et al., 2023, arXiv:2309.06180).
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from loragate.kernels.gpu.attention import Stored
+from loragate.kernels.gpu.eight_bits import FORMATS, PLAIN, narrowed, scale_for
+from loragate.kernels.gpu.variant import POINTERS, Variant
+
+if TYPE_CHECKING:
+    from loragate.kernels.paged_attention import LayerCache
+
+_PLAIN = tl.constexpr(PLAIN)
+
+
+@triton.jit
+def write_kernel(  # type: ignore[no-untyped-def]
+    new_keys,  # [kv_heads, rows, key_dim]
+    new_values,  # [kv_heads, rows, value_dim]
+    targets,  # [rows]
+    keys,  # [kv_heads, places, key_dim]
+    values,
+    key_scales,  # [kv_heads, places]
+    value_scales,
+    places,
+    key_head_stride,
+    key_row_stride,
+    value_head_stride,
+    value_row_stride,
+    KEY_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    FORMAT: tl.constexpr,
+):
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    at = head * places + tl.load(targets + row)
+    _write(new_keys + head * key_head_stride + row * key_row_stride, keys, key_scales, at, KEY_DIM, FORMAT)
+    _write(new_values + head * value_head_stride + row * value_row_stride, values, value_scales, at, VALUE_DIM, FORMAT)
+
+
+@triton.jit
+def _write(source, target, scales, at, DIM: tl.constexpr, FORMAT: tl.constexpr):  # type: ignore[no-untyped-def]
+    d = tl.arange(0, triton.next_power_of_2(DIM))
+    numbers = tl.load(source + d, mask=d < DIM, other=0.0)
+    if FORMAT == _PLAIN:
+        tl.store(target + at * DIM + d, numbers, mask=d < DIM)
+    else:
+        numbers = numbers.to(tl.float32)
+        scale = scale_for(numbers, FORMAT)
+        tl.store(scales + at, scale)
+        scaled = tl.div_rn(numbers, tl.where(scale > 0, scale, 1.0))
+        tl.store(target + at * DIM + d, narrowed(scaled, FORMAT), mask=d < DIM)
+
+
+def write(cache: "LayerCache", targets: Tensor, keys: Tensor, values: Tensor) -> None:
+    """As `LayerCache.write`: keys and values [kv_heads, rows, dim] at `targets` [rows]."""
+    assert keys.stride(2) == values.stride(2) == 1
+    stored = Stored.of(cache)
+    write_kernel[(keys.shape[1], keys.shape[0])](
+        *(keys, values, targets, *stored, cache.keys.shape[1], *keys.stride()[:2], *values.stride()[:2]),
+        KEY_DIM=keys.shape[2],
+        VALUE_DIM=values.shape[2],
+        FORMAT=FORMATS.get(cache.keys.dtype, PLAIN),
+        num_warps=1,
+    )
+
+
+def variants() -> Iterator[Variant]:
+    """A token's keys and values of 8 heads of 128 for 16 sequences."""
+    rows, kv_heads, dim = 16, 8, 128
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        name = str(dtype).removeprefix("torch.")
+        for storage in (dtype, torch.int8, torch.float8_e4m3fn):
+            kept = str(storage).removeprefix("torch.")
+            new = dict.fromkeys(("new_keys", "new_values"), POINTERS[name])
+            held = dict.fromkeys(("keys", "values"), POINTERS[kept])
+            scales = dict.fromkeys(("key_scales", "value_scales"), POINTERS["float32"])
+            strides = ("key_head_stride", "key_row_stride", "value_head_stride", "value_row_stride")
+            yield Variant(
+                f"write {name} as {kept}",
+                write_kernel,
+                new | {"targets": POINTERS["int64"]} | held | scales | dict.fromkeys(("places", *strides), "i32"),
+                {"KEY_DIM": dim, "VALUE_DIM": dim, "FORMAT": FORMATS.get(storage, PLAIN)},
+                read_bytes=2 * rows * kv_heads * dim * (dtype.itemsize + storage.itemsize),
+                flops=0 if storage == dtype else 6 * rows * kv_heads * dim,
+                warps=1,
+                aligned=frozenset({*new, *held, *strides}),
+            )
