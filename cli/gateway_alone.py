@@ -31,6 +31,7 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             drain_seconds=settings.drain_seconds,
             first_token_seconds=settings.first_token_seconds,
             tool_parser=settings.tool_parser,
+            oidc=settings.oidc.config(),
         )
     except ValueError as error:
         raise Refusal(str(error), BAD_SETTING) from None

@@ -26,6 +26,7 @@ from pydantic_settings import (
 from loragate.adapter_store.credentials import check_admin_key
 from loragate.adapter_store.errors import Invalid
 from loragate.engine.config import EngineConfig
+from loragate.gateway.auth.oidc_config import OidcConfig
 from loragate.gateway.tools.detection import FORMATS
 
 PREFIX = "LORAGATE_"
@@ -117,6 +118,28 @@ class EngineSettings(BaseModel):
         return EngineConfig(model=model, **(defaults | self.model_dump(exclude_none=True)))
 
 
+class OidcSettings(BaseModel):
+    """`LORAGATE_OIDC__<NAME>`, or `[oidc]` in the file: the fields of `OidcConfig`. Without an issuer it is off."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    issuer: str | None = None
+    audience: str = ""
+    admin_claim: str = "groups"
+    admin_value: str = ""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "OidcSettings":
+        self.config()
+        return self
+
+    def config(self) -> OidcConfig | None:
+        """What the gateway is started with."""
+        if self.issuer is None:
+            return None
+        return OidcConfig(self.issuer, self.audience, self.admin_value, self.admin_claim)
+
+
 class Settings(BaseSettings):
     """`LORAGATE_<NAME>`, or `<name>` in loragate.toml. `None` means: chosen at start."""
 
@@ -148,6 +171,7 @@ class Settings(BaseSettings):
     secret_key: SecretKey | None = None
     engine_target: str | None = None
     tool_parser: ToolParser | None = None
+    oidc: OidcSettings = OidcSettings()
     engine: EngineSettings = EngineSettings()
     base_url: HttpUrl | None = None
     api_key: SecretStr | None = None

@@ -11,7 +11,7 @@ from loragate.adapter_store.notices import Notices
 from loragate.adapter_store.store import Store
 from loragate.engine.client import EngineClient
 from loragate.gateway.adapter_source import StoreAdapterSource
-from loragate.gateway.auth.authenticator import Authenticator
+from loragate.gateway.auth.authenticator import Authenticator, Operators
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.auth.opened_notices import opened_notices
 from loragate.gateway.config import GatewayConfig
@@ -106,7 +106,7 @@ async def _open_services(
                 config,
                 lifecycle,
                 store,
-                Authenticator(store, config.auth_cache_seconds, key_use),
+                Authenticator(store, config.auth_cache_seconds, key_use, _operators(config)),
                 link,
                 GenerationService(client, CacheSalts(config.secret_key)),
                 NoLimits(),
@@ -124,3 +124,12 @@ async def _open_services(
             await ledger.close()
     finally:
         await store.close()
+
+
+def _operators(config: GatewayConfig) -> Operators | None:
+    """Imported where it is wanted only: it takes longer to load than the rest of auth."""
+    if config.oidc is None:
+        return None
+    from loragate.gateway.auth.oidc import OidcOperators
+
+    return OidcOperators(config.oidc)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loragate.gateway.auth.oidc_config import OidcConfig
 from loragate.gateway.metering.prices import Price
 from loragate.gateway.tools.detection import FORMATS
 
@@ -22,6 +23,7 @@ class GatewayConfig:
     redis_url: str | None = field(default=None, repr=False)  # None: this is the only process
     drain_seconds: float = 25.0  # running requests get this long after SIGTERM
     heartbeat_timeout: float = 3.0  # seconds of silence after which the engine counts as hung
+    oidc: OidcConfig | None = None  # None: operators have the admin key only
     auth_cache_seconds: float = 5.0  # a revoked key works at most this long, whatever else fails
     key_use_seconds: float = 30.0  # how often it is written when keys were last used
     stall_seconds: float = 60.0  # a client that takes no bytes, or sends none, for this long is dropped

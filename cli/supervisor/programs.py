@@ -20,6 +20,7 @@ _GATEWAY = (
     "secret_key",
     "engine_target",
     "tool_parser",
+    "oidc",
 )
 
 

@@ -1,4 +1,4 @@
-"""Keys to principals, through a short-lived cache of immutable snapshots.
+"""Credentials to principals: keys through a short-lived cache of immutable snapshots, operators' tokens by OIDC.
 
 There is one cache, in this process. What it holds counts for at most `lifetime` seconds from the moment before it was
 read from the database, so that a revoked key works no longer than that even where a change notice was lost; when the
@@ -9,15 +9,23 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Protocol
 
+from loragate.adapter_store.credentials import MAX_KEY_LENGTH
 from loragate.adapter_store.errors import Unavailable
-from loragate.adapter_store.principal import Principal, Snapshot
+from loragate.adapter_store.principal import AdminPrincipal, Principal, Snapshot
 from loragate.adapter_store.store import Store
 from loragate.gateway.auth.clock import elapsed
 from loragate.gateway.auth.key_use import KeyUse
 
 _MOST_KEYS = 10_000
 _LOOKUP_SECONDS = 5.0
+
+
+class Operators(Protocol):
+    """Who vouches for operators' tokens."""
+
+    async def principal(self, token: str) -> AdminPrincipal | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +37,9 @@ class _Known:
 class Authenticator:
     """One per process. It hears the store's change notices."""
 
-    def __init__(self, store: Store, lifetime: float, use: KeyUse) -> None:
+    def __init__(self, store: Store, lifetime: float, use: KeyUse, operators: Operators | None = None) -> None:
         self._store = store
+        self._operators = operators
         self._lifetime = lifetime
         self._use = use
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
@@ -38,7 +47,14 @@ class Authenticator:
         store.notices.subscribe(self.forget)
 
     async def principal(self, key: str) -> Principal | None:
-        """Who holds `key`; None for a key that is unknown, revoked or expired. Raises Unavailable."""
+        """Who holds `key`, or a token; None for one that is unknown, revoked or expired.
+
+        Raises Unavailable, and Forbidden for the token of somebody who is no operator.
+        """
+        if self._operators is not None and could_be_token(key):
+            return await self._operators.principal(key)
+        if len(key) > MAX_KEY_LENGTH:
+            return None
         digest = hashlib.sha256(key.encode()).digest()
         known = self._known.get(digest)
         if known is None or elapsed() >= known.good_until:
@@ -93,3 +109,8 @@ class Authenticator:
             self._known[digest] = _Known(snapshot.principal, read_at + good_for)
             if len(self._known) > _MOST_KEYS:
                 self._known.popitem(last=False)
+
+
+def could_be_token(credential: str) -> bool:
+    """Three parts of base64url JSON; no key looks like this."""
+    return credential.startswith("eyJ") and credential.count(".") == 2

@@ -14,7 +14,7 @@ from loragate.gateway.http.context import RequestContext, context_of
 from loragate.gateway.http.errors import Forbidden, Unauthenticated
 from loragate.gateway.services import Services, services_of
 
-_LONGEST_KEY = 256
+_LONGEST_CREDENTIAL = 8192  # tokens of identity providers are long
 
 
 class Requirement:
@@ -104,7 +104,7 @@ async def _authenticated(services: Services, authorization: str) -> Principal:
     key = key.strip()
     if scheme.lower() != "bearer" or not key:
         raise Unauthenticated("Send your API key as 'Authorization: Bearer …'.", code="missing_api_key")
-    if len(key) <= _LONGEST_KEY:
+    if len(key) <= _LONGEST_CREDENTIAL and key.isprintable():
         principal = await services.authenticator.principal(key)
         if principal is not None:
             return principal

@@ -189,3 +189,18 @@ def test_urls_default_to_the_data_directory(tmp_path: Path) -> None:
     assert settings.effective_database_url == f"sqlite+aiosqlite:///{tmp_path}/loragate.db"
     assert settings.effective_blob_url == f"file://{tmp_path}/blobs"
     assert load(database_url="postgresql://db/x").effective_database_url == "postgresql://db/x"
+
+
+def test_an_identity_provider_is_named_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load().oidc.config() is None
+    monkeypatch.setenv("LORAGATE_OIDC__ISSUER", "https://login.example.org")
+    assert "oidc.audience" in refusal()
+    monkeypatch.setenv("LORAGATE_OIDC__AUDIENCE", "loragate")
+    monkeypatch.setenv("LORAGATE_OIDC__ADMIN_VALUE", "admins")
+    settings = load()
+    config = settings.oidc.config()
+    assert config is not None
+    assert (config.issuer, config.admin_claim) == ("https://login.example.org", "groups")
+    assert child_environment(settings, ("oidc",)).items() >= {"LORAGATE_OIDC__AUDIENCE": "loragate"}.items()
+    monkeypatch.setenv("LORAGATE_OIDC__ISSUER", "http://login.example.org")
+    assert "oidc.issuer" in refusal()
