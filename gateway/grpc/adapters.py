@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.page import DEFAULT_LIMIT
 from loragate.gateway import adapter_actions as actions
+from loragate.gateway.grpc.answers import adapter_response, adapters_response
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import body_of, parsed
 from loragate.gateway.http.validation import validated
@@ -37,13 +38,13 @@ async def list_adapters(call: Call) -> AsyncGenerator[pb.ListAdaptersResponse, N
     request = await call.request(lambda raw: parsed(pb.ListAdaptersRequest, raw))
     after = request.after if request.HasField("after") else None
     limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
-    yield pb.ListAdaptersResponse(**await actions.list_adapters(call.services, call.tenant, after, limit))
+    yield adapters_response(await actions.list_adapters(call.services, call.tenant, after, limit))
 
 
 async def get(call: Call) -> AsyncGenerator[pb.Adapter, None]:
     """One adapter with its aliases."""
     request = await call.request(lambda raw: parsed(pb.GetAdapterRequest, raw))
-    yield pb.Adapter(**await actions.get(call.services, call.tenant, request.name))
+    yield adapter_response(await actions.get(call.services, call.tenant, request.name))
 
 
 async def set_alias(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from loragate.v1 import adapters_pb2
 from loragate.v1 import inference_pb2 as pb
 
 
@@ -21,6 +22,21 @@ def chat_chunk(document: dict[str, Any]) -> pb.ChatChunk:
     """A chunk of a chat completion."""
     first = (choice["delta"].get("content") for choice in document["choices"] if choice["index"] == 0)
     return pb.ChatChunk(**document, text=next(first, None))
+
+
+def adapter_response(document: dict[str, Any]) -> adapters_pb2.Adapter:
+    """An adapter with its aliases."""
+    return adapters_pb2.Adapter(**_with_targets(document))
+
+
+def adapters_response(document: dict[str, Any]) -> adapters_pb2.ListAdaptersResponse:
+    """A page of adapters."""
+    return adapters_pb2.ListAdaptersResponse(**{**document, "data": [_with_targets(each) for each in document["data"]]})
+
+
+def _with_targets(adapter: dict[str, Any]) -> dict[str, Any]:
+    """A map of lists is a map of messages that hold one each."""
+    return {**adapter, "aliases": {name: {"targets": targets} for name, targets in adapter["aliases"].items()}}
 
 
 def _with_alternatives(choice: dict[str, Any]) -> dict[str, Any]:

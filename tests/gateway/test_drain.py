@@ -54,6 +54,7 @@ async def process(
         "secret_key": config.secret_key.decode(),
         "engine_target": config.engine_target,
         "data_dir": str(config.data_dir),
+        "grpc_listen": config.grpc_listen,
         "drain_seconds": drain_seconds,
     }
     child = await asyncio.create_subprocess_exec(
@@ -62,7 +63,8 @@ async def process(
     base_url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     sock.close()
     try:
-        running = Process(base_url, config, engine, Lifecycle(), tenants[1], tenants[2], tenants[0])
+        target = config.grpc_listen or ""
+        running = Process(base_url, config, engine, Lifecycle(), tenants[1], tenants[2], tenants[0], target)
         running.process = child
         await running.until_ready()
         yield running

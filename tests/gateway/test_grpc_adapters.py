@@ -1,0 +1,232 @@
+"""AdapterService over real gRPC."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from loragate.gateway.config import GatewayConfig
+from loragate.v1 import adapters_pb2 as pb
+from loragate.v1.inference_pb2 import ChatRequest
+
+from . import tiny_model
+from .grpc_client import Client, Told, connected, told
+from .running import Gateway, serving
+from .stub_engine import StubEngine
+from .test_grpc_inference import as_rest
+
+POISONED = "base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight"
+
+
+@pytest.fixture
+async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
+    async with serving(replace(config, grpc_listen="127.0.0.1:0"), engine, tenants) as running:
+        await running.until_ready()
+        yield running
+
+
+@pytest.fixture
+async def client(gateway: Gateway) -> AsyncIterator[Client]:
+    async with connected(gateway.grpc_target, gateway.key) as client:
+        yield client
+
+
+@pytest.fixture
+async def narrow(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Client]:
+    """Of a gateway with bounds that a test reaches quickly."""
+    small = replace(
+        config, grpc_listen="127.0.0.1:0", max_json_bytes=4096, max_upload_bytes=64 << 10, stall_seconds=0.3
+    )
+    async with serving(small, engine, tenants) as running, connected(running.grpc_target, running.key) as client:
+        await running.until_ready()
+        yield client
+
+
+def parts(folder: Path, *, piece: int = 700, **first: str) -> Iterator[pb.UploadRequest]:
+    """As a client sends two files, cut anywhere."""
+    yield pb.UploadRequest(**first)
+    for field, name in (("adapter_config", "adapter_config.json"), ("adapter_model", "adapter_model.safetensors")):
+        data = (folder / name).read_bytes()
+        for start in range(0, len(data), piece):
+            yield pb.UploadRequest(**{field: data[start : start + piece]})
+
+
+async def upload(client: Client, messages: Any) -> pb.AdapterVersion:
+    return await client.adapters.Upload(messages, metadata=client.metadata)  # type: ignore[no-any-return]
+
+
+async def refusal(call: Any) -> Told:
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await call
+    return told(failed.value)
+
+
+async def test_what_was_uploaded_is_what_the_engine_gets(gateway: Gateway, client: Client, tmp_path: Path) -> None:
+    folder = tiny_model.write_adapter(tmp_path / "poet")
+    created = await upload(client, parts(folder, name="poet"))
+    assert (created.name, created.version, created.status) == ("poet", 1, "ready")
+    request = ChatRequest(model="poet", messages=[{"role": "user", "content": "hello"}])
+    assert (await client.inference.Chat(request, metadata=client.metadata)).text
+    received = gateway.engine.adapters[created.digest]
+    assert received.config_json == (folder / "adapter_config.json").read_bytes()
+    assert received.tensors == (folder / "adapter_model.safetensors").read_bytes()
+    assert list(gateway.config.upload_dir.iterdir()) == []
+
+
+async def test_in_one_message_or_many_it_is_the_same_adapter(client: Client, tmp_path: Path) -> None:
+    folder = tiny_model.write_adapter(tmp_path / "a")
+    whole = pb.UploadRequest(
+        name="a",
+        adapter_config=(folder / "adapter_config.json").read_bytes(),
+        adapter_model=(folder / "adapter_model.safetensors").read_bytes(),
+    )
+    one, many = await upload(client, iter([whole])), await upload(client, parts(folder, piece=97, name="b"))
+    assert one.digest == many.digest
+
+
+async def test_it_is_what_rest_tells(gateway: Gateway, client: Client, tmp_path: Path) -> None:
+    folder = tiny_model.write_adapter(tmp_path / "a")
+    for name in ("a", "a", "b"):
+        await upload(client, parts(folder, name=name, alias="canary" if name == "b" else "default"))
+    targets = [{"version": 1, "weight": 9}, {"version": 2}]
+    placed = await client.adapters.SetAlias(
+        pb.SetAliasRequest(name="a", alias="split", targets=targets), metadata=client.metadata
+    )
+    listed = await client.adapters.List(pb.ListAdaptersRequest(limit=1), metadata=client.metadata)
+    rest_of = await client.adapters.List(pb.ListAdaptersRequest(after=listed.last_id), metadata=client.metadata)
+    adapter = await client.adapters.Get(pb.GetAdapterRequest(name="a"), metadata=client.metadata)
+    versions = await client.adapters.ListVersions(pb.ListVersionsRequest(name="a", limit=1), metadata=client.metadata)
+    older = await client.adapters.ListVersions(pb.ListVersionsRequest(name="a", after=2), metadata=client.metadata)
+    version = await client.adapters.GetVersion(pb.GetVersionRequest(name="a", version=2), metadata=client.metadata)
+    async with gateway.http() as http:
+        for message, path in (
+            (listed, "/v1/adapters?limit=1"),
+            (rest_of, f"/v1/adapters?after={listed.last_id}"),
+            (versions, "/v1/adapters/a/versions?limit=1"),
+            (older, "/v1/adapters/a/versions?after=2"),
+            (version, "/v1/adapters/a/versions/2"),
+            (placed, "/v1/adapters/a/aliases/split"),
+        ):
+            assert ids_kept(as_rest(message)) == ids_kept(bare((await http.get(path)).json())), path
+        document = bare((await http.get("/v1/adapters/a")).json())
+    assert {name: [as_rest(target) for target in to.targets] for name, to in adapter.aliases.items()} == document[
+        "aliases"
+    ]
+    assert (adapter.id, adapter.latest_version, adapter.created_at) == (document["id"], 2, document["created_at"])
+
+
+def bare(document: Any) -> Any:
+    """Without what JSON says with null, false and 0."""
+    if isinstance(document, dict):
+        return {key: bare(value) for key, value in document.items() if value not in (None, False, 0)}
+    return [bare(each) for each in document] if isinstance(document, list) else document
+
+
+def ids_kept(document: Any) -> Any:
+    """Numbers that proto's JSON writes as text, as numbers; aliases, whose targets stand one level deeper there, left
+    out."""
+    if isinstance(document, dict):
+        return {key: ids_kept(value) for key, value in document.items() if key not in ("aliases", "id", "size_bytes")}
+    if isinstance(document, list):
+        return [ids_kept(each) for each in document]
+    return int(document) if isinstance(document, str) and document.isdigit() else document
+
+
+async def test_deleting(client: Client, tmp_path: Path) -> None:
+    folder = tiny_model.write_adapter(tmp_path / "a")
+    for _ in range(2):
+        await upload(client, parts(folder, name="a"))
+    in_use = await refusal(
+        client.adapters.DeleteVersion(pb.DeleteVersionRequest(name="a", version=2), metadata=client.metadata)
+    )
+    assert (in_use.status, in_use.code, in_use.param) == (grpc.StatusCode.ABORTED, "version_in_use", "version")
+    gone = await client.adapters.DeleteVersion(pb.DeleteVersionRequest(name="a", version=1), metadata=client.metadata)
+    assert (gone.name, gone.version, gone.deleted) == ("a", 1, True)
+    assert (await client.adapters.Delete(pb.DeleteAdapterRequest(name="a"), metadata=client.metadata)).deleted
+    missing = await refusal(client.adapters.Get(pb.GetAdapterRequest(name="a"), metadata=client.metadata))
+    assert (missing.status, missing.code) == (grpc.StatusCode.NOT_FOUND, "adapter_not_found")
+
+
+async def test_a_broken_adapter_names_the_tensor(client: Client, tmp_path: Path) -> None:
+    folder = tiny_model.write_adapter(tmp_path / "bad", poison=POISONED)
+    error = await refusal(upload(client, parts(folder, name="bad")))
+    assert error.status == grpc.StatusCode.INVALID_ARGUMENT
+    assert POISONED in (error.param or "")
+    assert not (await client.adapters.List(pb.ListAdaptersRequest(), metadata=client.metadata)).data
+
+
+@pytest.mark.parametrize(
+    ("messages", "param"),
+    [
+        ([], "adapter_config.json"),
+        ([{"name": "a"}], "adapter_config.json"),
+        ([{"name": "a", "adapter_config": b"{}"}], "adapter_model.safetensors"),
+        ([{"adapter_config": b"{}", "adapter_model": b""}], "name"),
+        ([{"name": "a"}, {"name": "a"}], "name"),
+        ([{"name": "x" * 2000}], "name"),
+        ([{"name": "a", "adapter_config": b" " * (1 << 20)}, {"adapter_config": b" "}], "adapter_config.json"),
+        ([{"name": "a:b", "adapter_config": b"{}", "adapter_model": b""}], "name"),
+        ([{"name": "a", "alias": "7", "adapter_config": b"{}", "adapter_model": b""}], "alias"),
+    ],
+)
+async def test_uploads_that_are_refused(client: Client, messages: list[dict[str, Any]], param: str) -> None:
+    error = await refusal(upload(client, (pb.UploadRequest(**message) for message in messages)))
+    assert (error.status, error.param) == (grpc.StatusCode.INVALID_ARGUMENT, param)
+
+
+@pytest.mark.parametrize(
+    ("targets", "status", "param"),
+    [
+        ([], grpc.StatusCode.INVALID_ARGUMENT, "targets"),
+        ([{"version": 0}], grpc.StatusCode.INVALID_ARGUMENT, "targets.0.version"),
+        ([{"version": 1, "weight": 0}], grpc.StatusCode.INVALID_ARGUMENT, "targets.0.weight"),
+        ([{"version": 9}], grpc.StatusCode.NOT_FOUND, "targets.0.version"),
+    ],
+)
+async def test_aliases_that_are_refused(
+    client: Client, tmp_path: Path, targets: list[dict[str, int]], status: grpc.StatusCode, param: str
+) -> None:
+    await upload(client, parts(tiny_model.write_adapter(tmp_path / "a"), name="a"))
+    request = pb.SetAliasRequest(name="a", alias="x", targets=targets)
+    error = await refusal(client.adapters.SetAlias(request, metadata=client.metadata))
+    assert (error.status, error.param) == (status, param)
+
+
+async def test_an_upload_over_the_limit(narrow: Client) -> None:
+    piece = pb.UploadRequest(adapter_model=b"x" * 4000)
+    error = await refusal(upload(narrow, (piece for _ in range(100))))
+    assert (error.status, error.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "request_too_large")
+
+
+async def test_an_upload_that_stalls(narrow: Client) -> None:
+    async def stalling() -> AsyncIterator[pb.UploadRequest]:
+        yield pb.UploadRequest(name="a")
+        await asyncio.Event().wait()
+
+    error = await refusal(upload(narrow, stalling()))
+    assert (error.status, error.code) == (grpc.StatusCode.DEADLINE_EXCEEDED, "request_timeout")
+
+
+def spools(gateway: Gateway) -> list[str]:
+    """Of this process, which keeps them without a name."""
+    opened = [os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    return [name for name in opened if name.startswith(str(gateway.config.upload_dir))]
+
+
+async def test_an_upload_that_its_client_cancels_leaves_nothing(gateway: Gateway, client: Client) -> None:
+    async def endless() -> AsyncIterator[pb.UploadRequest]:
+        yield pb.UploadRequest(name="a", adapter_model=b"x" * (2 << 20))
+        await asyncio.Event().wait()
+
+    call = client.adapters.Upload(endless(), metadata=client.metadata)
+    while not spools(gateway):
+        await asyncio.sleep(0.01)
+    call.cancel()
+    assert await gateway.lifecycle.idle(10)
+    assert spools(gateway) == []
+    assert not (await client.adapters.List(pb.ListAdaptersRequest(), metadata=client.metadata)).data

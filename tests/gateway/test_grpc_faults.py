@@ -1,0 +1,271 @@
+"""Clients that leave, stall, or send what is no message."""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+
+from loragate.adapter_store.usage_record import Outcome, UsageRecord
+from loragate.gateway.config import GatewayConfig
+from loragate.gateway.grpc.methods import METHODS
+from loragate.v1 import inference_pb2 as pb
+
+from .grpc_client import Client, Told, connected, told
+from .running import Gateway, serving
+from .stub_engine import StubEngine
+from .tiny_model import MODEL_ID
+
+GENERATE = pb.GenerateRequest(model=MODEL_ID, prompt="one two three four five")
+CHAT_METHOD = "/loragate.v1.InferenceService/Chat"
+
+
+@pytest.fixture
+async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
+    async with serving(replace(config, grpc_listen="127.0.0.1:0"), engine, tenants) as running:
+        await running.until_ready()
+        yield running
+
+
+@pytest.fixture
+async def client(gateway: Gateway) -> AsyncIterator[Client]:
+    async with connected(gateway.grpc_target, gateway.key) as client:
+        yield client
+
+
+async def refusal(call: Any) -> Told:
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await call
+    return told(failed.value)
+
+
+async def code_of(call: Any) -> grpc.StatusCode:
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await call
+    return failed.value.code()
+
+
+async def test_a_cancelled_stream_aborts_the_engine(gateway: Gateway, client: Client) -> None:
+    gateway.engine.pause_after = 2
+    call = client.inference.GenerateStream(GENERATE, metadata=client.metadata)
+    assert (await anext(aiter(call))).text
+    await gateway.engine.paused.wait()
+    call.cancel()
+    assert await gateway.engine.aborted.get() == gateway.engine.submits[0].request_id
+    assert await gateway.lifecycle.idle(5)
+
+
+@pytest.mark.parametrize("method", ["Generate", "GenerateStream"])
+async def test_a_call_cancelled_before_the_first_token_aborts_the_engine(
+    gateway: Gateway, client: Client, method: str
+) -> None:
+    gateway.engine.pause_after = 0
+    call = getattr(client.inference, method)(GENERATE, metadata=client.metadata)
+    await gateway.engine.paused.wait()
+    call.cancel()
+    assert await gateway.engine.aborted.get() == gateway.engine.submits[0].request_id
+    assert await gateway.lifecycle.idle(5)
+
+
+async def test_a_connection_that_breaks_aborts_the_engine(gateway: Gateway) -> None:
+    gateway.engine.pause_after = 0
+    async with connected(gateway.grpc_target, gateway.key) as client:
+        call = client.inference.Generate(GENERATE, metadata=client.metadata)
+        await gateway.engine.paused.wait()
+        await client.channel.close(None)
+        assert call.cancelled()
+    assert await gateway.engine.aborted.get() == gateway.engine.submits[0].request_id
+
+
+@pytest.mark.parametrize("method", ["Generate", "GenerateStream"])
+async def test_a_deadline_reaches_the_engine(gateway: Gateway, client: Client, method: str) -> None:
+    gateway.engine.pause_after = 2
+    call = getattr(client.inference, method)(GENERATE, metadata=client.metadata, timeout=1)
+    ending = call if method == "Generate" else _rest_of(call)
+    assert await code_of(ending) == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert await gateway.engine.aborted.get() == gateway.engine.submits[0].request_id
+    assert await gateway.lifecycle.idle(5)
+
+
+async def _rest_of(call: Any) -> list[Any]:
+    return [message async for message in call]
+
+
+async def test_calls_are_recorded_as_their_clients_were_told(
+    gateway: Gateway, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records: asyncio.Queue[UsageRecord] = asyncio.Queue()
+    monkeypatch.setattr(
+        "loragate.gateway.metering.ledger.Ledger.record", lambda self, record, *more: records.put_nowait(record)
+    )
+    answer = await client.inference.Generate(GENERATE, metadata=(*client.metadata, ("x-request-id", "mine")))
+    whole = records.get_nowait()
+    assert (whole.request_id, whole.endpoint, whole.outcome) == ("mine", "completions", Outcome.COMPLETED)
+    assert (whole.prompt_tokens, whole.completion_tokens) == (
+        answer.usage.prompt_tokens,
+        answer.usage.completion_tokens,
+    )
+
+    gateway.engine.pause_after = 2
+    call = client.inference.GenerateStream(GENERATE, metadata=client.metadata)
+    messages = aiter(call)
+    for _ in range(2):
+        await anext(messages)
+    call.cancel()
+    cut = await records.get()
+    assert (cut.outcome, cut.completion_tokens) == (Outcome.DISCONNECTED, 2)
+    assert cut.prompt_tokens == whole.prompt_tokens
+
+
+async def test_a_client_that_reads_nothing_is_dropped(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
+) -> None:
+    engine.manifest.max_model_len = 1_000_000
+    engine.script = lambda submit: [5] * 60_000
+    impatient = replace(config, grpc_listen="127.0.0.1:0", stall_seconds=0.3)
+    request = pb.GenerateRequest(model=MODEL_ID, prompt="x", max_tokens=60_000)
+    async with serving(impatient, engine, tenants) as gateway:
+        await gateway.until_ready()
+        # The client's library would make room for megabytes that nobody reads.
+        async with connected(gateway.grpc_target, gateway.key, **{"http2.bdp_probe": 0}) as client:
+            call = client.inference.GenerateStream(request, metadata=client.metadata)
+            await engine.aborted.get()
+            assert await gateway.lifecycle.idle(5), "nothing of it runs any more"
+            assert await code_of(_rest_of(call)) == grpc.StatusCode.CANCELLED
+
+
+async def test_messages_over_the_limit(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
+) -> None:
+    small = replace(config, grpc_listen="127.0.0.1:0", max_json_bytes=4096)
+    async with serving(small, engine, tenants) as gateway, connected(gateway.grpc_target, gateway.key) as client:
+        await gateway.until_ready()
+        a_little = pb.GenerateRequest(model=MODEL_ID, prompt="x" * 5000)
+        error = await refusal(client.inference.Generate(a_little, metadata=client.metadata))
+        assert (error.status, error.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "request_too_large")
+        far = pb.GenerateRequest(model=MODEL_ID, prompt="x" * 50_000)
+        assert (
+            await code_of(client.inference.Generate(far, metadata=client.metadata))
+            == grpc.StatusCode.RESOURCE_EXHAUSTED
+        )
+        fits = pb.GenerateRequest(model=MODEL_ID, prompt="x")
+        assert (await client.inference.Generate(fits, metadata=client.metadata)).text
+
+
+async def test_what_unpacks_to_more_is_not_unpacked(gateway: Gateway, client: Client) -> None:
+    bomb = pb.GenerateRequest(model=MODEL_ID, prompt="x" * (4 << 20))
+    call = client.inference.Generate(bomb, metadata=client.metadata, compression=grpc.Compression.Gzip)
+    assert await code_of(call) == grpc.StatusCode.UNIMPLEMENTED
+    assert (await client.inference.Generate(GENERATE, metadata=client.metadata)).text
+
+
+async def test_a_call_without_a_message(client: Client) -> None:
+    error = await refusal(client.raw(CHAT_METHOD))
+    assert (error.status, error.code) == (grpc.StatusCode.INVALID_ARGUMENT, "invalid_message")
+
+
+@pytest.mark.parametrize("raw", [b"\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe", b"\x12\x02\x0a\x00\xff" * 50])
+async def test_bytes_that_are_no_message(client: Client, raw: bytes) -> None:
+    error = await refusal(client.raw(CHAT_METHOD, raw))
+    assert (error.status, error.code) == (grpc.StatusCode.INVALID_ARGUMENT, "invalid_message")
+
+
+async def ending(client: Client, method: str, messages: list[bytes]) -> grpc.StatusCode:
+    try:
+        await client.raw(method, *messages)
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+async def test_random_bytes_break_nothing(gateway: Gateway, client: Client) -> None:
+    """Whole noise, and good messages with a few bytes changed; never a failure of ours."""
+    chance = random.Random(11)
+    good = pb.ChatRequest(
+        model=MODEL_ID,
+        messages=[{"role": "user", "content": "hello"}],
+        stop=["x"],
+        tools=[{"type": "function", "function": {"name": "f", "parameters": '{"type": "object"}'}}],
+        response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": "{}"}},
+        logit_bias={3: 1.0},
+        max_tokens=3,
+    ).SerializeToString()
+    broken = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
+    watch = "/grpc.health.v1.Health/Watch"  # answers for ever
+    for method in METHODS.keys() - {watch}:
+        for _ in range(12):
+            noise = bytearray(good)
+            for _ in range(chance.randrange(1, 6)):
+                noise[chance.randrange(len(noise))] = chance.randrange(256)
+            messages = [chance.randbytes(chance.randrange(60)), bytes(noise)][: chance.randrange(1, 3)]
+            chance.shuffle(messages)
+            assert await ending(client, method, messages) not in broken, (method, messages)
+    assert (await client.inference.Generate(GENERATE, metadata=client.metadata)).text
+
+
+async def test_bytes_that_are_no_http2_break_nothing(gateway: Gateway, client: Client) -> None:
+    host, _, port = gateway.grpc_target.rpartition(":")
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    for start in (b"", b"GET / HTTP/1.1\r\n\r\n", preface, preface + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"):
+        for _ in range(10):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(start + os.urandom(500))
+            writer.write_eof()
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+    assert (await client.inference.Generate(GENERATE, metadata=client.metadata)).text
+
+
+async def test_a_flood_of_metadata_is_refused(gateway: Gateway, client: Client) -> None:
+    flood = (*client.metadata, ("x-flood", "a" * 200_000))
+    assert await code_of(client.inference.Generate(GENERATE, metadata=flood)) == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert (await client.inference.Generate(GENERATE, metadata=client.metadata)).text
+
+
+async def test_request_ids(client: Client) -> None:
+    for asked, kept in (("my-id.1", True), ("a b<script>", False)):
+        call = client.inference.Generate(GENERATE, metadata=(*client.metadata, ("x-request-id", asked)))
+        said = dict(await call.initial_metadata())["x-request-id"]
+        assert said == asked if kept else said.startswith("req_")
+    missing = pb.GenerateRequest(model="missing", prompt="x")
+    call = client.inference.Generate(missing, metadata=(*client.metadata, ("x-request-id", "my-id.2")))
+    error = await refusal(call)
+    assert error.request_id == dict(await call.trailing_metadata())["x-request-id"] == "my-id.2"
+
+
+async def test_bugs_are_not_told_to_clients(
+    gateway: Gateway, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*args: object) -> None:
+        raise RuntimeError(" ".join(["prompt", "and", "key"]))
+
+    monkeypatch.setattr("loragate.gateway.grpc.inference.new_answer", broken)
+    error = await refusal(client.inference.Generate(GENERATE, metadata=client.metadata))
+    assert (error.status, error.code) == (grpc.StatusCode.INTERNAL, "internal_error")
+    assert error.request_id in error.message
+    assert error.request_id in caplog.text
+    assert "prompt and key" not in error.message + caplog.text
+
+
+async def test_logs_and_metrics_name_methods_and_hold_no_secrets(
+    gateway: Gateway, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="loragate")
+    await client.inference.Generate(
+        pb.GenerateRequest(model=MODEL_ID, prompt="a secret prompt"), metadata=client.metadata
+    )
+    lines = [record.getMessage() for record in caplog.records if record.name == "loragate.access"]
+    method = "/loragate.v1.InferenceService/Generate"
+    assert any(f'"route":"{method}"' in line and f'"tenant_id":"{gateway.tenant_id}"' in line for line in lines)
+    assert "secret" not in caplog.text
+    assert gateway.key not in caplog.text
+    async with gateway.http() as http:
+        metrics = (await http.get("/metrics")).text
+    assert f'loragate_grpc_calls_total{{method="{method}",status="OK"}} 1.0' in metrics
+    assert "loragate_grpc_calls_in_flight 0.0" in metrics
