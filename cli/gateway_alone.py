@@ -32,6 +32,9 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             first_token_seconds=settings.first_token_seconds,
             tool_parser=settings.tool_parser,
             oidc=settings.oidc.config(),
+            prices=tuple(price.price() for price in settings.prices),
+            currency=settings.currency,
+            usage_retention_days=settings.usage_retention_days,
         )
     except ValueError as error:
         raise Refusal(str(error), BAD_SETTING) from None

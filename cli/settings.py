@@ -1,5 +1,6 @@
 """Every setting of loragate, parsed once from options, environment and file, then frozen."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -27,6 +28,8 @@ from loragate.adapter_store.credentials import check_admin_key
 from loragate.adapter_store.errors import Invalid
 from loragate.engine.config import EngineConfig
 from loragate.gateway.auth.oidc_config import OidcConfig
+from loragate.gateway.metering.prices import Price
+from loragate.gateway.metering.retention import MIN_RETENTION_DAYS
 from loragate.gateway.tools.detection import FORMATS
 
 PREFIX = "LORAGATE_"
@@ -140,6 +143,27 @@ class OidcSettings(BaseModel):
         return OidcConfig(self.issuer, self.audience, self.admin_value, self.admin_claim)
 
 
+class PriceSettings(BaseModel):
+    """One of `[[prices]]` in the file, or of `LORAGATE_PRICES`' JSON list: the fields of `Price`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prompt: Decimal = Decimal(0)
+    completion: Decimal = Decimal(0)
+    cached: Decimal | None = None
+    tenant: str | None = None
+    adapter: str | None = None
+
+    @model_validator(mode="after")
+    def _is_a_price(self) -> "PriceSettings":
+        self.price()
+        return self
+
+    def price(self) -> Price:
+        """As the gateway reckons with it."""
+        return Price(**dict(self))
+
+
 class Settings(BaseSettings):
     """`LORAGATE_<NAME>`, or `<name>` in loragate.toml. `None` means: chosen at start."""
 
@@ -172,6 +196,9 @@ class Settings(BaseSettings):
     engine_target: str | None = None
     tool_parser: ToolParser | None = None
     oidc: OidcSettings = OidcSettings()
+    prices: tuple[PriceSettings, ...] = ()
+    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
+    usage_retention_days: Annotated[int, Field(ge=MIN_RETENTION_DAYS)] | None = None
     engine: EngineSettings = EngineSettings()
     base_url: HttpUrl | None = None
     api_key: SecretStr | None = None

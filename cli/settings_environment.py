@@ -1,5 +1,6 @@
 """Settings on their way to a child process: back into the environment they may have come from."""
 
+import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -23,6 +24,8 @@ def _variables(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, st
     for name, value in values.items():
         if isinstance(value, BaseModel):
             yield from _variables(f"{prefix}{name.upper()}__", dict(value))
+        elif isinstance(value, tuple):
+            yield prefix + name.upper(), json.dumps([each.model_dump(mode="json", exclude_none=True) for each in value])
         elif isinstance(value, SecretStr):
             yield prefix + name.upper(), value.get_secret_value()
         elif value is not None:

@@ -43,6 +43,7 @@ from loragate.gateway.routes import (
     health,
     metrics,
     models,
+    usage,
 )
 from loragate.gateway.services import Services
 
@@ -73,7 +74,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
         redirect_slashes=False,
     )
     tenants_routes = (chat, completions, embeddings, models, aliases, adapters)
-    for module in (health, metrics, *tenants_routes, admin_tenants, admin_keys, admin_audit, admin_engines):
+    for module in (health, metrics, *tenants_routes, admin_tenants, admin_keys, admin_audit, admin_engines, usage):
         app.include_router(module.router)
     add_exception_handlers(app)
     app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=http_metrics)

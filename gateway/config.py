@@ -5,9 +5,8 @@ from pathlib import Path
 
 from loragate.gateway.auth.oidc_config import OidcConfig
 from loragate.gateway.metering.prices import Price
+from loragate.gateway.metering.retention import MIN_RETENTION_DAYS
 from loragate.gateway.tools.detection import FORMATS
-
-MIN_RETENTION_DAYS = 7  # a spooled record that comes later than its row went would count twice
 
 
 @dataclass(frozen=True, slots=True)

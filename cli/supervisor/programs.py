@@ -21,6 +21,9 @@ _GATEWAY = (
     "engine_target",
     "tool_parser",
     "oidc",
+    "prices",
+    "currency",
+    "usage_retention_days",
 )
 
 

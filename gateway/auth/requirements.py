@@ -119,6 +119,7 @@ public = Depends(Public())
 Inference = Annotated[TenantPrincipal, Depends(TenantWith(Scope.INFERENCE))]
 AdapterReader = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADAPTERS_READ))]
 AdapterWriter = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADAPTERS_WRITE))]
+UsageReader = Annotated[TenantPrincipal, Depends(TenantWith(Scope.USAGE))]
 Operator = Annotated[AdminPrincipal, Depends(Admin())]
 Administrator = Annotated[Principal, Depends(TenantAdmin())]
 OperatorOrAnybody = Annotated[AdminPrincipal | None, Depends(AdminOrAnybody())]

@@ -1,4 +1,5 @@
 from dataclasses import fields
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from loragate.cli.settings_environment import child_environment
 from loragate.cli.settings_load import load
 from loragate.cli.settings_names import environment_names
 from loragate.engine.config import EngineConfig
+from loragate.gateway.metering.prices import Price
 
 
 def write_file(text: str) -> None:
@@ -182,6 +184,49 @@ def test_settings_reach_a_child_and_nothing_else_does(monkeypatch: pytest.Monkey
 def test_secrets_reach_the_child_that_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(secret_key="s" * 32)
     assert child_environment(settings, ("secret_key",))["LORAGATE_SECRET_KEY"] == "s" * 32
+
+
+PRICES = """
+currency = "EUR"
+usage_retention_days = 90
+
+[[prices]]
+prompt = "0.15"
+completion = 0.6
+
+[[prices]]
+tenant = "tn_1"
+adapter = "support"
+cached = "0.01"
+"""
+
+
+def test_prices_are_exact_and_reach_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_file(PRICES)
+    settings = load()
+    assert [price.price() for price in settings.prices] == [
+        Price(prompt=Decimal("0.15"), completion=Decimal("0.6")),
+        Price(cached=Decimal("0.01"), tenant="tn_1", adapter="support"),
+    ]
+    for name, value in child_environment(settings, ("prices", "currency", "usage_retention_days")).items():
+        monkeypatch.setenv(name, value)
+    inherited = load()
+    assert inherited.prices == settings.prices
+    assert (inherited.currency, inherited.usage_retention_days) == ("EUR", 90)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('[[prices]]\nprompt = "-1"', "prices"),
+        ('[[prices]]\ncolour = "1"', "prices.0.colour"),
+        ('currency = "dollars"', "currency"),
+        ("usage_retention_days = 1", "usage_retention_days"),
+    ],
+)
+def test_bad_prices_are_refused_by_name(text: str, named: str) -> None:
+    write_file(text)
+    assert named in refusal()
 
 
 def test_urls_default_to_the_data_directory(tmp_path: Path) -> None:
