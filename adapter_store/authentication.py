@@ -1,5 +1,6 @@
 """From the text of a key to who is calling."""
 
+import hmac
 import math
 from datetime import UTC, datetime
 
@@ -40,7 +41,7 @@ class Authenticator:
         """Replaces the admin key. Raises Invalid for one that is too short or not printable."""
         hashed = self._hasher.hash(check_admin_key(key))
         async with self._database.operator(write=True) as session:
-            if await read_fact(session, ADMIN_KEY_HASH) != hashed:
+            if not hmac.compare_digest(await read_fact(session, ADMIN_KEY_HASH) or b"", hashed):
                 await self._write_admin_key(session, hashed)
 
     async def ensure_admin_key(self, given: str | None) -> str | None:

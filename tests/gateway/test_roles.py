@@ -1,16 +1,23 @@
 """Every route with every kind of caller: the declared requirement decides, and nobody sees another tenant's things."""
 
+import importlib
+import pkgutil
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import grpc
+import grpc.aio
 import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from google.protobuf.descriptor_pool import Default as default_pool
+from google.protobuf.message_factory import GetMessageClass
 from sqlalchemy import update
 
+import loragate.v1
 from loragate.adapter_store.principal import Scope
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables import ApiKeyRow
@@ -24,8 +31,10 @@ from loragate.gateway.auth.requirements import (
     TenantWith,
 )
 from loragate.gateway.config import GatewayConfig
+from loragate.gateway.grpc.methods import METHODS
 
-from .running import ADMIN_KEY, Gateway
+from .running import ADMIN_KEY, Gateway, serving
+from .stub_engine import StubEngine
 
 NO_TENANT = ("anonymous", "malformed", "unknown", "expired", "revoked")
 OPERATORS_ONLY = {
@@ -118,6 +127,13 @@ async def store(config: GatewayConfig) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
+async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
+    async with serving(replace(config, grpc_listen="127.0.0.1:0"), engine, tenants) as running:
+        await running.until_ready()
+        yield running
+
+
+@pytest.fixture
 async def callers(store: Store, gateway: Gateway) -> list[Caller]:
     """All callers of the first tenant, and all who are nobody's."""
 
@@ -168,6 +184,82 @@ async def test_every_route_with_every_role(config: GatewayConfig, gateway: Gatew
                     if status is not None:
                         assert response.json()["error"].keys() == {"message", "type", "param", "code"}
     assert not wrong
+
+
+def test_every_grpc_method_declares_who_may_call() -> None:
+    """Of all services that are described, but the engine's, which only the gateway calls."""
+    described = {
+        f"/{service.full_name}/{method.name}": method
+        for found in pkgutil.iter_modules(loragate.v1.__path__, "loragate.v1.")
+        if found.name.endswith("_pb2")
+        for service in importlib.import_module(found.name).DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    tenants = {name for name in described if not name.startswith("/loragate.v1.EngineService/")}
+    assert len(tenants) >= 12
+    assert {name for name, method in METHODS.items() if isinstance(method.requirement, TenantWith)} == tenants
+
+
+async def test_every_grpc_method_with_every_role(gateway: Gateway, callers: list[Caller]) -> None:
+    codes = {401: grpc.StatusCode.UNAUTHENTICATED, 403: grpc.StatusCode.PERMISSION_DENIED}
+    wrong = []
+    async with grpc.aio.insecure_channel(gateway.grpc_target) as channel:
+        for name, method in METHODS.items():
+            if isinstance(method.requirement, Public):
+                continue
+            for caller in callers:
+                code = await _code_of(channel.stream_stream(name)(iter([b""]), metadata=tuple(caller.headers.items())))
+                refused = expected(method.requirement, caller)
+                if (code != codes[refused]) if refused else (code in {*codes.values(), grpc.StatusCode.INTERNAL}):
+                    wrong.append((name, caller.role, code))
+    assert not wrong
+
+
+async def _code_of(call: Any, answers: list[bytes] | None = None) -> grpc.StatusCode:
+    """What a call ends with, once its answers, which are collected, have come."""
+    try:
+        async for answer in call:
+            if answers is not None:
+                answers.append(answer)
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+async def test_nobody_reaches_another_tenants_things_over_grpc(gateway: Gateway, store: Store, upload: Any) -> None:
+    await upload("poet")
+    before = await _everything(gateway, store)
+    metadata = (("authorization", f"Bearer {gateway.other_key}"),)
+    async with grpc.aio.insecure_channel(gateway.grpc_target) as channel:
+        for name, method in METHODS.items():
+            if isinstance(method.requirement, Public):
+                continue
+            call = channel.stream_stream(name)(iter([_naming("poet", name)]), metadata=metadata)
+            answers: list[bytes] = []
+            code = await _code_of(call, answers)
+            if code == grpc.StatusCode.OK:
+                assert name.endswith("/List"), name
+                assert b"poet" not in b"".join(answers)
+            else:
+                assert code in {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT}, (name, code)
+    assert await _everything(gateway, store) == before
+
+
+def _naming(adapter: str, method: str) -> bytes:
+    """A request that means the adapter's first version, in whatever fields the method has for that."""
+    service, _, name = method[1:].rpartition("/")
+    request = GetMessageClass(default_pool().FindServiceByName(service).methods_by_name[name].input_type)()
+    fields = request.DESCRIPTOR.fields_by_name
+    wanted = {"name": adapter, "model": adapter, "alias": "default", "version": 1, "prompt": "x"}
+    if "UploadRequest" not in request.DESCRIPTOR.name:  # parts of one's own upload, of which only one is set
+        for field, value in wanted.items():
+            if field in fields:
+                setattr(request, field, value)
+    if "messages" in fields:
+        request.messages.add(role="user", content="x")
+    if "targets" in fields:
+        request.targets.add(version=1)
+    return bytes(request.SerializeToString())
 
 
 async def test_nobody_reaches_another_tenants_things(

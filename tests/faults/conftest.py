@@ -1,0 +1,14 @@
+"""The gateway of tests/gateway, to be broken."""
+
+from tests.gateway.conftest import (
+    config,
+    engine,
+    gateway,
+    small_gateway,
+    socket_dir,
+    tenants,
+    tokenizer,
+    upload,
+)
+
+__all__ = ["config", "engine", "gateway", "small_gateway", "socket_dir", "tenants", "tokenizer", "upload"]

@@ -1,0 +1,144 @@
+"""Authentication while Redis, the database or the clock fails."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from redis_server import RedisServer
+
+from loragate.adapter_store.database import Database
+from loragate.adapter_store.errors import Unavailable
+from loragate.gateway.auth import authenticator as authenticator_module
+from loragate.gateway.config import GatewayConfig
+from tests.gateway.running import Gateway, serving
+from tests.gateway.stub_engine import StubEngine
+
+Tenants = tuple[str, str, str]
+
+
+@dataclass
+class Clock:
+    """In the place of `elapsed`: what is known runs out only when a test says so."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    fake = Clock()
+    monkeypatch.setattr(authenticator_module, "elapsed", fake)
+    return fake
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    server = RedisServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+async def workers(
+    config: GatewayConfig, engine: StubEngine, tenants: Tenants, clock: Clock, redis: RedisServer
+) -> AsyncIterator[list[Gateway]]:
+    """Two, with one database and one Redis."""
+    shared = replace(config, redis_url=redis.url)
+    async with serving(shared, engine, tenants) as one, serving(shared, engine, tenants) as other:
+        for each in (one, other):
+            await each.until_ready()
+        yield [one, other]
+
+
+async def status(gateway: Gateway, key: str, url: str = "/v1/adapters") -> int:
+    async with gateway.http(key) as http:
+        return (await http.get(url)).status_code
+
+
+async def new_key(gateway: Gateway) -> dict[str, Any]:
+    async with gateway.admin() as admin:
+        made: dict[str, Any] = (await admin.post(f"/admin/v1/tenants/{gateway.tenant_id}/keys")).json()
+    return made
+
+
+async def revoke(gateway: Gateway, key: dict[str, Any]) -> None:
+    async with gateway.admin() as admin:
+        assert (await admin.delete(f"/admin/v1/keys/{key['id']}")).status_code == 200
+
+
+async def test_a_revocation_is_felt_by_all_workers(workers: list[Gateway]) -> None:
+    one, other = workers
+    for _ in range(3):
+        key = await new_key(one)
+        assert [await status(each, key["secret"]) for each in workers] == [200, 200]
+        await revoke(one, key)
+        assert await status(one, key["secret"]) == 401
+        while await status(other, key["secret"]) != 401:  # by a notice: the clock stands still
+            await asyncio.sleep(0.01)
+
+
+async def test_without_redis_the_bound_holds(workers: list[Gateway], redis: RedisServer, clock: Clock) -> None:
+    one, other = workers
+    key = await new_key(one)
+    assert [await status(each, key["secret"]) for each in workers] == [200, 200]
+    redis.stop()
+    await revoke(one, key)
+    assert await status(one, key["secret"]) == 401
+    clock.now += 5.01
+    assert await status(other, key["secret"]) == 401
+    fresh = await new_key(one)
+    assert [await status(each, fresh["secret"]) for each in workers] == [200, 200], "keys are read from the database"
+    redis.start()
+    while not await _heard(one, other):  # until both have found Redis again
+        await asyncio.sleep(0.05)
+
+
+async def _heard(one: Gateway, other: Gateway) -> bool:
+    """Whether what one worker revokes is refused by the other."""
+    key = await new_key(one)
+    assert await status(other, key["secret"]) == 200
+    await revoke(one, key)
+    return await status(other, key["secret"]) == 401
+
+
+async def test_without_a_database_the_known_go_on_and_then_nobody(
+    gateway: Gateway, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await status(gateway, gateway.key, "/v1/models") == 200
+
+    @asynccontextmanager
+    async def away(database: Database, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        raise Unavailable("The database cannot be reached; try again.")
+        yield
+
+    monkeypatch.setattr(Database, "operator", away)
+    clock.now += 4.9
+    assert await status(gateway, gateway.key, "/v1/adapters") == 200
+    assert await status(gateway, gateway.other_key) == 503
+    assert await status(gateway, "lg-nobody-knows") == 503
+    clock.now += 0.2
+    async with gateway.http() as http:
+        refused = await http.get("/v1/adapters")
+        live = await http.get("/healthz")
+        ready = await http.get("/readyz")
+    assert refused.status_code == 503
+    assert int(refused.headers["retry-after"]) >= 1
+    assert live.status_code == 200
+    assert (ready.status_code, ready.json()["parts"]["database"]) == (503, "not reachable")
+    monkeypatch.undo()
+    assert await status(gateway, gateway.key) == 200
+
+
+async def test_a_wall_clock_that_jumps_back_revives_nothing(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = await new_key(gateway)
+    assert await status(gateway, key["secret"]) == 200
+    await revoke(gateway, key)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 3600)
+    assert await status(gateway, key["secret"]) == 401
