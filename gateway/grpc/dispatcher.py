@@ -38,9 +38,9 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     is asked for before anything else of the call is read, and malformed messages are our errors to tell.
     """
 
-    def __init__(self, services: Services, methods: Mapping[str, Method]) -> None:
+    def __init__(self, services: Services, methods: Mapping[str, Method], metrics: GrpcMetrics) -> None:
         self._services = services
-        self._metrics = GrpcMetrics(services.http_metrics.registry)
+        self._metrics = metrics
         self._running = {True: 0, False: 0}  # public or not
         self._handlers = {
             name: grpc.stream_stream_rpc_method_handler(self._handler(name, method)) for name, method in methods.items()

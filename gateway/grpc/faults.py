@@ -1,6 +1,6 @@
 """Errors as gRPC tells them: a status, and beside it google.rpc's details for programs.
 
-400 INVALID_ARGUMENT · 401 UNAUTHENTICATED · 403 PERMISSION_DENIED · 404 NOT_FOUND · 408 DEADLINE_EXCEEDED ·
+400, 415 INVALID_ARGUMENT · 401 UNAUTHENTICATED · 403 PERMISSION_DENIED · 404 NOT_FOUND · 408 DEADLINE_EXCEEDED ·
 409 ABORTED · 413, 429, 507 RESOURCE_EXHAUSTED · 500 INTERNAL · 503 UNAVAILABLE
 
 https://google.aip.dev/193 says what the details mean.
@@ -25,6 +25,7 @@ _CODES = {
     408: grpc.StatusCode.DEADLINE_EXCEEDED,
     409: grpc.StatusCode.ABORTED,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    415: grpc.StatusCode.INVALID_ARGUMENT,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
     507: grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -8,6 +8,7 @@ import grpc.aio
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.grpc.dispatcher import Dispatcher
 from loragate.gateway.grpc.methods import METHODS
+from loragate.gateway.observability.grpc_metrics import GrpcMetrics
 from loragate.gateway.services import Services
 
 _GOODBYE_SECONDS = 1.0
@@ -40,10 +41,11 @@ async def serving(services: Services) -> AsyncIterator[int | None]:
     Raises OSError where that address cannot be had.
     """
     config = services.config
+    metrics = GrpcMetrics(services.http_metrics.registry)
     if config.grpc_listen is None:
         yield None
         return
-    server = grpc.aio.server(handlers=[Dispatcher(services, METHODS)], options=_options(config))
+    server = grpc.aio.server(handlers=[Dispatcher(services, METHODS, metrics)], options=_options(config))
     try:
         port = server.add_insecure_port(config.grpc_listen)
     except RuntimeError:

@@ -12,6 +12,7 @@ from loragate.adapter_store.store import Store
 from loragate.gateway.config import GatewayConfig
 
 from . import tiny_model
+from .grpc_client import Client, connected
 from .running import ADMIN_KEY, Gateway, serving
 from .stub_engine import StubEngine
 
@@ -46,6 +47,7 @@ async def config(tmp_path: Path, engine: StubEngine) -> GatewayConfig:
         secret_key=b"a secret key for the tests",
         engine_target=engine.target,
         data_dir=tmp_path,
+        grpc_listen="127.0.0.1:0",
         heartbeat_timeout=30.0,  # the engine's stub shares this process, and with it every pause
     )
 
@@ -69,6 +71,13 @@ async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str,
     async with serving(config, engine, tenants) as running:
         await running.until_ready()
         yield running
+
+
+@pytest.fixture
+async def client(gateway: Gateway) -> AsyncIterator[Client]:
+    """The first tenant's, over gRPC."""
+    async with connected(gateway.grpc_target, gateway.key) as client:
+        yield client
 
 
 @pytest.fixture

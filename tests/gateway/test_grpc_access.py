@@ -1,7 +1,6 @@
 """Who may call what over gRPC, and what anybody may know."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -15,13 +14,11 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
 from loragate.adapter_store.principal import Scope
 from loragate.gateway.auth.requirements import Public, TenantWith
-from loragate.gateway.config import GatewayConfig
 from loragate.gateway.grpc.methods import METHODS
 from loragate.v1 import adapters_pb2, engine_pb2, inference_pb2
 
 from .grpc_client import connected, told
-from .running import ADMIN_KEY, Gateway, serving
-from .stub_engine import StubEngine
+from .running import ADMIN_KEY, Gateway
 from .tiny_model import MODEL_ID
 
 TENANTS = [
@@ -37,13 +34,6 @@ SERVICES = {
     "loragate.v1.AdapterService",
     "loragate.v1.InferenceService",
 }
-
-
-@pytest.fixture
-async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
-    async with serving(replace(config, grpc_listen="127.0.0.1:0"), engine, tenants) as running:
-        await running.until_ready()
-        yield running
 
 
 async def key_with(gateway: Gateway, *scopes: str) -> str:

@@ -3,47 +3,26 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from loragate.gateway.config import GatewayConfig
 from loragate.v1 import adapters_pb2 as pb
 from loragate.v1.inference_pb2 import ChatRequest
 
 from . import tiny_model
 from .grpc_client import Client, Told, connected, told
-from .running import Gateway, serving
-from .stub_engine import StubEngine
+from .running import Gateway
 from .test_grpc_inference import as_rest
 
 POISONED = "base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight"
 
 
 @pytest.fixture
-async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
-    async with serving(replace(config, grpc_listen="127.0.0.1:0"), engine, tenants) as running:
-        await running.until_ready()
-        yield running
-
-
-@pytest.fixture
-async def client(gateway: Gateway) -> AsyncIterator[Client]:
-    async with connected(gateway.grpc_target, gateway.key) as client:
-        yield client
-
-
-@pytest.fixture
-async def narrow(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Client]:
-    """Of a gateway with bounds that a test reaches quickly."""
-    small = replace(
-        config, grpc_listen="127.0.0.1:0", max_json_bytes=4096, max_upload_bytes=64 << 10, stall_seconds=0.3
-    )
-    async with serving(small, engine, tenants) as running, connected(running.grpc_target, running.key) as client:
-        await running.until_ready()
+async def narrow(small_gateway: Gateway) -> AsyncIterator[Client]:
+    async with connected(small_gateway.grpc_target, small_gateway.key) as client:
         yield client
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -23,19 +22,6 @@ from .tiny_model import MODEL_ID
 
 GENERATE = pb.GenerateRequest(model=MODEL_ID, prompt="one two three four five")
 CHAT_METHOD = "/loragate.v1.InferenceService/Chat"
-
-
-@pytest.fixture
-async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
-    async with serving(replace(config, grpc_listen="127.0.0.1:0"), engine, tenants) as running:
-        await running.until_ready()
-        yield running
-
-
-@pytest.fixture
-async def client(gateway: Gateway) -> AsyncIterator[Client]:
-    async with connected(gateway.grpc_target, gateway.key) as client:
-        yield client
 
 
 async def refusal(call: Any) -> Told:
@@ -127,7 +113,7 @@ async def test_a_client_that_reads_nothing_is_dropped(
 ) -> None:
     engine.manifest.max_model_len = 1_000_000
     engine.script = lambda submit: [5] * 60_000
-    impatient = replace(config, grpc_listen="127.0.0.1:0", stall_seconds=0.3)
+    impatient = replace(config, stall_seconds=0.3)
     request = pb.GenerateRequest(model=MODEL_ID, prompt="x", max_tokens=60_000)
     async with serving(impatient, engine, tenants) as gateway:
         await gateway.until_ready()
@@ -142,7 +128,7 @@ async def test_a_client_that_reads_nothing_is_dropped(
 async def test_messages_over_the_limit(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
 ) -> None:
-    small = replace(config, grpc_listen="127.0.0.1:0", max_json_bytes=4096)
+    small = replace(config, max_json_bytes=4096)
     async with serving(small, engine, tenants) as gateway, connected(gateway.grpc_target, gateway.key) as client:
         await gateway.until_ready()
         a_little = pb.GenerateRequest(model=MODEL_ID, prompt="x" * 5000)

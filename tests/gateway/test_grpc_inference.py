@@ -1,7 +1,6 @@
 """InferenceService over real gRPC: what REST answers, in messages."""
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,19 +26,6 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"z": {"type": "string"}, "a": {"type": "integer"}}},
     },
 }
-
-
-@pytest.fixture
-async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
-    async with serving(replace(config, grpc_listen="127.0.0.1:0"), engine, tenants) as running:
-        await running.until_ready()
-        yield running
-
-
-@pytest.fixture
-async def client(gateway: Gateway) -> AsyncIterator[Client]:
-    async with connected(gateway.grpc_target, gateway.key) as client:
-        yield client
 
 
 def as_rest(message: Any) -> Any:
@@ -150,7 +136,7 @@ async def test_a_tool_is_called(config: GatewayConfig, engine: StubEngine, tenan
         tool_choice={"type": "auto"},
         max_tokens=100,
     )
-    listening = replace(config, grpc_listen="127.0.0.1:0", tool_parser="hermes")
+    listening = replace(config, tool_parser="hermes")
     async with serving(listening, engine, tenants) as gateway, connected(gateway.grpc_target, gateway.key) as client:
         await gateway.until_ready()
         whole = await client.inference.Chat(request, metadata=client.metadata)

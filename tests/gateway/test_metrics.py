@@ -19,8 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.observability.http_metrics import SHARED_DIRECTORY
 from loragate.v1 import engine_pb2 as pb
+from loragate.v1.adapters_pb2 import ListAdaptersRequest
 
 from .engine_numbers import full_stats
+from .grpc_client import Client
 from .running import Gateway
 from .tiny_model import MODEL_ID
 
@@ -215,8 +217,9 @@ async def test_the_event_loop_is_watched(gateway: Gateway) -> None:
 
 
 @pytest.fixture
-async def families(gateway: Gateway) -> list[Metric]:
+async def families(gateway: Gateway, client: Client) -> list[Metric]:
     gateway.engine.stats = full_stats(pb.AdapterRef(tenant_id="tn_x", digest="sha256:1"))
+    await client.adapters.List(ListAdaptersRequest(), metadata=client.metadata)
     async with gateway.http() as http:
         await http.get("/v1/models")
     return list(text_string_to_metric_families(await scrape_as_operator(gateway)))
@@ -226,9 +229,9 @@ async def test_names_follow_prometheus_conventions(families: list[Metric]) -> No
     assert len(families) > 40
     for family in families:
         assert family.documentation, family.name
-        assert re.fullmatch(r"(loragate_(http|gateway|engine|adapter|tenant|usage)_|vllm:)[a-z0-9_]+", family.name), (
-            family.name
-        )
+        assert re.fullmatch(
+            r"(loragate_(http|grpc|gateway|engine|adapter|tenant|usage)_|vllm:)[a-z0-9_]+", family.name
+        ), family.name
         assert not re.search(r"_(ms|millis|milliseconds|minutes|kb|mb)(_|$)", family.name), "base units"
         if family.type == "counter":
             assert {sample.name for sample in family.samples} == {f"{family.name}_total"}
@@ -252,7 +255,9 @@ async def test_the_document_lists_every_metric_and_no_other(families: list[Metri
 
 async def test_the_documents_queries_ask_for_metrics_that_exist(families: list[Metric]) -> None:
     exist = {sample.name for family in families for sample in family.samples}
-    asked = set(re.findall(r"(?:loragate_(?:http|engine|adapter|tenant|usage)_|vllm:)[a-z0-9_]+", DOCUMENT.read_text()))
+    asked = set(
+        re.findall(r"(?:loragate_(?:http|grpc|engine|adapter|tenant|usage)_|vllm:)[a-z0-9_]+", DOCUMENT.read_text())
+    )
     histograms = {family.name for family in families if family.type == "histogram"}
     assert asked - histograms - exist == set()
 
