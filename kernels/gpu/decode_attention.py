@@ -144,6 +144,7 @@ def join_kernel(  # type: ignore[no-untyped-def]
 
 def decode_attention(query: Tensor, cache: "LayerCache", rows: "DecodeRows", options: "AttentionOptions") -> Tensor:
     """As `paged_attention.decode_attention`: query [heads, sequences, dim] → [heads, sequences, value_dim]."""
+    assert rows.token_places.is_contiguous()
     heads, sequences, key_dim = query.shape
     kv_heads, places, value_dim = cache.values.shape
     wanted = query.transpose(0, 1).contiguous()

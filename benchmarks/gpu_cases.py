@@ -1,0 +1,153 @@
+"""Sizes and random numbers that the stages of `gpu.py` share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loragate.kernels.gpu.segmented_lora import SlotTable
+from loragate.kernels.paged_attention import DecodeRows, LayerCache
+from loragate.kernels.quantised_cache import QuantisedLayerCache
+from loragate.kernels.segmented_lora import Expand, LoraWeights
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of a model and of what is asked of it."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+    ranks: tuple[int, ...]
+    rows: tuple[int, ...]  # of decode steps
+    prefill_rows: int
+    decodes: tuple[tuple[int, int], ...]  # sequences, and the length of each
+    adapters: int  # at most, in a batch and registered
+    registered: int
+    prompt: int
+    new_tokens: int
+    rounds: int  # of which the first warms up
+    copied_bytes: int
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden // self.heads
+
+    @property
+    def qkv(self) -> tuple[int, ...]:
+        """Outputs of q, k and v."""
+        return self.hidden, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim
+
+    @property
+    def groups(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Inputs and outputs of the fused linears of a layer."""
+        return (
+            (self.hidden, self.qkv),
+            (self.hidden, (self.hidden,)),
+            (self.hidden, (self.intermediate, self.intermediate)),
+            (self.intermediate, (self.hidden,)),
+        )
+
+
+FULL = Sizes(
+    hidden=4096,
+    intermediate=14336,
+    layers=32,
+    heads=32,
+    kv_heads=8,
+    vocabulary=128256,
+    ranks=(8, 16, 64, 256),
+    rows=(1, 4, 16, 64),
+    prefill_rows=1024,
+    decodes=((1, 1024), (16, 1024), (64, 1024), (16, 8192)),
+    adapters=64,
+    registered=2000,
+    prompt=64,
+    new_tokens=128,
+    rounds=4,
+    copied_bytes=1 << 30,
+)
+"""Llama 3 8B's."""
+
+TINY = Sizes(
+    hidden=64,
+    intermediate=48,
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    vocabulary=128,
+    ranks=(8, 16),
+    rows=(2,),
+    prefill_rows=70,
+    decodes=((2, 40),),
+    adapters=3,
+    registered=6,
+    prompt=6,
+    new_tokens=4,
+    rounds=2,
+    copied_bytes=1 << 20,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where it runs, and on what sizes."""
+
+    device_name: str
+    sizes: Sizes
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.device_name)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What is timed. The interpreter cuts bits off bfloat16."""
+        return torch.bfloat16 if self.on_gpu else torch.float32
+
+    def numbers(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        return (torch.randn(*shape, device=self.device) / 4).to(dtype)
+
+    def weights(self, inputs: int, widths: Sequence[int], rank: int, dtype: torch.dtype) -> LoraWeights:
+        """Of one adapter on all members of a fused linear."""
+        starts = [sum(widths[:i]) for i in range(len(widths))]
+        expands = [
+            Expand(i * rank, (i + 1) * rank, start, self.numbers(rank, width, dtype=dtype) / 8)
+            for i, (start, width) in enumerate(zip(starts, widths, strict=True))
+        ]
+        return LoraWeights(self.numbers(rank * len(widths), inputs, dtype=dtype) / 8, tuple(expands))
+
+    def table(self, inputs: int, widths: Sequence[int], weights: dict[int, LoraWeights]) -> SlotTable:
+        table = SlotTable(widths, inputs, next(iter(weights.values())).a.dtype, self.device)
+        for slot, each in weights.items():
+            table.put(slot, each)
+        return table
+
+    def cache(
+        self, sequences: int, longest: int, dtype: torch.dtype, storage: torch.dtype | None = None
+    ) -> tuple[LayerCache, Tensor]:
+        """Filled, and where the tokens of each sequence lie [sequences, longest]: in blocks of 16, scattered."""
+        blocks = -(-longest // 16)
+        places = (sequences * blocks + 1) * 16
+        kv_heads, dim = self.sizes.kv_heads, self.sizes.head_dim
+        shape: tuple[Any, ...] = (places, kv_heads, dim, dim, dtype, self.device)
+        cache = LayerCache(*shape) if storage is None else QuantisedLayerCache(*shape, storage)
+        order = (torch.randperm(sequences * blocks) + 1).view(sequences, blocks, 1) * 16
+        found = (order + torch.arange(16)).view(sequences, -1)[:, :longest].contiguous().to(self.device)
+        new = (self.numbers(kv_heads, sequences * longest, dim, dtype=dtype) for _ in range(2))
+        cache.write(found.reshape(-1), *new)
+        return cache, found
+
+    def decode_rows(self, places: Tensor) -> DecodeRows:
+        """Sequences of slightly different lengths."""
+        sequences, longest = places.shape
+        return DecodeRows(places, torch.tensor([longest - i % 3 for i in range(sequences)], device=self.device))

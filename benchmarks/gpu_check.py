@@ -1,0 +1,117 @@
+"""Every kernel against its reference in float64 or in torch, for every type."""
+
+from collections.abc import Iterator
+
+import torch
+from gpu_cases import Setting
+from torch import Tensor
+
+from loragate.kernels.gpu import decode_attention, kv_write, prefill_attention, rms_norm
+from loragate.kernels.gpu.segmented_lora import DECODE_TILINGS, PREFILL_TILINGS, Work
+from loragate.kernels.paged_attention import AttentionOptions, LayerCache, PrefillRows, gathered_decode_attention
+from loragate.kernels.rms_norm import RmsNorm
+from loragate.kernels.segmented_lora import lora_reference, segments_of
+
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.15}
+STORAGES = (None, torch.int8, torch.float8_e4m3fn)
+
+Finding = tuple[str, Tensor, float]
+"""What was checked, the differences found, and how large one may be."""
+
+
+def check(setting: Setting) -> dict[str, object]:
+    """The largest difference of each. Raises AssertionError beyond the tolerance."""
+    worst: dict[str, float] = {}
+    for dtype, tolerance in TOLERANCE.items():
+        for part in (_lora, _decode, _prefill, _norm, _written):
+            for name, difference, allowed in part(setting, dtype, tolerance):
+                found = difference.abs().max().item()
+                assert found <= allowed, f"{name} {dtype}: off by {found}, more than {allowed}"
+                key = f"{name} {dtype}".replace("torch.", "")
+                worst[key] = max(worst.get(key, 0.0), found)
+        print(f"{dtype}: as the references", flush=True)
+    return {"largest_difference": worst}
+
+
+def _lora(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
+    inputs, widths = setting.sizes.groups[0]
+    ranks = setting.sizes.ranks
+    for tiling in DECODE_TILINGS + (PREFILL_TILINGS if dtype != torch.float32 else ()):
+        for slots in ([0, 0, 1, 2, 2, 2], [3] * 20, [0], [1, 2] + [0] * 70):
+            slots = sorted(slots)
+            x = setting.numbers(len(slots), inputs, dtype=dtype)
+            out = setting.numbers(len(slots), sum(widths), dtype=dtype)
+            weights = {s: setting.weights(inputs, widths, ranks[s % len(ranks)], dtype) for s in set(slots)}
+            expected = lora_reference(out, x, slots, weights)
+            setting.table(inputs, widths, weights).add(out, x, (Work.of(segments_of(slots), setting.device, tiling),))
+            yield f"lora, tiles of {tiling.rows}", out.double() - expected, tolerance * expected.abs().max().item()
+
+
+def _decode(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
+    for name, options in _options(setting).items():
+        for storage in STORAGES:
+            cache, places = setting.cache(3, 100, dtype, storage)
+            rows = setting.decode_rows(places)
+            query = setting.numbers(setting.sizes.heads, 3, setting.sizes.head_dim, dtype=dtype)
+            out = decode_attention.decode_attention(query, cache, rows, options)
+            expected = gathered_decode_attention(query.double(), _doubles(cache), rows, options)
+            yield f"decode attention, {name}, {_kept(storage)}", out.double() - expected, tolerance
+
+
+def _prefill(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
+    """A chunk behind some context, against decode attention of each of its rows with all before it."""
+    context, chunk = 40, 37
+    for name, options in _options(setting).items():
+        for storage in STORAGES:
+            cache, places = setting.cache(1, context + chunk, dtype, storage)
+            query = setting.numbers(setting.sizes.heads, chunk, setting.sizes.head_dim, dtype=dtype)
+            out = prefill_attention.prefill_attention(query, cache, PrefillRows(0, chunk, context, places[0]), options)
+            rows = setting.decode_rows(places.expand(chunk, -1))
+            rows.lengths.copy_(torch.arange(context + 1, context + chunk + 1))
+            expected = gathered_decode_attention(query.double(), _doubles(cache), rows, options)
+            yield f"prefill attention, {name}, {_kept(storage)}", out.double() - expected, tolerance
+
+
+def _norm(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
+    for kind in (RmsNorm(1e-6, rounds_first=True), RmsNorm(1e-5), RmsNorm(1e-6, shift=1.0)):
+        x = setting.numbers(9, setting.sizes.hidden, dtype=dtype)
+        weight = setting.numbers(setting.sizes.hidden, dtype=dtype)
+        yield "rms norm", rms_norm.rms_norm(x, weight, kind).double() - kind.reference(x, weight).double(), tolerance
+
+
+def _written(setting: Setting, dtype: torch.dtype, _: float) -> Iterator[Finding]:
+    """What is stored is the same to the last bit."""
+    for storage in STORAGES:
+        cache, places = setting.cache(2, 20, dtype, storage)
+        twin, _ = setting.cache(2, 20, dtype, storage)
+        new = [
+            setting.numbers(20, setting.sizes.kv_heads, setting.sizes.head_dim, dtype=dtype).transpose(0, 1)
+            for _ in range(2)
+        ]
+        for other, own in zip(twin.stored, cache.stored, strict=True):
+            other.copy_(own)
+        kv_write.write(cache, places[1], *new)
+        twin._write(places[1], *new)
+        different = [torch.ne(a, b).double().amax() for a, b in zip(cache.stored, twin.stored, strict=True)]
+        yield f"write, {_kept(storage)}", torch.stack(different), 0.0
+
+
+def _options(setting: Setting) -> dict[str, AttentionOptions]:
+    sinks = torch.linspace(-1, 2, setting.sizes.heads, device=setting.device)
+    return {
+        "plain": AttentionOptions(0.1),
+        "window": AttentionOptions(0.1, window=40),
+        "softcap and sinks": AttentionOptions(0.1, softcap=3.0, sinks=sinks),
+    }
+
+
+def _doubles(cache: LayerCache) -> LayerCache:
+    """The same numbers, as they are read, in float64."""
+    plain = LayerCache(1, 1, 1, 1, torch.float64, cache.keys.device)
+    everywhere = torch.arange(cache.keys.shape[1], device=cache.keys.device)
+    plain.keys, plain.values = (part.double() for part in cache.gather(everywhere))
+    return plain
+
+
+def _kept(storage: torch.dtype | None) -> str:
+    return "plain cache" if storage is None else str(storage).removeprefix("torch.")

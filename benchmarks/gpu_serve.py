@@ -1,0 +1,146 @@
+"""Our engine on a model of random weights: its decode steps, its throughput with few and many adapters, and PEFT's."""
+
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from gpu_cases import Setting, Sizes
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from loragate.engine.local import LocalEngine
+
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+ALL = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
+KINDS = 16  # different folders; the adapters registered beyond share their bytes, and are read and kept each on its own
+
+Figures = dict[str, Any]
+
+
+def serve(setting: Setting) -> Figures:
+    with tempfile.TemporaryDirectory() as directory:
+        folder, sizes = Path(directory), setting.sizes
+        wide = build(setting, folder, ALL, 16, min(sizes.adapters, KINDS))
+        narrow = build(setting, folder, ATTENTION, 8, min(sizes.registered, KINDS))
+        names = {f"wide-{i}": wide[i % len(wide)] for i in range(sizes.adapters)}
+        names |= {f"narrow-{i}": narrow[i % len(narrow)] for i in range(sizes.registered)}
+        engine = LocalEngine(folder / "base", folder / "cache", names, adapter_slots=sizes.adapters)
+        steps = _steps(engine, sizes)
+        throughput = _throughput(engine, sizes)
+        engine.close()
+        del engine
+        if setting.on_gpu:
+            torch.cuda.empty_cache()
+        return {
+            "decode_step_ms": steps,
+            "tokens_per_second": throughput,
+            "peft_mixed_batch_tokens_per_second": _peft(setting, folder / "base", wide),
+        }
+
+
+def build(setting: Setting, folder: Path, targets: list[str], rank: int, kinds: int) -> list[Path]:
+    """The model, unless it is there, and some adapters, as transformers and PEFT save them."""
+    torch.manual_seed(0)
+    if not (folder / "base").exists():
+        sizes = setting.sizes
+        config = LlamaConfig(
+            hidden_size=sizes.hidden,
+            intermediate_size=sizes.intermediate,
+            num_hidden_layers=sizes.layers,
+            num_attention_heads=sizes.heads,
+            num_key_value_heads=sizes.kv_heads,
+            vocab_size=sizes.vocabulary,
+            max_position_embeddings=8192,
+        )
+        with torch.device(setting.device):
+            LlamaForCausalLM(config).to(setting.dtype).save_pretrained(folder / "base")
+    model: Any = _load(setting, folder / "base")
+    folders = []
+    for kind in range(kinds):
+        wrapped = get_peft_model(model, LoraConfig(r=rank, target_modules=targets, init_lora_weights=False))
+        folders.append(folder / f"rank-{rank}-{kind}")
+        wrapped.save_pretrained(folders[-1])
+        model = wrapped.unload()
+    return folders
+
+
+def _load(setting: Setting, base: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(base, dtype=setting.dtype).to(setting.device).eval()
+
+
+def _steps(engine: LocalEngine, sizes: Sizes) -> Figures:
+    """Medians of a decode step with a full batch: of the base model, of few adapters and of one for each row."""
+    found: Figures = {}
+    rows = sizes.adapters
+    for adapters in sorted({0, min(4, rows), rows}):
+        _generate(engine, sizes, rows, lambda i, n=adapters: f"wide-{i % n}" if n else None)
+        records = engine.core.timeline.steps(sizes.new_tokens - 1)
+        decodes = [r for r in records if not r.batch.prefill_tokens]
+        fullest = max(r.batch.decode_rows for r in decodes)  # all rows, unless adapters came late for so few tokens
+        steps = [r.seconds for r in decodes if r.batch.decode_rows == fullest]
+        found[f"{fullest} rows, {adapters} adapters"] = round(1000 * statistics.median(steps), 3)
+        print(list(found.items())[-1], flush=True)
+    return found
+
+
+def _throughput(engine: LocalEngine, sizes: Sizes) -> Figures:
+    """Rank 8 on attention, drawn by Zipf's law from 5 and from all that are registered; a round each, by turns."""
+    rng, requests = random.Random(0), 4 * sizes.adapters
+    speeds: dict[int, list[float]] = {5: [], sizes.registered: []}
+    for _ in range(sizes.rounds):
+        for registered, found in speeds.items():
+            seconds = _generate(
+                engine, sizes, requests, lambda _, n=registered: f"narrow-{min(int(rng.paretovariate(1.0)), n) - 1}"
+            )
+            found.append(requests * sizes.new_tokens / seconds)
+    medians = {n: statistics.median(found[1:]) for n, found in speeds.items()}
+    figures = {f"{n} adapters": round(speed, 1) for n, speed in medians.items()}
+    print(figures, flush=True)
+    return figures | {"ratio": round(medians[sizes.registered] / medians[5], 3)}
+
+
+def _generate(engine: LocalEngine, sizes: Sizes, requests: int, adapter: Callable[[int], str | None]) -> float:
+    """Seconds of so many requests at once."""
+    rng = random.Random(1)
+    began = time.perf_counter()
+    ids = [
+        engine.submit(
+            [rng.randrange(3, sizes.vocabulary) for _ in range(sizes.prompt)], adapter(i), max_tokens=sizes.new_tokens
+        )
+        for i in range(requests)
+    ]
+    for request in ids:
+        engine.result(request)
+    return time.perf_counter() - began
+
+
+@torch.inference_mode()
+def _peft(setting: Setting, base: Path, adapters: Sequence[Path]) -> float:
+    """PEFT's mixed batch over as many rows and folders, a quarter of the tokens: it is slow."""
+    sizes = setting.sizes
+    model: Any = PeftModel.from_pretrained(_load(setting, base), adapters[0], adapter_name="a0")
+    for i, path in enumerate(adapters[1:], 1):
+        model.load_adapter(path, adapter_name=f"a{i}")
+    prompts = torch.randint(3, sizes.vocabulary, (sizes.adapters, sizes.prompt), device=setting.device)
+    new = max(2, sizes.new_tokens // 4)
+    names = [f"a{i % len(adapters)}" for i in range(sizes.adapters)]
+    speeds = []
+    for _ in range(2):
+        began = time.perf_counter()
+        model.generate(
+            input_ids=prompts,
+            attention_mask=torch.ones_like(prompts),
+            max_new_tokens=new,
+            min_new_tokens=new,
+            do_sample=False,
+            pad_token_id=0,
+            adapter_names=names,
+        ).cpu()
+        speeds.append(sizes.adapters * new / (time.perf_counter() - began))
+    print(f"PEFT's mixed batch: {speeds[-1]:.1f} tokens/s", flush=True)
+    return round(speeds[-1], 1)

@@ -1,0 +1,237 @@
+"""What kernels take, beside torch and beside the memory's speed.
+
+A single launch of a few microseconds is as much a measure of the launch as of the kernel, and its weights lie in the L2
+cache the second time. So the figure that counts is that of a whole decode step's LoRA, all layers, replayed as a CUDA
+graph over weights of many times the cache; single launches are reported beside it.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from gpu_cases import Setting
+from torch import Tensor
+
+from loragate.kernels.gpu import decode_attention, kv_write, prefill_attention, rms_norm
+from loragate.kernels.gpu.segmented_lora import DECODE_TILINGS, PREFILL_TILINGS, Tiling, Work
+from loragate.kernels.paged_attention import AttentionOptions, PrefillRows, gathered_decode_attention
+from loragate.kernels.rms_norm import RmsNorm
+from loragate.kernels.segmented_lora import add_segment_by_segment, segments_of
+
+Figures = dict[str, Any]
+
+
+@torch.inference_mode()
+def measure(setting: Setting) -> Figures:
+    bandwidth = _bandwidth(setting)
+    print(f"a copy reads and writes {bandwidth / 1e9:.0f} GB/s", flush=True)
+    return {
+        "bandwidth_gb_s": round(bandwidth / 1e9, 1),
+        "lora_of_a_decode_step": _step(setting, bandwidth),
+        "lora_of_a_prefill": [_prefill_lora(setting, rank) for rank in setting.sizes.ranks],
+        "lora_launches": [
+            _launch(setting, rank, popularity, slots, bandwidth)
+            for rank in setting.sizes.ranks
+            for rows in setting.sizes.rows
+            for popularity, slots in (("distinct", list(range(rows))), ("identical", [0] * rows))
+        ],
+        "decode_attention": [_decode(setting, *case, bandwidth) for case in setting.sizes.decodes],
+        "prefill_attention": _prefill(setting),
+        "rms_norm": _norm(setting, bandwidth),
+        "write": _write(setting),
+    }
+
+
+def _step(setting: Setting, bandwidth: float) -> list[Figures]:
+    """The LoRA of all fused linears of all layers, for as many rows of as many adapters of rank 16."""
+    sizes, dtype = setting.sizes, setting.dtype
+    rows = sizes.adapters
+    tables, reading = [], 0
+    for _ in range(sizes.layers):
+        for inputs, widths in sizes.groups:
+            weights = {slot: setting.weights(inputs, widths, 16, dtype) for slot in range(rows)}
+            reading += sum(t.nbytes for w in weights.values() for t in w.tensors)
+            x, out = setting.numbers(rows, inputs, dtype=dtype), setting.numbers(rows, sum(widths), dtype=dtype)
+            tables.append((setting.table(inputs, widths, weights), x, out))
+    found = []
+    for tiling in DECODE_TILINGS:
+        work = (Work.of(segments_of(range(rows)), setting.device, tiling),)
+
+        def step(work: tuple[Work, ...] = work) -> None:
+            for table, x, out in tables:
+                table.add(out, x, work)
+
+        us = _microseconds(setting, _replayed(setting, step))
+        found.append(
+            {
+                "adapters": rows,
+                "gigabytes": round(reading / 1e9, 3),
+                "tiling": tiling._asdict(),
+                "ms": round(us / 1e3, 3),
+                "of_bandwidth": round(reading / (us * 1e-6) / bandwidth, 3),
+            }
+        )
+        print(found[-1], flush=True)
+    return found
+
+
+def _prefill_lora(setting: Setting, rank: int) -> Figures:
+    """q, k and v of one prompt, beside dense products of the same shape."""
+    sizes, dtype = setting.sizes, setting.dtype
+    inputs, widths = sizes.groups[0]
+    rows = sizes.prefill_rows
+    x, out = setting.numbers(rows, inputs, dtype=dtype), setting.numbers(rows, sum(widths), dtype=dtype)
+    weights = {0: setting.weights(inputs, widths, rank, dtype)}
+    table = setting.table(inputs, widths, weights)
+    a, b = weights[0].a.T.contiguous(), setting.numbers(rank, sum(widths), dtype=dtype)
+    tilings = PREFILL_TILINGS if dtype != torch.float32 else DECODE_TILINGS
+    works = [(Work.of(segments_of([0] * rows), setting.device, tiling),) for tiling in tilings]
+    us, tiling = min((_microseconds(setting, lambda w=w: table.add(out, x, w)), w[0].tiling) for w in works)
+    dense = _microseconds(setting, lambda: torch.mm(torch.mm(x, a)[:, :rank], b))
+    figures = {"rank": rank, "rows": rows, "tiling": tiling._asdict(), "us": us, "dense_us": dense}
+    print(figures, flush=True)
+    return figures | {"over_dense": round(us / dense, 2)}
+
+
+def _launch(setting: Setting, rank: int, popularity: str, slots: list[int], bandwidth: float) -> Figures:
+    dtype, segments = setting.dtype, segments_of(slots)
+    inputs, widths = setting.sizes.groups[0]
+    x, out = setting.numbers(len(slots), inputs, dtype=dtype), setting.numbers(len(slots), sum(widths), dtype=dtype)
+    weights = {slot: setting.weights(inputs, widths, rank, dtype) for slot in set(slots)}
+    table = setting.table(inputs, widths, weights)
+    works = [(Work.of(segments, setting.device, tiling),) for tiling in DECODE_TILINGS]
+    best: tuple[float, Tiling] = min(
+        (_microseconds(setting, lambda w=w: table.add(out, x, w)), w[0].tiling) for w in works
+    )
+    a = torch.stack([weights[slot].a for slot in slots]).transpose(1, 2)
+    b = [torch.stack([weights[slot].expands[i].b for slot in slots]) for i in range(len(widths))]
+
+    def bmm() -> Tensor:
+        shrunk = torch.bmm(x[:, None], a).split(rank, dim=2)
+        return torch.cat([torch.bmm(h, each) for h, each in zip(shrunk, b, strict=True)], dim=2)
+
+    read = sum(t.nbytes for w in weights.values() for t in w.tensors)
+    figures = {
+        "rank": rank,
+        "rows": len(slots),
+        "popularity": popularity,
+        "us": best[0],
+        "tiling": best[1]._asdict(),
+        "torch_us": _microseconds(setting, lambda: add_segment_by_segment(out, x, segments, weights)),
+        "bmm_us": _microseconds(setting, bmm),
+        "of_bandwidth": round(read / (best[0] * 1e-6) / bandwidth, 3),
+    }
+    print(figures, flush=True)
+    return figures
+
+
+def _decode(setting: Setting, sequences: int, longest: int, bandwidth: float) -> list[Figures]:
+    sizes, found = setting.sizes, []
+    options = AttentionOptions(sizes.head_dim**-0.5)
+    query = setting.numbers(sizes.heads, sequences, sizes.head_dim, dtype=setting.dtype)
+    for storage in (None, torch.int8, torch.float8_e4m3fn):
+        cache, places = setting.cache(sequences, longest, setting.dtype, storage)
+        rows = setting.decode_rows(places)
+        ours = _microseconds(setting, lambda c=cache, r=rows: decode_attention.decode_attention(query, c, r, options))
+        read = 2 * sequences * longest * sizes.kv_heads * sizes.head_dim * cache.keys.dtype.itemsize
+        figures = {
+            "sequences": sequences,
+            "length": longest,
+            "kept_as": str(cache.keys.dtype).removeprefix("torch."),
+            "us": ours,
+            "torch_us": _microseconds(setting, lambda c=cache, r=rows: gathered_decode_attention(query, c, r, options)),
+            "of_bandwidth": round(read / (ours * 1e-6) / bandwidth, 3),
+        }
+        print(figures, flush=True)
+        found.append(figures)
+    return found
+
+
+def _prefill(setting: Setting) -> Figures:
+    """One whole prompt, beside torch's attention over keys and values that lie together."""
+    sizes, dtype = setting.sizes, setting.dtype
+    chunk = sizes.prefill_rows
+    cache, places = setting.cache(1, chunk, dtype)
+    query = setting.numbers(sizes.heads, chunk, sizes.head_dim, dtype=dtype)
+    rows, options = PrefillRows(0, chunk, 0, places[0]), AttentionOptions(sizes.head_dim**-0.5)
+    keys, values = (part[None].contiguous() for part in cache.gather(places[0]))
+    return {
+        "tokens": chunk,
+        "us": _microseconds(setting, lambda: prefill_attention.prefill_attention(query, cache, rows, options)),
+        "torch_us": _microseconds(
+            setting, lambda: F.scaled_dot_product_attention(query[None], keys, values, is_causal=True, enable_gqa=True)
+        ),
+    }
+
+
+def _norm(setting: Setting, bandwidth: float) -> Figures:
+    rows, kind = max(setting.sizes.rows), RmsNorm(1e-6, rounds_first=True)
+    x = setting.numbers(rows, setting.sizes.hidden, dtype=setting.dtype)
+    weight = setting.numbers(setting.sizes.hidden, dtype=setting.dtype)
+    us = _microseconds(setting, lambda: rms_norm.rms_norm(x, weight, kind))
+    return {
+        "rows": rows,
+        "us": us,
+        "torch_us": _microseconds(setting, lambda: kind.reference(x, weight)),
+        "of_bandwidth": round(2 * x.nbytes / (us * 1e-6) / bandwidth, 3),
+    }
+
+
+def _write(setting: Setting) -> list[Figures]:
+    sizes, found = setting.sizes, []
+    rows = max(sizes.rows)
+    new = [setting.numbers(rows, sizes.kv_heads, sizes.head_dim, dtype=setting.dtype).transpose(0, 1) for _ in range(2)]
+    for storage in (None, torch.int8, torch.float8_e4m3fn):
+        cache, places = setting.cache(rows, 16, setting.dtype, storage)
+        targets = places[:, 0].contiguous()
+        found.append(
+            {
+                "rows": rows,
+                "kept_as": str(cache.keys.dtype).removeprefix("torch."),
+                "us": _microseconds(setting, lambda c=cache, t=targets: kv_write.write(c, t, *new)),
+                "torch_us": _microseconds(setting, lambda c=cache, t=targets: c._write(t, *new)),
+            }
+        )
+    return found
+
+
+def _replayed(setting: Setting, function: Callable[[], None]) -> Callable[[], None]:
+    """As a CUDA graph, where there is a GPU."""
+    if not setting.on_gpu:
+        return function
+    function()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def _microseconds(setting: Setting, function: Callable[[], object]) -> float:
+    """Median over runs, after a few to warm up."""
+    took = []
+    runs, warm = (60, 10) if setting.on_gpu else (3, 1)
+    for turn in range(runs):
+        _wait(setting)
+        began = time.perf_counter()
+        function()
+        _wait(setting)
+        if turn >= warm:
+            took.append(time.perf_counter() - began)
+    return round(1e6 * statistics.median(took), 1)
+
+
+def _wait(setting: Setting) -> None:
+    if setting.on_gpu:
+        torch.cuda.synchronize()
+
+
+def _bandwidth(setting: Setting) -> float:
+    """Bytes a second that are read and written by a large copy."""
+    source = torch.ones(setting.sizes.copied_bytes, dtype=torch.uint8, device=setting.device)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / (_microseconds(setting, lambda: target.copy_(source)) * 1e-6)
