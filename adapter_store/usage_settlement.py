@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -35,7 +34,7 @@ class UsageSettlement:
             return 0
         add = self._insert(_RECORDS).on_conflict_do_nothing(index_elements=["tenant_id", "id"])
         added = await self._session.execute(
-            add.returning(_RECORDS.c.tenant_id, _RECORDS.c.id), [asdict(record) for record in by_key.values()]
+            add.returning(_RECORDS.c.tenant_id, _RECORDS.c.id), [_row(record) for record in by_key.values()]
         )
         new = [by_key[tenant_id, id_] for tenant_id, id_ in added]
         await self._add_to_sums(new)
@@ -63,23 +62,34 @@ class UsageSettlement:
         return postgresql.insert(table) if postgres else sqlite.insert(table)
 
 
+def _row(record: UsageRecord) -> dict[str, Any]:
+    """As `dataclasses.asdict` would have it, which copies every value: it took a third of the time."""
+    return {name: getattr(record, name) for name in UsageRecord.__dataclass_fields__}
+
+
 def _sums_of(records: Iterable[UsageRecord]) -> dict[SumKey, Mapping[str, int]]:
-    sums: dict[SumKey, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTS, 0))
+    """By hour and by day."""
+    by_hour: defaultdict[SumKey, list[int]] = defaultdict(lambda: [0] * len(_COUNTS))
     for record in records:
         counts = (1, record.prompt_tokens, record.completion_tokens, record.cached_tokens, record.amount or 0)
-        for width in Width:
-            sum_ = sums[_sum_key(record, width)]
-            for name, count in zip(_COUNTS, counts, strict=True):
-                sum_[name] += count
-    return dict(sums)
+        _add(by_hour[_hour_key(record)], counts)
+    by_day: defaultdict[SumKey, list[int]] = defaultdict(lambda: [0] * len(_COUNTS))
+    for (tenant_id, _, hour, *rest), counts_of_hour in by_hour.items():
+        _add(by_day[tenant_id, Width.DAY.value, floor(hour, Width.DAY), *rest], counts_of_hour)
+    return {key: dict(zip(_COUNTS, counts, strict=True)) for key, counts in (*by_hour.items(), *by_day.items())}
 
 
-def _sum_key(record: UsageRecord, width: Width) -> SumKey:
+def _add(sum_: list[int], counts: Iterable[int]) -> None:
+    for index, count in enumerate(counts):
+        sum_[index] += count
+
+
+def _hour_key(record: UsageRecord) -> SumKey:
     """In the order of the table's key."""
     return (
         record.tenant_id,
-        width.value,
-        floor(record.started_at, width),
+        Width.HOUR.value,
+        floor(record.started_at, Width.HOUR),
         record.key_id,
         record.endpoint,
         record.base_model,

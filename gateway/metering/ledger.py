@@ -96,7 +96,7 @@ class Ledger:
             self._metrics.lost.inc()
             self._free(slot)
             return
-        self._waiting.append((replace(record, amount=self._prices.amount(record)), slot))
+        self._waiting.append((self._priced(record), slot))
         self._wake.set()
 
     async def written(self) -> None:
@@ -215,12 +215,16 @@ class Ledger:
 
     async def _take_over(self, worker: DeadWorker) -> None:
         await self._settle_segments(await self._on_disk(worker.segments))
-        cut = [replace(r, amount=self._prices.amount(r)) for r in await self._on_disk(worker.left_open)]
+        cut = [self._priced(record) for record in await self._on_disk(worker.left_open)]
         await self._settler.settle(cut)
         await self._on_disk(worker.remove)
         if cut:
             self._metrics.crashed.inc(len(cut))
             log.warning("%d requests were cut by the death of their worker; they are billed as told by then", len(cut))
+
+    def _priced(self, record: UsageRecord) -> UsageRecord:
+        amount = self._prices.amount(record)
+        return record if amount is None else replace(record, amount=amount)
 
     def _free(self, slot: int | None) -> None:
         if self._open_calls is not None and slot is not None:

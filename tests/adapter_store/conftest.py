@@ -2,21 +2,17 @@
 
 import asyncio
 import io
-import os
 import shutil
-import subprocess
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import asyncpg
 import numpy as np
 import orjson
 import pytest
-from lacking import lacking
+from private_postgres import PostgresServer, private_postgres
 from safetensors.numpy import save
 
 from loragate.adapter_store.schema import upgrade
@@ -25,52 +21,13 @@ from loragate.adapter_store.tenant import Tenant
 from loragate.v1 import engine_pb2
 
 SECRET_KEY = b"a secret key for the tests, 32+ bytes"
-_BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 _WIDTH = 8
-
-
-@dataclass(frozen=True)
-class PostgresServer:
-    """A private cluster that listens on a Unix socket only."""
-
-    socket_directory: Path
-
-    def url(self, database: str) -> str:
-        return f"postgresql://postgres@/{database}?host={self.socket_directory}"
-
-    async def run(self, statement: str) -> None:
-        connection = await asyncpg.connect(user="postgres", database="postgres", host=str(self.socket_directory))
-        try:
-            await connection.execute(statement)
-        finally:
-            await connection.close()
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    if not _BINARIES:
-        lacking("Postgres")
-    home = Path(tempfile.mkdtemp(prefix="pg"))
-    owner: dict[str, Any] = {}
-    if os.getuid() == 0:  # Postgres refuses to run as root
-        owner = {"user": "postgres"}
-        shutil.chown(home, "postgres")
-    data = home / "data"
-    subprocess.run(
-        [_BINARIES[-1] / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N", "--locale=C.UTF-8"],
-        check=True,
-        capture_output=True,
-        cwd=home,
-        **owner,
-    )
-    options = f"-c listen_addresses='' -c unix_socket_directories='{home}' -c fsync=off -c max_connections=200"
-    control = [_BINARIES[-1] / "pg_ctl", "-D", data, "-w", "-l", home / "log"]
-    subprocess.run([*control, "-o", options, "start"], check=True, capture_output=True, cwd=home, **owner)
-    try:
-        yield PostgresServer(home)
-    finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], check=True, capture_output=True, cwd=home, **owner)
-        shutil.rmtree(home)
+    with private_postgres() as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -11,7 +12,9 @@ import pytest
 from openai import AsyncOpenAI
 
 from loragate.gateway.config import GatewayConfig
+from loragate.v1 import inference_pb2 as pb
 
+from .grpc_client import connected
 from .running import Gateway, serving
 from .stub_engine import StubEngine
 from .tiny_model import MODEL_ID
@@ -71,6 +74,21 @@ async def test_sums_equal_what_clients_were_told(gateway: Gateway, upload: Calla
     assert seen["totals"] == totals
     assert sum(row["requests"] for row in seen["data"] if row["adapter"] == "poet") == 3
     assert {row["tenant_id"] for row in seen["data"]} == {gateway.tenant_id}
+
+
+async def test_grpc_is_billed_as_rest_is(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
+) -> None:
+    async with serving(replace(config, grpc_listen="127.0.0.1:0"), engine, tenants) as gateway:
+        await gateway.until_ready()
+        async with connected(gateway.grpc_target, gateway.key) as client:
+            asked = pb.GenerateRequest(model=MODEL_ID, prompt="one two three", max_tokens=12)
+            whole = await client.inference.Generate(asked, metadata=client.metadata)
+            asked.n = 2
+            async for piece in client.inference.GenerateStream(asked, metadata=client.metadata):
+                last = piece
+        rest = (await gateway.openai().completions.create(**TEXT)).usage
+        assert agrees(await billed(gateway, 3), told(whole.usage, last.usage, rest))
 
 
 async def test_what_follows_a_stop_string_is_not_billed(gateway: Gateway) -> None:
