@@ -3,11 +3,15 @@
 There is one cache, in this process. What it holds counts for at most `lifetime` seconds from the moment before it was
 read from the database, so that a revoked key works no longer than that even where a change notice was lost; when the
 database is away nobody new gets in. Only found keys are cached, under a digest of the whole key.
+
+Keys that were not seen lately wait for one of few places to be read, so that a flood of invented ones takes neither the
+database's connections nor the place of keys whose snapshot has merely run out.
 """
 
 import asyncio
 import hashlib
 from collections import OrderedDict
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +24,7 @@ from loragate.gateway.auth.key_use import KeyUse
 
 _MOST_KEYS = 10_000
 _LOOKUP_SECONDS = 5.0
+_NEWCOMERS = 4  # read at once; a third of the database's connections
 
 
 class Operators(Protocol):
@@ -44,6 +49,7 @@ class Authenticator:
         self._use = use
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._lookups: dict[bytes, asyncio.Task[Principal | None]] = {}
+        self._newcomers = asyncio.Semaphore(_NEWCOMERS)
         store.notices.subscribe(self.forget)
 
     async def principal(self, key: str) -> Principal | None:
@@ -78,15 +84,15 @@ class Authenticator:
         """Callers with the same key share one look-up."""
         lookup = self._lookups.get(digest)
         if lookup is None:
-            lookup = asyncio.create_task(self._look_up(digest, key))
+            place = nullcontext() if digest in self._known else self._newcomers
+            lookup = asyncio.create_task(self._look_up(digest, key, place))
             self._lookups[digest] = lookup
         return await asyncio.shield(lookup)
 
-    async def _look_up(self, digest: bytes, key: str) -> Principal | None:
-        started = elapsed()
+    async def _look_up(self, digest: bytes, key: str, place: AbstractAsyncContextManager[None]) -> Principal | None:
         this = asyncio.current_task()
         try:
-            snapshot = await self._read(key)
+            snapshot, started = await self._read(key, place)
         finally:
             current = self._lookups.get(digest) is this
             if current:
@@ -95,10 +101,12 @@ class Authenticator:
             self._remember(digest, snapshot, started)
         return None if snapshot is None else snapshot.principal
 
-    async def _read(self, key: str) -> Snapshot | None:
+    async def _read(self, key: str, place: AbstractAsyncContextManager[None]) -> tuple[Snapshot | None, float]:
+        """What the database says, and a moment before it said so."""
         try:
-            async with asyncio.timeout(_LOOKUP_SECONDS):
-                return await self._store.authenticate(key)
+            async with asyncio.timeout(_LOOKUP_SECONDS), place:
+                started = elapsed()
+                return await self._store.authenticate(key), started
         except TimeoutError:
             raise Unavailable("The database does not answer; try again.") from None
 

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Header
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -80,8 +80,7 @@ class Once:
                 await admin.replies.release(claim)
 
 
-async def _once(request: Request, use: Use) -> Once:
-    key = request.headers.get(_HEADER)
+async def _once(request: Request, use: Use, key: Annotated[str | None, Header(alias=_HEADER)] = None) -> Once:
     if key is not None and not (1 <= len(key) <= _LONGEST and key.isascii() and key.isprintable()):
         raise InvalidRequest(f"'{_HEADER}' must be 1 to {_LONGEST} printable ASCII characters.", param=_HEADER)
     return Once(key, use.store, f"{request.method} {request.scope['path']}")

@@ -242,3 +242,33 @@ async def test_a_key_revoked_behind_our_back_works_no_longer_than_the_bound(
 def test_nobody_may_stretch_the_bound(config: GatewayConfig) -> None:
     with pytest.raises(ValueError, match="auth_cache_seconds"):
         replace(config, auth_cache_seconds=6)
+
+
+async def test_a_flood_of_invented_keys_takes_nobodys_place(
+    store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each costs a read that finds nothing; those who were here before are read beside them."""
+    now = 1000.0
+    monkeypatch.setattr(authenticator_module, "elapsed", lambda: now)
+    monkeypatch.setattr(authenticator_module, "_LOOKUP_SECONDS", 60)
+    caching = Authenticator(store, 5, KeyUse(store, 3600))
+    assert await caching.principal(tenants[1]) is not None
+    read, under_way, go_on = store.authenticate, 0, asyncio.Event()
+
+    async def slow(key: str) -> Any:
+        nonlocal under_way
+        if key != tenants[1]:
+            under_way += 1
+            await go_on.wait()
+            under_way -= 1
+        return await read(key)
+
+    monkeypatch.setattr(store, "authenticate", slow)
+    flood = [asyncio.create_task(caching.principal(f"lg-{number}-invented")) for number in range(50)]
+    while under_way == 0:
+        await asyncio.sleep(0)
+    now += 6  # what is known has run out
+    assert await caching.principal(tenants[1]) is not None
+    assert under_way <= 4
+    go_on.set()
+    assert set(await asyncio.gather(*flood)) == {None}

@@ -102,6 +102,23 @@ async def test_an_upload_becomes_one_version(gateway: Gateway, tmp_path: Path) -
         assert len((await http.get("/v1/adapters/poet/versions")).json()["data"]) == 1
 
 
+async def test_the_operators_keys_are_no_tenants(gateway: Gateway) -> None:
+    url = f"/admin/v1/tenants/{gateway.tenant_id}/keys"
+    async with gateway.admin() as admin:
+        own = (await admin.post(url, json={"scopes": ["admin"]})).json()
+        async with gateway.http(own["secret"]) as tenant:
+            made = [await each.post(url, json={"name": "ci"}, headers=key("a")) for each in (admin, tenant)]
+    assert [each.status_code for each in made] == [201, 201]
+    assert made[0].json()["id"] != made[1].json()["id"]
+
+
+async def test_the_header_is_documented(gateway: Gateway) -> None:
+    async with gateway.http() as http:
+        paths = (await http.get("/openapi.json")).json()["paths"]
+    for path in ("/v1/adapters", "/admin/v1/tenants", "/admin/v1/keys/{key_id}/rotate"):
+        assert "Idempotency-Key" in {parameter["name"] for parameter in paths[path]["post"]["parameters"]}
+
+
 @pytest.mark.parametrize("bad", ["", "x" * 256, "caf\u00e9"])
 async def test_odd_keys_are_refused_by_name(gateway: Gateway, bad: str) -> None:
     async with gateway.admin() as admin:
