@@ -2,16 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import select
 
-from loragate.adapter_store.errors import Conflict
-from loragate.adapter_store.replies import Claim, Reply
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables import ReplyRow
 from loragate.gateway.config import GatewayConfig
@@ -136,46 +133,3 @@ async def test_no_secret_is_stored_in_clear(gateway: Gateway, store: Store) -> N
     stored = b"".join(value if isinstance(value, bytes) else str(value).encode() for value in rows[0])
     for text in (made["secret"], made["secret"].rsplit("-", 1)[1], made["id"], "my-own-key"):
         assert text.encode() not in stored
-
-
-async def _claim(store: Store) -> Claim | Reply:
-    async with store.admin(write=True) as admin:
-        return await admin.replies.claim("a", b"request")
-
-
-async def _age(store: Store, **age: timedelta) -> None:
-    async with store._database.operator(write=True) as session:
-        await session.execute(update(ReplyRow).values({name: datetime.now(UTC) - by for name, by in age.items()}))
-
-
-async def test_the_claim_of_a_dead_process_runs_out(store: Store, config: GatewayConfig) -> None:
-    dead = await _claim(store)
-    assert isinstance(dead, Claim)
-    with pytest.raises(Conflict):
-        await _claim(store)
-    await _age(store, claimed_until=timedelta(seconds=1))
-    heir = await _claim(store)
-    assert isinstance(heir, Claim)
-
-    async def work(claim: Claim, name: str) -> None:
-        async with store.admin(write=True) as admin:
-            await admin.tenants.create(name)
-            await admin.replies.keep(claim, Reply(201, name.encode()))
-
-    with pytest.raises(Conflict):
-        await work(dead, "dead")  # it was only slow; what it did is undone
-    await work(heir, "heir")
-    assert await _claim(store) == Reply(201, b"heir")
-    async with store.admin() as admin:
-        assert [tenant.name for tenant in await admin.tenants.list()] == ["heir"]
-
-
-async def test_answers_are_kept_for_a_day(store: Store) -> None:
-    claim = await _claim(store)
-    assert isinstance(claim, Claim)
-    async with store.admin(write=True) as admin:
-        await admin.replies.keep(claim, Reply(201, b"{}"))
-    await _age(store, created_at=timedelta(hours=23, minutes=59))
-    assert await _claim(store) == Reply(201, b"{}")
-    await _age(store, created_at=timedelta(hours=24, minutes=1))
-    assert isinstance(await _claim(store), Claim)
