@@ -5,10 +5,12 @@ import errno
 import json
 import os
 import signal
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,16 @@ import pytest
 from loragate.adapter_store.errors import Unavailable
 from loragate.adapter_store.schema import upgrade
 from loragate.adapter_store.store import Store
+from loragate.adapter_store.times import utc_now
+from loragate.adapter_store.usage_query import UsageQuery
 from loragate.adapter_store.usage_record import Outcome
+from loragate.gateway.metering import retention
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.lines import line_of
 from loragate.gateway.metering.prices import Price, Prices
 from loragate.gateway.metering.spool import Spool
 
-from .usage_records import NO_PRICES, check_balance, ledger_rows, metrics, opened, value
+from .usage_records import EVER, NO_PRICES, check_balance, ledger_rows, metrics, opened, value
 
 SECRET = b"k" * 32
 
@@ -303,6 +308,34 @@ async def test_lines_that_cannot_be_read_are_kept_and_counted(
     await ledger.close()
 
 
+async def test_nobody_else_can_read_what_waits(ledger: Ledger, usage_folder: Path) -> None:
+    await use(ledger)
+    await ledger.written()
+    files = [path for path in usage_folder.rglob("*") if path.is_file()]
+    assert len(files) == 3
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (usage_folder, files[0].parent)} == {0o700}
+
+
+async def test_old_rows_are_purged_in_batches_and_their_sums_stay(
+    store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_BATCH", 2)
+    now = utc_now()
+    old = [opened(started_at=now - timedelta(days=91)) for _ in range(5)]
+    new = opened(started_at=now - timedelta(days=89))
+    async with store.admin(write=True) as admin:
+        await admin.settlement.settle([*old, new])
+    assert await retention.purge(store, timedelta(days=90)) == 5
+    assert set(await ledger_rows(database_url)) == {new.id}
+    async with store.admin() as admin:
+        assert (await admin.usage.totals(UsageQuery(*EVER))).requests == 6
+
+
+async def test_rows_are_kept_for_ever_unless_it_is_said(store: Store) -> None:
+    await retention.keep_purging(store, None)  # returns
+
+
 # A worker that dies at a chosen step: a call that changes the disk, a SQL statement or a commit. It prints what it was
 # told is safe, and what its running request has been told.
 DYING = """
@@ -312,7 +345,10 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event
 from loragate.adapter_store import Store
+from loragate.adapter_store.times import utc_now
+from loragate.adapter_store.usage_query import UsageQuery
 from loragate.adapter_store.usage_record import Outcome
+from loragate.gateway.metering import retention
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.lines import record_of
 from loragate.gateway.metering.metrics import UsageMetrics
