@@ -53,7 +53,7 @@ NO_PRICES = Prices()
 
 
 async def ledger_rows(database_url: str) -> dict[str, UsageRecordRow]:
-    """By id. Fails unless the sums by hour and by day say the same as the rows."""
+    """By id."""
     database = Database(database_url)
     async with database.operator() as session:
         rows = (await session.scalars(select(UsageRecordRow))).all()
