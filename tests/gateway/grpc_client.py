@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, RetryInfo
 from grpc_status import rpc_status
 
@@ -70,3 +71,10 @@ def told(error: grpc.aio.AioRpcError) -> Told:
         found[RetryInfo].retry_delay.ToMilliseconds() / 1000 if RetryInfo in found else None,
         found[RequestInfo].request_id,
     )
+
+
+async def refusal(call: Any) -> Told:
+    """What a call that must fail says."""
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await call
+    return told(failed.value)

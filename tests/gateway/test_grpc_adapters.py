@@ -13,7 +13,7 @@ from loragate.v1 import adapters_pb2 as pb
 from loragate.v1.inference_pb2 import ChatRequest
 
 from . import tiny_model
-from .grpc_client import Client, Told, connected, told
+from .grpc_client import Client, connected, refusal
 from .running import Gateway
 from .test_grpc_inference import as_rest
 
@@ -37,12 +37,6 @@ def parts(folder: Path, *, piece: int = 700, **first: str) -> Iterator[pb.Upload
 
 async def upload(client: Client, messages: Any) -> pb.AdapterVersion:
     return await client.adapters.Upload(messages, metadata=client.metadata)  # type: ignore[no-any-return]
-
-
-async def refusal(call: Any) -> Told:
-    with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await call
-    return told(failed.value)
 
 
 async def test_what_was_uploaded_is_what_the_engine_gets(gateway: Gateway, client: Client, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from loragate.gateway.config import GatewayConfig
 from loragate.v1.inference_pb2 import GenerateRequest
 
-from .grpc_client import connected, told
+from .grpc_client import connected, refusal
 from .stub_engine import StubEngine
 from .test_drain import process
 from .tiny_model import MODEL_ID
@@ -30,12 +30,6 @@ def listening(config: GatewayConfig) -> Iterator[GatewayConfig]:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind(("127.0.0.1", 0))
         yield replace(config, grpc_listen=f"127.0.0.1:{held.getsockname()[1]}")
-
-
-async def refusal(call: Any) -> Any:
-    with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await call
-    return told(failed.value)
 
 
 async def test_streams_finish_newcomers_are_refused_exit_is_zero(
