@@ -1,7 +1,8 @@
 """One call's side of the connection."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -33,13 +34,14 @@ class Wire:
         self._begun = False
 
     async def message(self) -> bytes:
-        """The only message of a request. Raises PayloadTooLarge, RequestTimeout, InvalidRequest for none."""
-        async for message in self.messages(self._max_bytes):
-            return message
+        """The only message of a request. Raises as `messages` does, and InvalidRequest where there is none."""
+        async with aclosing(self.messages(self._max_bytes)) as messages:
+            async for message in messages:
+                return message
         raise InvalidRequest("The call has no message.", code="invalid_message")
 
-    async def messages(self, limit: int) -> AsyncIterator[bytes]:
-        """Until the client has sent its last. Raises PayloadTooLarge beyond `limit` bytes, RequestTimeout."""
+    async def messages(self, limit: int) -> AsyncGenerator[bytes, None]:
+        """Until the client has sent its last. Raises PayloadTooLarge beyond `limit` bytes, RequestTimeout, Hangup."""
         total = 0
         while True:
             try:
@@ -60,7 +62,7 @@ class Wire:
                 self._begun = True
                 await self._operate(self._context.send_initial_metadata(tuple(headers.items())))
             await self._operate(self._context.write(message))
-        except (TimeoutError, grpc.aio.InternalError):
+        except TimeoutError:
             raise Hangup from None
 
     def finish(self, code: grpc.StatusCode, words: str, trailers: tuple[tuple[str, str | bytes], ...] = ()) -> None:
@@ -76,7 +78,10 @@ class Wire:
         done, _ = await asyncio.wait((task,), timeout=self._stall_seconds)
         if not done:
             raise TimeoutError
-        return task.result()
+        try:
+            return task.result()
+        except grpc.aio.BaseError:
+            raise Hangup from None
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._operations.discard(task)

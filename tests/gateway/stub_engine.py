@@ -99,11 +99,11 @@ class StubEngine(pb_grpc.EngineServiceServicer):
             while True:
                 if self.hanging:
                     await asyncio.Event().wait()
+                frame = pb.EngineFrame(heartbeat=pb.Heartbeat())
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(HEARTBEAT_SECONDS):
-                        yield await session.outbox.get()
-                        continue
-                yield pb.EngineFrame(heartbeat=pb.Heartbeat())
+                        frame = await session.outbox.get()
+                yield frame  # outside of the timeout, which would cancel the sending of a slow frame
         finally:
             reader.cancel()
             session.close()
