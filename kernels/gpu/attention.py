@@ -36,6 +36,10 @@ class Case(NamedTuple):
         return f"{self.dtype}{kept} {self.heads}/{self.kv_heads} heads of {self.dim}".replace("torch.", "")
 
     @property
+    def format(self) -> int:
+        return FORMATS.get(self.storage, PLAIN)
+
+    @property
     def pointers(self) -> dict[str, str]:
         """Triton's types of the queries and of the cache."""
         kept = dict.fromkeys(("keys", "values"), POINTERS[_name(self.storage)])
@@ -73,26 +77,29 @@ def soften(scores, seen, highest, weight_sum):  # type: ignore[no-untyped-def]
 
 
 class Stored(NamedTuple):
-    """A layer's cache as kernels are handed it; the scales of plain numbers are never read."""
+    """A layer's cache as kernels are handed it."""
 
     keys: Tensor  # [kv_heads, places, key_dim]
     values: Tensor  # [kv_heads, places, value_dim]
-    key_scales: Tensor  # [kv_heads, places]
-    value_scales: Tensor
+    key_scales: Tensor | None  # [kv_heads, places]
+    value_scales: Tensor | None
+    format: int  # see `eight_bits`
 
     @classmethod
     def of(cls, cache: "LayerCache") -> "Stored":
         if cache.scales is None:
-            return cls(cache.keys, cache.values, cache.keys, cache.values)
-        return cls(as_stored(cache.keys), as_stored(cache.values), *cache.scales)
+            return cls(cache.keys, cache.values, None, None, PLAIN)
+        scales = cache.scales
+        format_ = FORMATS[cache.keys.dtype]
+        return cls(as_stored(cache.keys), as_stored(cache.values), scales[0], scales[1], format_)
 
 
 def head_constants(
-    heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype, storage: torch.dtype
+    heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype, format_: int
 ) -> dict[str, Any]:
     """What a kernel is compiled for, whatever the lengths."""
     return {
-        "FORMAT": FORMATS.get(storage, PLAIN),
+        "FORMAT": format_,
         "HEADS": heads,
         "GROUP": heads // kv_heads,
         "KEY_DIM": key_dim,

@@ -17,6 +17,7 @@ from torch import Tensor
 from loragate.kernels.gpu.attention import CASES, LEAST_ROWS, Stored, block_rows, cap, head_constants, soften
 from loragate.kernels.gpu.dot import dot
 from loragate.kernels.gpu.eight_bits import PLAIN, expanded
+from loragate.kernels.gpu.ops import like_query, operator
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -145,37 +146,62 @@ def join_kernel(  # type: ignore[no-untyped-def]
 def decode_attention(query: Tensor, cache: "LayerCache", rows: "DecodeRows", options: "AttentionOptions") -> Tensor:
     """As `paged_attention.decode_attention`: query [heads, sequences, dim] → [heads, sequences, value_dim]."""
     assert rows.token_places.is_contiguous()
+    tables = rows.token_places, rows.lengths
+    out: Tensor = _attend(
+        query, *Stored.of(cache), *tables, options.sinks, options.scale, options.softcap or 0.0, options.window or 0
+    )
+    return out
+
+
+@operator(
+    "decode_attention(Tensor query, Tensor keys, Tensor values, Tensor? key_scales, Tensor? value_scales, int format, "
+    "Tensor token_places, Tensor lengths, Tensor? sinks, float scale, float softcap, int window) -> Tensor",
+    fake=like_query,
+)
+def _attend(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    key_scales: Tensor | None,
+    value_scales: Tensor | None,
+    format_: int,
+    token_places: Tensor,
+    lengths: Tensor,
+    sinks: Tensor | None,
+    scale: float,
+    softcap: float,
+    window: int,
+) -> Tensor:
     heads, sequences, key_dim = query.shape
-    kv_heads, places, value_dim = cache.values.shape
-    wanted = query.transpose(0, 1).contiguous()
-    longest = rows.token_places.shape[1]
+    kv_heads, places, value_dim = values.shape
+    longest = token_places.shape[1]
     stretches = -(-longest // STRETCH)
     mixed = torch.empty(stretches, sequences, heads, value_dim, dtype=torch.float32, device=query.device)
     marks = torch.empty(stretches, sequences, heads, 2, dtype=torch.float32, device=query.device)
     out = torch.empty(sequences, heads, value_dim, dtype=query.dtype, device=query.device)
-    sinks = marks if options.sinks is None else options.sinks.float().contiguous()
-    keys, values, key_scales, value_scales = Stored.of(cache)
+    unread = marks  # stands where there is nothing to read
     stretch_kernel[(sequences, kv_heads, stretches)](
-        *(wanted, keys, values, rows.token_places, rows.lengths, key_scales, value_scales, mixed, marks),
-        *(places, longest, sequences, options.scale, options.softcap or 0.0, options.window or longest),
-        **_constants(heads, kv_heads, key_dim, value_dim, query.dtype, cache.keys.dtype),
+        *(query.transpose(0, 1).contiguous(), keys, values, token_places, lengths),
+        *(unread if key_scales is None else key_scales, unread if value_scales is None else value_scales),
+        *(mixed, marks, places, longest, sequences, scale, softcap, window or longest),
+        **_constants(heads, kv_heads, key_dim, value_dim, query.dtype, format_),
         num_stages=_STAGES,
     )
     join_kernel[(sequences, heads)](
-        *(mixed, marks, rows.lengths, sinks, out, sequences),
+        *(mixed, marks, lengths, unread if sinks is None else sinks.float().contiguous(), out, sequences),
         HEADS=heads,
         VALUE_DIM=value_dim,
         VALUE_BLOCK=triton.next_power_of_2(value_dim),
         STRETCH=STRETCH,
-        SINKS=options.sinks is not None,
+        SINKS=sinks is not None,
     )
     return out.transpose(0, 1)
 
 
 def _constants(
-    heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype, storage: torch.dtype
+    heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype, format_: int
 ) -> dict[str, Any]:
-    return head_constants(heads, kv_heads, key_dim, value_dim, dtype, storage) | {
+    return head_constants(heads, kv_heads, key_dim, value_dim, dtype, format_) | {
         "ROWS": max(LEAST_ROWS, triton.next_power_of_2(heads // kv_heads)),
         "STRETCH": STRETCH,
         "BLOCK": block_rows(key_dim, value_dim, dtype.itemsize, BLOCK),
@@ -194,7 +220,7 @@ def variants() -> Iterator[Variant]:
             f"attend {case}",
             stretch_kernel,
             case.pointers | tables | results | numbers | {"scale": "fp32", "softcap": "fp32"},
-            _constants(heads, kv_heads, dim, dim, dtype, storage),
+            _constants(heads, kv_heads, dim, dim, dtype, case.format),
             read_bytes=2 * storage.itemsize * sequences * length * kv_heads * dim,
             flops=4 * sequences * length * heads * dim,
             stages=_STAGES,

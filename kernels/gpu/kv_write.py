@@ -14,6 +14,7 @@ from torch import Tensor
 
 from loragate.kernels.gpu.attention import Stored
 from loragate.kernels.gpu.eight_bits import FORMATS, PLAIN, narrowed, scale_for
+from loragate.kernels.gpu.ops import nothing, operator
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -62,13 +63,34 @@ def _write(source, target, scales, at, DIM: tl.constexpr, FORMAT: tl.constexpr):
 
 def write(cache: "LayerCache", targets: Tensor, keys: Tensor, values: Tensor) -> None:
     """As `LayerCache.write`: keys and values [kv_heads, rows, dim] at `targets` [rows]."""
-    assert keys.stride(2) == values.stride(2) == 1
-    stored = Stored.of(cache)
-    write_kernel[(keys.shape[1], keys.shape[0])](
-        *(keys, values, targets, *stored, cache.keys.shape[1], *keys.stride()[:2], *values.stride()[:2]),
-        KEY_DIM=keys.shape[2],
-        VALUE_DIM=values.shape[2],
-        FORMAT=FORMATS.get(cache.keys.dtype, PLAIN),
+    _store(keys, values, targets, *Stored.of(cache))
+
+
+@operator(
+    "write_cache(Tensor new_keys, Tensor new_values, Tensor targets, Tensor(a!) keys, Tensor(b!) values, "
+    "Tensor(c!)? key_scales, Tensor(d!)? value_scales, int format) -> ()",
+    fake=nothing,
+)
+def _store(
+    new_keys: Tensor,
+    new_values: Tensor,
+    targets: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    key_scales: Tensor | None,
+    value_scales: Tensor | None,
+    format_: int,
+) -> None:
+    assert new_keys.stride(2) == new_values.stride(2) == 1
+    kv_heads, rows, key_dim = new_keys.shape
+    unread = keys  # stands where there are no scales
+    write_kernel[(rows, kv_heads)](
+        *(new_keys, new_values, targets, keys, values),
+        *(unread if key_scales is None else key_scales, unread if value_scales is None else value_scales),
+        *(keys.shape[1], *new_keys.stride()[:2], *new_values.stride()[:2]),
+        KEY_DIM=key_dim,
+        VALUE_DIM=new_values.shape[2],
+        FORMAT=format_,
         num_warps=1,
     )
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from loragate.kernels.gpu.attention import CASES, Stored, block_rows, cap, head_constants, soften
 from loragate.kernels.gpu.dot import dot
 from loragate.kernels.gpu.eight_bits import PLAIN, expanded
+from loragate.kernels.gpu.ops import like_query, operator
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -111,16 +112,40 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
 
 def prefill_attention(query: Tensor, cache: "LayerCache", rows: "PrefillRows", options: "AttentionOptions") -> Tensor:
     """As `paged_attention.prefill_attention`: query [heads, chunk, dim] → [heads, chunk, value_dim]."""
+    numbers = options.scale, options.softcap or 0.0, options.window or 0
+    out: Tensor = _attend(query, *Stored.of(cache), rows.token_places, rows.context, options.sinks, *numbers)
+    return out
+
+
+@operator(
+    "prefill_attention(Tensor query, Tensor keys, Tensor values, Tensor? key_scales, Tensor? value_scales, int format, "
+    "Tensor token_places, SymInt context, Tensor? sinks, float scale, float softcap, int window) -> Tensor",
+    fake=like_query,
+)
+def _attend(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    key_scales: Tensor | None,
+    value_scales: Tensor | None,
+    format_: int,
+    token_places: Tensor,
+    context: int,
+    sinks: Tensor | None,
+    scale: float,
+    softcap: float,
+    window: int,
+) -> Tensor:
     heads, chunk, key_dim = query.shape
-    kv_heads, places, value_dim = cache.values.shape
+    kv_heads, places, value_dim = values.shape
     out = torch.empty(chunk, heads, value_dim, dtype=query.dtype, device=query.device)
-    constants = _constants(heads, kv_heads, key_dim, value_dim, query.dtype, cache.keys.dtype)
-    sinks = None if options.sinks is None else options.sinks.float().contiguous()
-    keys, values, key_scales, value_scales = Stored.of(cache)
+    constants = _constants(heads, kv_heads, key_dim, value_dim, query.dtype, format_)
+    unread = out  # stands where there is nothing to read
     prefill_kernel[(triton.cdiv(chunk, constants["QUERIES"]), heads)](
-        *(query.transpose(0, 1).contiguous(), keys, values, rows.token_places, key_scales, value_scales),
-        *(out if sinks is None else sinks, out, places, rows.context, chunk),
-        *(options.scale, options.softcap or 0.0, options.window or rows.context + chunk),
+        *(query.transpose(0, 1).contiguous(), keys, values, token_places),
+        *(unread if key_scales is None else key_scales, unread if value_scales is None else value_scales),
+        *(unread if sinks is None else sinks.float().contiguous(), out, places, context, chunk),
+        *(scale, softcap, window or context + chunk),
         **constants,
         SINKS=sinks is not None,
         num_stages=_STAGES,
@@ -129,12 +154,12 @@ def prefill_attention(query: Tensor, cache: "LayerCache", rows: "PrefillRows", o
 
 
 def _constants(
-    heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype, storage: torch.dtype
+    heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype, format_: int
 ) -> dict[str, Any]:
-    takes_more = dtype == torch.float32 or storage != dtype  # registers, for exact products or to expand numbers
+    takes_more = dtype == torch.float32 or format_ != PLAIN  # registers, for exact products or to expand numbers
     size = dtype.itemsize * (2 if takes_more else 1)
     block = block_rows(key_dim, value_dim, size, QUERIES)
-    return head_constants(heads, kv_heads, key_dim, value_dim, dtype, storage) | {"QUERIES": block, "BLOCK": block}
+    return head_constants(heads, kv_heads, key_dim, value_dim, dtype, format_) | {"QUERIES": block, "BLOCK": block}
 
 
 def variants() -> Iterator[Variant]:
@@ -148,7 +173,7 @@ def variants() -> Iterator[Variant]:
             f"prefill {case}",
             prefill_kernel,
             case.pointers | tables | numbers | {"scale": "fp32", "softcap": "fp32"},
-            _constants(heads, kv_heads, dim, dim, dtype, storage) | {"SINKS": False},
+            _constants(heads, kv_heads, dim, dim, dtype, case.format) | {"SINKS": False},
             read_bytes=dim * (2 * storage.itemsize * length * kv_heads + 2 * dtype.itemsize * chunk * heads),
             flops=4 * chunk * (length - chunk // 2) * heads * dim,
             stages=_STAGES,

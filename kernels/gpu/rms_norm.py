@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from loragate.kernels.gpu.ops import operator
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -34,12 +35,21 @@ def norm_kernel(  # type: ignore[no-untyped-def]
 
 def rms_norm(x: Tensor, weight: Tensor, kind: "RmsNorm") -> Tensor:
     """x [..., features], weight [features] → like x."""
+    out: Tensor = _norm(x, weight, kind.eps, kind.shift, kind.rounds_first)
+    return out
+
+
+@operator(
+    "rms_norm(Tensor x, Tensor weight, float eps, float shift, bool rounds_first) -> Tensor",
+    fake=lambda x, *_: x.new_empty(x.shape),
+)
+def _norm(x: Tensor, weight: Tensor, eps: float, shift: float, rounds_first: bool) -> Tensor:
     rows = x.reshape(-1, x.shape[-1])
     assert rows.stride(1) == 1
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     norm_kernel[(rows.shape[0],)](
-        *(rows, weight, out, rows.shape[1], rows.stride(0), kind.eps, kind.shift),
-        ROUNDS_FIRST=kind.rounds_first,
+        *(rows, weight, out, rows.shape[1], rows.stride(0), eps, shift),
+        ROUNDS_FIRST=rounds_first,
         **_launch(rows.shape[1]),
     )
     return out

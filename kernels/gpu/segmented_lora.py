@@ -15,7 +15,7 @@ row's result is the same in any batch, to the last bit. Rows of no adapter are i
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from loragate.kernels.base_output import Affine
 from loragate.kernels.gpu.dot import dot, widen
+from loragate.kernels.gpu.ops import nothing, operator
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -258,36 +259,9 @@ class SlotTable:
         assert x.stride(1) == 1
         assert out.stride(1) == 1
         if self._ranks:
-            for part in work:
-                self._add(out, x, part)
-
-    def _add(self, out: Tensor, x: Tensor, work: Work) -> None:
-        tiles, tiling = work
-        widest = max(self._ranks.values())
-        width = -(-widest // RANK_CHUNK) * RANK_CHUNK
-        shrunk = torch.empty(tiling.splits, x.shape[0], max(width, 1), dtype=torch.float32, device=x.device)
-        common: dict[str, Any] = {
-            "SLOT_FIELDS": self._fields.shape[1],
-            "ROWS": tiling.rows,
-            "SPLITS": tiling.splits,
-            "WIDEN": widen(x.dtype),
-        }
-        tables = tiles, self._fields, self._fields.shape[0]
-        strides = shrunk.stride(1), shrunk.stride(0)
-        if width:
-            shrink_kernel[(tiles.shape[0], triton.cdiv(width, tiling.ranks), tiling.splits)](
-                *(x, shrunk, *tables, self.in_features, x.stride(0), *strides),
-                RANKS=tiling.ranks,
-                BLOCK_K=tiling.block_k,
-                **common,
-            )
-        blocks = self._blocks_of(tiling.block_n)
-        expand_kernel[(tiles.shape[0], blocks.shape[0])](
-            *(out, shrunk, *tables, blocks, out.stride(0), *strides),
-            RANKS=RANK_CHUNK,
-            BLOCK_N=tiling.block_n,
-            **common,
-        )
+            widest = max(self._ranks.values())
+            for tiles, tiling in work:
+                _add(out, x, tiles, self._fields, self._blocks_of(tiling.block_n), widest, list(tiling))
 
     def _put_affine(self, members: list[list[int]], change: Affine) -> None:
         """An affine change spans members; each gets the address of its own part."""
@@ -309,6 +283,30 @@ class SlotTable:
             ]
             self._blocks[size] = torch.tensor(rows, dtype=torch.int64, device=self._fields.device)
         return self._blocks[size]
+
+
+@operator(
+    "segmented_lora(Tensor(a!) out, Tensor x, Tensor tiles, Tensor slots, Tensor blocks, SymInt widest, "
+    "SymInt[] tiling) -> ()",
+    fake=nothing,
+)
+def _add(
+    out: Tensor, x: Tensor, tiles: Tensor, slots: Tensor, blocks: Tensor, widest: int, tiling: Sequence[int]
+) -> None:
+    """One launch of each kernel; `widest` is the largest sum of ranks of a slot."""
+    rows, ranks, block_k, splits, block_n = tiling
+    width = -(-widest // RANK_CHUNK) * RANK_CHUNK
+    shrunk = torch.empty(splits, x.shape[0], max(width, 1), dtype=torch.float32, device=x.device)
+    common = {"SLOT_FIELDS": slots.shape[1], "ROWS": rows, "SPLITS": splits, "WIDEN": widen(x.dtype)}
+    tables = tiles, slots, slots.shape[0]
+    strides = shrunk.stride(1), shrunk.stride(0)
+    if width:
+        shrink_kernel[(tiles.shape[0], triton.cdiv(width, ranks), splits)](
+            *(x, shrunk, *tables, x.shape[1], x.stride(0), *strides), RANKS=ranks, BLOCK_K=block_k, **common
+        )
+    expand_kernel[(tiles.shape[0], blocks.shape[0])](
+        *(out, shrunk, *tables, blocks, out.stride(0), *strides), RANKS=RANK_CHUNK, BLOCK_N=block_n, **common
+    )
 
 
 def variants() -> Iterator[Variant]:

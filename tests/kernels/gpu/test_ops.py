@@ -1,0 +1,95 @@
+"""torch.compile takes every kernel: nothing breaks the graph, and what is told of shapes and changes is true."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache
+from torch import Tensor
+
+from loragate.kernels.gpu.decode_attention import decode_attention
+from loragate.kernels.gpu.kv_write import write
+from loragate.kernels.gpu.prefill_attention import prefill_attention
+from loragate.kernels.gpu.rms_norm import rms_norm
+from loragate.kernels.gpu.segmented_lora import SlotTable, divide
+from loragate.kernels.paged_attention import DecodeRows, LayerCache, PrefillRows
+from loragate.kernels.quantised_cache import QuantisedLayerCache
+from loragate.kernels.rms_norm import RmsNorm
+from loragate.kernels.segmented_lora import Expand, LoraWeights, segments_of
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(DEVICE)
+
+
+def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Functionalised, as for Inductor, and run as it is."""
+    result: Callable[..., Tensor] = torch.compile(function, fullgraph=True, backend="aot_eager")
+    return result
+
+
+def cache_of(storage: torch.dtype | None) -> tuple[LayerCache, Tensor]:
+    _, (places,), (keys,), (values,) = filled_cache([40])
+    if storage is None:
+        cache = LayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE)
+    else:
+        cache = QuantisedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
+    cache.write(places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
+    return cache, places.to(DEVICE)
+
+
+def test_lora() -> None:
+    table = SlotTable((8, 8), 16, torch.float32, DEVICE)
+    weights = LoraWeights(numbers(6, 16), (Expand(0, 4, 0, numbers(4, 8)), Expand(4, 6, 8, numbers(2, 8))))
+    table.put(0, weights)
+    work = divide(segments_of([0, 0, -1]), DEVICE, torch.float32)
+
+    def add(x: Tensor) -> Tensor:
+        out = x[:, :16] * 2
+        table.add(out, x, work)
+        return out + 1
+
+    x = numbers(3, 16)
+    assert torch.equal(compiled(add)(x), add(x))
+
+
+@pytest.mark.parametrize("storage", [None, torch.int8, torch.float8_e4m3fn], ids=str)
+def test_attention(storage: torch.dtype | None) -> None:
+    cache, places = cache_of(storage)
+    rows = DecodeRows(places[None], torch.tensor([40], device=DEVICE))
+
+    def attend(query: Tensor) -> Tensor:
+        one = decode_attention(query[:, :1] * 2, cache, rows, VARIANTS["all"])
+        many = prefill_attention(query, cache, PrefillRows(0, 5, 35, places), VARIANTS["plain"])
+        return torch.cat([one, many], dim=1) + 1
+
+    query = numbers(HEADS, 5, DIM)
+    assert torch.equal(compiled(attend)(query), attend(query))
+
+
+@pytest.mark.parametrize("storage", [None, torch.int8], ids=str)
+def test_writing(storage: torch.dtype | None) -> None:
+    ours, _ = cache_of(storage)
+    expected, _ = cache_of(storage)
+    targets = torch.tensor([250, 3], device=DEVICE)
+
+    def store(cache: LayerCache, new: Tensor) -> Tensor:
+        write(cache, targets, new * 2, new)
+        return new
+
+    new = numbers(KV_HEADS, 2, DIM)
+    compiled(store)(ours, new)
+    store(expected, new)
+    for part, other in zip(ours.stored, expected.stored, strict=True):
+        assert torch.equal(part, other)
+
+
+def test_norm() -> None:
+    kind, weight = RmsNorm(1e-6), numbers(24)
+
+    def norm(x: Tensor) -> Tensor:
+        return rms_norm(x * 2, weight, kind) + 1
+
+    assert torch.equal(compiled(norm)(numbers(2, 3, 24)), norm(numbers(2, 3, 24)))
