@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from loragate.adapter_store.limits import UNLIMITED, Limits
+
 DEFAULT_ALIAS = "default"
 
 
@@ -33,6 +35,7 @@ class Adapter:
     name: str
     latest_version: int | None  # the highest one that is not deleted
     aliases: Aliases
+    limits: Limits
     created_at: datetime
     updated_at: datetime
 
@@ -63,3 +66,4 @@ class ResolvedAdapter:
     digest: str
     size_bytes: int
     base_digest: str
+    limits: Limits = UNLIMITED

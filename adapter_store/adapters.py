@@ -1,6 +1,6 @@
 """The adapters of one tenant."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,13 +26,16 @@ from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.blobs import TenantBlobs
 from loragate.adapter_store.cursor import newest_first
 from loragate.adapter_store.errors import Conflict, Invalid, Unavailable
+from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.manifests import Manifests
 from loragate.adapter_store.names import check_adapter_name, check_alias_name, could_be_version
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page, checked_limit, cut_page
 from loragate.adapter_store.publishing import register
+from loragate.adapter_store.quotas import check_quotas
 from loragate.adapter_store.routing import resolve_alias, resolve_version
 from loragate.adapter_store.staging import Stage
-from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, TenantRow
+from loragate.adapter_store.tenancy import tenant_of
 from loragate.adapter_store.times import utc_now
 from loragate.adapter_store.versions import (
     adapter_of,
@@ -65,7 +68,7 @@ class AdapterRepository:
         no connection. `tensors` is a path or a seekable open file, read in a thread. What is uploaded twice
         becomes two versions that share their bytes.
 
-        Raises Invalid and AdapterInvalid (nothing is kept), StorageFull, Unavailable.
+        Raises Invalid and AdapterInvalid (nothing is kept), Conflict (`quota_exceeded`), StorageFull, Unavailable.
         """
         assert not self._session.in_transaction(), "publish must be the first call in its scope"
         manifest = await self._manifests.required()
@@ -73,6 +76,7 @@ class AdapterRepository:
         check_alias_name(alias)
         staged = await self._stage.prepare(config_json, tensors, manifest, self._blobs)
         published = await register(self._session, name, staged)
+        await check_quotas(self._session, await self._limits_of_tenant())
         made = {"digest": published.digest, "rank": published.rank, "size_bytes": published.size_bytes}
         await self._audit.record("adapter_version.create", _version_target(name, published.version), after=made)
         await self._move_alias(published.adapter_id, name, alias, [AliasTarget(published.version)])
@@ -113,6 +117,20 @@ class AdapterRepository:
         row = AdapterVersionRow
         here = (row.adapter_id == found.adapter_id, row.version == found.version)
         return (await self._session.scalars(select(row.config).where(*here))).one()
+
+    async def limit(self, name: str, limits: Mapping[str, int | None]) -> Adapter:
+        """Replaces the limits that are named. Raises Invalid."""
+        adapter = await self.get(name)
+        changed = adapter.limits.merged(limits)
+        here = AdapterRow.id == adapter.id
+        await self._session.execute(update(AdapterRow).where(here).values(limits=changed, updated_at=utc_now()))
+        after = await self.get(name)
+        await self._audit.record_change("adapter.limit", f"adapter:{name}", "", adapter, after)
+        return after
+
+    async def _limits_of_tenant(self) -> TenantLimits:
+        query = select(TenantRow.limits).where(TenantRow.id == tenant_of(self._session))
+        return (await self._session.execute(query)).scalar_one()
 
     async def delete(self, name: str) -> None:
         """Deletes it with its versions and aliases. Requests in flight finish on what they resolved."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from loragate.adapter_store.limits import Limits
 from loragate.adapter_store.principal import Scope
 
 
@@ -14,6 +15,7 @@ class ApiKey:
     tenant_id: str
     name: str
     scopes: tuple[Scope, ...]
+    limits: Limits
     expires_at: datetime | None
     revoked_at: datetime | None
     rotated_from: str | None  # id of the key that this one replaces

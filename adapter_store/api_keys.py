@@ -12,6 +12,7 @@ from loragate.adapter_store.credentials import KeyHasher, new_key_text
 from loragate.adapter_store.cursor import newest_first
 from loragate.adapter_store.database_time import database_now
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
+from loragate.adapter_store.limits import UNLIMITED, Limits
 from loragate.adapter_store.names import check_label, could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.principal import Scope
@@ -37,11 +38,12 @@ class ApiKeyRepository:
         name: str = "",
         scopes: Collection[str] = (Scope.ALL,),
         expires_at: datetime | None = None,
+        limits: Limits = UNLIMITED,
     ) -> NewApiKey:
         """The only time that the whole key is known. Raises NotFound for the tenant, Invalid for the rest."""
         await require_tenant(self._session, tenant_id)
         check_label(name, required=False)
-        new = await self._add(tenant_id, name, _checked_scopes(scopes), _checked_expiry(expires_at))
+        new = await self._add(tenant_id, name, _checked_scopes(scopes), _checked_expiry(expires_at), limits)
         await self._audit.record("api_key.create", _target(new.key.id), tenant=tenant_id, after=facts_of(new.key))
         return new
 
@@ -54,6 +56,11 @@ class ApiKeyRepository:
         page = await newest_first(self._session, ApiKeyRow, ApiKeyRow.tenant_id == tenant_id, after=after, limit=limit)
         return Page(tuple(key_of(row) for row in page), page.has_more)
 
+    async def limit(self, key_id: str, limits: Mapping[str, int | None]) -> ApiKey:
+        """Replaces the limits that are named. Raises Invalid."""
+        key = await self._lock(key_id)
+        return await self._change("api_key.limit", key, limits=key.limits.merged(limits))
+
     async def revoke(self, key_id: str) -> ApiKey:
         """The key stops working at once. Revoking it again changes nothing."""
         key = await self._lock(key_id)
@@ -62,7 +69,7 @@ class ApiKeyRepository:
         return await self._change("api_key.revoke", key, revoked_at=utc_now())
 
     async def rotate(self, key_id: str, *, grace_seconds: int = 0) -> NewApiKey:
-        """A new key with the old one's name, scopes and expiry; the old one works `grace_seconds` longer.
+        """A new key with the old one's name, scopes, limits and expiry; the old one works `grace_seconds` longer.
 
         Raises Conflict when the old one does not work any more.
         """
@@ -77,7 +84,7 @@ class ApiKeyRepository:
             end = now + timedelta(seconds=grace_seconds)
             sooner = end if old.expires_at is None else min(end, old.expires_at)
             await self._change("api_key.expire", old, expires_at=sooner)
-        new = await self._add(old.tenant_id, old.name, old.scopes, old.expires_at, rotated_from=key_id)
+        new = await self._add(old.tenant_id, old.name, old.scopes, old.expires_at, old.limits, rotated_from=key_id)
         await self._audit.record("api_key.rotate", _target(new.key.id), tenant=old.tenant_id, after=facts_of(new.key))
         return new
 
@@ -107,7 +114,7 @@ class ApiKeyRepository:
         """Its tenant's administrator and the operator may want to change it at the same time."""
         return key_of(await self._require(key_id, lock=True))
 
-    async def _change(self, action: str, key: ApiKey, **values: datetime) -> ApiKey:
+    async def _change(self, action: str, key: ApiKey, **values: datetime | Limits) -> ApiKey:
         await self._session.execute(update(ApiKeyRow).where(ApiKeyRow.id == key.id).values(**values))
         changed = await self.get(key.id)
         await self._audit.record_change(action, _target(key.id), key.tenant_id, key, changed)
@@ -119,6 +126,7 @@ class ApiKeyRepository:
         name: str,
         scopes: tuple[Scope, ...],
         expires_at: datetime | None,
+        limits: Limits,
         *,
         rotated_from: str | None = None,
     ) -> NewApiKey:
@@ -130,6 +138,7 @@ class ApiKeyRepository:
                 name=name,
                 key_hash=self._hasher.hash(text.whole),
                 scopes=" ".join(scopes),
+                limits=limits,
                 expires_at=expires_at,
                 rotated_from=rotated_from,
                 created_at=now,
@@ -148,6 +157,7 @@ def key_of(row: ApiKeyRow) -> ApiKey:
         tenant_id=row.tenant_id,
         name=row.name,
         scopes=scopes_of(row),
+        limits=row.limits,
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,
         rotated_from=row.rotated_from,

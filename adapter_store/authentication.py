@@ -78,6 +78,8 @@ class Authenticator:
             weight=tenant.weight,
             key_id=row.id,
             scopes=frozenset(scopes_of(row)),
+            limits=tenant.limits,
+            key_limits=row.limits,
         )
         return Snapshot(principal, seconds_left)
 

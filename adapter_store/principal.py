@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
+from loragate.adapter_store.limits import UNLIMITED, UNLIMITED_TENANT, Limits, TenantLimits
+
 
 class Scope(StrEnum):
     """What a tenant's key is good for. ALL includes the scopes of the future, but never ADMIN."""
@@ -26,6 +28,8 @@ class TenantPrincipal:
     weight: float
     key_id: str
     scopes: frozenset[Scope]
+    limits: TenantLimits = UNLIMITED_TENANT
+    key_limits: Limits = UNLIMITED
 
     def __post_init__(self) -> None:
         assert self.tenant_id

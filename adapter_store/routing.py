@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import ResolvedAdapter
 from loragate.adapter_store.errors import Conflict, NotFound
+from loragate.adapter_store.limits import Limits
 from loragate.adapter_store.manifests import base_model_unknown
 from loragate.adapter_store.names import could_be_name, could_be_version
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, AliasTargetRow, EngineManifestRow
@@ -79,7 +80,7 @@ async def resolve_alias(
     return _servable(arms[choose_arm([arm.weight for arm in arms], point)])
 
 
-def _versions_of(name: str) -> Select[str, str, int, str, int, str, str | None]:
+def _versions_of(name: str) -> Select[str, str, int, str, int, str, Limits, str | None]:
     """The living versions of the adapter with this name, each beside the base that the engine serves."""
     adapter, version = AdapterRow, AdapterVersionRow
     served_base = select(EngineManifestRow.base_digest).scalar_subquery()
@@ -91,6 +92,7 @@ def _versions_of(name: str) -> Select[str, str, int, str, int, str, str | None]:
             version.digest,
             version.size_bytes,
             version.base_digest,
+            adapter.limits,
             served_base.label("served_base"),
         )
         .join(adapter, adapter.id == version.adapter_id)
@@ -98,7 +100,7 @@ def _versions_of(name: str) -> Select[str, str, int, str, int, str, str | None]:
     )
 
 
-def _servable(row: Row[str, str, int, str, int, str, str | None]) -> ResolvedAdapter:
+def _servable(row: Row[str, str, int, str, int, str, Limits, str | None]) -> ResolvedAdapter:
     if row.served_base is None:
         raise base_model_unknown()
     if row.base_digest != row.served_base:
@@ -115,4 +117,5 @@ def _servable(row: Row[str, str, int, str, int, str, str | None]) -> ResolvedAda
         digest=row.digest,
         size_bytes=row.size_bytes,
         base_digest=row.base_digest,
+        limits=row.limits,
     )

@@ -23,6 +23,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from loragate.adapter_store.limits import Limits, TenantLimits
+from loragate.adapter_store.limits_column import LimitsColumn
+
 _ALIVE = text("deleted_at IS NULL")
 
 
@@ -84,6 +87,7 @@ class TenantRow(Base):
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     name: Mapped[str]
     weight: Mapped[float]
+    limits: Mapped[TenantLimits] = mapped_column(LimitsColumn(TenantLimits), nullable=True)
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]
@@ -100,6 +104,7 @@ class ApiKeyRow(TenantOwned, Base):
     name: Mapped[str]
     key_hash: Mapped[bytes]
     scopes: Mapped[str]  # blank-separated
+    limits: Mapped[Limits] = mapped_column(LimitsColumn(Limits), nullable=True)
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
     rotated_from: Mapped[str | None] = mapped_column(String(64), ForeignKey("api_keys.id"))
@@ -158,6 +163,7 @@ class AdapterRow(TenantOwned, Base):
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     name: Mapped[str] = mapped_column(String(64))
     last_version: Mapped[int]  # the highest number ever given, so that none is given twice
+    limits: Mapped[Limits] = mapped_column(LimitsColumn(Limits), nullable=True)
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]

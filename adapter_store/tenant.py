@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from loragate.adapter_store.limits import TenantLimits
+
 
 @dataclass(frozen=True)
 class Tenant:
@@ -11,5 +13,6 @@ class Tenant:
     id: str
     name: str
     weight: float
+    limits: TenantLimits
     created_at: datetime
     updated_at: datetime

@@ -1,6 +1,7 @@
 """The operator's view of tenants."""
 
 import math
+from collections.abc import Mapping
 
 from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -9,6 +10,7 @@ from loragate.adapter_store.audit import AuditLog, facts_of
 from loragate.adapter_store.base62 import new_id
 from loragate.adapter_store.cursor import newest_first
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
+from loragate.adapter_store.limits import UNLIMITED_TENANT, TenantLimits
 from loragate.adapter_store.names import check_label, could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, ApiKeyRow, TenantRow
@@ -26,15 +28,17 @@ class TenantRepository:
         self._session = session
         self._audit = audit
 
-    async def create(self, name: str, *, weight: float = 1.0) -> Tenant:
+    async def create(self, name: str, *, weight: float = 1.0, limits: TenantLimits = UNLIMITED_TENANT) -> Tenant:
         """Raises Invalid; Conflict when a living tenant has the name."""
         check_label(name)
         _check_weight(weight)
         await self._require_free(name)
         now = utc_now()
-        tenant = Tenant(id=new_id("tn"), name=name, weight=weight, created_at=now, updated_at=now)
+        tenant = Tenant(new_id("tn"), name, weight, limits, created_at=now, updated_at=now)
         await self._session.execute(
-            insert(TenantRow).values(id=tenant.id, name=name, weight=weight, created_at=now, updated_at=now)
+            insert(TenantRow).values(
+                id=tenant.id, name=name, weight=weight, limits=limits, created_at=now, updated_at=now
+            )
         )
         await self._audit.record("tenant.create", _target(tenant.id), tenant=tenant.id, after=facts_of(tenant))
         return tenant
@@ -51,8 +55,15 @@ class TenantRepository:
         page = await newest_first(self._session, TenantRow, *where, after=after, limit=limit)
         return Page(tuple(_tenant_of(row) for row in page), page.has_more)
 
-    async def update(self, tenant_id: str, *, name: str | None = None, weight: float | None = None) -> Tenant:
-        """Changes what is given and keeps the rest."""
+    async def update(
+        self,
+        tenant_id: str,
+        *,
+        name: str | None = None,
+        weight: float | None = None,
+        limits: Mapping[str, int | None] | None = None,
+    ) -> Tenant:
+        """Changes what is given and keeps the rest; `limits` one by one. Raises Invalid, Conflict for the name."""
         tenant = await self.get(tenant_id)
         if name is not None and name != tenant.name:
             await self._require_free(check_label(name))
@@ -61,6 +72,7 @@ class TenantRepository:
         changes = {
             "name": tenant.name if name is None else name,
             "weight": tenant.weight if weight is None else weight,
+            "limits": tenant.limits.merged(limits or {}),
             "updated_at": utc_now(),
         }
         await self._session.execute(update(TenantRow).where(TenantRow.id == tenant_id).values(**changes))
@@ -109,4 +121,11 @@ def _check_weight(weight: float) -> None:
 
 
 def _tenant_of(row: TenantRow) -> Tenant:
-    return Tenant(id=row.id, name=row.name, weight=row.weight, created_at=row.created_at, updated_at=row.updated_at)
+    return Tenant(
+        id=row.id,
+        name=row.name,
+        weight=row.weight,
+        limits=row.limits,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )

@@ -75,6 +75,7 @@ def adapter_of(row: AdapterRow, latest_version: int | None, aliases: Aliases) ->
         name=row.name,
         latest_version=latest_version,
         aliases=aliases,
+        limits=row.limits,
         created_at=row.created_at,
         updated_at=row.updated_at,
     )

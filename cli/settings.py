@@ -26,6 +26,7 @@ from pydantic_settings import (
 
 from loragate.adapter_store.credentials import check_admin_key
 from loragate.adapter_store.errors import Invalid
+from loragate.adapter_store.limits import MAX_LIMIT, TenantLimits
 from loragate.engine.config import EngineConfig
 from loragate.gateway.auth.oidc_config import OidcConfig
 from loragate.gateway.metering.prices import Price
@@ -58,6 +59,12 @@ def _http_url(url: str) -> str:
     return url
 
 
+def _redis_url(url: str) -> str:
+    if urlsplit(url).scheme not in ("redis", "rediss", "unix"):
+        raise ValueError("must be of the form redis://host:port, rediss://host:port or unix:///path")
+    return url
+
+
 def _tool_parser(name: str) -> str:
     if name not in FORMATS:
         raise ValueError(f"must be one of {', '.join(FORMATS)}")
@@ -70,6 +77,8 @@ def _absolute(path: Path) -> Path:
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+Limit = Annotated[NonNegativeInt, Field(le=MAX_LIMIT)] | Literal["unlimited"]
 ToolParser = Annotated[str, AfterValidator(_tool_parser)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 AdminKey = Annotated[SecretStr, AfterValidator(_admin_key)]
@@ -164,6 +173,26 @@ class PriceSettings(BaseModel):
         return Price(**dict(self))
 
 
+class LimitSettings(BaseModel):
+    """`LORAGATE_LIMITS__<NAME>`, or `[limits]` in the file: the limits of tenants that are made without."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    requests_per_minute: Limit = 600_000
+    tokens_per_minute: Limit = 100_000_000
+    max_concurrency: Limit = "unlimited"
+    tokens_per_day: Limit = "unlimited"
+    tokens_per_month: Limit = "unlimited"
+    max_adapters: Limit = "unlimited"
+    max_storage_bytes: Limit = "unlimited"
+
+    @property
+    def of_tenants(self) -> TenantLimits:
+        """What is not limited is None there."""
+        given = self.model_dump()
+        return TenantLimits(**{name: None if value == "unlimited" else value for name, value in given.items()})
+
+
 class Settings(BaseSettings):
     """`LORAGATE_<NAME>`, or `<name>` in loragate.toml. `None` means: chosen at start."""
 
@@ -186,10 +215,12 @@ class Settings(BaseSettings):
     panel_port: Port = 8001
     data_dir: AbsolutePath = Field(default=Path(".loragate"), validate_default=True)
     workers: PositiveInt = 1
+    replicas: PositiveInt = 1
     drain_seconds: NonNegativeFloat = 25.0
     first_token_seconds: PositiveFloat | None = None
     database_url: str | None = None
-    redis_url: str | None = None
+    redis_url: RedisUrl | None = None
+    limits: LimitSettings = LimitSettings()
     blob_url: str | None = None
     admin_key: AdminKey | None = None
     secret_key: SecretKey | None = None

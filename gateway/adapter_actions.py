@@ -8,6 +8,7 @@ from loragate.adapter_store.adapter import DEFAULT_ALIAS, AliasTarget
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.adapter_store.replies import Replies
 from loragate.gateway.schemas.aliases import AliasPut
+from loragate.gateway.schemas.limits import LimitsPatch
 from loragate.gateway.services import Services
 from loragate.gateway.uploads import Upload
 from loragate.gateway.wire.adapters import adapter_object, alias_object, version_object
@@ -42,6 +43,12 @@ async def get(use: Services, caller: TenantPrincipal, name: str) -> Document:
     """One adapter with its aliases."""
     async with use.store.tenant(caller.tenant_id) as scope:
         return adapter_object(await scope.adapters.get(name))
+
+
+async def limit(use: Services, caller: TenantPrincipal, by: Actor, name: str, body: LimitsPatch) -> Document:
+    """Changes those of its limits that are given."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        return adapter_object(await scope.adapters.limit(name, body.limits.changes))
 
 
 async def delete(use: Services, caller: TenantPrincipal, by: Actor, name: str) -> Document:

@@ -22,7 +22,8 @@ from loragate.gateway.grpc.server import serving
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
-from loragate.gateway.limits.limiter import NoLimits
+from loragate.gateway.limits.metrics import LimitMetrics
+from loragate.gateway.limits.opening import open_limiter
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices
@@ -30,6 +31,7 @@ from loragate.gateway.metering.retention import keep_purging
 from loragate.gateway.observability.engine_reading import EngineReading
 from loragate.gateway.observability.http_metrics import HttpMetrics
 from loragate.gateway.observability.loop_lag import watch_lag
+from loragate.gateway.redis_link import RedisLink
 from loragate.gateway.routes import (
     adapters,
     admin_audit,
@@ -53,12 +55,13 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     lifecycle = lifecycle or Lifecycle()
     http_metrics = HttpMetrics()
     usage_metrics = UsageMetrics(http_metrics.registry)
+    limit_metrics = LimitMetrics(http_metrics.registry)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with (
             opened_notices(config) as notices,
-            _open_services(config, lifecycle, http_metrics, usage_metrics, notices) as services,
+            _open_services(config, lifecycle, http_metrics, usage_metrics, limit_metrics, notices) as services,
             serving(services) as grpc_port,
         ):
             app.state.services, app.state.grpc_port = services, grpc_port
@@ -87,6 +90,7 @@ async def _open_services(
     lifecycle: Lifecycle,
     http_metrics: HttpMetrics,
     usage_metrics: UsageMetrics,
+    limit_metrics: LimitMetrics,
     notices: Notices,
 ) -> AsyncIterator[Services]:
     store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices)
@@ -102,6 +106,9 @@ async def _open_services(
         key_use = KeyUse(store, config.key_use_seconds)
         writing = asyncio.create_task(key_use.write_for_ever(), name="key-use")
         purge = asyncio.create_task(keep_purging(store, config.usage_retention_days), name="usage-retention")
+        redis = None if config.redis_url is None else RedisLink(config.redis_url, limit_metrics.redis_away)
+        limiter = open_limiter(redis, store, config.sharers, limit_metrics)
+        limiter.start()
         try:
             yield Services(
                 config,
@@ -110,7 +117,7 @@ async def _open_services(
                 Authenticator(store, config.auth_cache_seconds, key_use, _operators(config)),
                 link,
                 GenerationService(client, CacheSalts(config.secret_key)),
-                NoLimits(),
+                limiter,
                 ledger,
                 http_metrics,
                 EngineReading(link),
@@ -122,6 +129,9 @@ async def _open_services(
                 with suppress(asyncio.CancelledError):
                     await task
             await link.close()
+            await limiter.close()
+            if redis is not None:
+                await redis.close()
             await ledger.close()
     finally:
         await store.close()

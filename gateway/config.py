@@ -3,10 +3,14 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loragate.adapter_store.limits import TenantLimits
 from loragate.gateway.auth.oidc_config import OidcConfig
 from loragate.gateway.metering.prices import Price
 from loragate.gateway.metering.retention import MIN_RETENTION_DAYS
 from loragate.gateway.tools.detection import FORMATS
+
+DEFAULT_LIMITS = TenantLimits(requests_per_minute=600_000, tokens_per_minute=100_000_000)
+"""More than one machine serves; there, so that every answer can tell what is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,8 @@ class GatewayConfig:
     data_dir: Path  # uploads are spooled here
     grpc_listen: str | None = None  # "host:port", port 0 picks a free one; None: no gRPC
     redis_url: str | None = field(default=None, repr=False)  # None: this is the only process
+    sharers: int = 1  # gateway processes under one set of limits: replicas times workers
+    default_limits: TenantLimits = DEFAULT_LIMITS  # of tenants that are made without
     drain_seconds: float = 25.0  # running requests get this long after SIGTERM
     heartbeat_timeout: float = 3.0  # seconds of silence after which the engine counts as hung
     oidc: OidcConfig | None = None  # None: operators have the admin key only
@@ -38,7 +44,9 @@ class GatewayConfig:
     tool_parser: str | None = None  # how the model writes tool calls; None: told from its chat template
 
     def __post_init__(self) -> None:
-        for name in ("max_json_bytes", "max_upload_bytes", "max_n", "max_prompts", "default_chat_tokens"):
+        if self.redis_url is None and self.sharers > 1:
+            raise ValueError(f"redis_url is needed for {self.sharers} gateway processes to share their limits")
+        for name in ("sharers", "max_json_bytes", "max_upload_bytes", "max_n", "max_prompts", "default_chat_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"gateway.{name} must be at least 1, got {getattr(self, name)}")
         for name in ("heartbeat_timeout", "stall_seconds", "key_use_seconds"):

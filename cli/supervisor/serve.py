@@ -48,9 +48,10 @@ def check_combination(settings: Settings) -> None:
             "model that is trained on the spot",
             BAD_SETTING,
         )
-    if settings.workers > 1 and settings.redis_url is None:
+    sharers = settings.workers * settings.replicas
+    if sharers > 1 and settings.redis_url is None:
         raise Refusal(
-            f"{settings.workers} gateway workers (--workers or LORAGATE_WORKERS) need a Redis to share their limits: "
+            f"{sharers} gateway workers (LORAGATE_WORKERS times LORAGATE_REPLICAS) need a Redis to share their limits: "
             "set LORAGATE_REDIS_URL, or use one worker",
             BAD_SETTING,
         )

@@ -48,8 +48,7 @@ async def admit_embeddings(
 
 @asynccontextmanager
 async def _admitted(services: Services, ask: Ask) -> AsyncIterator[Admitted]:
-    adapter = ask.target.adapter
-    lease = await services.limiter.admit(ask.caller, adapter.adapter_id if adapter else None, ask.reserve)
+    lease = await services.limiter.admit(ask.caller, ask.target.adapter, ask.reserve)
     meter = services.ledger.open(_opened(ask, services.link.base.id))
     told, outcome = Told(ask, meter), Outcome.FAILED
     try:

@@ -11,7 +11,7 @@ from loragate.gateway.generation.pooling import Embedding, PoolingRequest
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.http.errors import ApiError
-from loragate.gateway.limits.limiter import Lease
+from loragate.gateway.limits.lease import Lease
 
 
 @dataclass(frozen=True, slots=True)

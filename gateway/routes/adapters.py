@@ -3,16 +3,19 @@
 import asyncio
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.gateway import adapter_actions as actions
 from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter, By
+from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import Unavailable
 from loragate.gateway.http.idempotency import OnlyOnce
+from loragate.gateway.http.openapi import documented
+from loragate.gateway.schemas.limits import LimitsPatch
 from loragate.gateway.services import Use
 from loragate.gateway.uploads import received
 
@@ -47,6 +50,18 @@ async def list_adapters(
 async def get_adapter(name: str, caller: AdapterReader, use: Use) -> Response:
     """One adapter with its aliases."""
     return json_response(await actions.get(use, caller, name))
+
+
+@router.patch("/{name}", openapi_extra=documented(LimitsPatch))
+async def limit_adapter(
+    name: str,
+    caller: AdapterWriter,
+    by: By,
+    body: Annotated[LimitsPatch, Depends(JsonBody(LimitsPatch))],
+    use: Use,
+) -> Response:
+    """Changes those of its `limits` that are given. They hold beside the tenant's own, for all its keys together."""
+    return json_response(await actions.limit(use, caller, by, name, body))
 
 
 @router.delete("/{name}")

@@ -10,6 +10,7 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.idempotency import OnlyOnce
 from loragate.gateway.http.openapi import documented
 from loragate.gateway.schemas.admin import KeyRotate
+from loragate.gateway.schemas.limits import LimitsPatch
 from loragate.gateway.services import Use
 from loragate.gateway.wire.lists import deleted_object
 from loragate.gateway.wire.tenants import key_object, new_key_object
@@ -22,6 +23,20 @@ async def get_key(key_id: str, caller: Administrator, use: Use) -> Response:
     """One key, without its secret."""
     async with use.store.admin(within=caller.tenant_id) as admin:
         key = await admin.keys.get(key_id)
+    return json_response(key_object(key))
+
+
+@router.patch("/{key_id}", openapi_extra=documented(LimitsPatch))
+async def limit_key(
+    key_id: str,
+    caller: Administrator,
+    by: By,
+    body: Annotated[LimitsPatch, Depends(JsonBody(LimitsPatch))],
+    use: Use,
+) -> Response:
+    """Changes those of its `limits` that are given. They hold beside the tenant's own."""
+    async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
+        key = await admin.keys.limit(key_id, body.limits.changes)
     return json_response(key_object(key))
 
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
+from loragate.adapter_store.limits import UNLIMITED
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.gateway.auth.requirements import Administrator, By, Operator
 from loragate.gateway.http.bodies import JsonBody
@@ -33,7 +34,8 @@ async def create_tenant(
         if attempt.reply is not None:
             return attempt.reply
         async with use.store.admin(write=True, by=by) as admin:
-            tenant = await admin.tenants.create(body.name, weight=body.weight)
+            limits = use.config.default_limits.merged(body.limits.changes)
+            tenant = await admin.tenants.create(body.name, weight=body.weight, limits=limits)
             return await attempt.keep(admin.replies, tenant_object(tenant))
 
 
@@ -65,7 +67,8 @@ async def update_tenant(
 ) -> Response:
     """Changes what is given."""
     async with use.store.admin(write=True, by=by) as admin:
-        tenant = await admin.tenants.update(tenant_id, name=body.name, weight=body.weight)
+        limits = body.limits.changes if body.limits else {}
+        tenant = await admin.tenants.update(tenant_id, name=body.name, weight=body.weight, limits=limits)
     return json_response(tenant_object(tenant))
 
 
@@ -91,7 +94,13 @@ async def create_key(
         if attempt.reply is not None:
             return attempt.reply
         async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
-            new = await admin.keys.create(tenant_id, name=body.name, scopes=body.scopes, expires_at=body.expires_at)
+            new = await admin.keys.create(
+                tenant_id,
+                name=body.name,
+                scopes=body.scopes,
+                expires_at=body.expires_at,
+                limits=UNLIMITED.merged(body.limits.changes),
+            )
             return await attempt.keep(admin.replies, new_key_object(new))
 
 

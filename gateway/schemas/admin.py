@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints
 
 from loragate.gateway.schemas.body import Body
+from loragate.gateway.schemas.limits import LimitsBody, TenantLimitsBody
 
 Text = Annotated[str, StringConstraints(max_length=1000)]
 
@@ -23,13 +24,15 @@ class TenantCreate(Body):
 
     name: Text
     weight: float = 1.0
+    limits: TenantLimitsBody = TenantLimitsBody()
 
 
 class TenantPatch(Body):
-    """PATCH /admin/v1/tenants/{tenant_id}: what is absent or null stays as it is."""
+    """PATCH /admin/v1/tenants/{tenant_id}: what is absent or null stays as it is; null within `limits` lifts one."""
 
     name: Text | None = None
     weight: float | None = None
+    limits: TenantLimitsBody | None = None
 
 
 class KeyCreate(Body):
@@ -38,6 +41,7 @@ class KeyCreate(Body):
     name: Text = ""
     scopes: Annotated[list[Text], Field(max_length=16)] = ["all"]  # noqa: RUF012
     expires_at: Time | None = None
+    limits: LimitsBody = LimitsBody()
 
 
 class KeyRotate(Body):

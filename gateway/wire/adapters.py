@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loragate.adapter_store.adapter import Adapter, AdapterVersion, AliasTarget
+from loragate.gateway.wire.limits import limits_object
 from loragate.gateway.wire.times import rfc3339
 
 
@@ -15,6 +16,7 @@ def adapter_object(adapter: Adapter) -> dict[str, Any]:
         "name": adapter.name,
         "latest_version": adapter.latest_version,
         "aliases": {name: alias_targets(targets) for name, targets in adapter.aliases.items()},
+        "limits": limits_object(adapter.limits),
         "created_at": rfc3339(adapter.created_at),
         "updated_at": rfc3339(adapter.updated_at),
     }

@@ -4,6 +4,7 @@ from typing import Any
 
 from loragate.adapter_store.api_key import ApiKey, NewApiKey
 from loragate.adapter_store.tenant import Tenant
+from loragate.gateway.wire.limits import limits_object
 from loragate.gateway.wire.times import rfc3339
 
 
@@ -14,6 +15,7 @@ def tenant_object(tenant: Tenant) -> dict[str, Any]:
         "object": "tenant",
         "name": tenant.name,
         "weight": tenant.weight,
+        "limits": limits_object(tenant.limits),
         "created_at": rfc3339(tenant.created_at),
         "updated_at": rfc3339(tenant.updated_at),
     }
@@ -27,6 +29,7 @@ def key_object(key: ApiKey) -> dict[str, Any]:
         "tenant_id": key.tenant_id,
         "name": key.name,
         "scopes": [scope.value for scope in key.scopes],
+        "limits": limits_object(key.limits),
         "expires_at": rfc3339(key.expires_at),
         "revoked_at": rfc3339(key.revoked_at),
         "rotated_from": key.rotated_from,

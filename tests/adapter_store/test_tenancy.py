@@ -84,6 +84,7 @@ async def test_every_statement_of_every_method_names_the_tenant(world: Any, stat
     await call("aliases", "support")
     await call("resolve", "support", alias="canary")
     await call("resolve", "support", version=1)
+    await call("limit", "support", {"max_concurrency": 1})
     await call("delete_version", "support", 1)
     await call("delete", "support")
     public = {name for name, _ in inspect.getmembers(AdapterRepository, inspect.isfunction) if name[0] != "_"}

@@ -98,19 +98,21 @@ async def test_a_client_that_leaves_before_the_first_token_pays_nothing(
     assert record.first_token_ms is None
 
 
-@pytest.mark.parametrize(("stream", "told"), [(True, 3), (False, 0)])
+@pytest.mark.parametrize("stream", [True, False])
 async def test_an_engine_that_dies_is_paid_for_what_was_told(
-    gateway: Gateway, records: "asyncio.Queue[UsageRecord]", stream: bool, told: int
+    gateway: Gateway, records: "asyncio.Queue[UsageRecord]", stream: bool
 ) -> None:
     gateway.engine.pause_after = 3
     async with gateway.http() as http:
         request = asyncio.create_task(http.post("/v1/completions", json=TEXT | {"stream": stream}))
         await gateway.engine.paused.wait()
         await gateway.engine.kill()
-        await request
+        response = await request
+    told = response.text.count('"finish_reason":null')  # an event a token; what was on its way is lost
     record = records.get_nowait()
     assert (record.outcome, record.completion_tokens) == (Outcome.FAILED, told)
     assert bool(record.prompt_tokens) == bool(told)
+    assert stream or not told
 
 
 async def test_the_drains_deadline_is_no_disconnect(gateway: Gateway, records: "asyncio.Queue[UsageRecord]") -> None:

@@ -230,7 +230,7 @@ async def test_names_follow_prometheus_conventions(families: list[Metric]) -> No
     for family in families:
         assert family.documentation, family.name
         assert re.fullmatch(
-            r"(loragate_(http|grpc|gateway|engine|adapter|tenant|usage)_|vllm:)[a-z0-9_]+", family.name
+            r"(loragate_(http|grpc|gateway|engine|adapter|tenant|usage|limits)_|vllm:)[a-z0-9_]+", family.name
         ), family.name
         assert not re.search(r"_(ms|millis|milliseconds|minutes|kb|mb)(_|$)", family.name), "base units"
         if family.type == "counter":
@@ -256,7 +256,9 @@ async def test_the_document_lists_every_metric_and_no_other(families: list[Metri
 async def test_the_documents_queries_ask_for_metrics_that_exist(families: list[Metric]) -> None:
     exist = {sample.name for family in families for sample in family.samples}
     asked = set(
-        re.findall(r"(?:loragate_(?:http|grpc|engine|adapter|tenant|usage)_|vllm:)[a-z0-9_]+", DOCUMENT.read_text())
+        re.findall(
+            r"(?:loragate_(?:http|grpc|engine|adapter|tenant|usage|limits)_|vllm:)[a-z0-9_]+", DOCUMENT.read_text()
+        )
     )
     histograms = {family.name for family in families if family.type == "histogram"}
     assert asked - histograms - exist == set()

@@ -1,6 +1,7 @@
-"""A private Redis for one test, which may stop and start it."""
+"""A private Redis, to be stopped, started, paused and flushed."""
 
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -41,6 +42,28 @@ class RedisServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None
+
+    def client(self) -> Redis:
+        return Redis.from_url(self.url)
+
+    def flush(self) -> None:
+        with self.client() as client:
+            client.flushall()
+
+    def pause(self) -> None:
+        """It hangs: connections stay, answers do not come."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def close(self) -> None:
         self.stop()

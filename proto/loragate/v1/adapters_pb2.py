@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aloragate/v1/adapters.proto\x12\x0bloragate.v1\"\xa7\x01\n\rUploadRequest\x12\x11\n\x04name\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05\x61lias\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x1b\n\x0e\x61\x64\x61pter_config\x18\x03 \x01(\x0cH\x02\x88\x01\x01\x12\x1a\n\radapter_model\x18\x04 \x01(\x0cH\x03\x88\x01\x01\x42\x07\n\x05_nameB\x08\n\x06_aliasB\x11\n\x0f_adapter_configB\x10\n\x0e_adapter_model\"\xca\x01\n\x0e\x41\x64\x61pterVersion\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\r\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x0e\n\x06status\x18\x05 \x01(\t\x12\x0c\n\x04rank\x18\x06 \x01(\r\x12\x12\n\nsize_bytes\x18\x07 \x01(\x04\x12\x12\n\nbase_model\x18\x08 \x01(\t\x12\x13\n\x0b\x62\x61se_digest\x18\t \x01(\t\x12\x12\n\ncreated_at\x18\n \x01(\t\x12\x0e\n\x06object\x18\x0b \x01(\t\"\x8a\x02\n\x07\x41\x64\x61pter\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1b\n\x0elatest_version\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x32\n\x07\x61liases\x18\x04 \x03(\x0b\x32!.loragate.v1.Adapter.AliasesEntry\x12\x12\n\ncreated_at\x18\x05 \x01(\t\x12\x12\n\nupdated_at\x18\x06 \x01(\t\x12\x0e\n\x06object\x18\x07 \x01(\t\x1aI\n\x0c\x41liasesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.loragate.v1.AliasTargets:\x02\x38\x01\x42\x11\n\x0f_latest_version\"9\n\x0c\x41liasTargets\x12)\n\x07targets\x18\x01 \x03(\x0b\x32\x18.loragate.v1.AliasTarget\">\n\x0b\x41liasTarget\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x13\n\x06weight\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\t\n\x07_weight\"Q\n\x13ListAdaptersRequest\x12\x12\n\x05\x61\x66ter\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05limit\x18\x02 \x01(\x05H\x01\x88\x01\x01\x42\x08\n\x06_afterB\x08\n\x06_limit\"\xa2\x01\n\x14ListAdaptersResponse\x12\"\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x14.loragate.v1.Adapter\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x12\x15\n\x08\x66irst_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07last_id\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x0e\n\x06object\x18\x05 \x01(\tB\x0b\n\t_first_idB\n\n\x08_last_id\"!\n\x11GetAdapterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"Y\n\x0fSetAliasRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x61lias\x18\x02 \x01(\t\x12)\n\x07targets\x18\x03 \x03(\x0b\x32\x18.loragate.v1.AliasTarget\"r\n\x0c\x41\x64\x61pterAlias\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05\x61lias\x18\x03 \x01(\t\x12)\n\x07targets\x18\x04 \x03(\x0b\x32\x18.loragate.v1.AliasTarget\x12\x0e\n\x06object\x18\x05 \x01(\t\"$\n\x14\x44\x65leteAdapterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"t\n\x15\x44\x65leteAdapterResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x07version\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07\x64\x65leted\x18\x04 \x01(\x08\x12\x0e\n\x06object\x18\x05 \x01(\tB\n\n\x08_version\"_\n\x13ListVersionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05\x61\x66ter\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\x05limit\x18\x03 \x01(\x05H\x01\x88\x01\x01\x42\x08\n\x06_afterB\x08\n\x06_limit\"\xa9\x01\n\x14ListVersionsResponse\x12)\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x1b.loragate.v1.AdapterVersion\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x12\x15\n\x08\x66irst_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07last_id\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x0e\n\x06object\x18\x05 \x01(\tB\x0b\n\t_first_idB\n\n\x08_last_id\"2\n\x11GetVersionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\"5\n\x14\x44\x65leteVersionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\x32\xed\x04\n\x0e\x41\x64\x61pterService\x12\x43\n\x06Upload\x12\x1a.loragate.v1.UploadRequest\x1a\x1b.loragate.v1.AdapterVersion(\x01\x12K\n\x04List\x12 .loragate.v1.ListAdaptersRequest\x1a!.loragate.v1.ListAdaptersResponse\x12;\n\x03Get\x12\x1e.loragate.v1.GetAdapterRequest\x1a\x14.loragate.v1.Adapter\x12\x43\n\x08SetAlias\x12\x1c.loragate.v1.SetAliasRequest\x1a\x19.loragate.v1.AdapterAlias\x12O\n\x06\x44\x65lete\x12!.loragate.v1.DeleteAdapterRequest\x1a\".loragate.v1.DeleteAdapterResponse\x12S\n\x0cListVersions\x12 .loragate.v1.ListVersionsRequest\x1a!.loragate.v1.ListVersionsResponse\x12I\n\nGetVersion\x12\x1e.loragate.v1.GetVersionRequest\x1a\x1b.loragate.v1.AdapterVersion\x12V\n\rDeleteVersion\x12!.loragate.v1.DeleteVersionRequest\x1a\".loragate.v1.DeleteAdapterResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aloragate/v1/adapters.proto\x12\x0bloragate.v1\"\xa7\x01\n\rUploadRequest\x12\x11\n\x04name\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05\x61lias\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x1b\n\x0e\x61\x64\x61pter_config\x18\x03 \x01(\x0cH\x02\x88\x01\x01\x12\x1a\n\radapter_model\x18\x04 \x01(\x0cH\x03\x88\x01\x01\x42\x07\n\x05_nameB\x08\n\x06_aliasB\x11\n\x0f_adapter_configB\x10\n\x0e_adapter_model\"\xca\x01\n\x0e\x41\x64\x61pterVersion\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\r\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x0e\n\x06status\x18\x05 \x01(\t\x12\x0c\n\x04rank\x18\x06 \x01(\r\x12\x12\n\nsize_bytes\x18\x07 \x01(\x04\x12\x12\n\nbase_model\x18\x08 \x01(\t\x12\x13\n\x0b\x62\x61se_digest\x18\t \x01(\t\x12\x12\n\ncreated_at\x18\n \x01(\t\x12\x0e\n\x06object\x18\x0b \x01(\t\"\xaf\x02\n\x07\x41\x64\x61pter\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1b\n\x0elatest_version\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x32\n\x07\x61liases\x18\x04 \x03(\x0b\x32!.loragate.v1.Adapter.AliasesEntry\x12\x12\n\ncreated_at\x18\x05 \x01(\t\x12\x12\n\nupdated_at\x18\x06 \x01(\t\x12\x0e\n\x06object\x18\x07 \x01(\t\x12#\n\x06limits\x18\x08 \x01(\x0b\x32\x13.loragate.v1.Limits\x1aI\n\x0c\x41liasesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.loragate.v1.AliasTargets:\x02\x38\x01\x42\x11\n\x0f_latest_version\"\x8e\x02\n\x06Limits\x12 \n\x13requests_per_minute\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x1e\n\x11tokens_per_minute\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1c\n\x0fmax_concurrency\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x1b\n\x0etokens_per_day\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x1d\n\x10tokens_per_month\x18\x05 \x01(\x03H\x04\x88\x01\x01\x42\x16\n\x14_requests_per_minuteB\x14\n\x12_tokens_per_minuteB\x12\n\x10_max_concurrencyB\x11\n\x0f_tokens_per_dayB\x13\n\x11_tokens_per_month\"9\n\x0c\x41liasTargets\x12)\n\x07targets\x18\x01 \x03(\x0b\x32\x18.loragate.v1.AliasTarget\">\n\x0b\x41liasTarget\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x13\n\x06weight\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\t\n\x07_weight\"Q\n\x13ListAdaptersRequest\x12\x12\n\x05\x61\x66ter\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05limit\x18\x02 \x01(\x05H\x01\x88\x01\x01\x42\x08\n\x06_afterB\x08\n\x06_limit\"\xa2\x01\n\x14ListAdaptersResponse\x12\"\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x14.loragate.v1.Adapter\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x12\x15\n\x08\x66irst_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07last_id\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x0e\n\x06object\x18\x05 \x01(\tB\x0b\n\t_first_idB\n\n\x08_last_id\"!\n\x11GetAdapterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"Y\n\x0fSetAliasRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x61lias\x18\x02 \x01(\t\x12)\n\x07targets\x18\x03 \x03(\x0b\x32\x18.loragate.v1.AliasTarget\"r\n\x0c\x41\x64\x61pterAlias\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05\x61lias\x18\x03 \x01(\t\x12)\n\x07targets\x18\x04 \x03(\x0b\x32\x18.loragate.v1.AliasTarget\x12\x0e\n\x06object\x18\x05 \x01(\t\"$\n\x14\x44\x65leteAdapterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"t\n\x15\x44\x65leteAdapterResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x07version\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07\x64\x65leted\x18\x04 \x01(\x08\x12\x0e\n\x06object\x18\x05 \x01(\tB\n\n\x08_version\"_\n\x13ListVersionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05\x61\x66ter\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\x05limit\x18\x03 \x01(\x05H\x01\x88\x01\x01\x42\x08\n\x06_afterB\x08\n\x06_limit\"\xa9\x01\n\x14ListVersionsResponse\x12)\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\x1b.loragate.v1.AdapterVersion\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x12\x15\n\x08\x66irst_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07last_id\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x0e\n\x06object\x18\x05 \x01(\tB\x0b\n\t_first_idB\n\n\x08_last_id\"2\n\x11GetVersionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\"5\n\x14\x44\x65leteVersionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\x32\xed\x04\n\x0e\x41\x64\x61pterService\x12\x43\n\x06Upload\x12\x1a.loragate.v1.UploadRequest\x1a\x1b.loragate.v1.AdapterVersion(\x01\x12K\n\x04List\x12 .loragate.v1.ListAdaptersRequest\x1a!.loragate.v1.ListAdaptersResponse\x12;\n\x03Get\x12\x1e.loragate.v1.GetAdapterRequest\x1a\x14.loragate.v1.Adapter\x12\x43\n\x08SetAlias\x12\x1c.loragate.v1.SetAliasRequest\x1a\x19.loragate.v1.AdapterAlias\x12O\n\x06\x44\x65lete\x12!.loragate.v1.DeleteAdapterRequest\x1a\".loragate.v1.DeleteAdapterResponse\x12S\n\x0cListVersions\x12 .loragate.v1.ListVersionsRequest\x1a!.loragate.v1.ListVersionsResponse\x12I\n\nGetVersion\x12\x1e.loragate.v1.GetVersionRequest\x1a\x1b.loragate.v1.AdapterVersion\x12V\n\rDeleteVersion\x12!.loragate.v1.DeleteVersionRequest\x1a\".loragate.v1.DeleteAdapterResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -28,35 +28,37 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_ADAPTERVERSION']._serialized_start=214
   _globals['_ADAPTERVERSION']._serialized_end=416
   _globals['_ADAPTER']._serialized_start=419
-  _globals['_ADAPTER']._serialized_end=685
-  _globals['_ADAPTER_ALIASESENTRY']._serialized_start=593
-  _globals['_ADAPTER_ALIASESENTRY']._serialized_end=666
-  _globals['_ALIASTARGETS']._serialized_start=687
-  _globals['_ALIASTARGETS']._serialized_end=744
-  _globals['_ALIASTARGET']._serialized_start=746
-  _globals['_ALIASTARGET']._serialized_end=808
-  _globals['_LISTADAPTERSREQUEST']._serialized_start=810
-  _globals['_LISTADAPTERSREQUEST']._serialized_end=891
-  _globals['_LISTADAPTERSRESPONSE']._serialized_start=894
-  _globals['_LISTADAPTERSRESPONSE']._serialized_end=1056
-  _globals['_GETADAPTERREQUEST']._serialized_start=1058
-  _globals['_GETADAPTERREQUEST']._serialized_end=1091
-  _globals['_SETALIASREQUEST']._serialized_start=1093
-  _globals['_SETALIASREQUEST']._serialized_end=1182
-  _globals['_ADAPTERALIAS']._serialized_start=1184
-  _globals['_ADAPTERALIAS']._serialized_end=1298
-  _globals['_DELETEADAPTERREQUEST']._serialized_start=1300
-  _globals['_DELETEADAPTERREQUEST']._serialized_end=1336
-  _globals['_DELETEADAPTERRESPONSE']._serialized_start=1338
-  _globals['_DELETEADAPTERRESPONSE']._serialized_end=1454
-  _globals['_LISTVERSIONSREQUEST']._serialized_start=1456
-  _globals['_LISTVERSIONSREQUEST']._serialized_end=1551
-  _globals['_LISTVERSIONSRESPONSE']._serialized_start=1554
-  _globals['_LISTVERSIONSRESPONSE']._serialized_end=1723
-  _globals['_GETVERSIONREQUEST']._serialized_start=1725
-  _globals['_GETVERSIONREQUEST']._serialized_end=1775
-  _globals['_DELETEVERSIONREQUEST']._serialized_start=1777
-  _globals['_DELETEVERSIONREQUEST']._serialized_end=1830
-  _globals['_ADAPTERSERVICE']._serialized_start=1833
-  _globals['_ADAPTERSERVICE']._serialized_end=2454
+  _globals['_ADAPTER']._serialized_end=722
+  _globals['_ADAPTER_ALIASESENTRY']._serialized_start=630
+  _globals['_ADAPTER_ALIASESENTRY']._serialized_end=703
+  _globals['_LIMITS']._serialized_start=725
+  _globals['_LIMITS']._serialized_end=995
+  _globals['_ALIASTARGETS']._serialized_start=997
+  _globals['_ALIASTARGETS']._serialized_end=1054
+  _globals['_ALIASTARGET']._serialized_start=1056
+  _globals['_ALIASTARGET']._serialized_end=1118
+  _globals['_LISTADAPTERSREQUEST']._serialized_start=1120
+  _globals['_LISTADAPTERSREQUEST']._serialized_end=1201
+  _globals['_LISTADAPTERSRESPONSE']._serialized_start=1204
+  _globals['_LISTADAPTERSRESPONSE']._serialized_end=1366
+  _globals['_GETADAPTERREQUEST']._serialized_start=1368
+  _globals['_GETADAPTERREQUEST']._serialized_end=1401
+  _globals['_SETALIASREQUEST']._serialized_start=1403
+  _globals['_SETALIASREQUEST']._serialized_end=1492
+  _globals['_ADAPTERALIAS']._serialized_start=1494
+  _globals['_ADAPTERALIAS']._serialized_end=1608
+  _globals['_DELETEADAPTERREQUEST']._serialized_start=1610
+  _globals['_DELETEADAPTERREQUEST']._serialized_end=1646
+  _globals['_DELETEADAPTERRESPONSE']._serialized_start=1648
+  _globals['_DELETEADAPTERRESPONSE']._serialized_end=1764
+  _globals['_LISTVERSIONSREQUEST']._serialized_start=1766
+  _globals['_LISTVERSIONSREQUEST']._serialized_end=1861
+  _globals['_LISTVERSIONSRESPONSE']._serialized_start=1864
+  _globals['_LISTVERSIONSRESPONSE']._serialized_end=2033
+  _globals['_GETVERSIONREQUEST']._serialized_start=2035
+  _globals['_GETVERSIONREQUEST']._serialized_end=2085
+  _globals['_DELETEVERSIONREQUEST']._serialized_start=2087
+  _globals['_DELETEVERSIONREQUEST']._serialized_end=2140
+  _globals['_ADAPTERSERVICE']._serialized_start=2143
+  _globals['_ADAPTERSERVICE']._serialized_end=2764
 # @@protoc_insertion_point(module_scope)

@@ -44,7 +44,7 @@ class AdapterVersion(_message.Message):
     def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., digest: _Optional[str] = ..., status: _Optional[str] = ..., rank: _Optional[int] = ..., size_bytes: _Optional[int] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., created_at: _Optional[str] = ..., object: _Optional[str] = ...) -> None: ...
 
 class Adapter(_message.Message):
-    __slots__ = ("id", "name", "latest_version", "aliases", "created_at", "updated_at", "object")
+    __slots__ = ("id", "name", "latest_version", "aliases", "created_at", "updated_at", "object", "limits")
     class AliasesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +59,7 @@ class Adapter(_message.Message):
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     latest_version: int
@@ -66,7 +67,22 @@ class Adapter(_message.Message):
     created_at: str
     updated_at: str
     object: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., latest_version: _Optional[int] = ..., aliases: _Optional[_Mapping[str, AliasTargets]] = ..., created_at: _Optional[str] = ..., updated_at: _Optional[str] = ..., object: _Optional[str] = ...) -> None: ...
+    limits: Limits
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., latest_version: _Optional[int] = ..., aliases: _Optional[_Mapping[str, AliasTargets]] = ..., created_at: _Optional[str] = ..., updated_at: _Optional[str] = ..., object: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("requests_per_minute", "tokens_per_minute", "max_concurrency", "tokens_per_day", "tokens_per_month")
+    REQUESTS_PER_MINUTE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_PER_MINUTE_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_PER_DAY_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_PER_MONTH_FIELD_NUMBER: _ClassVar[int]
+    requests_per_minute: int
+    tokens_per_minute: int
+    max_concurrency: int
+    tokens_per_day: int
+    tokens_per_month: int
+    def __init__(self, requests_per_minute: _Optional[int] = ..., tokens_per_minute: _Optional[int] = ..., max_concurrency: _Optional[int] = ..., tokens_per_day: _Optional[int] = ..., tokens_per_month: _Optional[int] = ...) -> None: ...
 
 class AliasTargets(_message.Message):
     __slots__ = ("targets",)

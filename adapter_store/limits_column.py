@@ -1,0 +1,23 @@
+"""Limits in one column: a JSON object of what is limited, NULL where nothing is."""
+
+import orjson
+from sqlalchemy import Dialect, Text, TypeDecorator
+
+from loragate.adapter_store.limits import Limits
+
+
+class LimitsColumn(TypeDecorator[Limits]):
+    """Of one kind of limits."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, kind: type[Limits]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_bind_param(self, value: Limits | None, dialect: Dialect) -> str | None:
+        return orjson.dumps(value.stored).decode() if value is not None and value.stored else None
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Limits:
+        return self.kind() if value is None else self.kind(**orjson.loads(value))

@@ -1,0 +1,342 @@
+-- What a tenant, its keys and its adapters have used, and the check-and-reserve over all of them at once.
+-- `local_book.py` is the same in Python, under the same tests; change both.
+--
+-- KEYS[1]  hash     subject's name -> its state (MessagePack), and "born": which incarnation of this book this is
+-- KEYS[2]  hash     lease's id -> what it holds (MessagePack), or "" for one that was settled
+-- KEYS[3]  zset     lease's id -> when it expires
+-- ARGV[1]  what to do: reserve, extend, settle, renew, adopt, restore
+-- ARGV[2]  the incarnation that the caller knows, or ""
+-- ARGV[3]  the rest, as JSON; see `asks.py`
+--
+-- All three keys carry the tenant's id as hash tag: one slot of a cluster. Times are microseconds, by Redis' clock.
+-- Numbers leave as text: JSON and Redis' own replies would cut them.
+
+local WINDOW = 60e6       -- of the limits per minute
+local DAY = 86400e6
+local MOST_LOWS = 16      -- of a bucket; more are kept coarsely
+local SWEEP = 64          -- leases that one call lets expire
+local TOMBSTONE = 60e6    -- how long a settled lease is remembered, so that no settlement counts twice
+local LIFE = 3456000      -- seconds that an unused book is kept: sums of a month must outlive it
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1e6 + tonumber(time[2])
+local ask = cjson.decode(ARGV[3])
+
+local function month_of(day)
+  -- Days since 1970 to months since year 0 (H. Hinnant, "chrono-compatible low-level date algorithms").
+  local z = day + 719468
+  local era = math.floor(z / 146097)
+  local doe = z - era * 146097
+  local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524) - math.floor(doe / 146096)) / 365)
+  local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
+  local mp = math.floor((5 * doy + 2) / 153)
+  local month = mp < 10 and mp + 3 or mp - 9
+  return (yoe + era * 400 + (month <= 2 and 1 or 0)) * 12 + month - 1
+end
+
+local today = math.floor(now / DAY)
+local this_month = month_of(today)
+
+-- Subjects -----------------------------------------------------------------------------------------------------------
+
+local subjects = {}
+
+local function subject(name)
+  if not subjects[name] then
+    local raw = redis.call('HGET', KEYS[1], name)
+    subjects[name] = raw and cmsgpack.unpack(raw) or { r = 0, t = 0, c = 0, g = 0, gu = 0, low = {} }
+    subjects[name].low = subjects[name].low or {}
+  end
+  return subjects[name]
+end
+
+local function save()
+  for name, s in pairs(subjects) do
+    redis.call('HSET', KEYS[1], name, cmsgpack.pack(s))
+  end
+  for i = 1, 3 do
+    redis.call('EXPIRE', KEYS[i], LIFE)
+  end
+end
+
+local function roll_over(s)
+  if s.d and s.d < today then s.d, s.ds = today, 0 end
+  if s.m and s.m < this_month then s.m, s.ms = this_month, 0 end
+end
+
+local function in_flight(s)
+  return s.c + (s.gu > now and s.g or 0)
+end
+
+-- Buckets of tokens (GCRA) -------------------------------------------------------------------------------------------
+
+-- How low a bucket stood, as pairs of (when, backlog), both ascending: the first pair after a moment is the lowest
+-- since then.
+local function note_low(s, backlog)
+  local low = s.low
+  while #low > 0 and low[#low] >= backlog do
+    low[#low] = nil
+    low[#low] = nil
+  end
+  low[#low + 1] = now
+  low[#low + 1] = backlog
+  if #low > 2 * MOST_LOWS then
+    low[1] = low[3]
+    table.remove(low, 3)
+    table.remove(low, 3)
+  end
+end
+
+local function low_since(s, since)
+  for i = 1, #s.low, 2 do
+    if s.low[i] > since then return s.low[i + 1] end
+  end
+  return math.huge
+end
+
+local function charge(s, cost)
+  local base = math.max(s.t, now)
+  note_low(s, base - now)
+  s.t = base + cost
+end
+
+-- The bucket becomes what it would be if `cost` less had been asked for at `since`: what it would have leaked in vain
+-- since then is not given back.
+local function give_back(s, cost, since)
+  local backlog = math.max(s.t, now) - now
+  local back = math.min(cost, backlog, low_since(s, since))
+  s.t = now + backlog - back
+  note_low(s, backlog - back)
+end
+
+-- Leases -------------------------------------------------------------------------------------------------------------
+
+local function add_tokens(lease, tokens, since)
+  for name, each in pairs(lease.s) do
+    local s = subject(name)
+    roll_over(s)
+    if each > 0 and tokens > 0 then charge(s, tokens * each) end
+    if each > 0 and tokens < 0 then give_back(s, -tokens * each, since) end
+    if s.d == lease.d then s.ds = math.max(0, s.ds + tokens) end
+    if s.m == lease.m then s.ms = math.max(0, s.ms + tokens) end
+  end
+end
+
+local function leave(lease)
+  for name in pairs(lease.s) do
+    local s = subject(name)
+    s.c = math.max(0, s.c - 1)
+  end
+end
+
+local function put(id, lease, expires)
+  redis.call('HSET', KEYS[2], id, lease and cmsgpack.pack(lease) or '')
+  redis.call('ZADD', KEYS[3], string.format('%.17g', expires), id)
+end
+
+local function sweep()
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', string.format('%.17g', now), 'LIMIT', 0, SWEEP)) do
+    local raw = redis.call('HGET', KEYS[2], id)
+    if raw and raw ~= '' then
+      local lease = cmsgpack.unpack(raw)
+      add_tokens(lease, -lease.n, lease.at)
+      leave(lease)
+    end
+    redis.call('HDEL', KEYS[2], id)
+    redis.call('ZREM', KEYS[3], id)
+  end
+end
+
+-- What there is to do ------------------------------------------------------------------------------------------------
+
+-- Redis may have evicted one of the keys and kept the others: each says which incarnation it belongs to.
+local function incarnation()
+  local born = redis.call('HGET', KEYS[1], 'born')
+  local whole = born and redis.call('HGET', KEYS[2], 'born') == born and redis.call('ZSCORE', KEYS[3], born)
+  return whole and born or ''
+end
+
+local function text(number)
+  return string.format('%.17g', number)
+end
+
+local function reply(verdict, refusals)
+  local answer = { verdict, incarnation(), text(now) }
+  answer[4] = refusals or {}
+  local states = {}
+  for i, asked in ipairs(ask.subjects or {}) do
+    local s = subject(asked.name)
+    roll_over(s)
+    states[i] = {
+      text(s.r), text(s.t), text(s.d or -1), text(s.ds or 0), text(s.m or -1), text(s.ms or 0), text(in_flight(s)),
+    }
+  end
+  answer[5] = states
+  return answer
+end
+
+local function is_unknown()
+  local born = incarnation()
+  if born == '' or (ARGV[2] ~= '' and ARGV[2] ~= born) then return true end
+  for _, asked in ipairs(ask.subjects) do
+    local s = subject(asked.name)
+    if (asked.day and not s.d) or (asked.month and not s.m) then return true end
+  end
+  return false
+end
+
+local function refuse(refusals, index, kind, wait)
+  refusals[#refusals + 1] = { tostring(index - 1), kind, text(wait) }
+end
+
+local function check(index, asked, refusals)
+  local s = subject(asked.name)
+  roll_over(s)
+  if asked.requests then
+    local wait = math.max(s.r, now) + WINDOW / asked.requests - now - WINDOW
+    if wait > 0.5 then refuse(refusals, index, 'requests', wait) end
+  end
+  if asked.tokens then
+    local wait = math.max(s.t, now) + ask.tokens * WINDOW / asked.tokens - now - WINDOW
+    if wait > 0.5 then refuse(refusals, index, 'tokens', wait) end
+  end
+  if asked.concurrency and in_flight(s) >= asked.concurrency then refuse(refusals, index, 'concurrency', -1) end
+  if asked.day and s.ds + ask.tokens > asked.day then refuse(refusals, index, 'day', -1) end
+  if asked.month and s.ms + ask.tokens > asked.month then refuse(refusals, index, 'month', -1) end
+end
+
+local function costs()
+  local each = {}
+  for _, asked in ipairs(ask.subjects) do
+    each[asked.name] = asked.tokens and WINDOW / asked.tokens or 0
+  end
+  return each
+end
+
+local function new_lease()
+  return { at = now, n = 0, s = costs(), d = today, m = this_month }
+end
+
+local act = {}
+
+function act.reserve()
+  if is_unknown() then return reply('lost') end
+  -- Overtaken by its own settlement, after its caller had left: there is nobody to take anything for.
+  if redis.call('HEXISTS', KEYS[2], ask.id) == 1 then return reply('ok') end
+  local refusals = {}
+  for index, asked in ipairs(ask.subjects) do
+    check(index, asked, refusals)
+  end
+  if #refusals > 0 then return reply('no', refusals) end
+  local lease = new_lease()
+  add_tokens(lease, ask.tokens, now)
+  lease.n = ask.tokens
+  for _, asked in ipairs(ask.subjects) do
+    local s = subject(asked.name)
+    s.c = s.c + 1
+    if asked.requests then s.r = math.max(s.r, now) + WINDOW / asked.requests end
+  end
+  put(ask.id, lease, now + ask.life)
+  return reply('ok')
+end
+
+function act.extend()
+  if is_unknown() then return reply('lost') end
+  local raw = redis.call('HGET', KEYS[2], ask.id)
+  if raw and raw ~= '' then
+    local lease = cmsgpack.unpack(raw)
+    add_tokens(lease, ask.tokens, now)
+    lease.n = lease.n + ask.tokens
+    put(ask.id, lease, now + ask.life)
+  end
+  return reply('ok')
+end
+
+-- A lease that is not there expired, or was given out by a worker that could not reach us: its tokens are owed.
+function act.settle()
+  if is_unknown() then return reply('lost') end
+  local raw = redis.call('HGET', KEYS[2], ask.id)
+  if raw ~= '' then
+    local lease = raw and cmsgpack.unpack(raw) or new_lease()
+    add_tokens(lease, ask.tokens - lease.n, lease.at)
+    if raw then leave(lease) end
+    put(ask.id, nil, now + TOMBSTONE)
+  end
+  return reply('ok')
+end
+
+function act.renew()
+  if is_unknown() then return reply('lost') end
+  for _, id in ipairs(ask.ids) do
+    redis.call('ZADD', KEYS[3], 'XX', text(now + ask.life), id)
+  end
+  return reply('ok')
+end
+
+-- A worker hands in what it last saw, after all was lost: the later state counts. Others' leases are taken on trust
+-- until they hand in their own.
+local function restore_state(asked, lost)
+  local s = subject(asked.name)
+  local seen = asked.seen
+  if lost and seen and seen.at > (s.sa or 0) then
+    s.sa = seen.at
+    s.r = math.max(s.r, seen.r)
+    if seen.t > s.t then
+      s.t = seen.t
+      note_low(s, math.max(0, seen.t - now))
+    end
+    local missing = seen.c - s.c - s.g
+    if missing > 0 then s.g, s.gu = s.g + missing, now + ask.life end
+  end
+  if asked.ds then
+    s.ds = math.max(s.d == today and s.ds or 0, asked.d == today and asked.ds or 0)
+    s.d = today
+  end
+  if asked.ms then
+    s.ms = math.max(s.m == this_month and s.ms or 0, asked.m == this_month and asked.ms or 0)
+    s.m = this_month
+  end
+end
+
+local function restore_lease(held)
+  if redis.call('HEXISTS', KEYS[2], held.id) == 1 then return end
+  local lease = { at = now, n = held.tokens, s = {}, d = today, m = this_month }
+  for _, asked in ipairs(held.subjects) do
+    lease.s[asked.name] = asked.tokens and WINDOW / asked.tokens or 0
+    local s = subject(asked.name)
+    s.c = s.c + 1
+    s.g = math.max(0, s.g - 1)
+  end
+  put(held.id, lease, now + ask.life)
+end
+
+-- Leases that were given out while we could not be asked.
+function act.adopt()
+  if is_unknown() then return reply('lost') end
+  for _, held in ipairs(ask.leases) do restore_lease(held) end
+  return reply('ok')
+end
+
+function act.restore()
+  local born = incarnation()
+  if born == '' then
+    redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
+    subjects = {}
+    redis.call('HSET', KEYS[1], 'born', ask.fresh)
+    redis.call('HSET', KEYS[2], 'born', ask.fresh)
+    redis.call('ZADD', KEYS[3], '+inf', ask.fresh)
+  end
+  local lost = born ~= ARGV[2]
+  if lost then
+    for _, held in ipairs(ask.leases) do restore_lease(held) end
+  end
+  for _, asked in ipairs(ask.subjects) do
+    restore_state(asked, lost)
+  end
+  return reply('ok')
+end
+
+sweep()
+local answer = act[ARGV[1]]()
+save()
+return answer

@@ -1,0 +1,49 @@
+"""`x-ratelimit-*`, in OpenAI's names and notation."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from loragate.gateway.limits.book import MICROSECONDS, WINDOW, Reply, State
+from loragate.gateway.limits.subject import Subject
+
+PerMinute = Literal["requests", "tokens"]
+_KINDS: tuple[PerMinute, ...] = ("requests", "tokens")
+
+
+def headers_of(reply: Reply, subjects: Sequence[Subject]) -> dict[str, str]:
+    """Of each kind, the limit that has the least left; nothing for a kind that nobody limits."""
+    headers: dict[str, str] = {}
+    for kind in _KINDS:
+        left = [
+            _left(limit, _backlog(state, kind, reply.now))
+            for subject, state in zip(subjects, reply.states, strict=True)
+            if (limit := subject.limits.get(kind)) is not None
+        ]
+        if left:
+            remaining, limit, backlog = min(left)
+            headers[f"x-ratelimit-limit-{kind}"] = str(limit)
+            headers[f"x-ratelimit-remaining-{kind}"] = str(remaining)
+            headers[f"x-ratelimit-reset-{kind}"] = duration(backlog / MICROSECONDS)
+    return headers
+
+
+def duration(seconds: float) -> str:
+    """`1h2m3s`, `6m0s`, `1.5s`, `20ms`, rounded up to a millisecond."""
+    milliseconds = math.ceil(round(seconds * 1000, 3))
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text
+
+
+def _left(limit: int, backlog: float) -> tuple[int, int, float]:
+    return max(0, math.floor((WINDOW - backlog) * limit / WINDOW + 1e-6)), limit, backlog
+
+
+def _backlog(state: State, kind: PerMinute, now: float) -> float:
+    return max(0.0, (state.requests if kind == "requests" else state.tokens) - now)

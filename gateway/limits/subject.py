@@ -1,0 +1,53 @@
+"""What limits apply to: a tenant, one of its keys, one of its adapters."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from loragate.adapter_store.adapter import ResolvedAdapter
+from loragate.adapter_store.limits import Limits
+from loragate.adapter_store.principal import TenantPrincipal
+
+Kind = Literal["requests", "tokens", "concurrency", "day", "month"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """`name` tells it apart within its tenant; `words` name it to the caller; `usage` finds its usage in the ledger."""
+
+    name: str
+    words: str
+    usage: Mapping[str, str]
+    limits: Mapping[Kind, int]  # what is unlimited is not here
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """As a book reads it."""
+        return {"name": self.name} | dict(self.limits.items())
+
+    def share(self, sharers: int) -> "Subject":
+        """What each of so many processes may give out alone: together not more, but one at least."""
+        return replace(self, limits={kind: max(1, limit // sharers) for kind, limit in self.limits.items() if limit})
+
+
+def subjects_of(caller: TenantPrincipal, adapter: ResolvedAdapter | None) -> tuple[Subject, ...]:
+    """Those of one request that are limited at all."""
+    found = [
+        _subject("t", "this tenant", {}, caller.limits),
+        _subject(f"k:{caller.key_id}", "this key", {"key_id": caller.key_id}, caller.key_limits),
+    ]
+    if adapter is not None:
+        usage = {"adapter": adapter.name}
+        found.append(_subject(f"a:{adapter.adapter_id}", f"the adapter '{adapter.name}'", usage, adapter.limits))
+    return tuple(subject for subject in found if subject.limits)
+
+
+def _subject(name: str, words: str, usage: Mapping[str, str], limits: Limits) -> Subject:
+    fields: dict[Kind, int | None] = {
+        "requests": limits.requests_per_minute,
+        "tokens": limits.tokens_per_minute,
+        "concurrency": limits.max_concurrency,
+        "day": limits.tokens_per_day,
+        "month": limits.tokens_per_month,
+    }
+    return Subject(name, words, usage, {kind: limit for kind, limit in fields.items() if limit is not None})

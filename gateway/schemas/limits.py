@@ -1,0 +1,38 @@
+"""Limits in request bodies. Null is unlimited; what is absent stays as it is."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from loragate.adapter_store.limits import MAX_LIMIT
+from loragate.gateway.schemas.body import Body
+
+Amount = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
+
+
+class LimitsBody(Body):
+    """Of a key or an adapter."""
+
+    requests_per_minute: Amount | None = None
+    tokens_per_minute: Amount | None = None
+    max_concurrency: Amount | None = None
+    tokens_per_day: Amount | None = None
+    tokens_per_month: Amount | None = None
+
+    @property
+    def changes(self) -> dict[str, int | None]:
+        """Those that the body names."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class TenantLimitsBody(LimitsBody):
+    """Of a tenant."""
+
+    max_adapters: Amount | None = None
+    max_storage_bytes: Amount | None = None
+
+
+class LimitsPatch(Body):
+    """PATCH of something that has nothing but limits to change."""
+
+    limits: LimitsBody = LimitsBody()

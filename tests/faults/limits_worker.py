@@ -1,0 +1,53 @@
+"""A process that takes all it gets, for tests of several at once: `limits_worker.py REDIS_URL`, begun by a line."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from loragate.adapter_store.limits import Limits, TenantLimits
+from loragate.adapter_store.principal import Scope, TenantPrincipal
+from loragate.gateway.limits.calendar import day_of
+from loragate.gateway.limits.limiter import Limiter
+from loragate.gateway.limits.local_share import LocalShare
+from loragate.gateway.limits.metrics import LimitMetrics
+from loragate.gateway.limits.redis_book import RedisBook
+from loragate.gateway.limits.refusal import RateLimited
+from loragate.gateway.limits.subject import Subject
+from loragate.gateway.redis_link import RedisLink
+
+CALLER = TenantPrincipal(
+    "tn", "n", 1.0, "key", frozenset({Scope.ALL}), TenantLimits(tokens_per_day=1001), Limits(max_concurrency=5000)
+)
+
+
+class NothingSpent:
+    async def sums(self, tenant_id: str, subjects: Sequence[Subject], now: float) -> list[dict[str, Any]]:
+        return [{"name": each.name, "d": day_of(now), "ds": 0} for each in subjects if "day" in each.limits]
+
+
+async def main() -> None:
+    link = RedisLink(sys.argv[1], budget=30)  # not a test of the budget
+    limiter = Limiter(RedisBook(link), LocalShare(4, NothingSpent()), NothingSpent(), LimitMetrics(CollectorRegistry()))
+    limiter.start()
+    sys.stdin.readline()
+
+    async def ask() -> int:
+        admitted = 0
+        for _ in range(50):
+            try:
+                lease = await limiter.admit(CALLER, None, 2)
+            except RateLimited:
+                continue
+            admitted += 1
+            lease.settle(2)
+        return admitted
+
+    print(sum(await asyncio.gather(*(ask() for _ in range(8)))))
+    await limiter.close()
+    await link.close()
+
+
+asyncio.run(main())

@@ -1,0 +1,238 @@
+"""Limits when Redis is slow, gone or empty, and when several processes share it."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from redis_server import RedisServer
+
+from loragate.adapter_store.limits import Limits, TenantLimits
+from loragate.adapter_store.principal import Scope, TenantPrincipal
+from loragate.gateway.limits.lease import Lease
+from loragate.gateway.limits.limiter import Limiter
+from loragate.gateway.limits.local_share import LocalShare
+from loragate.gateway.limits.metrics import LimitMetrics
+from loragate.gateway.limits.redis_book import RedisBook
+from loragate.gateway.limits.refusal import RateLimited
+from loragate.gateway.redis_link import RedisLink
+
+
+class NothingSpent:
+    async def sums(self, tenant_id: str, subjects: Any, now: float) -> list[dict[str, Any]]:
+        day, month = int(now // 86400e6), time.gmtime(now / 1e6)
+        months = month.tm_year * 12 + month.tm_mon - 1
+        return [{"name": subject.name, "d": day, "ds": 0, "m": months, "ms": 0} for subject in subjects]
+
+
+class Worker:
+    """What one gateway process has."""
+
+    def __init__(self, url: str, sharers: int) -> None:
+        self.registry = CollectorRegistry()
+        metrics = LimitMetrics(self.registry)
+        self.link = RedisLink(url, metrics.redis_away)
+        spent = NothingSpent()
+        self.limiter = Limiter(RedisBook(self.link), LocalShare(sharers, spent), spent, metrics)
+
+    @property
+    def away(self) -> float | None:
+        return self.registry.get_sample_value("loragate_limits_redis_away")
+
+    async def admitted(self, caller: TenantPrincipal, most: int, tokens: int = 1) -> list[Lease]:
+        """Up to `most`, for as long as there is room."""
+        leases = []
+        for _ in range(most):
+            try:
+                leases.append(await self.limiter.admit(caller, None, tokens))
+            except RateLimited:
+                break
+        return leases
+
+
+@asynccontextmanager
+async def workers(url: str, count: int) -> AsyncIterator[list[Worker]]:
+    all_ = [Worker(url, count) for _ in range(count)]
+    for worker in all_:
+        worker.limiter.start()
+    try:
+        yield all_
+    finally:
+        await asyncio.gather(*(worker.limiter.close() for worker in all_))
+        for worker in all_:
+            await worker.link.close()
+
+
+def caller(**limits: int) -> TenantPrincipal:
+    return TenantPrincipal("tn_a", "a", 1.0, "key", frozenset({Scope.ALL}), TenantLimits(**limits), Limits())
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.01)
+
+
+async def test_workers_share_a_limit(redis_server: RedisServer) -> None:
+    async with workers(redis_server.url, 4) as four:
+        taken = await asyncio.gather(*(worker.admitted(caller(max_concurrency=10), 10) for worker in four))
+        assert sum(map(len, taken)) == 10
+
+
+@pytest.mark.parametrize("fault", ["pause", "stop"])
+@pytest.mark.parametrize("limits", [{"requests_per_minute": 40}, {"max_concurrency": 40}, {"tokens_per_day": 40}])
+async def test_without_redis_each_worker_has_its_share(
+    redis_server: RedisServer, fault: str, limits: dict[str, int]
+) -> None:
+    """Nobody gets an error, and nobody gets more than all together may."""
+    async with workers(redis_server.url, 4) as four:
+        getattr(redis_server, fault)()
+        taken = await asyncio.gather(*(worker.admitted(caller(**limits), 40) for worker in four))
+        assert [len(each) for each in taken] == [10, 10, 10, 10]
+        assert [worker.away for worker in four] == [1, 1, 1, 1]
+
+
+async def test_a_share_is_one_at_least(redis_server: RedisServer) -> None:
+    redis_server.stop()
+    async with workers(redis_server.url, 4) as four:
+        assert [len(await worker.admitted(caller(requests_per_minute=2), 5)) for worker in four] == [1, 1, 1, 1]
+
+
+async def test_a_slow_redis_costs_its_budget_and_then_nothing(redis_server: RedisServer) -> None:
+    async with workers(redis_server.url, 1) as (worker,):
+        redis_server.pause()
+        for _ in range(3):
+            started = asyncio.get_running_loop().time()
+            await worker.limiter.admit(caller(max_concurrency=100), None, 1)
+            assert asyncio.get_running_loop().time() - started < 5  # redis-py alone would wait for minutes
+        assert worker.link.breaker.is_open
+
+
+@pytest.mark.parametrize("fault", ["pause", "stop"])
+async def test_who_had_spent_gets_nothing_from_the_loss(redis_server: RedisServer, fault: str) -> None:
+    spent = caller(requests_per_minute=4, tokens_per_day=1000)
+    async with workers(redis_server.url, 2) as both:
+        assert len(await both[0].admitted(spent, 9)) == 4
+        assert await both[1].admitted(spent, 9) == []
+        getattr(redis_server, fault)()
+        for worker in both:
+            assert await worker.admitted(spent, 9) == []
+
+
+@pytest.mark.parametrize("fault", ["flush", "restart"])
+async def test_a_flush_grants_nothing_and_takes_nothing(redis_server: RedisServer, fault: str) -> None:
+    limits = caller(requests_per_minute=5, max_concurrency=4, tokens_per_day=100)
+    fresh = TenantPrincipal("tn_b", "b", 1.0, "other", frozenset({Scope.ALL}), limits.limits, Limits())
+    async with workers(redis_server.url, 2) as (first, second):
+        held = [*await first.admitted(limits, 2, 10), *await second.admitted(limits, 2, 10)]
+        assert await first.admitted(limits, 1) == []  # it has seen that there are four
+        if fault == "flush":
+            redis_server.flush()
+        else:
+            redis_server.stop()
+            redis_server.start()
+        for worker in (first, second):
+            assert await worker.admitted(limits, 9) == []  # four run, and one more request a minute
+        held[0].settle(10)
+        await _until_settled(first)
+        assert len(await second.admitted(limits, 9, 1)) == 1
+        held[1].settle(10)
+        await _until_settled(first)
+        with pytest.raises(RateLimited, match="requests per minute"):
+            await first.limiter.admit(limits, None, 1)
+        assert len(await first.admitted(fresh, 9, 10)) == 4
+
+
+async def _until_settled(worker: Worker) -> None:
+    await _until(lambda: not worker.limiter.unsettled)
+
+
+async def test_redis_comes_back_and_hears_what_was_used_meanwhile(redis_server: RedisServer) -> None:
+    limits = caller(tokens_per_day=100)
+    async with workers(redis_server.url, 1) as (worker,):
+        before = await worker.limiter.admit(limits, None, 10)
+        redis_server.pause()
+        meanwhile = await worker.limiter.admit(limits, None, 50)
+        for lease in (before, meanwhile):
+            lease.settle(20)
+        redis_server.go_on()
+        await _until_settled(worker)
+        assert worker.away == 0
+        assert len(await worker.admitted(limits, 99, 10)) == 6
+
+
+async def test_orderly_end_settles_everything(redis_server: RedisServer) -> None:
+    limits = caller(max_concurrency=3, tokens_per_day=100)
+    async with workers(redis_server.url, 1) as (worker,):
+        for lease in await worker.admitted(limits, 9, 30):
+            lease.settle(1)
+    async with workers(redis_server.url, 1) as (worker,):
+        assert len(await worker.admitted(limits, 9, 30)) == 3
+
+
+async def test_four_processes_are_right_to_the_request(redis_server: RedisServer) -> None:
+    """1600 requests of two tokens each, at once, and 1001 tokens that do not come back."""
+    program, pipe = str(Path(__file__).parent / "limits_worker.py"), asyncio.subprocess.PIPE
+    four = [
+        await asyncio.create_subprocess_exec(sys.executable, program, redis_server.url, stdin=pipe, stdout=pipe)
+        for _ in range(4)
+    ]
+    answers = await asyncio.gather(*(process.communicate(b"go\n") for process in four))
+    assert sum(int(out) for out, _ in answers) == 500
+
+
+async def test_a_caller_that_leaves_while_it_is_admitted_leaks_nothing(redis_server: RedisServer) -> None:
+    limits = caller(max_concurrency=1)
+    async with workers(redis_server.url, 1) as (worker,):
+        for lease in await worker.admitted(limits, 1):
+            lease.settle(1)
+        for _ in range(20):
+            leaving = asyncio.create_task(worker.limiter.admit(limits, None, 1))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            leaving.cancel()
+            with suppress(asyncio.CancelledError, RateLimited):
+                (await leaving).settle(1)
+            await _until_settled(worker)
+        assert len(await worker.admitted(limits, 1)) == 1
+
+
+async def test_what_was_given_out_alone_is_charged_by_a_new_redis(redis_server: RedisServer) -> None:
+    limits = caller(tokens_per_day=100)
+    async with workers(redis_server.url, 1) as (worker,):
+        redis_server.stop()
+        lease = await worker.limiter.admit(limits, None, 50)
+        redis_server.start()
+        await worker.limiter.admit(limits, None, 1)
+        lease.settle(20)
+        await _until_settled(worker)
+        assert len(await worker.admitted(limits, 99, 1)) == 79
+
+
+@pytest.mark.parametrize("fault", ["pause", "stop"])
+async def test_what_runs_counts_when_redis_goes(redis_server: RedisServer, fault: str) -> None:
+    limits = caller(max_concurrency=4)
+    async with workers(redis_server.url, 2) as (worker, _):
+        running = await worker.admitted(limits, 2)
+        getattr(redis_server, fault)()
+        assert await worker.admitted(limits, 9) == []  # its share is two
+        running[0].settle(1)
+        assert len(await worker.admitted(limits, 9)) == 1
+
+
+async def test_what_was_given_out_alone_counts_when_redis_is_back(redis_server: RedisServer) -> None:
+    limits = caller(max_concurrency=2)
+    async with workers(redis_server.url, 1) as (worker,):
+        redis_server.pause()
+        alone = await worker.admitted(limits, 1)
+        redis_server.go_on()
+        await _until(lambda: not worker.link.breaker.is_open)
+        await _until_settled(worker)
+        assert len(await worker.admitted(limits, 9)) == 1
+        alone[0].settle(1)
+        await _until_settled(worker)
+        assert len(await worker.admitted(limits, 9)) == 1
