@@ -6,6 +6,9 @@ BEGIN IMMEDIATE; on Postgres a tenant's writers lock their tenant's row and the 
 No session takes a connection before its first statement.
 """
 
+import asyncio
+import sqlite3
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +16,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, event, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.util import await_only
 
 from loragate.adapter_store.faults import database_faults
 from loragate.adapter_store.tenancy import (
@@ -26,6 +30,7 @@ from loragate.adapter_store.tenancy import (
 from loragate.adapter_store.urls import driver_url
 
 BUSY_TIMEOUT = 10.0  # seconds that a SQLite writer waits for its turn
+_RETRY_SECONDS = 0.02
 _CONNECT_TIMEOUT = 5.0  # seconds, Postgres
 _POOL_TIMEOUT = 10.0  # seconds to wait for a free connection
 _OPERATOR_LOCK = 0x6C6F7261  # any fixed number: the advisory lock of the operator's writers
@@ -90,12 +95,28 @@ def create_engine(url: URL) -> AsyncEngine:
     return engine
 
 
+def _use_write_ahead_log(cursor: Any) -> None:
+    """Of several processes that meet a new file at once, SQLite refuses some without waiting: its busy timeout does not
+    hold for a change of the journal's mode."""
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            await_only(asyncio.sleep(_RETRY_SECONDS))
+        else:
+            return
+
+
 def _discipline_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, record: object) -> None:
         connection.isolation_level = None  # the driver must not begin transactions behind our back
         cursor = connection.cursor()
-        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
+        _use_write_ahead_log(cursor)
+        for pragma in ("synchronous = NORMAL", "foreign_keys = ON"):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 

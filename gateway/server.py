@@ -6,6 +6,7 @@ running requests get `drain_seconds`, then a typed error. A second signal ends t
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -65,6 +66,14 @@ class _DrainingServer(uvicorn.Server):
         finally:
             for each in _SIGNALS:
                 loop.remove_signal_handler(each)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """After a second signal the process ends right here. Python's own end would cancel what still runs, and gRPC's
+        core may yet write to what a cancelled operation gave back."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            logging.shutdown()
+            os._exit(0)
 
     def _on_signal(self) -> None:
         if self._drain is None:
