@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from redis.asyncio import Redis
@@ -19,6 +21,20 @@ _SEND_SECONDS = 0.5
 _SILENCE_SECONDS = 2.0  # after which the other end is asked whether it is still there
 _RECONNECT_SECONDS = 0.5
 _FAULTS = (RedisError, OSError, TimeoutError)
+
+
+@asynccontextmanager
+async def redis_notices(url: str) -> AsyncIterator["RedisNotices"]:
+    """Heard for as long as the block lasts."""
+    notices = RedisNotices(url)
+    listening = asyncio.create_task(notices.listen(), name="notices")
+    try:
+        yield notices
+    finally:
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
+        await notices.close()
 
 
 class RedisNotices:

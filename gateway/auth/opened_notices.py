@@ -1,11 +1,10 @@
 """Change notices as the settings want them."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from loragate.adapter_store.notices import LocalNotices, Notices
-from loragate.adapter_store.redis_notices import RedisNotices
+from loragate.adapter_store.redis_notices import redis_notices
 from loragate.gateway.config import GatewayConfig
 
 
@@ -15,12 +14,5 @@ async def opened_notices(config: GatewayConfig) -> AsyncIterator[Notices]:
     if config.redis_url is None:
         yield LocalNotices()
         return
-    notices = RedisNotices(config.redis_url)
-    listening = asyncio.create_task(notices.listen(), name="notices")
-    try:
+    async with redis_notices(config.redis_url) as notices:
         yield notices
-    finally:
-        listening.cancel()
-        with suppress(asyncio.CancelledError):
-            await listening
-        await notices.close()

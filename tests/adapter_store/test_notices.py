@@ -1,14 +1,14 @@
 """The same notices within a process and, through Redis, between processes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from redis_server import RedisServer
 
 from loragate.adapter_store.notices import LocalNotices, Notices
-from loragate.adapter_store.redis_notices import RedisNotices
+from loragate.adapter_store.redis_notices import RedisNotices, redis_notices
 from loragate.adapter_store.store import Store
 
 
@@ -27,26 +27,12 @@ class Ear:
         return self._heard.empty()
 
 
-@pytest.fixture
-def redis() -> Iterator[RedisServer]:
-    server = RedisServer()
-    yield server
-    server.close()
-
-
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[RedisNotices]:
-    notices = RedisNotices(url)
-    ear = Ear(notices)
-    listening = asyncio.create_task(notices.listen())
-    try:
+    async with redis_notices(url) as notices:
+        ear = Ear(notices)
         assert await ear.next() is None  # subscribed; what came before was missed
         yield notices
-    finally:
-        listening.cancel()
-        with suppress(asyncio.CancelledError):
-            await listening
-        await notices.close()
 
 
 @pytest.fixture(params=["local", "redis"])
@@ -56,7 +42,7 @@ async def two(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Notices, No
         only = LocalNotices()
         yield only, only
         return
-    server: RedisServer = request.getfixturevalue("redis")
+    server: RedisServer = request.getfixturevalue("redis_server")
     async with connected(server.url) as here, connected(server.url) as elsewhere:
         yield here, elsewhere
 
@@ -82,11 +68,11 @@ async def test_the_store_announces_what_was_committed(two: tuple[Notices, Notice
     await store.close()
 
 
-async def test_whoever_was_cut_off_is_told(redis: RedisServer) -> None:
-    async with connected(redis.url) as here, connected(redis.url) as elsewhere:
-        redis.stop()
+async def test_whoever_was_cut_off_is_told(redis_server: RedisServer) -> None:
+    async with connected(redis_server.url) as here, connected(redis_server.url) as elsewhere:
+        redis_server.stop()
         own, ear = Ear(here), Ear(elsewhere)
         await here.announce("tn_a")
         assert await own.next() == "tn_a", "a process hears itself without Redis"
-        redis.start()
+        redis_server.start()
         assert await ear.next() is None, "and it may have missed something"

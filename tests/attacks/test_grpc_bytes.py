@@ -5,7 +5,6 @@ import os
 import random
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import grpc
 import pytest
@@ -13,19 +12,13 @@ import pytest
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.grpc.methods import METHODS
 from loragate.v1 import inference_pb2 as pb
-from tests.gateway.grpc_client import Client, connected, refusal
+from tests.gateway.grpc_client import Client, code_of, connected, refusal
 from tests.gateway.running import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.tiny_model import MODEL_ID
 
 GENERATE = pb.GenerateRequest(model=MODEL_ID, prompt="one two three four five")
 CHAT_METHOD = "/loragate.v1.InferenceService/Chat"
-
-
-async def code_of(call: Any) -> grpc.StatusCode:
-    with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await call
-    return failed.value.code()
 
 
 async def test_messages_over_the_limit(

@@ -1,6 +1,7 @@
 """The gateway of tests/gateway, to be broken."""
 
 from tests.gateway.conftest import (
+    clock,
     config,
     engine,
     gateway,
@@ -11,4 +12,4 @@ from tests.gateway.conftest import (
     upload,
 )
 
-__all__ = ["config", "engine", "gateway", "small_gateway", "socket_dir", "tenants", "tokenizer", "upload"]
+__all__ = ["clock", "config", "engine", "gateway", "small_gateway", "socket_dir", "tenants", "tokenizer", "upload"]

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,44 +12,20 @@ from redis_server import RedisServer
 
 from loragate.adapter_store.database import Database
 from loragate.adapter_store.errors import Unavailable
-from loragate.gateway.auth import authenticator as authenticator_module
 from loragate.gateway.config import GatewayConfig
+from tests.gateway.auth_clock import Clock
 from tests.gateway.running import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 
 Tenants = tuple[str, str, str]
 
 
-@dataclass
-class Clock:
-    """In the place of `elapsed`: what is known runs out only when a test says so."""
-
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    fake = Clock()
-    monkeypatch.setattr(authenticator_module, "elapsed", fake)
-    return fake
-
-
-@pytest.fixture
-def redis() -> Iterator[RedisServer]:
-    server = RedisServer()
-    yield server
-    server.close()
-
-
 @pytest.fixture
 async def workers(
-    config: GatewayConfig, engine: StubEngine, tenants: Tenants, clock: Clock, redis: RedisServer
+    config: GatewayConfig, engine: StubEngine, tenants: Tenants, clock: Clock, redis_server: RedisServer
 ) -> AsyncIterator[list[Gateway]]:
     """Two, with one database and one Redis."""
-    shared = replace(config, redis_url=redis.url)
+    shared = replace(config, redis_url=redis_server.url)
     async with serving(shared, engine, tenants) as one, serving(shared, engine, tenants) as other:
         for each in (one, other):
             await each.until_ready()
@@ -83,18 +59,18 @@ async def test_a_revocation_is_felt_by_all_workers(workers: list[Gateway]) -> No
             await asyncio.sleep(0.01)
 
 
-async def test_without_redis_the_bound_holds(workers: list[Gateway], redis: RedisServer, clock: Clock) -> None:
+async def test_without_redis_the_bound_holds(workers: list[Gateway], redis_server: RedisServer, clock: Clock) -> None:
     one, other = workers
     key = await new_key(one)
     assert [await status(each, key["secret"]) for each in workers] == [200, 200]
-    redis.stop()
+    redis_server.stop()
     await revoke(one, key)
     assert await status(one, key["secret"]) == 401
     clock.now += 5.01
     assert await status(other, key["secret"]) == 401
     fresh = await new_key(one)
     assert [await status(each, fresh["secret"]) for each in workers] == [200, 200], "keys are read from the database"
-    redis.start()
+    redis_server.start()
     while not await _heard(one, other):  # until both have found Redis again
         await asyncio.sleep(0.05)
 

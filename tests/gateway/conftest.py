@@ -9,9 +9,11 @@ from tokenizers import Tokenizer
 
 from loragate.adapter_store.schema import upgrade
 from loragate.adapter_store.store import Store
+from loragate.gateway.auth import authenticator
 from loragate.gateway.config import GatewayConfig
 
 from . import tiny_model
+from .auth_clock import Clock
 from .grpc_client import Client, connected
 from .running import ADMIN_KEY, Gateway, serving
 from .stub_engine import StubEngine
@@ -20,6 +22,13 @@ from .stub_engine import StubEngine
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
     return tiny_model.byte_level_tokenizer()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    fake = Clock()
+    monkeypatch.setattr(authenticator, "elapsed", fake)
+    return fake
 
 
 @pytest.fixture

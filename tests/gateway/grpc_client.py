@@ -36,6 +36,13 @@ async def connected(target: str, key: str | None, **options: int) -> AsyncIterat
         yield Client(channel, key)
 
 
+async def code_of(call: Any) -> grpc.StatusCode:
+    """Of a call that fails."""
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await call
+    return failed.value.code()
+
+
 @dataclass
 class Told:
     """An error as a client that knows google.rpc reads it."""

@@ -17,24 +17,9 @@ from loragate.gateway.auth.authenticator import Authenticator
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.config import GatewayConfig
 
+from .auth_clock import Clock
+
 Tenants = tuple[str, str, str]
-
-
-@dataclass
-class Clock:
-    """In the place of `elapsed`."""
-
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    fake = Clock()
-    monkeypatch.setattr(module, "elapsed", fake)
-    return fake
 
 
 @dataclass

@@ -11,19 +11,12 @@ from loragate.adapter_store.usage_record import Outcome, UsageRecord
 from loragate.gateway.config import GatewayConfig
 from loragate.v1 import inference_pb2 as pb
 
-from .grpc_client import Client, connected, refusal
+from .grpc_client import Client, code_of, connected, refusal
 from .running import Gateway, serving
 from .stub_engine import StubEngine
 from .tiny_model import MODEL_ID
 
 GENERATE = pb.GenerateRequest(model=MODEL_ID, prompt="one two three four five")
-CHAT_METHOD = "/loragate.v1.InferenceService/Chat"
-
-
-async def code_of(call: Any) -> grpc.StatusCode:
-    with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await call
-    return failed.value.code()
 
 
 async def test_a_cancelled_stream_aborts_the_engine(gateway: Gateway, client: Client) -> None:
