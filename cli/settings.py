@@ -218,6 +218,7 @@ class Settings(BaseSettings):
     replicas: PositiveInt = 1
     drain_seconds: NonNegativeFloat = 25.0
     first_token_seconds: PositiveFloat | None = None
+    max_queue_seconds: PositiveFloat = 30.0
     database_url: str | None = None
     redis_url: RedisUrl | None = None
     limits: LimitSettings = LimitSettings()

@@ -52,6 +52,10 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._accounts)
 
+    def all(self) -> list[Account]:
+        """Copied in one go: other threads may ask."""
+        return list(self._accounts.values())
+
     def find(self, tenant_id: str) -> Account | None:
         return self._accounts.get(tenant_id)
 

@@ -108,6 +108,11 @@ class EngineClient:
         """The session is up, and the engine was heard within the heartbeat timeout."""
         return self._session is not None and self._session.heard_within(self._heartbeat_timeout)
 
+    @property
+    def load(self) -> pb.Load | None:
+        """What waits in the engine, as it last said; None while nothing does."""
+        return None if self._session is None else self._session.load
+
     async def describe(self) -> pb.Manifest:
         """The loaded base model. Raises EngineUnavailable."""
         return await self._answer(self._stub().Describe(pb.DescribeRequest(), timeout=_UNARY_SECONDS))
@@ -188,6 +193,7 @@ class _Session:
         self._requests: dict[int, _Request] = {}
         self._ids = itertools.count(1)
         self._heard = 0.0
+        self.load: pb.Load | None = None
         self._transfers: set[asyncio.Task[None]] = set()
 
     def heard_within(self, seconds: float) -> bool:
@@ -236,6 +242,8 @@ class _Session:
                 request = self._requests.get(delta.request_id)
                 if request is not None:
                     request.put(delta)
+        elif frame.HasField("load"):
+            self.load = frame.load if frame.load.tenants else None
         elif frame.HasField("adapter_wanted"):
             task = asyncio.create_task(self._send_adapter(frame.adapter_wanted))
             self._transfers.add(task)

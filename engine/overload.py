@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from loragate.engine.accounts import Account, Ledger
+from loragate.engine.queue_load import QueueLoad, queue_load
 from loragate.engine.sequence import ErrorCode, Failure, Request, Sequence
 from loragate.engine.service_cost import GENERATED_UNITS, PROMPT_UNITS
 
@@ -11,6 +12,7 @@ _RATE_SECONDS = 10.0  # busy time after which a measurement is worth 1/e
 _LENGTH_MEMORY = 0.95  # what a finished sequence's length is worth after one more
 _RETRY_SECONDS = (0.1, 60.0)
 _UNKNOWN_SECONDS = 1.0
+_MOST_TENANTS = 256  # whose queues are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,11 @@ class Overload:
             message = f"its first token would come about {wait - patience:.1f} s after its deadline"
             return Failure(ErrorCode.OVERLOADED, message, self._retry(wait - patience), own > 0)
         return None
+
+    def load(self) -> QueueLoad:
+        """What waits now; any thread may ask."""
+        rate = self._units / self._seconds if self._seconds else 0.0
+        return queue_load(self._ledger.all(), self._ledger.active_weight, rate, _MOST_TENANTS)
 
     def late(self, request: Request) -> Failure:
         """The refusal of a request that waited until its deadline could not be met any more."""

@@ -20,6 +20,7 @@ from loragate.engine.fair_queue import FairQueue, Lane
 from loragate.engine.kept_seats import KeptSeats
 from loragate.engine.overload import Overload, QueueBounds
 from loragate.engine.preemption import Ticket
+from loragate.engine.queue_load import QueueLoad
 from loragate.engine.roster import Roster
 from loragate.engine.sequence import AdapterKey, Failure, Request, Sequence
 from loragate.engine.service_cost import GENERATED_UNITS, PROMPT_UNITS
@@ -81,6 +82,10 @@ class Scheduler:
             for sequence in self._deadlines.passed(now)
             if sequence in self.waiting and not self._roster.party(sequence).started
         ]
+
+    def load(self) -> QueueLoad:
+        """What waits now; any thread may ask."""
+        return self._overload.load()
 
     @property
     def next_deadline(self) -> float | None:

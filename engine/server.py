@@ -24,7 +24,7 @@ from loragate.engine.garbage import keep_for_good
 from loragate.engine.sequence import AdapterKey, Output
 from loragate.engine.stats import stats_of
 from loragate.engine.trace_events import trace_json
-from loragate.engine.wire import delta_from, request_from
+from loragate.engine.wire import delta_from, load_from, request_from
 from loragate.kernels.cpu.openmp import compute_alone
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 _EXIT_REFUSED = 2  # the model cannot be served: starting again would not help
 _EXIT_DIED = 70
+_LOAD_SECONDS = 0.25
 
 
 class EngineService(pb_grpc.EngineServiceServicer):
@@ -81,6 +82,17 @@ class EngineService(pb_grpc.EngineServiceServicer):
             self.core.post(Abort(session.id))
             self._pin(session.id, ())
             await session.end()
+
+    async def tell_load(self) -> None:
+        """Tells every session what waits, for as long as anything does, and once when nothing does any more."""
+        told = False
+        while True:
+            await asyncio.sleep(_LOAD_SECONDS)
+            load = load_from(self.core.scheduler.load())
+            if load.tenants or told:
+                for session in self._sessions.values():
+                    session.tell(load)
+            told = bool(load.tenants)
 
     async def _read(self, session: sessions.Session, frames: AsyncIterator[pb.ClientFrame]) -> None:
         async for frame in frames:
@@ -159,7 +171,9 @@ async def serve(loaded: LoadedModel, config: EngineConfig) -> None:
     service.core.start()
     await server.start()
     log.info("engine ready: %s on %s", loaded.manifest.model_id, loaded.manifest.device)
+    telling = asyncio.create_task(service.tell_load(), name="engine-load")
     await _until_signal()
+    telling.cancel()
     await server.stop(grace=None)
     await asyncio.to_thread(service.core.stop)
 

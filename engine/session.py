@@ -22,6 +22,9 @@ class Session:
     def send(self, deltas: list[pb.Delta]) -> None:
         self._outbox.put_nowait(pb.EngineFrame(step=pb.StepOutput(deltas=deltas)))
 
+    def tell(self, load: pb.Load) -> None:
+        self._outbox.put_nowait(pb.EngineFrame(load=load))
+
     async def frames(self) -> AsyncIterator[pb.EngineFrame]:
         """What goes down the stream, a heartbeat whenever nothing else did for half a second."""
         while True:

@@ -6,6 +6,7 @@ import time
 from loragate.engine.grammar import JSON_OBJECT, Grammar, GrammarKind, choice_of
 from loragate.engine.pooling import Pooling
 from loragate.engine.prompt_lookup import MAX_DRAFT_TOKENS
+from loragate.engine.queue_load import QueueLoad
 from loragate.engine.sequence import (
     AdapterKey,
     ErrorCode,
@@ -73,6 +74,12 @@ def delta_from(output: Output) -> pb.Delta:
         delta.error.retry_after_ms = round(1000 * (failure.retry_after or 0))
         delta.error.own_queue = failure.own_queue
     return delta
+
+
+def load_from(load: QueueLoad) -> pb.Load:
+    """What waits."""
+    queues = (pb.TenantQueue(tenant_id=q.tenant_id, weight=q.weight, seconds=q.seconds) for q in load.tenants)
+    return pb.Load(request_seconds=load.request_seconds, active_weight=load.active_weight, tenants=queues)
 
 
 def _share_from(share: pb.Share) -> Share:

@@ -14,6 +14,7 @@ from loragate.gateway.adapter_source import StoreAdapterSource
 from loragate.gateway.auth.authenticator import Authenticator, Operators
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.auth.opened_notices import opened_notices
+from loragate.gateway.calls.shedding import Shedding
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.engine_link import EngineLink
 from loragate.gateway.generation.cache_salt import CacheSalts
@@ -22,15 +23,13 @@ from loragate.gateway.grpc.server import serving
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
-from loragate.gateway.limits.metrics import LimitMetrics
 from loragate.gateway.limits.opening import open_limiter
 from loragate.gateway.metering.ledger import Ledger
-from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices
 from loragate.gateway.metering.retention import keep_purging
 from loragate.gateway.observability.engine_reading import EngineReading
-from loragate.gateway.observability.http_metrics import HttpMetrics
 from loragate.gateway.observability.loop_lag import watch_lag
+from loragate.gateway.observability.metrics import GatewayMetrics
 from loragate.gateway.redis_link import RedisLink
 from loragate.gateway.routes import (
     adapters,
@@ -53,15 +52,13 @@ from loragate.gateway.services import Services
 def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> FastAPI:
     """The gateway's application. Whoever runs it may hold its lifecycle, to drain it."""
     lifecycle = lifecycle or Lifecycle()
-    http_metrics = HttpMetrics()
-    usage_metrics = UsageMetrics(http_metrics.registry)
-    limit_metrics = LimitMetrics(http_metrics.registry)
+    counted = GatewayMetrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with (
             opened_notices(config) as notices,
-            _open_services(config, lifecycle, http_metrics, usage_metrics, limit_metrics, notices) as services,
+            _open_services(config, lifecycle, counted, notices) as services,
             serving(services) as grpc_port,
         ):
             app.state.services, app.state.grpc_port = services, grpc_port
@@ -80,7 +77,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     for module in (health, metrics, *tenants_routes, admin_tenants, admin_keys, admin_audit, admin_engines, usage):
         app.include_router(module.router)
     add_exception_handlers(app)
-    app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=http_metrics)
+    app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=counted.http)
     return app
 
 
@@ -88,26 +85,24 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
 async def _open_services(
     config: GatewayConfig,
     lifecycle: Lifecycle,
-    http_metrics: HttpMetrics,
-    usage_metrics: UsageMetrics,
-    limit_metrics: LimitMetrics,
+    counted: GatewayMetrics,
     notices: Notices,
 ) -> AsyncIterator[Services]:
     store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices)
     try:
-        ledger = Ledger(store, config.usage_dir, Prices(config.prices), usage_metrics)
+        ledger = Ledger(store, config.usage_dir, Prices(config.prices), counted.usage)
         ledger.start()
         client = EngineClient(
             config.engine_target, StoreAdapterSource(store), heartbeat_timeout=config.heartbeat_timeout
         )
         link = EngineLink(client, store, config.tool_parser)
         await link.start()
-        lag = asyncio.create_task(watch_lag(http_metrics.lagged), name="loop-lag")
+        lag = asyncio.create_task(watch_lag(counted.http.lagged), name="loop-lag")
         key_use = KeyUse(store, config.key_use_seconds)
         writing = asyncio.create_task(key_use.write_for_ever(), name="key-use")
         purge = asyncio.create_task(keep_purging(store, config.usage_retention_days), name="usage-retention")
-        redis = None if config.redis_url is None else RedisLink(config.redis_url, limit_metrics.redis_away)
-        limiter = open_limiter(redis, store, config.sharers, limit_metrics)
+        redis = None if config.redis_url is None else RedisLink(config.redis_url, counted.limits.redis_away)
+        limiter = open_limiter(redis, store, config.sharers, counted.limits)
         limiter.start()
         try:
             yield Services(
@@ -117,9 +112,10 @@ async def _open_services(
                 Authenticator(store, config.auth_cache_seconds, key_use, _operators(config)),
                 link,
                 GenerationService(client, CacheSalts(config.secret_key)),
+                Shedding(lambda: client.load, config.max_queue_seconds, counted.shedding),
                 limiter,
                 ledger,
-                http_metrics,
+                counted.http,
                 EngineReading(link),
                 started_at=int(time.time()),
             )

@@ -38,6 +38,7 @@ class GatewayConfig:
     max_prompts: int = 64  # prompts of one request
     default_chat_tokens: int = 4096  # cap on a chat answer whose request names no max_tokens
     first_token_seconds: float | None = None  # a request that cannot begin its answer in this time is refused
+    max_queue_seconds: float = 30.0  # a request that would wait longer in the engine is turned away; inf: none is
     prices: tuple[Price, ...] = ()  # of tokens; the most specific one counts
     currency: str = "USD"  # of the prices, for whoever reads amounts
     usage_retention_days: int | None = None  # of the ledger's rows, one a request; None: for ever. Sums stay.
@@ -54,6 +55,8 @@ class GatewayConfig:
                 raise ValueError(f"gateway.{name} must be positive, got {getattr(self, name)}")
         if self.first_token_seconds is not None and self.first_token_seconds <= 0:
             raise ValueError(f"gateway.first_token_seconds must be positive, got {self.first_token_seconds}")
+        if not self.max_queue_seconds > 0:
+            raise ValueError(f"gateway.max_queue_seconds must be positive, got {self.max_queue_seconds}")
         if self.drain_seconds < 0:
             raise ValueError(f"gateway.drain_seconds must not be negative, got {self.drain_seconds}")
         if self.tool_parser is not None and self.tool_parser not in FORMATS:

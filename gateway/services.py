@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from loragate.adapter_store.store import Store
 from loragate.gateway.auth.authenticator import Authenticator
+from loragate.gateway.calls.shedding import Shedding
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.engine_link import EngineLink
 from loragate.gateway.generation.service import GenerationService
@@ -28,6 +29,7 @@ class Services:
     authenticator: Authenticator
     link: EngineLink
     generation: GenerationService
+    shedding: Shedding
     limiter: Limiter
     ledger: Ledger
     http_metrics: HttpMetrics

@@ -14,6 +14,7 @@ _GATEWAY = (
     "data_dir",
     "drain_seconds",
     "first_token_seconds",
+    "max_queue_seconds",
     "database_url",
     "redis_url",
     "workers",

@@ -3,9 +3,9 @@
     async with admit(services, caller, generation, endpoint="chat", request_id=…) as call:
         ...
 
-goes on once the caller's limits have room. However the block ends (done, client gone, error, cancelled), the limits
-are settled to what the client was told and the ledger gets one record of it. Neither waits for anything, so that no
-cancellation can come between.
+goes on once the engine can come to it in time and the caller's limits have room. However the block ends (done,
+client gone, error, cancelled), the limits are settled to what the client was told and the ledger gets one record of
+it. Neither waits for anything, so that no cancellation can come between.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ EmbeddingAdmission = AbstractAsyncContextManager[EmbeddingCall]
 async def admit(
     services: Services, caller: TenantPrincipal, request: GenerationRequest, *, endpoint: Endpoint, request_id: str
 ) -> AsyncIterator[TextCall]:
-    """One request for text. Raises RateLimited."""
+    """One request for text. Raises RateLimited and Unavailable."""
     async with _admitted(services, ask_for_text(caller, endpoint, request_id, request)) as admitted:
         yield TextCall(services.generation, request, admitted)
 
@@ -41,13 +41,14 @@ async def admit(
 async def admit_embeddings(
     services: Services, caller: TenantPrincipal, request: PoolingRequest, *, request_id: str
 ) -> AsyncIterator[EmbeddingCall]:
-    """One request for embeddings. Raises RateLimited."""
+    """One request for embeddings. Raises RateLimited and Unavailable."""
     async with _admitted(services, ask_for_embeddings(caller, request_id, request)) as admitted:
         yield EmbeddingCall(services.generation, request, admitted)
 
 
 @asynccontextmanager
 async def _admitted(services: Services, ask: Ask) -> AsyncIterator[Admitted]:
+    services.shedding.check(ask.caller)
     lease = await services.limiter.admit(ask.caller, ask.target.adapter, ask.reserve)
     meter = services.ledger.open(_opened(ask, services.link.base.id))
     told, outcome = Told(ask, meter), Outcome.FAILED

@@ -135,6 +135,15 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
     assert (await engine.stats()).adapter_loads == loads
     engine.pin([])
 
+    # while requests wait, the engine says so
+    waiting = [asyncio.create_task(tokens_of(engine, submit(max_tokens=300))) for _ in range(100)]
+    await until(lambda: engine.load is not None)
+    assert engine.load is not None
+    assert engine.load.request_seconds > 0
+    for task in waiting:
+        task.cancel()
+    await until(lambda: engine.load is None)
+
     # leaving the block ends the request in the engine
     async with engine.generate(submit(max_tokens=400)) as deltas:
         await anext(deltas)

@@ -54,12 +54,18 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.submits: list[pb.Submit] = []
         self.aborted: asyncio.Queue[int] = asyncio.Queue()
         self.adapters: dict[str, ReceivedAdapter] = {}
+        self._sessions: set[_Session] = set()
         self._server: grpc.aio.Server | None = None
 
     def say(self, text: str) -> None:
         """Answer every request with `text`."""
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids
         self.script = lambda submit: ids
+
+    def tell(self, load: pb.Load) -> None:
+        """What waits, to every gateway."""
+        for session in self._sessions:
+            session.outbox.put_nowait(pb.EngineFrame(load=load))
 
     async def start(self) -> None:
         self._server = grpc.aio.server()
@@ -94,6 +100,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
 
     async def Session(self, frames: AsyncIterator[pb.ClientFrame], context: object) -> AsyncIterator[pb.EngineFrame]:
         session = _Session(self)
+        self._sessions.add(session)
         reader = asyncio.create_task(session.read(frames))
         try:
             while True:
@@ -106,6 +113,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
                 yield frame  # outside of the timeout, which would cancel the sending of a slow frame
         finally:
             reader.cancel()
+            self._sessions.remove(session)
             session.close()
 
 

@@ -301,14 +301,36 @@ class AdapterPart(_message.Message):
     def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., config_json: _Optional[bytes] = ..., tensors: _Optional[bytes] = ..., last: bool = ..., error: _Optional[str] = ...) -> None: ...
 
 class EngineFrame(_message.Message):
-    __slots__ = ("step", "adapter_wanted", "heartbeat")
+    __slots__ = ("step", "adapter_wanted", "heartbeat", "load")
     STEP_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_WANTED_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     step: StepOutput
     adapter_wanted: AdapterRef
     heartbeat: Heartbeat
-    def __init__(self, step: _Optional[_Union[StepOutput, _Mapping]] = ..., adapter_wanted: _Optional[_Union[AdapterRef, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+    load: Load
+    def __init__(self, step: _Optional[_Union[StepOutput, _Mapping]] = ..., adapter_wanted: _Optional[_Union[AdapterRef, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+
+class Load(_message.Message):
+    __slots__ = ("request_seconds", "active_weight", "tenants")
+    REQUEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    request_seconds: float
+    active_weight: float
+    tenants: _containers.RepeatedCompositeFieldContainer[TenantQueue]
+    def __init__(self, request_seconds: _Optional[float] = ..., active_weight: _Optional[float] = ..., tenants: _Optional[_Iterable[_Union[TenantQueue, _Mapping]]] = ...) -> None: ...
+
+class TenantQueue(_message.Message):
+    __slots__ = ("tenant_id", "weight", "seconds")
+    TENANT_ID_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    tenant_id: str
+    weight: float
+    seconds: float
+    def __init__(self, tenant_id: _Optional[str] = ..., weight: _Optional[float] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ()

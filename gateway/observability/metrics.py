@@ -1,0 +1,16 @@
+"""All that a gateway process counts itself, in one registry."""
+
+from loragate.gateway.calls.shedding_metrics import SheddingMetrics
+from loragate.gateway.limits.metrics import LimitMetrics
+from loragate.gateway.metering.metrics import UsageMetrics
+from loragate.gateway.observability.http_metrics import HttpMetrics
+
+
+class GatewayMetrics:
+    """One per application."""
+
+    def __init__(self) -> None:
+        self.http = HttpMetrics()
+        self.usage = UsageMetrics(self.http.registry)
+        self.limits = LimitMetrics(self.http.registry)
+        self.shedding = SheddingMetrics(self.http.registry)
