@@ -40,6 +40,7 @@ from loragate.gateway.routes import (
     aliases,
     chat,
     completions,
+    docs,
     embeddings,
     health,
     metrics,
@@ -64,7 +65,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
             app.state.services, app.state.grpc_port = services, grpc_port
             yield
 
-    # FastAPI's documentation pages load scripts from elsewhere, and its redirects trust the Host header.
+    # FastAPI's documentation page loads scripts from elsewhere, and its redirects trust the Host header.
     app = FastAPI(
         title="loragate",
         lifespan=lifespan,
@@ -74,7 +75,17 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
         redirect_slashes=False,
     )
     tenants_routes = (chat, completions, embeddings, models, aliases, adapters)
-    for module in (health, metrics, *tenants_routes, admin_tenants, admin_keys, admin_audit, admin_engines, usage):
+    for module in (
+        docs,
+        health,
+        metrics,
+        *tenants_routes,
+        admin_tenants,
+        admin_keys,
+        admin_audit,
+        admin_engines,
+        usage,
+    ):
         app.include_router(module.router)
     add_exception_handlers(app)
     app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=counted.http)

@@ -27,7 +27,7 @@ class JsonBody(Generic[M]):
 
     def __init__(self, model: type[M], *, optional: bool = False) -> None:
         self.model = model
-        self._optional = optional
+        self.optional = optional
 
     async def __call__(self, request: Request) -> M:
         services = services_of(request)
@@ -38,7 +38,7 @@ class JsonBody(Generic[M]):
         return await asyncio.to_thread(self._parse, body)
 
     def _parse(self, body: bytes) -> M:
-        if self._optional and not body:
+        if self.optional and not body:
             body = b"{}"
         try:
             # Nesting is bounded by the parser (200 levels), and so is the length of numbers.

@@ -14,7 +14,15 @@ from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import Unavailable
 from loragate.gateway.http.idempotency import OnlyOnce
-from loragate.gateway.http.openapi import documented
+from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.shapes.adapters import (
+    UPLOAD_FORM,
+    Adapter,
+    AdapterList,
+    AdapterVersion,
+    AdapterVersionList,
+    DeletedAdapter,
+)
 from loragate.gateway.schemas.limits import LimitsPatch
 from loragate.gateway.services import Use
 from loragate.gateway.uploads import received
@@ -27,6 +35,7 @@ FileName = Literal["adapter_config.json", "adapter_model.safetensors"]
 
 
 @router.post("", status_code=201)
+@answers(AdapterVersion, form=UPLOAD_FORM)
 async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
     """Multipart: `name`, optional `alias`, and the two files that PEFT saves. The next version of that name."""
     _ = use.link.base  # nothing can be checked before an engine has said what it serves
@@ -39,6 +48,7 @@ async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: 
 
 
 @router.get("")
+@answers(AdapterList)
 async def list_adapters(
     caller: AdapterReader, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
@@ -47,12 +57,14 @@ async def list_adapters(
 
 
 @router.get("/{name}")
+@answers(Adapter)
 async def get_adapter(name: str, caller: AdapterReader, use: Use) -> Response:
     """One adapter with its aliases."""
     return json_response(await actions.get(use, caller, name))
 
 
-@router.patch("/{name}", openapi_extra=documented(LimitsPatch))
+@router.patch("/{name}")
+@answers(Adapter)
 async def limit_adapter(
     name: str,
     caller: AdapterWriter,
@@ -65,12 +77,14 @@ async def limit_adapter(
 
 
 @router.delete("/{name}")
+@answers(DeletedAdapter)
 async def delete_adapter(name: str, caller: AdapterWriter, by: By, use: Use) -> Response:
     """With its versions and aliases. Requests that run finish on their version."""
     return json_response(await actions.delete(use, caller, by, name))
 
 
 @router.get("/{name}/versions")
+@answers(AdapterVersionList)
 async def list_versions(
     name: str,
     caller: AdapterReader,
@@ -83,18 +97,21 @@ async def list_versions(
 
 
 @router.get("/{name}/versions/{version}")
+@answers(AdapterVersion)
 async def get_version(name: str, version: Version, caller: AdapterReader, use: Use) -> Response:
     """One version."""
     return json_response(await actions.get_version(use, caller, name, version))
 
 
 @router.delete("/{name}/versions/{version}")
+@answers(DeletedAdapter, refusals=(409,))
 async def delete_version(name: str, version: Version, caller: AdapterWriter, by: By, use: Use) -> Response:
     """409 while an alias points at it."""
     return json_response(await actions.delete_version(use, caller, by, name, version))
 
 
 @router.get("/{name}/versions/{version}/files/{file}")
+@answers(None, media={"application/octet-stream": "The tensors."})
 async def download_file(name: str, version: Version, file: FileName, caller: AdapterReader, use: Use) -> Response:
     """One of the two files, byte for byte as it was uploaded."""
     async with use.store.tenant(caller.tenant_id) as scope:

@@ -8,6 +8,8 @@ from pydantic import AwareDatetime
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.gateway.auth.requirements import Administrator
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.shapes.admin import AuditEventList
 from loragate.gateway.services import Use
 from loragate.gateway.wire.audit import audit_object
 from loragate.gateway.wire.lists import list_object
@@ -19,6 +21,7 @@ Moment = Annotated[AwareDatetime | None, Query(description="RFC 3339")]
 
 
 @router.get("")
+@answers(AuditEventList)
 async def list_audit_events(
     caller: Administrator,
     use: Use,

@@ -9,6 +9,8 @@ from loragate.gateway.auth.requirements import Operator
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import NotFound, Unavailable
 from loragate.gateway.observability.adapter_names import names_of
+from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.shapes.engines import Engine, EngineAdapterList, EngineList
 from loragate.gateway.services import Services, Use
 from loragate.gateway.wire.engines import adapter_row_object, engine_object
 from loragate.gateway.wire.lists import list_object
@@ -23,12 +25,14 @@ EngineId = Annotated[str, Path()]
 
 
 @router.get("")
+@answers(EngineList)
 async def list_engines(operator: Operator, use: Use) -> Response:
     """What each serves and is doing, also of one that is down."""
     return json_response(list_object([await _engine(use)]))
 
 
 @router.get("/{engine_id}")
+@answers(Engine)
 async def get_engine(engine_id: EngineId, operator: Operator, use: Use) -> Response:
     """One engine."""
     _require(engine_id)
@@ -36,7 +40,8 @@ async def get_engine(engine_id: EngineId, operator: Operator, use: Use) -> Respo
 
 
 @router.get("/{engine_id}/adapters")
-async def list_adapters(
+@answers(EngineAdapterList)
+async def list_engine_adapters(
     engine_id: EngineId,
     operator: Operator,
     use: Use,
@@ -52,7 +57,8 @@ async def list_adapters(
 
 
 @router.get("/{engine_id}/trace")
-async def trace(
+@answers(None)
+async def trace_engine(
     engine_id: EngineId, operator: Operator, use: Use, steps: Annotated[int, Query(ge=0, le=_MOST_STEPS)] = 0
 ) -> Response:
     """The last `steps` steps, or all that are remembered, as a trace to open in Perfetto."""

@@ -8,7 +8,8 @@ from loragate.gateway.auth.requirements import Administrator, By
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.idempotency import OnlyOnce
-from loragate.gateway.http.openapi import documented
+from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.shapes.admin import ApiKey, DeletedThing, NewApiKey
 from loragate.gateway.schemas.admin import KeyRotate
 from loragate.gateway.schemas.limits import LimitsPatch
 from loragate.gateway.services import Use
@@ -19,6 +20,7 @@ router = APIRouter(prefix="/admin/v1/keys", tags=["admin"])
 
 
 @router.get("/{key_id}")
+@answers(ApiKey)
 async def get_key(key_id: str, caller: Administrator, use: Use) -> Response:
     """One key, without its secret."""
     async with use.store.admin(within=caller.tenant_id) as admin:
@@ -26,7 +28,8 @@ async def get_key(key_id: str, caller: Administrator, use: Use) -> Response:
     return json_response(key_object(key))
 
 
-@router.patch("/{key_id}", openapi_extra=documented(LimitsPatch))
+@router.patch("/{key_id}")
+@answers(ApiKey)
 async def limit_key(
     key_id: str,
     caller: Administrator,
@@ -41,6 +44,7 @@ async def limit_key(
 
 
 @router.delete("/{key_id}")
+@answers(DeletedThing)
 async def revoke_key(key_id: str, caller: Administrator, by: By, use: Use) -> Response:
     """The key stops working at once; within seconds where another process cannot be told."""
     async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
@@ -48,7 +52,8 @@ async def revoke_key(key_id: str, caller: Administrator, by: By, use: Use) -> Re
     return json_response(deleted_object("api_key", key.id))
 
 
-@router.post("/{key_id}/rotate", status_code=201, openapi_extra=documented(KeyRotate))
+@router.post("/{key_id}/rotate", status_code=201)
+@answers(NewApiKey)
 async def rotate_key(
     key_id: str,
     caller: Administrator,

@@ -10,7 +10,8 @@ from loragate.gateway.auth.requirements import Administrator, By, Operator
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.idempotency import OnlyOnce
-from loragate.gateway.http.openapi import documented
+from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.shapes.admin import ApiKeyList, DeletedThing, NewApiKey, Tenant, TenantList
 from loragate.gateway.schemas.admin import KeyCreate, TenantCreate, TenantPatch
 from loragate.gateway.services import Use
 from loragate.gateway.wire.lists import deleted_object, list_object
@@ -21,7 +22,8 @@ router = APIRouter(prefix="/admin/v1/tenants", tags=["admin"])
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
 
 
-@router.post("", status_code=201, openapi_extra=documented(TenantCreate))
+@router.post("", status_code=201)
+@answers(Tenant)
 async def create_tenant(
     operator: Operator,
     by: By,
@@ -40,6 +42,7 @@ async def create_tenant(
 
 
 @router.get("")
+@answers(TenantList)
 async def list_tenants(
     operator: Operator, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
@@ -50,6 +53,7 @@ async def list_tenants(
 
 
 @router.get("/{tenant_id}")
+@answers(Tenant)
 async def get_tenant(tenant_id: str, caller: Administrator, use: Use) -> Response:
     """One tenant."""
     async with use.store.admin(within=caller.tenant_id) as admin:
@@ -57,7 +61,8 @@ async def get_tenant(tenant_id: str, caller: Administrator, use: Use) -> Respons
     return json_response(tenant_object(tenant))
 
 
-@router.patch("/{tenant_id}", openapi_extra=documented(TenantPatch))
+@router.patch("/{tenant_id}")
+@answers(Tenant, refusals=(409,))
 async def update_tenant(
     tenant_id: str,
     operator: Operator,
@@ -73,6 +78,7 @@ async def update_tenant(
 
 
 @router.delete("/{tenant_id}")
+@answers(DeletedThing)
 async def delete_tenant(tenant_id: str, operator: Operator, by: By, use: Use) -> Response:
     """With its adapters and keys."""
     async with use.store.admin(write=True, by=by) as admin:
@@ -80,7 +86,8 @@ async def delete_tenant(tenant_id: str, operator: Operator, by: By, use: Use) ->
     return json_response(deleted_object("tenant", tenant_id))
 
 
-@router.post("/{tenant_id}/keys", status_code=201, openapi_extra=documented(KeyCreate))
+@router.post("/{tenant_id}/keys", status_code=201)
+@answers(NewApiKey)
 async def create_key(
     tenant_id: str,
     caller: Administrator,
@@ -105,6 +112,7 @@ async def create_key(
 
 
 @router.get("/{tenant_id}/keys")
+@answers(ApiKeyList)
 async def list_keys(
     tenant_id: str, caller: Administrator, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:

@@ -9,7 +9,8 @@ from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter, By
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import NotFound
-from loragate.gateway.http.openapi import documented
+from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.shapes.adapters import Alias, AliasList
 from loragate.gateway.schemas.aliases import AliasPut
 from loragate.gateway.services import Use
 from loragate.gateway.wire.adapters import alias_object
@@ -19,6 +20,7 @@ router = APIRouter(prefix="/v1/adapters/{name}/aliases", tags=["adapters"])
 
 
 @router.get("")
+@answers(AliasList)
 async def list_aliases(name: str, caller: AdapterReader, use: Use) -> Response:
     """All of an adapter's aliases, by name."""
     async with use.store.tenant(caller.tenant_id) as scope:
@@ -27,6 +29,7 @@ async def list_aliases(name: str, caller: AdapterReader, use: Use) -> Response:
 
 
 @router.get("/{alias}")
+@answers(Alias)
 async def get_alias(name: str, alias: str, caller: AdapterReader, use: Use) -> Response:
     """What one alias points at."""
     async with use.store.tenant(caller.tenant_id) as scope:
@@ -36,7 +39,8 @@ async def get_alias(name: str, alias: str, caller: AdapterReader, use: Use) -> R
     return json_response(alias_object(name, alias, aliases[alias]))
 
 
-@router.put("/{alias}", openapi_extra=documented(AliasPut))
+@router.put("/{alias}")
+@answers(Alias)
 async def put_alias(
     name: str,
     alias: str,

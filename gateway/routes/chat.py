@@ -13,8 +13,10 @@ from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
-from loragate.gateway.http.openapi import documented
 from loragate.gateway.http.supervise import supervise
+from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.refusals import GENERATED
+from loragate.gateway.openapi.shapes.inference import ChatCompletion, ChatCompletionChunk
 from loragate.gateway.schemas.chat import ChatRequest
 from loragate.gateway.services import Use
 from loragate.gateway.wire.answer import Answer, new_answer
@@ -23,7 +25,8 @@ from loragate.gateway.wire.chat import chat_chunks, chat_completion
 router = APIRouter(tags=["inference"])
 
 
-@router.post("/v1/chat/completions", openapi_extra=documented(ChatRequest))
+@router.post("/v1/chat/completions")
+@answers(ChatCompletion, events=ChatCompletionChunk, refusals=(404, 429), headers=GENERATED)
 async def create_chat_completion(
     caller: Inference,
     body: Annotated[ChatRequest, Depends(JsonBody(ChatRequest))],

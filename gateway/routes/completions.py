@@ -13,8 +13,10 @@ from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
-from loragate.gateway.http.openapi import documented
 from loragate.gateway.http.supervise import supervise
+from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.refusals import GENERATED
+from loragate.gateway.openapi.shapes.inference import TextCompletion
 from loragate.gateway.schemas.completions import CompletionRequest
 from loragate.gateway.services import Use
 from loragate.gateway.wire.answer import Answer, new_answer
@@ -23,7 +25,8 @@ from loragate.gateway.wire.completions import Echoes, echoes_of, text_chunks, te
 router = APIRouter(tags=["inference"])
 
 
-@router.post("/v1/completions", openapi_extra=documented(CompletionRequest))
+@router.post("/v1/completions")
+@answers(TextCompletion, events=TextCompletion, refusals=(404, 429), headers=GENERATED)
 async def create_completion(
     caller: Inference,
     body: Annotated[CompletionRequest, Depends(JsonBody(CompletionRequest))],

@@ -11,8 +11,10 @@ from loragate.gateway.generation.preparing import prepare_embeddings
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.http.openapi import documented
 from loragate.gateway.http.supervise import supervise
+from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.refusals import GENERATED
+from loragate.gateway.openapi.shapes.inference import EmbeddingList
 from loragate.gateway.schemas.embeddings import EmbeddingRequest
 from loragate.gateway.services import Use
 from loragate.gateway.wire.embeddings import embedding_list
@@ -20,7 +22,8 @@ from loragate.gateway.wire.embeddings import embedding_list
 router = APIRouter(tags=["inference"])
 
 
-@router.post("/v1/embeddings", openapi_extra=documented(EmbeddingRequest))
+@router.post("/v1/embeddings")
+@answers(EmbeddingList, refusals=(404, 429), headers=GENERATED)
 async def create_embeddings(
     caller: Inference,
     body: Annotated[EmbeddingRequest, Depends(JsonBody(EmbeddingRequest))],

@@ -7,6 +7,7 @@ from loragate.gateway.observability.adapter_families import adapter_families, lo
 from loragate.gateway.observability.adapter_names import Names, names_of
 from loragate.gateway.observability.engine_families import engine_families
 from loragate.gateway.observability.exposition import CONTENT_TYPE, exposition
+from loragate.gateway.openapi.answers import answers
 from loragate.gateway.services import Services, Use
 from loragate.v1 import engine_pb2 as pb
 
@@ -14,6 +15,7 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/metrics")
+@answers(None, json=False, media={CONTENT_TYPE: "Prometheus' text format."})
 async def metrics(operator: OperatorOrAnybody, use: Use) -> Response:
     """For Prometheus. With the admin key also what each adapter and tenant did, and adapters by name."""
     stats = await (use.engine_reading.shared() if operator is None else use.engine_reading.detailed())

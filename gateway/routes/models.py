@@ -10,12 +10,16 @@ from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway.auth.requirements import Inference
 from loragate.gateway.generation.resolving import resolve
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.refusals import ADAPTER
+from loragate.gateway.openapi.shapes.inference import Model, ModelList
 from loragate.gateway.services import Services, Use
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
 @router.get("")
+@answers(ModelList)
 async def list_models(caller: Inference, use: Use) -> Response:
     """The base model and the caller's adapters, by the names that requests use."""
     base = use.link.base.id
@@ -28,6 +32,7 @@ async def list_models(caller: Inference, use: Use) -> Response:
 
 
 @router.get("/{model:path}")
+@answers(Model, headers=ADAPTER)
 async def get_model(model: str, caller: Inference, use: Use) -> Response:
     """One model, by any name of the grammar."""
     base = use.link.base

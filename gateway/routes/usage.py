@@ -13,11 +13,14 @@ from loragate.adapter_store.usage_query import Grouping
 from loragate.gateway.auth.requirements import Operator, UsageReader
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.metering.report import Report
+from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.shapes.usage import UsageList
 from loragate.gateway.schemas.usage import Id, UsageParams, usage_params
 from loragate.gateway.services import Services, Use
 
 router = APIRouter()
 
+_CSV = {"text/csv": "All rows under a line of names."}
 _ALL = frozenset(Grouping)
 _OF_A_TENANT = _ALL - {Grouping.TENANT}
 
@@ -25,6 +28,7 @@ Params = Annotated[UsageParams, Depends(usage_params)]
 
 
 @router.get("/v1/usage", tags=["usage"])
+@answers(UsageList, media=_CSV)
 async def tenants_usage(caller: UsageReader, request: Request, use: Use, params: Params) -> Response:
     """What the caller's tenant used, the latest first; by day where nothing else is said. Whole hours or days, UTC."""
     query = params.query(default=(Grouping.DAY,), allowed=_OF_A_TENANT)
@@ -38,6 +42,7 @@ async def tenants_usage(caller: UsageReader, request: Request, use: Use, params:
 
 
 @router.get("/admin/v1/usage", tags=["admin"])
+@answers(UsageList, media=_CSV)
 async def everybodys_usage(
     operator: Operator, request: Request, use: Use, params: Params, tenant_id: Id = None
 ) -> Response:

@@ -16,7 +16,7 @@ def _time(value: Any) -> Any:
     return value
 
 
-Time = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_time)]
+Time = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_time)]  # RFC 3339
 
 
 class TenantCreate(Body):
@@ -24,7 +24,7 @@ class TenantCreate(Body):
 
     name: Text
     weight: float = 1.0
-    limits: TenantLimitsBody = TenantLimitsBody()
+    limits: TenantLimitsBody = Field(default_factory=TenantLimitsBody)
 
 
 class TenantPatch(Body):
@@ -41,7 +41,7 @@ class KeyCreate(Body):
     name: Text = ""
     scopes: Annotated[list[Text], Field(max_length=16)] = ["all"]  # noqa: RUF012
     expires_at: Time | None = None
-    limits: LimitsBody = LimitsBody()
+    limits: LimitsBody = Field(default_factory=LimitsBody)
 
 
 class KeyRotate(Body):

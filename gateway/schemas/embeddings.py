@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.gateway.schemas.body import Body
@@ -20,7 +20,7 @@ class EmbeddingRequest(Body):
     model: ModelName
     input: Annotated[Prompts, Field(max_length=MAX_INPUTS)]
     encoding_format: Literal["float", "base64"] | None = None
-    dimensions: Any = None
+    dimensions: Annotated[Any, WithJsonSchema({"type": "null"})] = None
     user: Any = None  # accepted, without effect
     priority: Priority | None = None
     pooling: Literal["last", "mean"] | None = None

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_serializer
 
 from loragate.adapter_store.limits import MAX_LIMIT
 from loragate.gateway.schemas.body import Body
@@ -18,6 +18,11 @@ class LimitsBody(Body):
     max_concurrency: Amount | None = None
     tokens_per_day: Amount | None = None
     tokens_per_month: Amount | None = None
+
+    @model_serializer
+    def _as_sent(self) -> dict[str, int | None]:
+        """Null and absent are two requests, also where a request is told from others by its JSON."""
+        return self.changes
 
     @property
     def changes(self) -> dict[str, int | None]:
@@ -35,4 +40,4 @@ class TenantLimitsBody(LimitsBody):
 class LimitsPatch(Body):
     """PATCH of something that has nothing but limits to change."""
 
-    limits: LimitsBody = LimitsBody()
+    limits: LimitsBody = Field(default_factory=LimitsBody)

@@ -30,11 +30,18 @@ def _text_of_part(part: Any) -> str:
     return str(part["text"])
 
 
+class TextPart(Body):
+    """One of the parts that a content is given in."""
+
+    type: Literal["text"]
+    text: str
+
+
 class ChatMessage(Body):
     """One message. `developer` is OpenAI's newer name for `system`; chat templates know the older one."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[str | None, BeforeValidator(_text_of)] = None
+    content: Annotated[str | None, BeforeValidator(_text_of, json_schema_input_type=str | list[TextPart] | None)] = None
     name: Annotated[str, StringConstraints(max_length=256)] | None = None
     tool_calls: Annotated[list[CallOfMessage], Field(max_length=MAX_TOOLS)] | None = None
     tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None

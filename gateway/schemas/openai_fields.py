@@ -38,6 +38,14 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 }
 
 
+def describe_openai_extras(schema: dict[str, Any]) -> None:
+    """Adds them to the JSON Schema of a body that takes them."""
+    schema["properties"] |= {name: {"description": "Accepted, without effect."} for name in sorted(NO_EFFECT)}
+    for name, neutral in sorted(UNSUPPORTED.items()):
+        words = "Not supported: accepted where it asks for nothing."
+        schema["properties"][name] = {"enum": [None, *neutral], "description": words}
+
+
 def without_openai_extras(document: Any) -> Any:
     """The body without fields that have no effect. Raises for one that would have, naming it."""
     if not isinstance(document, dict):

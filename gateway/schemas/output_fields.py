@@ -67,7 +67,9 @@ class ResponseFormat(Body):
 class StructuredOutputs(Body):
     """`structured_outputs`: one of these."""
 
-    json_: Annotated[JsonSchema, BeforeValidator(_parsed)] | None = Field(default=None, alias="json")
+    json_: Annotated[JsonSchema, BeforeValidator(_parsed, json_schema_input_type=JsonSchema | str)] | None = Field(
+        default=None, alias="json"
+    )
     json_object: bool | None = None
     regex: Annotated[str, StringConstraints(max_length=8 << 10)] | None = None
     choice: (

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 Prompt = str | list[int]
@@ -25,5 +25,11 @@ def _is_token_ids(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
 
 
-Prompts = Annotated[list[Any], BeforeValidator(_as_list)]
+_TokenIds = Annotated[list[int], Field(min_length=1)]
+_Texts = Annotated[list[str], Field(min_length=1)]
+_ManyTokenIds = Annotated[list[_TokenIds], Field(min_length=1)]
+
+Prompts = Annotated[
+    list[Any], BeforeValidator(_as_list, json_schema_input_type=str | _Texts | _TokenIds | _ManyTokenIds)
+]
 """A string, token ids, a list of strings or a list of token-id lists; always a list of `Prompt` once parsed."""

@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from loragate.engine.prompt_lookup import MAX_DRAFT_TOKENS
 from loragate.gateway.schemas.body import Body
 from loragate.gateway.schemas.findings import finding
-from loragate.gateway.schemas.openai_fields import without_openai_extras
+from loragate.gateway.schemas.openai_fields import describe_openai_extras, without_openai_extras
 from loragate.v1 import engine_pb2 as pb
 
 MAX_TOP_LOGPROBS = 20
@@ -29,9 +29,16 @@ def _integer_keys(value: Any) -> Any:
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+StopStrings = Annotated[list[StopString], Field(max_length=16)]
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
+DecimalKey = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,10}$")]
+Biases = Annotated[
+    dict[TokenId, Bias],
+    Field(max_length=1024),
+    BeforeValidator(_integer_keys, json_schema_input_type=dict[DecimalKey, Bias]),
+]
 Priority = Annotated[int, Field(ge=-100, le=100)]
 """Ours: among the tenant's own requests that wait, higher goes first. (vLLM's field of this name counts the other way
 round, and across everybody.)"""
@@ -47,6 +54,8 @@ class StreamOptions(Body):
 class SamplingFields(Body):
     """Null means the default, as in OpenAI's API. Fields that OpenAI does not have are named as in vLLM."""
 
+    model_config = ConfigDict(json_schema_extra=describe_openai_extras)
+
     model: ModelName
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -56,9 +65,11 @@ class SamplingFields(Body):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
-    logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=1024), BeforeValidator(_integer_keys)] | None = None
+    logit_bias: Biases | None = None
     seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
-    stop: Annotated[list[StopString], Field(max_length=16), BeforeValidator(_as_list)] | None = None
+    stop: Annotated[StopStrings, BeforeValidator(_as_list, json_schema_input_type=StopString | StopStrings)] | None = (
+        None
+    )
 
     top_k: Annotated[int, Field(ge=-1, le=_MAX_TOKENS)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None

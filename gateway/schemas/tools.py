@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.gateway.schemas.body import Body
@@ -87,7 +87,10 @@ def _as_object(choice: Any) -> Any:
 class ToolChoice(Body):
     """`tool_choice`, whose string forms are a `type` here."""
 
-    type: Literal["none", "auto", "required", "function", "allowed_tools"]
+    type: Annotated[
+        Literal["none", "auto", "required", "function", "allowed_tools"],
+        WithJsonSchema({"enum": ["function", "allowed_tools"]}),
+    ]
     function: NamedFunction | None = None
     allowed_tools: AllowedTools | None = None
 
@@ -113,7 +116,9 @@ class ToolChoice(Body):
         )
 
 
-ToolChoiceField = Annotated[ToolChoice, BeforeValidator(_as_object)]
+ToolChoiceField = Annotated[
+    ToolChoice, BeforeValidator(_as_object, json_schema_input_type=Literal["none", "auto", "required"] | ToolChoice)
+]
 
 
 class CalledFunction(Body):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 from fastapi import Query
-from pydantic import AfterValidator
+from pydantic import AfterValidator, WithJsonSchema
 
 from loragate.adapter_store.times import utc_now
 from loragate.adapter_store.usage import MAX_ROWS
@@ -25,6 +25,9 @@ def _moment(value: datetime) -> datetime:
 Moment = Annotated[
     datetime | None,
     AfterValidator(lambda value: None if value is None else _moment(value)),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "format": "date"}, {"type": "number"}]}
+    ),
     Query(description="RFC 3339, a date, or Unix seconds; UTC where no zone is given."),
 ]
 Name = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9._-]{0,64}$")]

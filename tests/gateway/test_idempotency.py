@@ -54,6 +54,9 @@ async def test_another_request_with_the_same_key_is_refused(gateway: Gateway) ->
         for other in (
             await admin.post("/admin/v1/tenants", json={"name": "other"}, headers=key("a")),
             await admin.post(url, headers=key("a")),
+            await admin.post(
+                "/admin/v1/tenants", json={"name": "acme", "limits": {"tokens_per_minute": None}}, headers=key("a")
+            ),  # lifts a limit that is there by default
         ):
             assert other.status_code == 409
             assert other.json()["error"]["code"] == "idempotency_key_reused"

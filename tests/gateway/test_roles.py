@@ -90,7 +90,7 @@ def test_every_route_declares_who_may_call(config: GatewayConfig) -> None:
         requirement = requirement_of(route)
         assert isinstance(requirement, Admin | TenantAdmin) == route.path.startswith("/admin/"), route.path
         if isinstance(requirement, Public):
-            assert route.path in {"/healthz", "/readyz", "/openapi.json"}
+            assert route.path in {"/healthz", "/readyz", "/openapi.json", "/docs", "/docs/{asset}"}
         if isinstance(requirement, AdminOrAnybody):
             assert route.path == "/metrics"
     named = {f"{method} {route.path}": requirement_of(route) for route in routes for method in route.methods}

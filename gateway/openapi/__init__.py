@@ -1,0 +1,1 @@
+"""The OpenAPI document: what routes say of themselves, put together."""

@@ -1,0 +1,268 @@
+"""Examples of bodies, by what reads them, and of answers, by their shape. Tests send the ones and check the others."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from loragate.gateway.openapi.shapes import adapters, admin, engines, health, inference, usage
+from loragate.gateway.schemas.admin import KeyCreate, KeyRotate, TenantCreate, TenantPatch
+from loragate.gateway.schemas.aliases import AliasPut
+from loragate.gateway.schemas.chat import ChatRequest
+from loragate.gateway.schemas.completions import CompletionRequest
+from loragate.gateway.schemas.embeddings import EmbeddingRequest
+from loragate.gateway.schemas.limits import LimitsPatch
+
+_MODEL = "haiku"
+_BASE = "meta-llama/Llama-3.1-8B-Instruct"
+_DIGEST = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+_BASE_DIGEST = "sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
+_THEN, _LATER = "2026-03-01T09:30:00.000Z", "2026-03-02T10:00:00.000Z"
+_USER = {"role": "user", "content": "Write a line about the sea."}
+_CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
+    ChatRequest: {
+        "A question": {
+            "model": _MODEL,
+            "messages": [{"role": "system", "content": "You answer in verse."}, _USER],
+            "max_completion_tokens": 64,
+            "temperature": 0.7,
+        },
+        "A stream that ends with its usage": {
+            "model": f"{_MODEL}:1",
+            "messages": [_USER],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        },
+        "JSON by a schema": {
+            "model": f"{_MODEL}@default",
+            "messages": [{"role": "user", "content": "Where is the Eiffel tower?"}],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "place", "schema": _CITY}},
+        },
+        "Tools": {
+            "model": _MODEL,
+            "messages": [{"role": "user", "content": "What is the weather in Oslo?"}],
+            "tools": [{"type": "function", "function": {"name": "weather", "parameters": _CITY}}],
+            "tool_choice": "auto",
+        },
+    },
+    CompletionRequest: {
+        "A text to go on with": {"model": _MODEL, "prompt": "The sea,", "max_tokens": 16, "stop": ["\n"]},
+        "Several prompts, with logprobs": {"model": _MODEL, "prompt": ["The sea,", "A star"], "logprobs": 2, "seed": 7},
+    },
+    EmbeddingRequest: {
+        "Two texts": {"model": _MODEL, "input": ["the sea", "a star"]},
+        "As bytes": {"model": _MODEL, "input": "the sea", "encoding_format": "base64"},
+    },
+    LimitsPatch: {"A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}}},
+    AliasPut: {
+        "All to one version": {"targets": [{"version": 1}]},
+        "A tenth to a new version": {"targets": [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]},
+    },
+    TenantCreate: {
+        "With limits": {"name": "acme", "weight": 2.0, "limits": {"requests_per_minute": 600, "max_adapters": 20}},
+        "With the configured limits": {"name": "globex"},
+    },
+    TenantPatch: {"Another weight": {"weight": 3.0}},
+    KeyCreate: {
+        "For inference": {"name": "backend", "scopes": ["inference"], "limits": {"max_concurrency": 8}},
+        "For everything, for a time": {"name": "ci", "expires_at": "2090-01-01T00:00:00Z"},
+    },
+    KeyRotate: {"An hour for both keys": {"grace_seconds": 3600}},
+}
+
+_LIMITS = {
+    "requests_per_minute": 60,
+    "tokens_per_minute": None,
+    "max_concurrency": 8,
+    "tokens_per_day": None,
+    "tokens_per_month": None,
+}
+_TENANT = {
+    "id": "tn_4fGh2kLmN8pQ",
+    "object": "tenant",
+    "name": "acme",
+    "weight": 2.0,
+    "limits": {**_LIMITS, "max_adapters": 20, "max_storage_bytes": None},
+    "created_at": _THEN,
+    "updated_at": _LATER,
+}
+_KEY = {
+    "id": "3kTz9QbW1xYd",
+    "object": "api_key",
+    "tenant_id": _TENANT["id"],
+    "name": "backend",
+    "scopes": ["inference"],
+    "limits": _LIMITS,
+    "expires_at": None,
+    "revoked_at": None,
+    "rotated_from": None,
+    "last_used_at": _LATER,
+    "created_at": _THEN,
+}
+_ARMS = [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]
+_ADAPTER = {
+    "id": "ad_7hJk3mNp5qRs",
+    "object": "adapter",
+    "name": _MODEL,
+    "latest_version": 2,
+    "aliases": {"default": _ARMS},
+    "limits": _LIMITS,
+    "created_at": _THEN,
+    "updated_at": _LATER,
+}
+_VERSION = {
+    "id": _ADAPTER["id"],
+    "object": "adapter.version",
+    "name": _MODEL,
+    "version": 2,
+    "digest": _DIGEST,
+    "status": "ready",
+    "rank": 16,
+    "size_bytes": 167_832_240,
+    "base_model": _BASE,
+    "base_digest": _BASE_DIGEST,
+    "created_at": _LATER,
+}
+_ALIAS = {
+    "id": f"{_MODEL}@default",
+    "object": "adapter.alias",
+    "name": _MODEL,
+    "alias": "default",
+    "targets": _ARMS,
+}
+_EVENT = {
+    "id": "au_2bCd4eFg6hJk",
+    "object": "audit.event",
+    "created_at": _LATER,
+    "actor": "admin_key",
+    "action": "tenant.update",
+    "target": f"tenant:{_TENANT['id']}",
+    "tenant_id": _TENANT["id"],
+    "before": {"weight": 1.0},
+    "after": {"weight": 2.0},
+    "request_id": "req_5d41402abc4b2a76b9719d911017c592",
+}
+_SUMS = {
+    "requests": 1250,
+    "prompt_tokens": 482_300,
+    "completion_tokens": 96_410,
+    "total_tokens": 578_710,
+    "cached_tokens": 120_000,
+    "amount": "1.7361",
+    "currency": "USD",
+}
+_DAY = {"start": "2026-03-01T00:00:00.000Z", "end": "2026-03-02T00:00:00.000Z"}
+_ROW = {"object": "usage", "id": "eyJzIjoxNzcyMzIzMjAwfQ", **_DAY, **_SUMS}
+_RESIDENT = {
+    "id": "a1b2c3d4e5f6",
+    "tenant_id": _TENANT["id"],
+    "digest": _DIGEST,
+    "versions": [{"name": _MODEL, "version": 2}],
+    "slot": 0,
+    "running": 3,
+    "pinned": False,
+}
+_ENGINE = {
+    "id": "engine-0",
+    "object": "engine",
+    "state": "ready",
+    "model": _BASE,
+    "base_digest": _BASE_DIGEST,
+    "device": "cuda:0",
+    "dtype": "bfloat16",
+    "max_model_len": 8192,
+    "notes": [],
+    "started_at": _THEN,
+    "batch": {"running": 12},
+    "queue": {"waiting": 2, "waiting_for_adapter": 1},
+    "kv_blocks": {"used": 5120, "total": 20_480},
+    "adapter_slots": {"used": 7, "total": 16},
+    "adapter_bytes": {
+        "device": {"used": 1_174_405_120, "total": 4_294_967_296},
+        "host": {"used": 2_348_810_240, "total": 17_179_869_184},
+        "disk": {"used": 2_348_810_240, "total": 107_374_182_400},
+    },
+    "step_seconds": {"steps": 1000, "p50": 0.011, "p90": 0.013, "p99": 0.021},
+    "residents": [_RESIDENT],
+}
+_ENGINE_ADAPTER = {
+    **{name: _RESIDENT[name] for name in ("id", "tenant_id", "digest", "versions")},
+    "object": "engine.adapter",
+    "requests": 1250,
+    "prompt_tokens": 482_300,
+    "generated_tokens": 96_410,
+    "mean_queue_seconds": 0.004,
+    "mean_first_token_seconds": 0.05,
+    "loads": 2,
+}
+_HEAD = {"created": 1_772_357_400, "model": _MODEL, "system_fingerprint": "fp_60303ae22b99"}
+_USAGE = {
+    "prompt_tokens": 21,
+    "completion_tokens": 9,
+    "total_tokens": 30,
+    "prompt_tokens_details": {"cached_tokens": 16},
+}
+_ADAPTER_MODEL = {"id": _MODEL, "object": "model", "created": 1_772_357_400, "owned_by": "tenant", "parent": _BASE}
+
+
+def _page(item: Mapping[str, Any], cursor: str = "id") -> dict[str, Any]:
+    ids = {"first_id": str(item[cursor]), "last_id": str(item[cursor])}
+    return {"object": "list", "data": [item], "has_more": False, **ids}
+
+
+ANSWERS: Mapping[Any, Any] = {
+    inference.ChatCompletion: {
+        "id": "chatcmpl-5d41402abc4b2a76b9719d911017",
+        "object": "chat.completion",
+        **_HEAD,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "The sea hums low, and keeps the time.", "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": _USAGE,
+    },
+    inference.TextCompletion: {
+        "id": "cmpl-5d41402abc4b2a76b9719d911017",
+        "object": "text_completion",
+        **_HEAD,
+        "choices": [{"text": " wide and grey,", "index": 0, "logprobs": None, "finish_reason": "stop"}],
+        "usage": _USAGE,
+    },
+    inference.EmbeddingList: {
+        "object": "list",
+        "data": [{"object": "embedding", "index": 0, "embedding": [0.6, -0.8]}],
+        "model": _MODEL,
+        "usage": {"prompt_tokens": 2, "total_tokens": 2},
+    },
+    inference.Model: _ADAPTER_MODEL,
+    inference.ModelList: {
+        "object": "list",
+        "data": [{**_ADAPTER_MODEL, "id": _BASE, "owned_by": "loragate", "parent": None}, _ADAPTER_MODEL],
+    },
+    adapters.Adapter: _ADAPTER,
+    adapters.AdapterList: _page(_ADAPTER),
+    adapters.AdapterVersion: _VERSION,
+    adapters.AdapterVersionList: _page(_VERSION, "version"),
+    adapters.Alias: _ALIAS,
+    adapters.AliasList: _page(_ALIAS),
+    adapters.DeletedAdapter: {"id": _ADAPTER["id"], "object": "adapter", "deleted": True, "name": _MODEL},
+    admin.Tenant: _TENANT,
+    admin.TenantList: _page(_TENANT),
+    admin.ApiKey: _KEY,
+    admin.ApiKeyList: _page(_KEY),
+    admin.NewApiKey: {**_KEY, "last_used_at": None, "secret": "lg-3kTz9QbW1xYd-<shown this one time>"},
+    admin.DeletedThing: {"id": _TENANT["id"], "object": "tenant", "deleted": True},
+    admin.AuditEventList: _page(_EVENT),
+    engines.Engine: _ENGINE,
+    engines.EngineList: _page(_ENGINE),
+    engines.EngineAdapterList: _page(_ENGINE_ADAPTER),
+    usage.UsageList: {**_page(_ROW), **_DAY, "totals": _SUMS},
+    health.Health: {"status": "ok"},
+    health.Readiness: {"status": "ready", "parts": {"gateway": "ok", "database": "ok", "engine": "ok"}},
+}

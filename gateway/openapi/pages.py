@@ -1,0 +1,37 @@
+"""The files of the documentation's page. Swagger UI comes with a package of ours; nothing is fetched from elsewhere."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, get_args
+
+_OURS = Path(__file__).parent / "page"
+_TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
+
+PAGE = "index.html"
+Asset = Literal["favicon.svg", "setup.js", "swagger-ui.css", "swagger-ui-bundle.js"]
+ASSETS: tuple[str, ...] = get_args(Asset)
+
+# Styles: Swagger UI sets some on its elements.
+SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def file_of(name: str) -> tuple[Path, str]:
+    """Where `PAGE` or one of `ASSETS` is, and its media type."""
+    ours = _OURS / name
+    return (ours if ours.exists() else _swagger_ui() / name), _TYPES[ours.suffix]
+
+
+def _swagger_ui() -> Path:
+    """Found without importing the package, which is for applications that want its whole page."""
+    spec = find_spec("fastapi_offline")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0]) / "static"

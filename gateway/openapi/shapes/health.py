@@ -1,0 +1,18 @@
+"""Answers of the probes."""
+
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+
+class Health(TypedDict):
+    """This process is alive."""
+
+    status: Literal["ok"]
+
+
+class Readiness(TypedDict):
+    """`parts` has "ok" or the reason for each part of the server."""
+
+    status: Literal["ready", "not ready"]
+    parts: dict[str, str]
