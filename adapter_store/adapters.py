@@ -13,7 +13,6 @@ from loragate.adapter_store.adapter import (
     AdapterVersion,
     Aliases,
     AliasTarget,
-    ResolvedAdapter,
 )
 from loragate.adapter_store.aliases import (
     aliases_of,
@@ -32,7 +31,7 @@ from loragate.adapter_store.names import check_adapter_name, check_alias_name, c
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page, checked_limit, cut_page
 from loragate.adapter_store.publishing import register
 from loragate.adapter_store.quotas import check_quotas
-from loragate.adapter_store.routing import resolve_alias, resolve_version
+from loragate.adapter_store.routing import Route, route_to_alias, route_to_version
 from loragate.adapter_store.staging import Stage
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, TenantRow
 from loragate.adapter_store.tenancy import tenant_of
@@ -170,20 +169,12 @@ class AdapterRepository:
         await self._move_alias(adapter.id, name, alias, targets)
         return tuple(sorted(targets, key=lambda target: target.version))
 
-    async def resolve(
-        self,
-        name: str,
-        *,
-        version: int | None = None,
-        alias: str | None = None,
-        sticky_key: str | None = None,
-        draw: float | None = None,
-    ) -> ResolvedAdapter:
-        """What `name`, `name:version` or `name@alias` means now. See `routing` for arms and errors."""
+    async def route(self, name: str, *, version: int | None = None, alias: str | None = None) -> Route:
+        """What `name`, `name:version` or `name@alias` means now. Raises NotFound."""
         assert version is None or alias is None
         if version is not None:
-            return await resolve_version(self._session, name, version)
-        return await resolve_alias(self._session, name, alias or DEFAULT_ALIAS, sticky_key=sticky_key, draw=draw)
+            return await route_to_version(self._session, name, version)
+        return await route_to_alias(self._session, name, alias or DEFAULT_ALIAS)
 
     async def _move_alias(self, adapter_id: str, name: str, alias: str, targets: Sequence[AliasTarget]) -> None:
         was = (await aliases_of(self._session, [adapter_id])).get(adapter_id, {}).get(alias)

@@ -40,13 +40,12 @@ class AuditEvent:
 
 
 class AuditLog:
-    """Writes as one actor; reads what its session may see."""
+    """Writes as one actor; reads what its session may see. Tenants whose things it changes are put into `changed`."""
 
-    def __init__(self, session: AsyncSession, actor: Actor) -> None:
+    def __init__(self, session: AsyncSession, actor: Actor, changed: set[str] | None = None) -> None:
         self._session = session
         self._actor = actor
-        self.recorded: list[tuple[str, str]] = []
-        """Actions of this session so far, each with the tenant whose things it changed."""
+        self._changed = set() if changed is None else changed
 
     async def record(
         self, action: str, target: str, *, tenant: str = "", before: Facts | None = None, after: Facts | None = None
@@ -65,7 +64,7 @@ class AuditLog:
                 request_id=self._actor.request_id,
             )
         )
-        self.recorded.append((action, tenant))
+        self._changed.add(tenant)
 
     async def record_change(self, action: str, target: str, tenant: str, before: object, after: object) -> None:
         """An act that made one dataclass out of another; nothing is written where they say the same."""

@@ -1,7 +1,8 @@
 """Change notices: what one process changed, told to all of them at once.
 
-A notice names the tenant whose keys, or which itself, changed. Notices may be lost (a broken connection to Redis);
-whoever caches must bound what it keeps by time as well. A listener that may have missed some is told `None`.
+A notice names the tenant which itself, or whose keys, adapters or aliases changed. Notices may be lost (a broken
+connection to Redis); whoever caches must bound what it keeps by time as well. A listener that may have missed some is
+told `None`.
 """
 
 from collections.abc import Callable

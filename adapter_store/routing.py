@@ -3,6 +3,8 @@
 import hashlib
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Row, Select, and_, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -44,24 +46,61 @@ def sticky_point(adapter_id: str, alias: str, sticky_key: str) -> float:
     return int.from_bytes(hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:8]) / _HASH_RANGE
 
 
-async def resolve_version(session: AsyncSession, name: str, version: int) -> ResolvedAdapter:
-    """Raises NotFound; Conflict and Unavailable where the version cannot be served now."""
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """`weight` is relative to the other arms'."""
+
+    adapter: ResolvedAdapter
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a request for an adapter gets, as of one moment: of these arms one, ordered by version."""
+
+    alias: str | None
+    arms: tuple[Arm, ...]
+    served_base: str | None  # the digest of the base model that the engine serves
+
+    def pick(self, *, sticky_key: str | None = None, draw: float | None = None) -> ResolvedAdapter:
+        """The arm for `sticky_key`, else at `draw`, a point in [0, 1) that is random by default.
+
+        Raises Conflict and Unavailable where the version cannot be served now.
+        """
+        if len(self.arms) == 1:
+            return self._servable(self.arms[0].adapter)
+        if sticky_key is not None:
+            point = sticky_point(self.arms[0].adapter.adapter_id, self.alias or "", sticky_key)
+        else:
+            point = _system_random.random() if draw is None else draw
+        return self._servable(self.arms[choose_arm([arm.weight for arm in self.arms], point)].adapter)
+
+    def _servable(self, adapter: ResolvedAdapter) -> ResolvedAdapter:
+        if self.served_base is None:
+            raise base_model_unknown()
+        if adapter.base_digest != self.served_base:
+            raise Conflict(
+                f"Version {adapter.version} of `{adapter.name}` was made for another base model than the one served "
+                "here; publish a version for this base model.",
+                code="base_model_mismatch",
+                param="model",
+            )
+        return adapter
+
+
+async def route_to_version(session: AsyncSession, name: str, version: int) -> Route:
+    """Raises NotFound."""
     if not (could_be_name(name) and could_be_version(version)):
         raise adapter_not_found(name)
     query = _versions_of(name).where(AdapterVersionRow.version == version)
     row = (await session.execute(query)).one_or_none()
     if row is None:
         raise adapter_not_found(name)
-    return _servable(row)
+    return Route(None, (Arm(_adapter_of(row), 1),), row.served_base)
 
 
-async def resolve_alias(
-    session: AsyncSession, name: str, alias: str, *, sticky_key: str | None = None, draw: float | None = None
-) -> ResolvedAdapter:
-    """The arm for `sticky_key`, else at `draw`, a point in [0, 1) that is random by default.
-
-    Raises NotFound; Conflict and Unavailable where the version cannot be served now.
-    """
+async def route_to_alias(session: AsyncSession, name: str, alias: str) -> Route:
+    """Raises NotFound."""
     if not (could_be_name(name) and could_be_name(alias)):
         raise adapter_not_found(name)
     target = and_(
@@ -70,14 +109,10 @@ async def resolve_alias(
         AliasTargetRow.alias == alias,
     )
     query = _versions_of(name).add_columns(AliasTargetRow.weight).join(AliasTargetRow, target)
-    arms = (await session.execute(query.order_by(AliasTargetRow.version))).all()
-    if not arms:
+    rows = (await session.execute(query.order_by(AliasTargetRow.version))).all()
+    if not rows:
         raise adapter_not_found(name)
-    if sticky_key is not None:
-        point = sticky_point(arms[0].adapter_id, alias, sticky_key)
-    else:
-        point = _system_random.random() if draw is None else draw
-    return _servable(arms[choose_arm([arm.weight for arm in arms], point)])
+    return Route(alias, tuple(Arm(_adapter_of(row), row.weight) for row in rows), rows[0].served_base)
 
 
 def _versions_of(name: str) -> Select[str, str, int, str, int, str, Limits, str | None]:
@@ -100,16 +135,7 @@ def _versions_of(name: str) -> Select[str, str, int, str, int, str, Limits, str 
     )
 
 
-def _servable(row: Row[str, str, int, str, int, str, Limits, str | None]) -> ResolvedAdapter:
-    if row.served_base is None:
-        raise base_model_unknown()
-    if row.base_digest != row.served_base:
-        raise Conflict(
-            f"Version {row.version} of `{row.name}` was made for another base model than the one served "
-            "here; publish a version for this base model.",
-            code="base_model_mismatch",
-            param="model",
-        )
+def _adapter_of(row: Row[Any]) -> ResolvedAdapter:
     return ResolvedAdapter(
         adapter_id=row.adapter_id,
         name=row.name,

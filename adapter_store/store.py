@@ -66,11 +66,12 @@ class Store:
 
         Reading scopes refuse to write. Writing scopes of one tenant take turns, so keep them short; one whose
         tenant is gone raises NotFound at its first statement. Neither holds a connection before that. The audit
-        log names `by` as who did it.
+        log names `by` as who did it. Whoever subscribed to the notices hears of changes before this returns.
         """
         blobs = self._blobs_of(tenant_id)
-        async with self._database.tenant(tenant_id, write=write) as session:
-            audit = AuditLog(session, by)
+        opened = self._database.tenant(tenant_id, write=write)
+        async with self._announcing(tenant_id) as changed, opened as session:
+            audit = AuditLog(session, by, changed)
             adapters = AdapterRepository(session, blobs, self._stage, self._manifests, audit)
             yield TenantScope(adapters, UsageRepository(session), Replies(session, self._secret_key))
 
@@ -84,28 +85,30 @@ class Store:
     async def admin(
         self, *, write: bool = False, by: Actor = SYSTEM, within: str | None = None
     ) -> AsyncIterator[AdminScope]:
-        """One transaction on the operator's things, in the same way; `within` a tenant it reaches no other's.
-
-        Whoever subscribed to the notices hears of changed tenants and keys before this returns.
-        """
+        """One transaction on the operator's things, in the same way; `within` a tenant it reaches no other's."""
         opened = self._database.operator(write=write) if within is None else self._database.tenant(within, write=write)
-        changed: list[tuple[str, str]] = []
+        async with self._announcing() as changed, opened as session:
+            audit = AuditLog(session, by, changed)
+            yield AdminScope(
+                TenantRepository(session, audit),
+                ApiKeyRepository(session, self._hasher, audit),
+                PublishedAdapters(session),
+                audit,
+                Replies(session, self._secret_key),
+                UsageRepository(session),
+                UsageSettlement(session),
+            )
+
+    @asynccontextmanager
+    async def _announcing(self, own: str = "") -> AsyncIterator[set[str]]:
+        """Announces the tenants that are put in there ("" is `own`); an error of the commit may hide that it went
+        through."""
+        changed: set[str] = set()
         try:
-            async with opened as session:
-                audit = AuditLog(session, by)
-                changed = audit.recorded
-                yield AdminScope(
-                    TenantRepository(session, audit),
-                    ApiKeyRepository(session, self._hasher, audit),
-                    PublishedAdapters(session),
-                    audit,
-                    Replies(session, self._secret_key),
-                    UsageRepository(session),
-                    UsageSettlement(session),
-                )
-        finally:  # an error of the commit may hide that it went through
-            for tenant_id in {tenant_id for _, tenant_id in changed}:
-                await self.notices.announce(tenant_id)
+            yield changed
+        finally:
+            for tenant_id in changed:
+                await self.notices.announce(tenant_id or own)
 
     async def authenticate(self, key: str) -> Snapshot | None:
         """None for anything that is not, or no longer, a key of this installation."""

@@ -18,6 +18,7 @@ from loragate.gateway.calls.shedding import Shedding
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.engine_link import EngineLink
 from loragate.gateway.generation.cache_salt import CacheSalts
+from loragate.gateway.generation.resolving import Resolver
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.grpc.server import serving
 from loragate.gateway.http.exception_handlers import add_exception_handlers
@@ -120,7 +121,8 @@ async def _open_services(
                 config,
                 lifecycle,
                 store,
-                Authenticator(store, config.auth_cache_seconds, key_use, _operators(config)),
+                Authenticator(store, config.snapshot_seconds, key_use, _operators(config)),
+                Resolver(store, config.snapshot_seconds),
                 link,
                 GenerationService(client, CacheSalts(config.secret_key)),
                 Shedding(lambda: client.load, config.max_queue_seconds, counted.shedding),

@@ -29,7 +29,7 @@ class GatewayConfig:
     drain_seconds: float = 25.0  # running requests get this long after SIGTERM
     heartbeat_timeout: float = 3.0  # seconds of silence after which the engine counts as hung
     oidc: OidcConfig | None = None  # None: operators have the admin key only
-    auth_cache_seconds: float = 5.0  # a revoked key works at most this long, whatever else fails
+    snapshot_seconds: float = 5.0  # a revoked key works, and a moved alias counts, at most this long, whatever fails
     key_use_seconds: float = 30.0  # how often it is written when keys were last used
     stall_seconds: float = 60.0  # a client that takes no bytes, or sends none, for this long is dropped
     max_json_bytes: int = 8 << 20
@@ -65,8 +65,8 @@ class GatewayConfig:
             raise ValueError(
                 f"usage_retention_days must be at least {MIN_RETENTION_DAYS}, got {self.usage_retention_days}"
             )
-        if not 0 <= self.auth_cache_seconds <= 5:
-            raise ValueError(f"gateway.auth_cache_seconds must be 0 to 5, got {self.auth_cache_seconds}")
+        if not 0 <= self.snapshot_seconds <= 5:
+            raise ValueError(f"gateway.snapshot_seconds must be 0 to 5, got {self.snapshot_seconds}")
 
     @property
     def upload_dir(self) -> Path:

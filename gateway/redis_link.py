@@ -4,7 +4,6 @@ redis-py would retry ten times and wait five seconds; both are off. The deadline
 that a call does: waiting for a connection, connecting, loading a script.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
 from loragate.gateway.circuit_breaker import CircuitBreaker
+from loragate.gateway.patience import within
 
 BUDGET = 0.05  # seconds
 _MOST_CONNECTIONS = 32
@@ -52,8 +52,7 @@ class RedisLink:
         if not self.breaker.lets_through():
             raise RedisAway("given up for the moment")
         try:
-            async with asyncio.timeout(self._budget):
-                answer = await script(keys=keys, args=arguments)
+            answer = await within(self._budget, script(keys=keys, args=arguments))
         except (RedisError, OSError, TimeoutError) as error:
             self.breaker.failed()
             raise RedisAway(type(error).__name__) from error

@@ -11,6 +11,7 @@ from loragate.gateway.auth.authenticator import Authenticator
 from loragate.gateway.calls.shedding import Shedding
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.engine_link import EngineLink
+from loragate.gateway.generation.resolving import Resolver
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.limits.limiter import Limiter
@@ -27,6 +28,7 @@ class Services:
     lifecycle: Lifecycle
     store: Store
     authenticator: Authenticator
+    resolver: Resolver
     link: EngineLink
     generation: GenerationService
     shedding: Shedding

@@ -5,7 +5,6 @@ from loragate.gateway.generation.constraint import chat_constraint, constraint
 from loragate.gateway.generation.context_window import check_length, room_for_completion
 from loragate.gateway.generation.pooling import PoolingRequest
 from loragate.gateway.generation.request import GenerationRequest
-from loragate.gateway.generation.resolving import resolve
 from loragate.gateway.generation.tokenising import chat_to_tokens, prompts_to_tokens
 from loragate.gateway.generation.tool_choice import tool_use
 from loragate.gateway.generation.turns import share_of
@@ -25,7 +24,7 @@ async def prepare_chat(services: Services, caller: TenantPrincipal, body: ChatRe
     """Raises ApiError and StoreError."""
     base = services.link.base
     n = _checked_n(services, body)
-    target = await resolve(services.store, caller, base, body.model)
+    target = await services.resolver.resolve(caller, base, body.model)
     tools = tool_use(base, body)
     prompt = await chat_to_tokens(base, body.messages, body.usable_tools)
     limit = room_for_completion(base, len(prompt), body.token_limit, services.config.default_chat_tokens, "messages")
@@ -52,7 +51,7 @@ async def prepare_completion(services: Services, caller: TenantPrincipal, body: 
     n = _checked_n(services, body)
     if len(body.prompts) > services.config.max_prompts:
         raise _out_of_range("prompt", f"at most {services.config.max_prompts} prompts are allowed")
-    target = await resolve(services.store, caller, base, body.model)
+    target = await services.resolver.resolve(caller, base, body.model)
     prompts = await prompts_to_tokens(base, body.prompts, "prompt")
     longest = max(map(len, prompts))
     limit = room_for_completion(base, longest, body.max_tokens, _DEFAULT_COMPLETION_TOKENS, "prompt")
@@ -74,7 +73,7 @@ async def prepare_completion(services: Services, caller: TenantPrincipal, body: 
 async def prepare_embeddings(services: Services, caller: TenantPrincipal, body: EmbeddingRequest) -> PoolingRequest:
     """Raises ApiError and StoreError."""
     base = services.link.base
-    target = await resolve(services.store, caller, base, body.model)
+    target = await services.resolver.resolve(caller, base, body.model)
     if "" in body.inputs:
         raise InvalidRequest("Invalid 'input': a text is empty.", param="input", code="invalid_value")
     prompts = await prompts_to_tokens(base, body.inputs, "input")

@@ -2,20 +2,39 @@
 
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.principal import TenantPrincipal
+from loragate.adapter_store.routing import Route
 from loragate.adapter_store.store import Store
+from loragate.gateway.clock import elapsed
 from loragate.gateway.generation.target import Target
 from loragate.gateway.model_names import model_not_found, parse_adapter_name
+from loragate.gateway.snapshots import Snapshot, Snapshots
 from loragate.gateway.text.base_model import BaseModel
 
+_MOST_ROUTES = 20_000
 
-async def resolve(store: Store, caller: TenantPrincipal, base: BaseModel, model: str) -> Target:
-    """Raises ApiError for what the caller cannot use, and StoreError."""
-    if model == base.id:
-        return Target(caller.tenant_id, adapter=None)
-    name = parse_adapter_name(model)
-    try:
-        async with store.tenant(caller.tenant_id) as scope:
-            adapter = await scope.adapters.resolve(name.adapter, version=name.version, alias=name.alias)
-    except NotFound:
-        raise model_not_found(model) from None
-    return Target(caller.tenant_id, adapter)
+
+class Resolver:
+    """One per process. It hears the store's change notices: an alias that was moved counts from the next request on."""
+
+    def __init__(self, store: Store, lifetime: float) -> None:
+        self._store = store
+        self._routes: Snapshots[tuple[str, str, str], Route] = Snapshots(lifetime, _MOST_ROUTES)
+        store.notices.subscribe(self._routes.forget)
+
+    async def resolve(self, caller: TenantPrincipal, base: BaseModel, model: str) -> Target:
+        """Raises ApiError for what the caller cannot use, and StoreError."""
+        if model == base.id:
+            return Target(caller.tenant_id, adapter=None)
+        key = (caller.tenant_id, base.manifest.base_digest, model)  # another base model changes what can be served
+        route = self._routes.get(key) or await self._routes.read(key, lambda: self._read(caller.tenant_id, model))
+        assert route is not None
+        return Target(caller.tenant_id, route.pick())
+
+    async def _read(self, tenant_id: str, model: str) -> Snapshot[Route]:
+        name, read_at = parse_adapter_name(model), elapsed()
+        try:
+            async with self._store.tenant(tenant_id) as scope:
+                route = await scope.adapters.route(name.adapter, version=name.version, alias=name.alias)
+        except NotFound:
+            raise model_not_found(model) from None
+        return Snapshot(route, tenant_id, read_at)

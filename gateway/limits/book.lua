@@ -4,23 +4,23 @@
 -- KEYS[1]  hash     subject's name -> its state (MessagePack), and "born": which incarnation of this book this is
 -- KEYS[2]  hash     lease's id -> what it holds (MessagePack), or "" for one that was settled
 -- KEYS[3]  zset     lease's id -> when it expires
--- ARGV[1]  what to do: reserve, extend, settle, renew, adopt, restore
--- ARGV[2]  the incarnation that the caller knows, or ""
--- ARGV[3]  the rest, as JSON; see `asks.py`
+-- ARGV[1]  the incarnation that the caller knows, or ""
+-- ARGV[2]  what to do, one thing after the other, as JSON; see `book.py`
 --
 -- All three keys carry the tenant's id as hash tag: one slot of a cluster. Times are microseconds, by Redis' clock.
--- Numbers leave as text: JSON and Redis' own replies would cut them.
+-- The answer is JSON; its numbers are text, because JSON and Redis' own replies would cut them.
 
 local WINDOW = 60e6       -- of the limits per minute
 local DAY = 86400e6
 local MOST_LOWS = 16      -- of a bucket; more are kept coarsely
-local SWEEP = 64          -- leases that one call lets expire
+local SWEEP = 64          -- leases that one call lets expire at least
 local TOMBSTONE = 60e6    -- how long a settled lease is remembered, so that no settlement counts twice
 local LIFE = 3456000      -- seconds that an unused book is kept: sums of a month must outlive it
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1e6 + tonumber(time[2])
-local ask = cjson.decode(ARGV[3])
+local asks = cjson.decode(ARGV[2])
+local ask                 -- the one that is being done
 
 local function month_of(day)
   -- Days since 1970 to months since year 0 (H. Hinnant, "chrono-compatible low-level date algorithms").
@@ -135,7 +135,8 @@ local function put(id, lease, expires)
 end
 
 local function sweep()
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', string.format('%.17g', now), 'LIMIT', 0, SWEEP)) do
+  local most = SWEEP + 2 * #asks
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', string.format('%.17g', now), 'LIMIT', 0, most)) do
     local raw = redis.call('HGET', KEYS[2], id)
     if raw and raw ~= '' then
       local lease = cmsgpack.unpack(raw)
@@ -156,13 +157,13 @@ local function incarnation()
   return whole and born or ''
 end
 
+local born = incarnation()
+
 local function text(number)
   return string.format('%.17g', number)
 end
 
 local function reply(verdict, refusals)
-  local answer = { verdict, incarnation(), text(now) }
-  answer[4] = refusals or {}
   local states = {}
   for i, asked in ipairs(ask.subjects or {}) do
     local s = subject(asked.name)
@@ -171,13 +172,11 @@ local function reply(verdict, refusals)
       text(s.r), text(s.t), text(s.d or -1), text(s.ds or 0), text(s.m or -1), text(s.ms or 0), text(in_flight(s)),
     }
   end
-  answer[5] = states
-  return answer
+  return { verdict, refusals or {}, states }
 end
 
 local function is_unknown()
-  local born = incarnation()
-  if born == '' or (ARGV[2] ~= '' and ARGV[2] ~= born) then return true end
+  if born == '' or (ARGV[1] ~= '' and ARGV[1] ~= born) then return true end
   for _, asked in ipairs(ask.subjects) do
     local s = subject(asked.name)
     if (asked.day and not s.d) or (asked.month and not s.m) then return true end
@@ -318,15 +317,15 @@ function act.adopt()
 end
 
 function act.restore()
-  local born = incarnation()
+  local lost = born == '' or born ~= ARGV[1]
   if born == '' then
     redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
     subjects = {}
     redis.call('HSET', KEYS[1], 'born', ask.fresh)
     redis.call('HSET', KEYS[2], 'born', ask.fresh)
     redis.call('ZADD', KEYS[3], '+inf', ask.fresh)
+    born = ask.fresh
   end
-  local lost = born ~= ARGV[2]
   if lost then
     for _, held in ipairs(ask.leases) do restore_lease(held) end
   end
@@ -337,6 +336,10 @@ function act.restore()
 end
 
 sweep()
-local answer = act[ARGV[1]]()
+local replies = {}
+for i, each in ipairs(asks) do
+  ask = each
+  replies[i] = act[each.what]()
+end
 save()
-return answer
+return cjson.encode({ born = born, now = text(now), replies = replies })

@@ -2,6 +2,8 @@
 
 Two keep such books, and nobody can tell which: `LocalBook` in this process, `RedisBook` for all processes together.
 
+One call asks any number of things about one tenant, one after the other, at one moment:
+
 `reserve`  takes one request and its tokens from every subject, or refuses and takes nothing
 `extend`   takes more tokens for a lease, whether there is room or not: a running request is not cut
 `settle`   a lease has ended and used so many tokens in all; said twice, it counts once
@@ -10,12 +12,14 @@ Two keep such books, and nobody can tell which: `LocalBook` in this process, `Re
 `restore`  what a worker remembers, where a book forgot
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from loragate.gateway.limits.subject import Kind
 
 Verdict = Literal["ok", "no", "lost"]
+Ask = Mapping[str, Any]  # "what" is one of the above
 MICROSECONDS = 1_000_000
 WINDOW = 60 * MICROSECONDS
 
@@ -47,16 +51,23 @@ class Reply:
     """`states` are of the ask's subjects. "lost": the book does not know what it needs; hand it in by `restore`."""
 
     verdict: Verdict
-    born: str  # the book's incarnation: another one has forgotten everything
-    now: float
+    now: float  # by the book's clock
     refused: tuple[Refused, ...]
     states: tuple[State, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To one call. `replies` are in the order of what was asked."""
+
+    born: str  # the book's incarnation: another one has forgotten everything
+    replies: tuple[Reply, ...]
 
 
 class Book(Protocol):
     """Raises BookAway where it cannot be asked now."""
 
-    async def ask(self, what: str, tenant_id: str, born: str, details: dict[str, Any]) -> Reply:
+    async def ask(self, tenant_id: str, born: str, asks: Sequence[Ask]) -> Answer:
         """`born` is the incarnation that the caller knows, or "" for none."""
 
 

@@ -2,19 +2,16 @@
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from loragate.gateway.limits.book import MICROSECONDS, WINDOW, Refused, Reply, State, Verdict
+from loragate.gateway.limits.book import MICROSECONDS, WINDOW, Answer, Ask, Refused, Reply, State, Verdict
 from loragate.gateway.limits.bucket import Bucket
 from loragate.gateway.limits.calendar import day_of, month_of
 from loragate.gateway.limits.subject import Kind
 
 _TOMBSTONE = 60 * MICROSECONDS  # how long a settled lease is remembered, so that no settlement counts twice
 _TOLERANCE = 0.5  # of the buckets' arithmetic
-
-Details = dict[str, Any]
 
 
 def steady_clock() -> Callable[[], float]:
@@ -30,14 +27,13 @@ class LocalBook:
         self._clock = clock or steady_clock()
         self._tenants: dict[str, _TenantBook] = {}
 
-    async def ask(self, what: str, tenant_id: str, born: str, details: Details) -> Reply:
+    async def ask(self, tenant_id: str, born: str, asks: Sequence[Ask]) -> Answer:
         """See `Book`; this one is never away."""
-        return self.answer(what, tenant_id, born, details)
+        return self.answer(tenant_id, born, asks)
 
-    def answer(self, what: str, tenant_id: str, born: str, details: Details) -> Reply:
+    def answer(self, tenant_id: str, born: str, asks: Sequence[Ask]) -> Answer:
         """The same, for those who cannot wait."""
-        book = self._tenants.setdefault(tenant_id, _TenantBook())
-        return book.answer(what, self._clock(), born, details)
+        return self._tenants.setdefault(tenant_id, _TenantBook()).answer(self._clock(), born, asks)
 
     def forget(self, tenant_id: str) -> None:
         """All about one tenant."""
@@ -93,8 +89,12 @@ class _TenantBook:
         self._leases: dict[str, _Lease] = {}
         self._expiries: list[tuple[float, str]] = []  # a heap; a lease that was renewed is in it again
 
-    def answer(self, what: str, now: float, born: str, details: Details) -> Reply:
+    def answer(self, now: float, born: str, asks: Sequence[Ask]) -> Answer:
         self._sweep(now)
+        replies = tuple(self._reply(now, born, ask) for ask in asks)
+        return Answer(self._born, replies)
+
+    def _reply(self, now: float, born: str, ask: Ask) -> Reply:
         acts = {
             "reserve": self._reserve,
             "extend": self._extend,
@@ -103,11 +103,10 @@ class _TenantBook:
             "adopt": self._adopt,
             "restore": self._restore,
         }
-        verdict, refused = acts[what](now, born, details)
-        states = tuple(self._state(each["name"], now) for each in details.get("subjects", ()))
-        return Reply(verdict, self._born, now, refused, states)
+        verdict, refused = acts[ask["what"]](now, born, ask)
+        return Reply(verdict, now, refused, tuple(self._state(each["name"], now) for each in ask.get("subjects", ())))
 
-    def _reserve(self, now: float, born: str, details: Details) -> tuple[Verdict, tuple[Refused, ...]]:
+    def _reserve(self, now: float, born: str, details: Ask) -> tuple[Verdict, tuple[Refused, ...]]:
         subjects, tokens = details["subjects"], details["tokens"]
         if self._is_unknown(born, subjects):
             return "lost", ()
@@ -128,7 +127,7 @@ class _TenantBook:
         self._put(details["id"], lease, lease.expires)
         return "ok", ()
 
-    def _extend(self, now: float, born: str, details: Details) -> tuple[Verdict, tuple[Refused, ...]]:
+    def _extend(self, now: float, born: str, details: Ask) -> tuple[Verdict, tuple[Refused, ...]]:
         if self._is_unknown(born, details["subjects"]):
             return "lost", ()
         lease = self._leases.get(details["id"])
@@ -137,7 +136,7 @@ class _TenantBook:
             self._put(details["id"], lease, now + details["life"])
         return "ok", ()
 
-    def _settle(self, now: float, born: str, details: Details) -> tuple[Verdict, tuple[Refused, ...]]:
+    def _settle(self, now: float, born: str, details: Ask) -> tuple[Verdict, tuple[Refused, ...]]:
         """A lease that is not there expired, or was given out while nobody could be asked: its tokens are owed."""
         if self._is_unknown(born, details["subjects"]):
             return "lost", ()
@@ -151,7 +150,7 @@ class _TenantBook:
             self._put(details["id"], lease, now + _TOMBSTONE)
         return "ok", ()
 
-    def _renew(self, now: float, born: str, details: Details) -> tuple[Verdict, tuple[Refused, ...]]:
+    def _renew(self, now: float, born: str, details: Ask) -> tuple[Verdict, tuple[Refused, ...]]:
         if self._is_unknown(born, details["subjects"]):
             return "lost", ()
         for lease_id in details["ids"]:
@@ -160,7 +159,7 @@ class _TenantBook:
                 self._put(lease_id, lease, now + details["life"])
         return "ok", ()
 
-    def _adopt(self, now: float, born: str, details: Details) -> tuple[Verdict, tuple[Refused, ...]]:
+    def _adopt(self, now: float, born: str, details: Ask) -> tuple[Verdict, tuple[Refused, ...]]:
         """Leases that were given out while nobody could be asked."""
         if self._is_unknown(born, details["subjects"]):
             return "lost", ()
@@ -168,7 +167,7 @@ class _TenantBook:
             self._restore_lease(held, now, now + details["life"])
         return "ok", ()
 
-    def _restore(self, now: float, born: str, details: Details) -> tuple[Verdict, tuple[Refused, ...]]:
+    def _restore(self, now: float, born: str, details: Ask) -> tuple[Verdict, tuple[Refused, ...]]:
         lost = self._born == "" or self._born != born
         self._born = self._born or details["fresh"]
         for held in details["leases"] if lost else ():
@@ -177,7 +176,7 @@ class _TenantBook:
             self._restore_state(asked, now, now + details["life"], lost=lost)
         return "ok", ()
 
-    def _restore_state(self, asked: Details, now: float, until: float, *, lost: bool) -> None:
+    def _restore_state(self, asked: Ask, now: float, until: float, *, lost: bool) -> None:
         entry, seen = self._entry(asked["name"]), asked.get("seen")
         if lost and seen is not None and seen["at"] > entry.handed_in:
             entry.handed_in = seen["at"]
@@ -197,7 +196,7 @@ class _TenantBook:
                 sum_.tokens = max(known, asked[total] if asked[window] == current else 0)
                 sum_.window = current
 
-    def _restore_lease(self, held: Details, now: float, until: float) -> None:
+    def _restore_lease(self, held: Ask, now: float, until: float) -> None:
         if held["id"] in self._leases:
             return
         self._put(held["id"], _Lease(now, _costs(held["subjects"]), until, held["tokens"]), until)
@@ -240,7 +239,7 @@ class _TenantBook:
             entry = self._entry(name)
             entry.leases = max(0, entry.leases - 1)
 
-    def _is_unknown(self, born: str, subjects: list[Details]) -> bool:
+    def _is_unknown(self, born: str, subjects: Sequence[Ask]) -> bool:
         if self._born == "" or born not in ("", self._born):
             return True
         return any(
@@ -249,7 +248,7 @@ class _TenantBook:
             for kind, sum_ in (("day", self._entry(asked["name"]).day), ("month", self._entry(asked["name"]).month))
         )
 
-    def _refusals(self, place: int, asked: Details, tokens: int, now: float) -> list[Refused]:
+    def _refusals(self, place: int, asked: Ask, tokens: int, now: float) -> list[Refused]:
         entry = self._entry(asked["name"])
         entry.roll_over(now)
         refused = []
@@ -286,5 +285,5 @@ class _TenantBook:
         )
 
 
-def _costs(subjects: list[Details]) -> dict[str, float]:
+def _costs(subjects: Sequence[Ask]) -> dict[str, float]:
     return {asked["name"]: WINDOW / asked["tokens"] if "tokens" in asked else 0.0 for asked in subjects}

@@ -28,10 +28,10 @@ class LocalShare:
         """The subjects with their shares, and what the local book says."""
         shares = tuple(subject.share(self._sharers) for subject in subjects)
         details = {"id": lease_id, "tokens": tokens, "life": _LIFE, "subjects": [share.asked for share in shares]}
-        reply = self._book.answer("reserve", tenant_id, "", details)
+        reply = self._ask("reserve", tenant_id, details)
         if reply.verdict == "lost":
             await self._begin(tenant_id, memory, subjects, reply.now)
-            reply = self._book.answer("reserve", tenant_id, "", details)
+            reply = self._ask("reserve", tenant_id, details)
         if reply.verdict == "ok":
             self._leases.add(lease_id)
         return shares, reply
@@ -39,17 +39,20 @@ class LocalShare:
     def extend(self, tenant_id: str, held: Held, tokens: int) -> None:
         """For a lease that was given out here; nothing for others."""
         if held.id in self._leases:
-            self._book.answer("extend", tenant_id, "", {**held.handed_in, "tokens": tokens, "life": _LIFE})
+            self._ask("extend", tenant_id, {**held.handed_in, "tokens": tokens, "life": _LIFE})
 
     def settle(self, tenant_id: str, held: Held, tokens: int) -> None:
         """The same."""
         if held.id in self._leases:
             self._leases.remove(held.id)
-            self._book.answer("settle", tenant_id, "", {**held.handed_in, "tokens": tokens})
+            self._ask("settle", tenant_id, {**held.handed_in, "tokens": tokens})
 
     def forget(self, tenant_id: str) -> None:
         """The common book is back, and will know better the next time that it goes."""
         self._book.forget(tenant_id)
+
+    def _ask(self, what: str, tenant_id: str, details: dict[str, Any]) -> Reply:
+        return self._book.answer(tenant_id, "", [{"what": what, **details}]).replies[0]
 
     async def _begin(self, tenant_id: str, memory: Memory, subjects: tuple[Subject, ...], now: float) -> None:
         running = [held for held in memory.held.values() if not held.alone]
@@ -61,7 +64,7 @@ class LocalShare:
             "subjects": [self._share_of(each) for each in known],
             "leases": [held.handed_in for held in running],
         }
-        self._book.answer("restore", tenant_id, "", details)
+        self._ask("restore", tenant_id, details)
 
     def _share_of(self, known: dict[str, Any]) -> dict[str, Any]:
         """Buckets are times and need no dividing; other processes' leases are no business of this one."""

@@ -46,11 +46,11 @@ class Memory:
         if held.alone:
             self.unheard.append(held)
 
-    def see(self, reply: Reply, subjects: Sequence[Subject]) -> None:
+    def see(self, born: str, reply: Reply, subjects: Sequence[Subject]) -> None:
         """The latest word of the book."""
         if reply.verdict == "lost":
             return
-        self.born, self._ahead = reply.born, reply.now - _monotonic()
+        self.born, self._ahead = born, reply.now - _monotonic()
         for subject, state in zip(subjects, reply.states, strict=True):
             self.seen[subject.name] = (subject, state, reply.now)
 

@@ -1,11 +1,12 @@
 """One book for all processes, in Redis."""
 
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
 import orjson
 
-from loragate.gateway.limits.book import BookAway, Refused, Reply, State
+from loragate.gateway.limits.book import Answer, Ask, BookAway, Refused, Reply, State, Verdict
 from loragate.gateway.redis_link import RedisAway, RedisLink
 
 SCRIPT = files("loragate.gateway.limits").joinpath("book.lua").read_text()
@@ -18,21 +19,25 @@ class RedisBook:
         self._link = link
         self._script = link.script(script)
 
-    async def ask(self, what: str, tenant_id: str, born: str, details: dict[str, Any]) -> Reply:
+    async def ask(self, tenant_id: str, born: str, asks: Sequence[Ask]) -> Answer:
         """One round trip. Raises BookAway."""
         keys = [f"loragate:limits:{{{tenant_id}}}:{part}" for part in ("subjects", "leases", "expiries")]
         try:
-            answer = await self._link.run(self._script, keys, [what, born, orjson.dumps(details)])
+            answer = orjson.loads(await self._link.run(self._script, keys, [born, orjson.dumps(asks)]))
         except RedisAway as error:
             raise BookAway from error
-        verdict, now_born, now, refused, states = answer
-        return Reply(
-            verdict.decode(),
-            now_born.decode(),
-            float(now),
-            tuple(Refused(int(place), kind.decode(), _wait(float(wait))) for place, kind, wait in refused),
-            tuple(_state(*map(float, each)) for each in states),
-        )
+        now = float(answer["now"])
+        return Answer(answer["born"], tuple(_reply(now, *each) for each in answer["replies"]))
+
+
+def _reply(now: float, verdict: Verdict, refused: Iterable[Any], states: Iterable[Any]) -> Reply:
+    """An empty list comes as an empty object."""
+    return Reply(
+        verdict,
+        now,
+        tuple(Refused(int(place), kind, _wait(float(wait))) for place, kind, wait in refused),
+        tuple(_state(*map(float, each)) for each in states),
+    )
 
 
 def _wait(wait: float) -> float | None:

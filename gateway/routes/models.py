@@ -8,7 +8,6 @@ from loragate.adapter_store.adapter import DEFAULT_ALIAS, Adapter
 from loragate.adapter_store.page import MAX_LIMIT
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway.auth.requirements import Inference
-from loragate.gateway.generation.resolving import resolve
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.openapi.answers import answers
 from loragate.gateway.openapi.refusals import ADAPTER
@@ -36,7 +35,7 @@ async def list_models(caller: Inference, use: Use) -> Response:
 async def get_model(model: str, caller: Inference, use: Use) -> Response:
     """One model, by any name of the grammar."""
     base = use.link.base
-    target = await resolve(use.store, caller, base, model)
+    target = await use.resolver.resolve(caller, base, model)
     if target.adapter is None:
         return json_response(_model(base.id, use.started_at, parent=None))
     async with use.store.tenant(caller.tenant_id) as scope:

@@ -21,7 +21,7 @@ async def test_an_alias_is_replaced_whole(two_versions: Any) -> None:
         assert (await adapters.aliases("support"))["live"] == (AliasTarget(1, 90), AliasTarget(2, 10))
         await adapters.set_alias("support", "live", [AliasTarget(2)])
         assert (await adapters.aliases("support"))["live"] == (AliasTarget(2),)
-        assert (await adapters.resolve("support", alias="live")).version == 2
+        assert (await adapters.route("support", alias="live")).pick().version == 2
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ async def test_the_draw_chooses_by_weight(two_versions: Any) -> None:
     async with two_versions.adapters(write=True) as adapters:
         await adapters.set_alias("support", "live", [AliasTarget(1, 90), AliasTarget(2, 10)])
         for draw, version in ((0.0, 1), (0.899, 1), (0.901, 2), (0.999, 2)):
-            assert (await adapters.resolve("support", alias="live", draw=draw)).version == version
-        drawn = {(await adapters.resolve("support", alias="live")).version for _ in range(200)}
+            assert (await adapters.route("support", alias="live")).pick(draw=draw).version == version
+        drawn = {(await adapters.route("support", alias="live")).pick().version for _ in range(200)}
     assert drawn == {1, 2}  # missed once in 10⁹
 
 
@@ -74,7 +74,7 @@ async def test_a_sticky_key_keeps_its_arm(two_versions: Any) -> None:
         await adapters.set_alias("support", "live", [AliasTarget(1), AliasTarget(2)])
         arms = set()
         for user in ("ann", "bob", "cy", "dee", "eve", "fay", "gus", "hal"):
-            answers = {(await adapters.resolve("support", alias="live", sticky_key=user)).version for _ in range(3)}
+            answers = {(await adapters.route("support", alias="live")).pick(sticky_key=user).version for _ in range(3)}
             assert len(answers) == 1
             arms |= answers
 
@@ -111,7 +111,7 @@ def test_arms_take_exactly_their_share() -> None:
 async def test_whatever_is_missing_is_the_same_404(two_versions: Any, name: str, wanted: dict[str, Any]) -> None:
     async with two_versions.adapters() as adapters:
         with pytest.raises(NotFound) as refused:
-            await adapters.resolve(name, **wanted)
+            (await adapters.route(name, **wanted)).pick()
     assert (refused.value.status, refused.value.code) == (404, "model_not_found")
     assert len(refused.value.message) < 200
 
@@ -122,10 +122,10 @@ async def test_an_adapter_of_another_base_is_not_served(two_versions: Any, manif
     async with two_versions.adapters() as adapters:
         for wanted in ({}, {"version": 1}):
             with pytest.raises(Conflict, match="another base model"):
-                await adapters.resolve("support", **wanted)
+                (await adapters.route("support", **wanted)).pick()
     assert (await two_versions.publish("support", seed=3)).version == 3
     async with two_versions.adapters() as adapters:
-        assert (await adapters.resolve("support")).version == 3
+        assert (await adapters.route("support")).pick().version == 3
 
 
 async def test_without_a_base_nothing_is_served(two_versions: Any) -> None:
@@ -137,4 +137,4 @@ async def test_without_a_base_nothing_is_served(two_versions: Any) -> None:
         await session.execute(delete(EngineManifestRow))
     async with two_versions.adapters() as adapters:
         with pytest.raises(Unavailable):
-            await adapters.resolve("support")
+            (await adapters.route("support")).pick()

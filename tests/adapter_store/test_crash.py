@@ -111,7 +111,7 @@ async def _outcome(site: Path, tenant_id: str, upload: Any) -> int:
         async with store.tenant(tenant_id) as scope:
             adapters = (await scope.adapters.list()).items
             published = len(await scope.adapters.versions("support")) if adapters else 0
-            digests = {(await scope.adapters.resolve(adapter.name)).digest for adapter in adapters}
+            digests = {(await scope.adapters.route(adapter.name)).pick().digest for adapter in adapters}
         for digest in digests:
             await _check_bytes(store, tenant_id, digest, upload)
         async with store.tenant(tenant_id, write=True) as scope:

@@ -23,7 +23,7 @@ async def test_a_version_that_an_alias_needs_stays(three_versions: Any) -> None:
         await adapters.delete_version("support", 2)
         assert [version.version for version in await adapters.versions("support")] == [3, 1]
         with pytest.raises(NotFound):
-            await adapters.resolve("support", version=2)
+            (await adapters.route("support", version=2)).pick()
         with pytest.raises(NotFound):
             await adapters.delete_version("support", 2)
         with pytest.raises(NotFound):
@@ -32,13 +32,13 @@ async def test_a_version_that_an_alias_needs_stays(three_versions: Any) -> None:
 
 async def test_a_deleted_adapter_is_gone_at_once_but_its_bytes_are_not(three_versions: Any) -> None:
     async with three_versions.adapters(write=True) as adapters:
-        resolved = await adapters.resolve("support")
+        resolved = (await adapters.route("support")).pick()
         await adapters.delete("support")
     async with three_versions.adapters() as adapters:
         assert len(await adapters.list()) == 0
         for wanted in ({}, {"version": 1}):
             with pytest.raises(NotFound):
-                await adapters.resolve("support", **wanted)
+                (await adapters.route("support", **wanted)).pick()
         for look in (adapters.get("support"), adapters.versions("support"), adapters.version("support", 1)):
             with pytest.raises(NotFound):
                 await look

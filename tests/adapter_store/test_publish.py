@@ -18,7 +18,7 @@ async def test_a_publication_is_numbered_and_becomes_the_default(world: Any) -> 
     async with world.adapters() as adapters:
         assert await adapters.version("support", 1) == published
         assert (await adapters.get("support")).aliases == {"default": (AliasTarget(1),)}
-        resolved = await adapters.resolve("support")
+        resolved = (await adapters.route("support")).pick()
     assert (resolved.version, resolved.digest) == (1, published.digest)
 
 

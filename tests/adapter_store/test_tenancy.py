@@ -82,8 +82,8 @@ async def test_every_statement_of_every_method_names_the_tenant(world: Any, stat
     await call("version", "support", 1)
     await call("config", "support", 1)
     await call("aliases", "support")
-    await call("resolve", "support", alias="canary")
-    await call("resolve", "support", version=1)
+    await call("route", "support", alias="canary")
+    await call("route", "support", version=1)
     await call("limit", "support", {"max_concurrency": 1})
     await call("delete_version", "support", 1)
     await call("delete", "support")
@@ -114,13 +114,13 @@ async def test_what_one_tenant_has_does_not_exist_for_another(world: Any) -> Non
             adapters.delete("support"),
             adapters.delete_version("support", 1),
             adapters.set_alias("support", "x", [AliasTarget(1)]),
-            adapters.resolve("support"),
-            adapters.resolve("support", version=1),
+            adapters.route("support"),
+            adapters.route("support", version=1),
         ):
             with pytest.raises(NotFound):
                 await attempt
     async with world.adapters() as adapters:
-        assert (await adapters.resolve("support")).version == 1
+        assert (await adapters.route("support")).pick().version == 1
 
 
 async def test_the_orm_is_filtered_wherever_an_entity_appears(world: Any, database: Database) -> None:

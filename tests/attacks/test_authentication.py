@@ -240,8 +240,8 @@ async def test_a_key_revoked_behind_our_back_works_no_longer_than_the_bound(
 
 
 def test_nobody_may_stretch_the_bound(config: GatewayConfig) -> None:
-    with pytest.raises(ValueError, match="auth_cache_seconds"):
-        replace(config, auth_cache_seconds=6)
+    with pytest.raises(ValueError, match="snapshot_seconds"):
+        replace(config, snapshot_seconds=6)
 
 
 async def test_a_flood_of_invented_keys_takes_nobodys_place(

@@ -44,6 +44,11 @@ class Worker:
     def away(self) -> float | None:
         return self.registry.get_sample_value("loragate_limits_redis_away")
 
+    @property
+    def alone(self) -> float | None:
+        """How many it decided on without Redis."""
+        return self.registry.get_sample_value("loragate_limits_local_decisions_total")
+
     async def admitted(self, caller: TenantPrincipal, most: int, tokens: int = 1) -> list[Lease]:
         """Up to `most`, for as long as there is room."""
         leases = []
@@ -109,7 +114,7 @@ async def test_a_slow_redis_costs_its_budget_and_then_nothing(redis_server: Redi
             started = asyncio.get_running_loop().time()
             await worker.limiter.admit(caller(max_concurrency=100), None, 1)
             assert asyncio.get_running_loop().time() - started < 5  # redis-py alone would wait for minutes
-        assert worker.link.breaker.is_open
+        await _until(lambda: worker.link.breaker.is_open)
 
 
 @pytest.mark.parametrize("fault", ["pause", "stop"])
@@ -145,6 +150,31 @@ async def test_a_flush_grants_nothing_and_takes_nothing(redis_server: RedisServe
         with pytest.raises(RateLimited, match="requests per minute"):
             await first.limiter.admit(limits, None, 1)
         assert len(await first.admitted(fresh, 9, 10)) == 4
+
+
+async def test_thousands_that_run_are_handed_in_to_a_new_redis(redis_server: RedisServer) -> None:
+    """In pieces: one that takes longer than the budget would never get there."""
+    limits = caller(max_concurrency=2000)
+    async with workers(redis_server.url, 1) as (worker,):
+        held = await asyncio.gather(*(worker.limiter.admit(limits, None, 1) for _ in range(2000)))
+        redis_server.flush()
+        await worker.limiter.admit(caller(max_concurrency=2001), None, 1)
+        assert await worker.admitted(limits, 1) == []
+        for lease in held:
+            lease.settle(1)
+        await _until_settled(worker)
+        assert len(await worker.admitted(limits, 2)) == 2
+        assert worker.alone == 0
+
+
+async def test_who_comes_at_once_asks_at_once(redis_server: RedisServer) -> None:
+    async with workers(redis_server.url, 1) as (worker,):
+        await worker.admitted(caller(max_concurrency=500), 1)
+        with redis_server.client() as client:
+            before = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+            await asyncio.gather(*(worker.limiter.admit(caller(max_concurrency=500), None, 1) for _ in range(200)))
+            after = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+        assert after - before <= 4
 
 
 async def _until_settled(worker: Worker) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from redis_server import RedisServer
 
-from loragate.gateway.limits.book import MICROSECONDS, Book, Reply
+from loragate.gateway.limits.book import MICROSECONDS, Answer, Book, Reply
 from loragate.gateway.limits.local_book import LocalBook
 from loragate.gateway.limits.redis_book import SCRIPT, RedisBook
 from loragate.gateway.redis_link import RedisLink
@@ -44,12 +44,16 @@ class TurnedBook:
         self.turn(0)
 
     async def ask(self, what: str, tenant: str = "tn_a", **details: Any) -> Reply:
-        return await self.book.ask(what, tenant, self.born, {"life": LIFE, **details})
+        return (await self.ask_all({"what": what, **details}, tenant=tenant)).replies[0]
 
-    async def begin(self, *known: dict[str, Any], tenant: str = "tn_a") -> None:
-        """A fresh book, with the sums that `known` subjects bring."""
-        reply = await self.ask("restore", tenant, subjects=list(known), leases=[], fresh=f"fresh-{tenant}")
-        self.born = reply.born
+    async def ask_all(self, *asks: dict[str, Any], tenant: str = "tn_a") -> Answer:
+        """In one call."""
+        return await self.book.ask(tenant, self.born, [{"life": LIFE, **each} for each in asks])
+
+    async def begin(self, *known: dict[str, Any], tenant: str = "tn_a", **details: Any) -> None:
+        """A fresh book, or one that had forgotten, with the sums that `known` subjects bring."""
+        details = {"subjects": list(known), "leases": [], "fresh": f"fresh-{tenant}", **details}
+        self.born = (await self.ask_all({"what": "restore", **details}, tenant=tenant)).born
 
 
 @asynccontextmanager

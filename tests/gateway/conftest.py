@@ -9,8 +9,10 @@ from tokenizers import Tokenizer
 
 from loragate.adapter_store.schema import upgrade
 from loragate.adapter_store.store import Store
+from loragate.gateway import snapshots
 from loragate.gateway.auth import authenticator
 from loragate.gateway.config import GatewayConfig
+from loragate.gateway.generation import resolving
 
 from . import tiny_model
 from .auth_clock import Clock
@@ -27,7 +29,8 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     fake = Clock()
-    monkeypatch.setattr(authenticator, "elapsed", fake)
+    for module in (authenticator, resolving, snapshots):
+        monkeypatch.setattr(module, "elapsed", fake)
     return fake
 
 

@@ -143,6 +143,18 @@ async def test_an_unknown_sum_is_asked_for(book: TurnedBook) -> None:
     assert [(await _reserve(book, "a", tokens, limited)).verdict for tokens in (6, 5)] == ["no", "ok"]
 
 
+async def test_one_call_does_one_thing_after_the_other(book: TurnedBook) -> None:
+    """What a settlement frees is there for the reservation behind it, and each reply is of its own moment."""
+    await book.begin()
+    limited = {"name": "t", "concurrency": 1, "requests": 60}
+    reserves = [{"what": "reserve", "id": lease, "tokens": 1, "subjects": [limited]} for lease in "abc"]
+    settle = {"what": "settle", "id": "a", "tokens": 1, "subjects": [limited]}
+    answer = await book.ask_all(reserves[0], reserves[1], settle, reserves[2])
+    assert [reply.verdict for reply in answer.replies] == ["ok", "no", "ok", "ok"]
+    assert [reply.states[0].in_flight for reply in answer.replies] == [1, 1, 0, 1]
+    assert [reply.states[0].requests - book.now for reply in answer.replies] == [1e6, 1e6, 1e6, 2e6]
+
+
 async def test_tenants_do_not_meet(book: TurnedBook) -> None:
     limited = {"name": "t", "requests": 1}
     for tenant in ("tn_a", "tn_b"):
@@ -173,15 +185,14 @@ async def test_a_book_that_forgot_is_told_the_later_state(book: TurnedBook) -> N
     assert (await _reserve(book, "c", 1, limited)).verdict == "lost"
     seen = {"at": book.now, "r": state.requests, "t": state.tokens, "c": state.in_flight}
     handed = {"name": "t", "seen": seen, "d": state.day, "ds": state.day_tokens}
-    reply = await book.ask("restore", subjects=[handed], leases=own, fresh="second")
-    book.born = reply.born
+    await book.begin(handed, leases=own, fresh="second")
     now = (await book.ask("renew", ids=[], subjects=[limited])).states[0]
     assert (now.requests, now.tokens, now.day_tokens, now.in_flight) == (state.requests, state.tokens, 200, 2)
     assert [each.kind for each in (await _reserve(book, "c", 1, limited)).refused] == ["requests"]
     # The other worker hands in what it remembers: nothing of it counts twice.
     book.born = older
     mine = [{"id": "b", "tokens": 100, "subjects": [limited]}]
-    book.born = (await book.ask("restore", subjects=[handed], leases=mine, fresh="third")).born
+    await book.begin(handed, leases=mine, fresh="third")
     now = (await book.ask("renew", ids=[], subjects=[limited])).states[0]
     assert (now.tokens, now.day_tokens, now.in_flight) == (state.tokens, 200, 2)
     assert (await _settle(book, "a", 10, limited)).states[0].day_tokens == 110

@@ -257,7 +257,8 @@ async def test_the_documents_queries_ask_for_metrics_that_exist(families: list[M
     exist = {sample.name for family in families for sample in family.samples}
     asked = set(
         re.findall(
-            r"(?:loragate_(?:http|grpc|gateway|engine|adapter|tenant|usage|limits)_|vllm:)[a-z0-9_]+", DOCUMENT.read_text()
+            r"(?:loragate_(?:http|grpc|gateway|engine|adapter|tenant|usage|limits)_|vllm:)[a-z0-9_]+",
+            DOCUMENT.read_text(),
         )
     )
     histograms = {family.name for family in families if family.type == "histogram"}

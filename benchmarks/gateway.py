@@ -1,0 +1,250 @@
+"""How many requests one gateway worker answers, beside LiteLLM's proxy and beside a bare FastAPI route.
+
+    LITELLM_PYTHON=/path/to/venv/bin/python python benchmarks/gateway.py
+
+Ours authenticates, limits (Redis), resolves an adapter, renders, tokenises, asks an engine over gRPC, detokenises and
+meters; the engine has no model (`gateway_engine.py`) and answers one token a step, as fast as it can. LiteLLM's proxy
+checks its master key and answers with its mock response: no limits, no metering. The bare route reads the same body
+into a pydantic model and answers with a fixed text. One worker each, at the same load, by turns; all on one machine, so
+that whoever asks and whoever answers share its cores.
+"""
+
+import argparse
+import os
+import secrets
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from gateway_engine import HIDDEN, MODEL, PROJECTIONS
+from gateway_load import Request, load
+from report import write
+from rich.console import Console
+from rich.table import Table
+from safetensors.numpy import save_file
+
+HERE = Path(__file__).parent
+ADMIN_KEY = "benchmark-admin-" + secrets.token_hex(16)
+CONNECTIONS = 16
+OPEN_CONNECTIONS = 256
+ANSWER_TOKENS = 8
+MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]
+
+console = Console(stderr=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each turn")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=("loragate", "bare", "litellm"), action="append", help="for a quick look")
+    arguments = parser.parse_args()
+    wanted = arguments.only or ["loragate", "bare", *(["litellm"] if litellm_python() else [])]
+    if "litellm" not in wanted:
+        console.print("without LiteLLM: name a Python that has litellm\\[proxy] in LITELLM_PYTHON")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gw")))
+        systems = {name: stack.enter_context(SYSTEMS[name](folder)) for name in wanted}
+        figures = measure(systems, arguments.seconds, arguments.rounds)
+    show(figures)
+    if not arguments.only:
+        write("gateway", figures)
+
+
+def measure(systems: dict[str, Request], seconds: float, rounds: int) -> dict[str, Any]:
+    """By turns, so that whatever else the machine does falls on all of them."""
+    for request in systems.values():
+        load(request, connections=CONNECTIONS, seconds=2)
+    closed: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
+    for turn in range(rounds):
+        for name, request in systems.items():
+            console.print(f"round {turn + 1}: {name}, {CONNECTIONS} connections")
+            closed[name].append(load(request, connections=CONNECTIONS, seconds=seconds))
+    figures: dict[str, Any] = {"connections": CONNECTIONS, "closed": {}, "at_half_of_maximum": {}}
+    for name, runs in closed.items():
+        figures["closed"][name] = median_of(runs)
+    if "loragate" not in systems:
+        return figures
+    rate = figures["closed"]["loragate"]["per_second"] / 2
+    at_half: dict[str, list[dict[str, float]]] = {name: [] for name in ("loragate", "bare") if name in systems}
+    for turn in range(rounds):
+        for name in at_half:
+            console.print(f"round {turn + 1}: {name}, {rate:.0f} requests a second")
+            at_half[name].append(load(systems[name], connections=OPEN_CONNECTIONS, seconds=seconds, rate=rate))
+    figures["at_half_of_maximum"] = {name: median_of(runs) for name, runs in at_half.items()}
+    return figures | ratios(figures)
+
+
+def median_of(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {key: round(statistics.median(run[key] for run in runs), 3) for key in runs[0]}
+
+
+def ratios(figures: dict[str, Any]) -> dict[str, Any]:
+    closed, half = figures["closed"], figures["at_half_of_maximum"]
+    found = {}
+    if "litellm" in closed:
+        found["times_litellm"] = closed["loragate"]["per_second"] / closed["litellm"]["per_second"]
+    if "bare" in half:
+        for point in ("p50_ms", "p99_ms"):
+            found[f"{point[:3]}_to_bare"] = half["loragate"][point] / half["bare"][point]
+    return {"ratios": {name: round(value, 2) for name, value in found.items()}}
+
+
+def show(figures: dict[str, Any]) -> None:
+    table = Table("system", "load", "requests/s", "p50 ms", "p99 ms")
+    for load_name in ("closed", "at_half_of_maximum"):
+        for name, row in figures[load_name].items():
+            cells = (f"{row['per_second']:.0f}", f"{row['p50_ms']:.2f}", f"{row['p99_ms']:.2f}")
+            table.add_row(name, load_name.replace("_", " "), *cells)
+    console.print(table)
+    console.print(figures.get("ratios", {}))
+
+
+@contextmanager
+def loragate(folder: Path) -> Iterator[Request]:
+    """One worker with Redis, a tenant with limits of every kind, and an adapter of its own."""
+    with ExitStack() as stack:
+        redis = f"{folder}/redis.sock"
+        server = ["redis-server", "--port", "0", "--unixsocket", redis, "--save", "", "--dir", str(folder)]
+        stack.enter_context(process(server))
+        engine = f"unix:{folder}/engine.sock"
+        stack.enter_context(process([sys.executable, str(HERE / "gateway_engine.py"), engine]))
+        port = free_port()
+        command = [sys.executable, "-m", "loragate.cli.main", "gateway", "--engine-target", engine]
+        command += ["--port", str(port), "--grpc-port", str(free_port()), "--data-dir", f"{folder}/data"]
+        settings = {"LORAGATE_REDIS_URL": f"unix://{redis}", "LORAGATE_ADMIN_KEY": ADMIN_KEY}
+        stack.enter_context(process(command, settings))
+        until_ready(f"http://127.0.0.1:{port}/readyz")
+        key = provision(f"http://127.0.0.1:{port}", folder)
+        yield chat_request(port, key, "ours")
+
+
+def provision(base_url: str, folder: Path) -> str:
+    """A tenant with an adapter; its key, which is limited as well."""
+    limits = {"requests_per_minute": 10_000_000, "tokens_per_minute": 1_000_000_000, "max_concurrency": 10_000}
+    with httpx.Client(base_url=base_url, headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=30) as admin:
+        tenant = admin.post("/admin/v1/tenants", json={"name": "bench", "limits": limits}).raise_for_status().json()
+        made = admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json={"name": "bench", "limits": limits})
+        key: str = made.raise_for_status().json()["secret"]
+    config, tensors = write_adapter(folder)
+    with httpx.Client(base_url=base_url, headers={"authorization": f"Bearer {key}"}, timeout=30) as tenant_client:
+        files = {path.name: path.read_bytes() for path in (config, tensors)}
+        answer = tenant_client.post("/v1/adapters", data={"name": "ours"}, files=files)
+        answer.raise_for_status()
+    return key
+
+
+def write_adapter(folder: Path) -> tuple[Path, Path]:
+    """PEFT's two files for the engine's only layer."""
+    config, tensors = folder / "adapter_config.json", folder / "adapter_model.safetensors"
+    names = ", ".join(f'"{name}"' for name in PROJECTIONS)
+    config.write_text(
+        f'{{"peft_type": "LORA", "base_model_name_or_path": "{MODEL}", "r": 4, "lora_alpha": 8,'
+        f' "target_modules": [{names}]}}'
+    )
+    stem = "base_model.model.model.layers.0.self_attn"
+    halves = {"A": (4, HIDDEN), "B": (HIDDEN, 4)}
+    save_file(
+        {
+            f"{stem}.{name}.lora_{half}.weight": np.ones(shape, np.float32)
+            for name in PROJECTIONS
+            for half, shape in halves.items()
+        },
+        tensors,
+    )
+    return config, tensors
+
+
+@contextmanager
+def bare(folder: Path) -> Iterator[Request]:
+    """A FastAPI route that does nothing."""
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "--app-dir", str(HERE), "gateway_bare:app", "--port", str(port)]
+    with process([*command, "--no-access-log", "--log-level", "warning"]):
+        until_ready(f"http://127.0.0.1:{port}/healthz")
+        yield chat_request(port, "unused", "bare")
+
+
+@contextmanager
+def litellm(folder: Path) -> Iterator[Request]:
+    """Its proxy with a mock response as long as ours, behind a master key."""
+    python = litellm_python()
+    assert python is not None
+    config = folder / "litellm.yaml"
+    config.write_text(
+        "model_list:\n  - model_name: mock\n    litellm_params:\n      model: openai/mock\n      api_key: none\n"
+        f"      mock_response: '{' fox' * ANSWER_TOKENS}'\n"
+        "general_settings:\n  master_key: sk-benchmark\n"
+        "litellm_settings:\n  telemetry: false\n"
+    )
+    port = free_port()
+    command = [str(python.with_name("litellm")), "--config", str(config), "--port", str(port), "--num_workers", "1"]
+    with process(command, {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}):
+        until_ready(f"http://127.0.0.1:{port}/health/liveliness")
+        yield chat_request(port, "sk-benchmark", "mock")
+
+
+SYSTEMS = {"loragate": loragate, "bare": bare, "litellm": litellm}
+
+
+def litellm_python() -> Path | None:
+    given = os.environ.get("LITELLM_PYTHON")
+    return Path(given) if given else None
+
+
+def chat_request(port: int, key: str, model: str) -> Request:
+    body = {"model": model, "messages": MESSAGES, "max_tokens": ANSWER_TOKENS, "temperature": 0}
+    return Request(port, "/v1/chat/completions", {"authorization": f"Bearer {key}"}, body)
+
+
+@contextmanager
+def process(command: list[str], settings: dict[str, str] | None = None) -> Iterator[None]:
+    """Ended with the block; what it said is shown where it ended by itself."""
+    if shutil.which(command[0]) is None:
+        raise SystemExit(f"{command[0]} is not installed")
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(command, env=os.environ | (settings or {}), stdout=said, stderr=said)
+        try:
+            yield
+            if child.poll() is not None:
+                said.seek(0)
+                raise RuntimeError(f"{command[0]} ended: {said.read()[-2000:].decode(errors='replace')}")
+        finally:
+            child.terminate()
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def until_ready(url: str) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit(f"{url} did not answer")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+if __name__ == "__main__":
+    main()
