@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, select
+from sqlalchemy import Select, and_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import ResolvedAdapter
@@ -135,7 +135,8 @@ def _versions_of(name: str) -> Select[str, str, int, str, int, str, Limits, str 
     )
 
 
-def _adapter_of(row: Row[Any]) -> ResolvedAdapter:
+def _adapter_of(row: Any) -> ResolvedAdapter:
+    """Of `_versions_of`, with or without more columns."""
     return ResolvedAdapter(
         adapter_id=row.adapter_id,
         name=row.name,

@@ -113,7 +113,7 @@ class Line:
         adopting = [held.handed_in for held in unheard if held.id in self.memory.held]
         adopted = [_Asked("adopt", (), {"leases": leases}) for leases in _pieces(adopting)]
         try:
-            replies = await self._ask([*adopted, *(each.asked for each in chain(telling, asking))])
+            replies = await self._ask([*adopted, *(told.asked for told in telling), *(asked.asked for asked in asking)])
         except BaseException as error:
             self.memory.unheard += unheard
             for each in chain(asking, self._asking):
