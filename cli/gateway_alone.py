@@ -35,6 +35,7 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             max_queue_seconds=settings.max_queue_seconds,
             tool_parser=settings.tool_parser,
             oidc=settings.oidc.config(),
+            tracing=settings.tracing.config(),
             prices=tuple(price.price() for price in settings.prices),
             currency=settings.currency,
             usage_retention_days=settings.usage_retention_days,

@@ -32,6 +32,7 @@ from loragate.gateway.auth.oidc_config import OidcConfig
 from loragate.gateway.metering.prices import Price
 from loragate.gateway.metering.retention import MIN_RETENTION_DAYS
 from loragate.gateway.tools.detection import FORMATS
+from loragate.gateway.tracing.config import TracingConfig
 
 PREFIX = "LORAGATE_"
 DEFAULT_FILE = Path("loragate.toml")
@@ -152,6 +153,25 @@ class OidcSettings(BaseModel):
         return OidcConfig(self.issuer, self.audience, self.admin_value, self.admin_claim)
 
 
+class TracingSettings(BaseModel):
+    """`LORAGATE_TRACING__<NAME>`, or `[tracing]` in the file: the fields of `TracingConfig`. Without an endpoint it is
+    off."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    endpoint: str | None = None
+    sample_ratio: float = 1.0
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "TracingSettings":
+        self.config()
+        return self
+
+    def config(self) -> TracingConfig | None:
+        """What the gateway is started with."""
+        return None if self.endpoint is None else TracingConfig(self.endpoint, self.sample_ratio)
+
+
 class PriceSettings(BaseModel):
     """One of `[[prices]]` in the file, or of `LORAGATE_PRICES`' JSON list: the fields of `Price`."""
 
@@ -228,6 +248,7 @@ class Settings(BaseSettings):
     engine_target: str | None = None
     tool_parser: ToolParser | None = None
     oidc: OidcSettings = OidcSettings()
+    tracing: TracingSettings = TracingSettings()
     prices: tuple[PriceSettings, ...] = ()
     currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
     usage_retention_days: Annotated[int, Field(ge=MIN_RETENTION_DAYS)] | None = None

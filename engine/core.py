@@ -234,7 +234,7 @@ class EngineCore:
             }
             self.timeline.ended("sample")
         except Exception:
-            log.exception("a step over %d sequences failed", len(alive))
+            log.exception("a step over %d sequences failed%s", len(alive), _traces(alive))
             return outputs + self._step_failed(alive)
         poisoned = {s for (s, _), choice in zip(turns, choices, strict=True) if choice.token is None}
         poisoned |= {s for s, embedding in embeddings.items() if embedding is None}
@@ -333,6 +333,12 @@ class EngineCore:
     def _refuse(self, sequence: Sequence, failure: Failure) -> Output:
         self.scheduler.remove(sequence)
         return Output(sequence.request, sequence.index, finish=FinishReason.ERROR, error=failure)
+
+
+def _traces(sequences: Iterable[Sequence]) -> str:
+    """Which traces a log line belongs to."""
+    found = {s.request.trace.traceparent for s in sequences if s.request.trace is not None}
+    return f" (traces {', '.join(sorted(found))})" if found else ""
 
 
 def _failed(request: Request, failure: Failure) -> Output:

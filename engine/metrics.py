@@ -112,6 +112,9 @@ class EngineMetrics:
         if not completion.started:
             completion.started = True
             waited = now - completion.request.received
+            trace = completion.request.trace
+            if trace is not None and trace.begun is None:
+                trace.begun = now
             self.queue_seconds.observe(waited)
             completion.counts.started += 1
             completion.counts.queue_seconds += waited

@@ -16,6 +16,7 @@ from loragate.engine.invocation import active_from
 from loragate.engine.pooling import PooledStates, Pooling
 from loragate.engine.prefix_path import PrefixPath
 from loragate.engine.prompt_lookup import PromptLookup
+from loragate.engine.request_trace import RequestTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class Request:
     grammar: Grammar | None = None
     draft_tokens: int = 0  # guessed a step, at most, by prompt lookup
     pooling: Pooling | None = None
+    trace: RequestTrace | None = field(default=None, compare=False)  # None: nobody traces it
     received: float = field(default_factory=time.monotonic, compare=False)
 
     @property

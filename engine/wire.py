@@ -7,6 +7,7 @@ from loragate.engine.grammar import JSON_OBJECT, Grammar, GrammarKind, choice_of
 from loragate.engine.pooling import Pooling
 from loragate.engine.prompt_lookup import MAX_DRAFT_TOKENS
 from loragate.engine.queue_load import QueueLoad
+from loragate.engine.request_trace import RequestTrace
 from loragate.engine.sequence import (
     AdapterKey,
     ErrorCode,
@@ -52,6 +53,7 @@ def request_from(submit: pb.Submit, session_id: int) -> Request:
         grammar=_grammar_from(submit.grammar),
         draft_tokens=min(submit.draft_tokens, MAX_DRAFT_TOKENS),
         pooling=_POOLING.get(submit.pooling),
+        trace=RequestTrace(submit.traceparent) if submit.traceparent else None,
     )
 
 
@@ -68,6 +70,9 @@ def delta_from(output: Output) -> pb.Delta:
         delta.token_ids.append(output.token)
     if output.logprob is not None:
         delta.logprobs.append(_logprob_from(output.logprob))
+    trace = output.request.trace
+    if trace is not None and (timings := trace.tell(output.request.received, time.monotonic())) is not None:
+        delta.timings.queue_seconds, delta.timings.prefill_seconds = timings
     if output.error is not None:
         failure = output.error
         delta.error.code, delta.error.message = ERRORS[failure.code], failure.message

@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
@@ -50,18 +51,23 @@ from loragate.gateway.routes import (
 )
 from loragate.gateway.services import Services
 
+if TYPE_CHECKING:
+    from loragate.gateway.tracing.opening import Tracing
+
 
 def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> FastAPI:
     """The gateway's application. Whoever runs it may hold its lifecycle, to drain it."""
     lifecycle = lifecycle or Lifecycle()
     counted = GatewayMetrics()
+    tracing = _tracing(config)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with (
+            nullcontext() if tracing is None else tracing.sending(),
             opened_notices(config) as notices,
-            _open_services(config, lifecycle, counted, notices) as services,
-            serving(services) as grpc_port,
+            _open_services(config, lifecycle, counted, tracing, notices) as services,
+            serving(services, [] if tracing is None else [tracing.interceptor]) as grpc_port,
         ):
             app.state.services, app.state.grpc_port = services, grpc_port
             yield
@@ -90,6 +96,8 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
         app.include_router(module.router)
     add_exception_handlers(app)
     app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=counted.http)
+    if tracing is not None:
+        tracing.watch(app)
     return app
 
 
@@ -98,6 +106,7 @@ async def _open_services(
     config: GatewayConfig,
     lifecycle: Lifecycle,
     counted: GatewayMetrics,
+    tracing: "Tracing | None",
     notices: Notices,
 ) -> AsyncIterator[Services]:
     store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices)
@@ -124,7 +133,7 @@ async def _open_services(
                 Authenticator(store, config.snapshot_seconds, key_use, _operators(config)),
                 Resolver(store, config.snapshot_seconds),
                 link,
-                GenerationService(client, CacheSalts(config.secret_key)),
+                GenerationService(client if tracing is None else tracing.engine(client), CacheSalts(config.secret_key)),
                 Shedding(lambda: client.load, config.max_queue_seconds, counted.shedding),
                 limiter,
                 ledger,
@@ -144,6 +153,15 @@ async def _open_services(
             await ledger.close()
     finally:
         await store.close()
+
+
+def _tracing(config: GatewayConfig) -> "Tracing | None":
+    """OpenTelemetry is an extra, imported where it is wanted only."""
+    if config.tracing is None:
+        return None
+    from loragate.gateway.tracing.opening import Tracing
+
+    return Tracing(config.tracing)
 
 
 def _operators(config: GatewayConfig) -> Operators | None:

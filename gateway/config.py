@@ -8,6 +8,7 @@ from loragate.gateway.auth.oidc_config import OidcConfig
 from loragate.gateway.metering.prices import Price
 from loragate.gateway.metering.retention import MIN_RETENTION_DAYS
 from loragate.gateway.tools.detection import FORMATS
+from loragate.gateway.tracing.config import TracingConfig
 
 DEFAULT_LIMITS = TenantLimits(requests_per_minute=600_000, tokens_per_minute=100_000_000)
 """More than one machine serves; there, so that every answer can tell what is left."""
@@ -29,6 +30,7 @@ class GatewayConfig:
     drain_seconds: float = 25.0  # running requests get this long after SIGTERM
     heartbeat_timeout: float = 3.0  # seconds of silence after which the engine counts as hung
     oidc: OidcConfig | None = None  # None: operators have the admin key only
+    tracing: TracingConfig | None = None  # None: nothing is traced
     snapshot_seconds: float = 5.0  # a revoked key works, and a moved alias counts, at most this long, whatever fails
     key_use_seconds: float = 30.0  # how often it is written when keys were last used
     stall_seconds: float = 60.0  # a client that takes no bytes, or sends none, for this long is dropped

@@ -25,6 +25,7 @@ _GATEWAY = (
     "engine_target",
     "tool_parser",
     "oidc",
+    "tracing",
     "prices",
     "currency",
     "usage_retention_days",

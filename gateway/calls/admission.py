@@ -23,6 +23,7 @@ from loragate.gateway.calls.told import Told
 from loragate.gateway.generation.pooling import PoolingRequest
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.services import Services
+from loragate.gateway.tracing.current import model_call, step
 
 Admission = AbstractAsyncContextManager[TextCall]
 EmbeddingAdmission = AbstractAsyncContextManager[EmbeddingCall]
@@ -48,10 +49,12 @@ async def admit_embeddings(
 
 @asynccontextmanager
 async def _admitted(services: Services, ask: Ask) -> AsyncIterator[Admitted]:
-    services.shedding.check(ask.caller)
-    lease = await services.limiter.admit(ask.caller, ask.target.adapter, ask.reserve)
+    with step("admission"):
+        services.shedding.check(ask.caller)
+        lease = await services.limiter.admit(ask.caller, ask.target.adapter, ask.reserve)
     meter = services.ledger.open(_opened(ask, services.link.base.id))
     told, outcome = Told(ask, meter), Outcome.FAILED
+    traced = model_call(ask, services.link.base.id)
     try:
         yield Admitted({**ask.target.headers, **lease.headers}, lease, told)
         outcome = Outcome.COMPLETED
@@ -64,6 +67,8 @@ async def _admitted(services: Services, ask: Ask) -> AsyncIterator[Admitted]:
     finally:
         lease.settle(told.tokens)
         meter.close(outcome)
+        if traced is not None:
+            traced.end(outcome, told)
 
 
 def _opened(ask: Ask, base_model: str) -> UsageRecord:

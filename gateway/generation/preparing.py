@@ -15,6 +15,7 @@ from loragate.gateway.schemas.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.sampling import SamplingFields
 from loragate.gateway.services import Services
 from loragate.gateway.text.base_model import BaseModel
+from loragate.gateway.tracing.current import step
 from loragate.v1 import engine_pb2 as pb
 
 _DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
@@ -26,7 +27,8 @@ async def prepare_chat(services: Services, caller: TenantPrincipal, body: ChatRe
     n = _checked_n(services, body)
     target = await services.resolver.resolve(caller, base, body.model)
     tools = tool_use(base, body)
-    prompt = await chat_to_tokens(base, body.messages, body.usable_tools)
+    with step("tokenise"):
+        prompt = await chat_to_tokens(base, body.messages, body.usable_tools)
     limit = room_for_completion(base, len(prompt), body.token_limit, services.config.default_chat_tokens, "messages")
     sampling = _checked_sampling(base, body, limit, body.wanted_logprobs)
     return GenerationRequest(
@@ -52,7 +54,8 @@ async def prepare_completion(services: Services, caller: TenantPrincipal, body: 
     if len(body.prompts) > services.config.max_prompts:
         raise _out_of_range("prompt", f"at most {services.config.max_prompts} prompts are allowed")
     target = await services.resolver.resolve(caller, base, body.model)
-    prompts = await prompts_to_tokens(base, body.prompts, "prompt")
+    with step("tokenise"):
+        prompts = await prompts_to_tokens(base, body.prompts, "prompt")
     longest = max(map(len, prompts))
     limit = room_for_completion(base, longest, body.max_tokens, _DEFAULT_COMPLETION_TOKENS, "prompt")
     sampling = _checked_sampling(base, body, limit, body.logprobs)
@@ -76,7 +79,8 @@ async def prepare_embeddings(services: Services, caller: TenantPrincipal, body: 
     target = await services.resolver.resolve(caller, base, body.model)
     if "" in body.inputs:
         raise InvalidRequest("Invalid 'input': a text is empty.", param="input", code="invalid_value")
-    prompts = await prompts_to_tokens(base, body.inputs, "input")
+    with step("tokenise"):
+        prompts = await prompts_to_tokens(base, body.inputs, "input")
     check_length(base, max(map(len, prompts)), "input")
     return PoolingRequest(target, prompts, body.engine_pooling, share_of(caller, body.priority, services.config))
 

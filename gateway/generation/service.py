@@ -1,12 +1,13 @@
 """Runs requests on the engine and turns its tokens into text, or passes its embeddings on."""
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
-from loragate.engine.client import EngineClient, EngineError
+from loragate.engine.client import EngineError
 from loragate.gateway.generation.cache_salt import CacheSalts
 from loragate.gateway.generation.choice import Choice
 from loragate.gateway.generation.delta import TextDelta
@@ -20,10 +21,18 @@ from loragate.v1 import engine_pb2 as pb
 _EMBEDDED_AT_ONCE = 64  # of one request: the others do not take its tenant's places in the engine's queue
 
 
+class Engine(Protocol):
+    """Its client, or what traces that."""
+
+    def generate(self, submit: pb.Submit) -> AbstractAsyncContextManager[AsyncIterator[pb.Delta]]:
+        """Raises EngineError."""
+        ...
+
+
 class GenerationService:
     """Shared by all endpoints: what they add is their own wire format."""
 
-    def __init__(self, engine: EngineClient, salts: CacheSalts) -> None:
+    def __init__(self, engine: Engine, salts: CacheSalts) -> None:
         self._engine = engine
         self._salts = salts
 

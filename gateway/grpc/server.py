@@ -1,7 +1,8 @@
 """The gRPC server of a gateway process, in the event loop of its HTTP server."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc.aio
 
@@ -35,7 +36,9 @@ def _options(config: GatewayConfig) -> list[tuple[str, int]]:
 
 
 @asynccontextmanager
-async def serving(services: Services) -> AsyncIterator[int | None]:
+async def serving(
+    services: Services, interceptors: "Sequence[grpc.aio.ServerInterceptor[Any, Any]]" = ()
+) -> AsyncIterator[int | None]:
     """Serves on `config.grpc_listen` for as long as the block lasts; yields the port, None where it is not wanted.
 
     Raises OSError where that address cannot be had.
@@ -45,7 +48,8 @@ async def serving(services: Services) -> AsyncIterator[int | None]:
     if config.grpc_listen is None:
         yield None
         return
-    server = grpc.aio.server(handlers=[Dispatcher(services, METHODS, metrics)], options=_options(config))
+    handlers = [Dispatcher(services, METHODS, metrics)]
+    server = grpc.aio.server(handlers=handlers, interceptors=interceptors, options=_options(config))
     try:
         port = server.add_insecure_port(config.grpc_listen)
     except RuntimeError:

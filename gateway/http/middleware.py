@@ -17,7 +17,7 @@ from loragate.gateway.observability.http_metrics import HttpMetrics
 log = logging.getLogger(__name__)
 
 _CLIENT_CLOSED_REQUEST = 499
-_PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class RequestMiddleware:
@@ -42,11 +42,11 @@ class RequestMiddleware:
                 route = getattr(scope.get("route"), "path", "unmatched")
                 self._metrics.answered(scope["method"], route, response.status, context.elapsed_seconds)
                 # Probes come every few seconds, for ever: they would drown the lines that somebody looks for.
-                level = logging.DEBUG if route in _PROBES else logging.INFO
+                level = logging.DEBUG if route in PROBES else logging.INFO
                 write_access_line(level, scope["method"], route, context, response.status)
 
     async def _answer(self, scope: Scope, receive: Receive, response: "_Response") -> None:
-        if self._lifecycle.draining and scope["path"] not in _PROBES:
+        if self._lifecycle.draining and scope["path"] not in PROBES:
             await error_response(ShuttingDown())(scope, receive, response.send)
             return
         try:

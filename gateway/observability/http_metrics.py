@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 SHARED_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
@@ -65,7 +65,7 @@ class HttpMetrics:
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request got its answer, or left."""
-        self._requests.labels(method if method in _METHODS else "other", route, status).inc()
+        self._requests.labels(method if method in METHODS else "other", route, status).inc()
         self._seconds.labels(route).observe(seconds)
 
     def lagged(self, seconds: float) -> None:

@@ -135,6 +135,15 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
     assert (await engine.stats()).adapter_loads == loads
     engine.pin([])
 
+    # a request that is traced is told how long it waited, and how long its prompt took
+    traced = submit()
+    traced.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with engine.generate(traced) as deltas:
+        first, *others = [delta async for delta in deltas]
+    assert first.timings.queue_seconds >= 0
+    assert first.timings.prefill_seconds > 0
+    assert not any(delta.HasField("timings") for delta in others)
+
     # while requests wait, the engine says so
     waiting = [asyncio.create_task(tokens_of(engine, submit(max_tokens=300))) for _ in range(100)]
     await until(lambda: engine.load is not None)

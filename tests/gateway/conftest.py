@@ -1,6 +1,7 @@
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +105,10 @@ async def small_gateway(
 
 
 @pytest.fixture
-def upload(gateway: Gateway, tmp_path: Path) -> Callable[..., Awaitable[dict[str, Any]]]:
-    """Uploads a fresh adapter of the first tenant."""
+def upload_to(tmp_path: Path) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """Uploads a fresh adapter of the first tenant to this gateway."""
 
-    async def upload(name: str, *, seed: int = 0, alias: str | None = None) -> dict[str, Any]:
+    async def upload(gateway: Gateway, name: str, *, seed: int = 0, alias: str | None = None) -> dict[str, Any]:
         folder = tiny_model.write_adapter(tmp_path / name, seed=seed)
         data = {"name": name} | ({} if alias is None else {"alias": alias})
         files = {file.name: (file.name, file.read_bytes()) for file in folder.iterdir()}
@@ -118,3 +119,11 @@ def upload(gateway: Gateway, tmp_path: Path) -> Callable[..., Awaitable[dict[str
         return created
 
     return upload
+
+
+@pytest.fixture
+def upload(
+    gateway: Gateway, upload_to: Callable[..., Awaitable[dict[str, Any]]]
+) -> Callable[..., Awaitable[dict[str, Any]]]:
+    """The same, to the gateway of most tests."""
+    return partial(upload_to, gateway)

@@ -42,6 +42,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.failure = pb.EngineError(code=pb.ERROR_CODE_INTERNAL, message="scripted")
         self.fails: Callable[[pb.Submit], bool] = lambda submit: False
         self.cached_tokens = 0  # of each prompt, as its completions' first deltas say
+        self.timings = pb.Timings()  # of each request that is traced
         self.ends_with_text = False  # as where a grammar allows nothing more: the last token stops, without EOS
         self.pause_after: int | None = None
         self.paused = asyncio.Event()
@@ -122,6 +123,7 @@ class _Session:
         self.outbox: asyncio.Queue[pb.EngineFrame] = asyncio.Queue()
         self._engine = engine
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._timed: set[int] = set()
 
     async def read(self, frames: AsyncIterator[pb.ClientFrame]) -> None:
         async for frame in frames:
@@ -193,6 +195,9 @@ class _Session:
 
     def _emit(self, submit: pb.Submit, *token_ids: int, **fields: object) -> None:
         delta = pb.Delta(request_id=submit.request_id, token_ids=token_ids, **fields)  # type: ignore[arg-type]
+        if submit.traceparent and submit.request_id not in self._timed:
+            self._timed.add(submit.request_id)
+            delta.timings.CopyFrom(self._engine.timings)
         if submit.sampling.HasField("top_logprobs"):
             delta.logprobs.extend(_logprob(token_id, submit.sampling.top_logprobs) for token_id in token_ids)
         self.outbox.put_nowait(pb.EngineFrame(step=pb.StepOutput(deltas=[delta])))

@@ -225,7 +225,7 @@ class Sampling(_message.Message):
     def __init__(self, max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: bool = ..., min_tokens: _Optional[int] = ..., top_logprobs: _Optional[int] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "prompt_token_ids", "adapter", "sampling", "n", "share", "cache_salt", "grammar", "draft_tokens", "pooling")
+    __slots__ = ("request_id", "prompt_token_ids", "adapter", "sampling", "n", "share", "cache_salt", "grammar", "draft_tokens", "pooling", "traceparent")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +236,7 @@ class Submit(_message.Message):
     GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     POOLING_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     adapter: AdapterRef
@@ -246,7 +247,8 @@ class Submit(_message.Message):
     grammar: Grammar
     draft_tokens: int
     pooling: Pooling
-    def __init__(self, request_id: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., n: _Optional[int] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., cache_salt: _Optional[bytes] = ..., grammar: _Optional[_Union[Grammar, _Mapping]] = ..., draft_tokens: _Optional[int] = ..., pooling: _Optional[_Union[Pooling, str]] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, request_id: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., n: _Optional[int] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., cache_salt: _Optional[bytes] = ..., grammar: _Optional[_Union[Grammar, _Mapping]] = ..., draft_tokens: _Optional[int] = ..., pooling: _Optional[_Union[Pooling, str]] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("tenant_id", "weight", "priority", "deadline_ms")
@@ -371,7 +373,7 @@ class TokenLogprob(_message.Message):
     def __init__(self, logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ...) -> None: ...
 
 class Delta(_message.Message):
-    __slots__ = ("request_id", "index", "token_ids", "logprobs", "finish_reason", "error", "cached_tokens", "embedding")
+    __slots__ = ("request_id", "index", "token_ids", "logprobs", "finish_reason", "error", "cached_tokens", "embedding", "timings")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -380,6 +382,7 @@ class Delta(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     EMBEDDING_FIELD_NUMBER: _ClassVar[int]
+    TIMINGS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     index: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -388,7 +391,16 @@ class Delta(_message.Message):
     error: EngineError
     cached_tokens: int
     embedding: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, request_id: _Optional[int] = ..., index: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., error: _Optional[_Union[EngineError, _Mapping]] = ..., cached_tokens: _Optional[int] = ..., embedding: _Optional[_Iterable[float]] = ...) -> None: ...
+    timings: Timings
+    def __init__(self, request_id: _Optional[int] = ..., index: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., error: _Optional[_Union[EngineError, _Mapping]] = ..., cached_tokens: _Optional[int] = ..., embedding: _Optional[_Iterable[float]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ...) -> None: ...
+
+class Timings(_message.Message):
+    __slots__ = ("queue_seconds", "prefill_seconds")
+    QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    queue_seconds: float
+    prefill_seconds: float
+    def __init__(self, queue_seconds: _Optional[float] = ..., prefill_seconds: _Optional[float] = ...) -> None: ...
 
 class StatsRequest(_message.Message):
     __slots__ = ("adapter_rows", "adapters_after", "tenants")

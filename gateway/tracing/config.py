@@ -1,0 +1,37 @@
+"""Where traces go."""
+
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from urllib.parse import urlsplit
+
+_EXPORTER = "opentelemetry.exporter.otlp.proto.http"
+
+
+@dataclass(frozen=True, slots=True)
+class TracingConfig:
+    """An OTLP collector's HTTP address, without `/v1/traces`. `sample_ratio` of the requests whose client does not say
+    whether they are to be traced are."""
+
+    endpoint: str = field(repr=False)  # it may hold a password
+    sample_ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("tracing.endpoint must be of the form http://host:port")
+        if not 0 <= self.sample_ratio <= 1:
+            raise ValueError(f"tracing.sample_ratio must be 0 to 1, got {self.sample_ratio}")
+        if not _installed():
+            raise ValueError("tracing.endpoint needs OpenTelemetry's SDK: pip install 'loragate[tracing]'")
+
+    @property
+    def traces_url(self) -> str:
+        """As OTLP over HTTP has it."""
+        return self.endpoint.rstrip("/") + "/v1/traces"
+
+
+def _installed() -> bool:
+    try:
+        return find_spec(_EXPORTER) is not None
+    except ModuleNotFoundError:
+        return False
