@@ -2,6 +2,7 @@
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -45,5 +46,12 @@ async def _framework_error(request: Request, error: Exception) -> Response:
         404: (f"There is no route {request.method} at this URL.", "unknown_url"),
         405: (f"This URL does not take {request.method}.", "method_not_allowed"),
     }.get(error.status_code, (str(error.detail), None))
-    body = envelope(words, error_type(error.status_code), None, code)
-    return json_response(body, error.status_code, dict(error.headers or {}))
+    headers = {"allow": _allowed(request)} if error.status_code == 405 else dict(error.headers or {})
+    return json_response(envelope(words, error_type(error.status_code), None, code), error.status_code, headers)
+
+
+def _allowed(request: Request) -> str:
+    """The framework names the methods of the first route of several at a URL."""
+    path = request.scope["path"]
+    routes = [route for route in iter_route_contexts(request.app.routes) if route.path_regex.match(path)]
+    return ", ".join(sorted({method for route in routes for method in route.methods}))

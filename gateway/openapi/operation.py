@@ -159,9 +159,12 @@ def _content(shape: Any) -> Mapping[str, Any]:
 
 
 def _stream(event: Any) -> dict[str, Any]:
+    """Before OpenAPI 3.2 the schema of an event stream is that of its events."""
     words = (
-        f"Server-sent events. Each is one line `data: …` with a `{event.__name__}` as JSON (`x-event-schema`); the last"
-        " is `data: [DONE]`. An error after the first event comes as an event with the error envelope, and no `[DONE]`"
-        " follows."
+        "Server-sent events, as they come. The last one is `[DONE]`. An error after the first comes as an event with"
+        " the error envelope, and no `[DONE]` follows."
     )
-    return {"schema": {"type": "string", "description": words}, "x-event-schema": reference(event.__name__)}
+    said = {"anyOf": [reference(event.__name__), reference("ErrorEnvelope")]}
+    json = {"type": "string", "contentMediaType": "application/json", "contentSchema": said}
+    data = {"anyOf": [{"const": "[DONE]"}, json]}
+    return {"schema": {"type": "object", "description": words, "properties": {"data": data}, "required": ["data"]}}

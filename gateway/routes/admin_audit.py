@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, WithJsonSchema
 
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.gateway.auth.requirements import Administrator
@@ -17,7 +17,11 @@ from loragate.gateway.wire.lists import list_object
 router = APIRouter(prefix="/admin/v1/audit", tags=["admin"])
 
 Word = Annotated[str | None, Query(max_length=320)]
-Moment = Annotated[AwareDatetime | None, Query(description="RFC 3339")]
+Moment = Annotated[
+    AwareDatetime | None,
+    WithJsonSchema({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "number"}]}),
+    Query(description="RFC 3339 with a zone, or Unix seconds."),
+]
 
 
 @router.get("")

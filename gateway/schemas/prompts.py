@@ -25,7 +25,7 @@ def _is_token_ids(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
 
 
-_TokenIds = Annotated[list[int], Field(min_length=1)]
+_TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 _Texts = Annotated[list[str], Field(min_length=1)]
 _ManyTokenIds = Annotated[list[_TokenIds], Field(min_length=1)]
 

@@ -188,3 +188,10 @@ async def test_path_and_query_parameters(gateway: Gateway) -> None:
     assert (version.status_code, version.json()["error"]["param"]) == (400, "version")
     assert (limit.status_code, limit.json()["error"]["param"]) == (400, "limit")
     assert (after.status_code, after.json()["error"]["param"]) == (400, "after")
+
+
+async def test_a_wrong_method_is_told_the_right_ones(gateway: Gateway) -> None:
+    async with gateway.http() as http:
+        response = await http.request("OPTIONS", "/v1/adapters/poet")
+    assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET, PATCH")
+    assert response.json()["error"]["code"] == "method_not_allowed"
