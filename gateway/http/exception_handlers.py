@@ -54,4 +54,4 @@ def _allowed(request: Request) -> str:
     """The framework names the methods of the first route of several at a URL."""
     path = request.scope["path"]
     routes = [route for route in iter_route_contexts(request.app.routes) if route.path_regex.match(path)]
-    return ", ".join(sorted({method for route in routes for method in route.methods}))
+    return ", ".join(sorted({method for route in routes for method in route.methods or ()}))
