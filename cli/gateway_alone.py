@@ -29,6 +29,7 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             grpc_listen=grpc_listen,
             redis_url=settings.redis_url,
             drain_seconds=settings.drain_seconds,
+            workers=settings.workers,
             sharers=settings.replicas * settings.workers,
             default_limits=settings.limits.of_tenants,
             first_token_seconds=settings.first_token_seconds,

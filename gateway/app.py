@@ -54,6 +54,8 @@ from loragate.gateway.services import Services
 if TYPE_CHECKING:
     from loragate.gateway.tracing.opening import Tracing
 
+_ENGINE_PATIENCE = 1.0  # a worker that takes the place of a dead one answers nobody 503 while it connects
+
 
 def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> FastAPI:
     """The gateway's application. Whoever runs it may hold its lifecycle, to drain it."""
@@ -116,8 +118,9 @@ async def _open_services(
         client = EngineClient(
             config.engine_target, StoreAdapterSource(store), heartbeat_timeout=config.heartbeat_timeout
         )
-        link = EngineLink(client, store, config.tool_parser)
+        link = EngineLink(client, store, config.tool_parser, counted.http.ready)
         await link.start()
+        await link.connected(_ENGINE_PATIENCE)
         lag = asyncio.create_task(watch_lag(counted.http.lagged), name="loop-lag")
         key_use = KeyUse(store, config.key_use_seconds)
         writing = asyncio.create_task(key_use.write_for_ever(), name="key-use")

@@ -25,6 +25,7 @@ class GatewayConfig:
     data_dir: Path  # uploads are spooled here
     grpc_listen: str | None = None  # "host:port", port 0 picks a free one; None: no gRPC
     redis_url: str | None = field(default=None, repr=False)  # None: this is the only process
+    workers: int = 1  # gateway processes that accept from the same listener
     sharers: int = 1  # gateway processes under one set of limits: replicas times workers
     default_limits: TenantLimits = DEFAULT_LIMITS  # of tenants that are made without
     drain_seconds: float = 25.0  # running requests get this long after SIGTERM
@@ -49,7 +50,8 @@ class GatewayConfig:
     def __post_init__(self) -> None:
         if self.redis_url is None and self.sharers > 1:
             raise ValueError(f"redis_url is needed for {self.sharers} gateway processes to share their limits")
-        for name in ("sharers", "max_json_bytes", "max_upload_bytes", "max_n", "max_prompts", "default_chat_tokens"):
+        counts = ("workers", "sharers", "max_json_bytes", "max_upload_bytes", "max_n", "max_prompts")
+        for name in (*counts, "default_chat_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"gateway.{name} must be at least 1, got {getattr(self, name)}")
         for name in ("heartbeat_timeout", "stall_seconds", "key_use_seconds"):

@@ -6,6 +6,7 @@ prompts are tokenised while the engine is down.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 
 from loragate.adapter_store.errors import StoreError
@@ -22,20 +23,30 @@ _RETRY_SECONDS = 1.0
 
 
 class EngineLink:
-    """Watches the engine's client: each time it connects, the manifest is read anew and stored."""
+    """Watches the engine's client: each time it connects, the manifest is read anew and stored.
 
-    def __init__(self, client: EngineClient, store: Store, tool_parser: str | None) -> None:
+    `changed` is told when requests can be served (True), and when they no longer can (False).
+    """
+
+    def __init__(
+        self,
+        client: EngineClient,
+        store: Store,
+        tool_parser: str | None,
+        changed: Callable[[bool], None] = lambda ready: None,
+    ) -> None:
         self.client = client
         self._store = store
         self._tool_parser = tool_parser
+        self._changed = changed
         self._base: BaseModel | None = None
-        self._fresh = False  # the base model is that of the running engine
+        self._fresh = asyncio.Event()  # the base model is that of the running engine
         self._watch: asyncio.Task[None] | None = None
 
     @property
     def ready(self) -> bool:
         """The engine answers, and requests are tokenised for the model that it serves."""
-        return self._fresh and self.client.ready
+        return self._fresh.is_set() and self.client.ready
 
     @property
     def base(self) -> BaseModel:
@@ -57,6 +68,12 @@ class EngineLink:
         await self.client.start()
         self._watch = asyncio.create_task(self._keep_fresh(), name="engine-link")
 
+    async def connected(self, patience: float) -> None:
+        """Returns when requests can be served, at the latest after so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._fresh.wait()
+
     async def close(self) -> None:
         """End the session with the engine."""
         if self._watch is not None:
@@ -69,10 +86,14 @@ class EngineLink:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if not self.client.ready:
-                self._fresh = False
-            elif not self._fresh:
-                self._fresh = await self._refresh()
-                if not self._fresh:
+                if self._fresh.is_set():
+                    self._fresh.clear()
+                    self._changed(False)
+            elif not self._fresh.is_set():
+                if await self._refresh():
+                    self._fresh.set()
+                    self._changed(True)
+                else:
                     await asyncio.sleep(_RETRY_SECONDS)
 
     async def _refresh(self) -> bool:

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from loragate.gateway.app import create_app
 from loragate.gateway.config import GatewayConfig
+from loragate.gateway.http.acceptor import Acceptor
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.protocol import BoundedHeadProtocol
 
@@ -30,7 +31,7 @@ def run(config: GatewayConfig, sock: socket.socket) -> None:
     """Serve on the bound socket until a signal ends it; returns after an orderly end."""
     lifecycle = Lifecycle()
     settings = uvicorn_settings(create_app(config, lifecycle))
-    _DrainingServer(settings, lifecycle, config.drain_seconds).run(sockets=[sock])
+    _DrainingServer(settings, lifecycle, config).run(sockets=[sock])
 
 
 def uvicorn_settings(app: FastAPI) -> uvicorn.Config:
@@ -49,10 +50,11 @@ def uvicorn_settings(app: FastAPI) -> uvicorn.Config:
 
 
 class _DrainingServer(uvicorn.Server):
-    def __init__(self, settings: uvicorn.Config, lifecycle: Lifecycle, drain_seconds: float) -> None:
+    def __init__(self, settings: uvicorn.Config, lifecycle: Lifecycle, config: GatewayConfig) -> None:
         super().__init__(settings)
         self._lifecycle = lifecycle
-        self._drain_seconds = drain_seconds
+        self._drain_seconds = config.drain_seconds
+        self._shares = config.workers > 1
         self._drain: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -66,6 +68,19 @@ class _DrainingServer(uvicorn.Server):
         finally:
             for each in _SIGNALS:
                 loop.remove_signal_handler(each)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """A listener of our own is uvicorn's matter; of a shared one we take our part."""
+        if not self._shares:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        for sock in sockets or []:
+            acceptor = Acceptor(sock, self._protocol, lambda: len(self.server_state.connections))
+            self.servers.append(acceptor)  # type: ignore[arg-type]  # uvicorn does nothing but close it
+
+    def _protocol(self) -> BoundedHeadProtocol:
+        return BoundedHeadProtocol(self.config, self.server_state, self.lifespan.state)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """After a second signal the process ends right here. Python's own end would cancel what still runs, and gRPC's

@@ -57,7 +57,7 @@ class Supervisor:
             self._tell.admin_key(new_key)
         admin_key = self._demo_admin_key(new_key) if self._settings.demo else None
         self._spawn_all(await self._model())
-        await until_ready(self._where.base_url, self._tell.event)
+        await until_ready(self._where.base_url, self._settings.workers, self._tell.event)
         if admin_key is not None:
             await run_once(self._programs.demo_provision(self._where.base_url, admin_key))
             demo_key.forget_draft(self._settings.data_dir)

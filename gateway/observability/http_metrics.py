@@ -6,7 +6,7 @@ worker's numbers in files there, and a scrape adds up all of them. A worker that
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, disable_created_metrics
@@ -25,8 +25,6 @@ class HttpMetrics:
 
     def __init__(self) -> None:
         self._shared = os.environ.get(SHARED_DIRECTORY)
-        if self._shared is not None:
-            _forget_the_dead(Path(self._shared))
         registry = self.registry = CollectorRegistry()
         self._requests = Counter(
             "loragate_http_requests",
@@ -44,6 +42,12 @@ class HttpMetrics:
         self._in_flight = Gauge(
             "loragate_http_requests_in_flight",
             "Requests that have not got their whole answer.",
+            multiprocess_mode="livesum",
+            registry=registry,
+        )
+        self._ready = Gauge(
+            "loragate_gateway_ready_workers",
+            "Gateway processes that can serve requests: connected to the engine, its base model known.",
             multiprocess_mode="livesum",
             registry=registry,
         )
@@ -68,6 +72,10 @@ class HttpMetrics:
         self._requests.labels(method if method in METHODS else "other", route, status).inc()
         self._seconds.labels(route).observe(seconds)
 
+    def ready(self, ready: bool) -> None:
+        """This worker can serve requests, or no longer can."""
+        self._ready.set(int(ready))
+
     def lagged(self, seconds: float) -> None:
         """The event loop ran something so late."""
         self._lag.observe(seconds)
@@ -76,6 +84,7 @@ class HttpMetrics:
         """Of this process, or of all workers that share the directory."""
         if self._shared is None:
             return self.registry.collect()
+        _forget_the_dead(Path(self._shared))
         return MultiProcessCollector(None, self._shared).collect()  # type: ignore[no-untyped-call,no-any-return]
 
 
@@ -84,7 +93,8 @@ def _forget_the_dead(directory: Path) -> None:
     for file in directory.glob("gauge_live*.db"):
         pid = int(file.stem.rsplit("_", 1)[1])
         if not _is_alive(pid):
-            mark_process_dead(pid, str(directory))  # type: ignore[no-untyped-call]
+            with suppress(FileNotFoundError):  # another worker is scraped at the same time
+                mark_process_dead(pid, str(directory))  # type: ignore[no-untyped-call]
 
 
 def _is_alive(pid: int) -> bool:

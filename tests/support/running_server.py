@@ -28,7 +28,7 @@ class RunningServer:
         command = [sys.executable, "-m", "loragate.cli.main", "serve", *ports, "--data-dir", str(data_dir)]
         self.process = subprocess.Popen(
             [*command, *options],
-            env=_clean_environment() | {"OMP_NUM_THREADS": "1", "LORAGATE_ADMIN_KEY": ADMIN_KEY} | environment,
+            env=clean_environment() | {"OMP_NUM_THREADS": "1", "LORAGATE_ADMIN_KEY": ADMIN_KEY} | environment,
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -101,6 +101,6 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     raise AssertionError(f"did not come true in {seconds} s")
 
 
-def _clean_environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """Ours without its own settings: the server would take them for its, and refuse those it does not know."""
     return {name: value for name, value in os.environ.items() if not name.startswith("LORAGATE_")}

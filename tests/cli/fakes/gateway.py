@@ -19,9 +19,15 @@ ENGINE = Path(sys.argv[3])
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
+        if self.path == "/metrics":
+            self._send(200, b"loragate_gateway_ready_workers 2.0\n")
+            return
         ready = ENGINE.exists()
         body = json.dumps({"parts": {"engine": "ok" if ready else "not connected"}}).encode()
-        self.send_response(200 if ready else 503)
+        self._send(200 if ready else 503, body)
+
+    def _send(self, status: int, body: bytes) -> None:
+        self.send_response(status)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
