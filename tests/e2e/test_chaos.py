@@ -1,0 +1,190 @@
+"""Everything at once, for minutes: clients of all kinds, while gateway workers, the engine and Redis die at random.
+
+CHAOS_SECONDS=20 pytest -m long tests/e2e/test_chaos.py -k sqlite   # a quick look
+CHAOS_SEED=7 …                                                      # the same order of faults again
+"""
+
+import asyncio
+import os
+import random
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import grpc.aio
+import httpx
+import pytest
+from redis_server import RedisServer
+from rich.console import Console
+from rich.table import Table
+from running_server import RunningServer, client, ok, until, upload
+
+from .chaos_clients import Client, Crowd, Question, Told, questions
+from .chaos_faults import Faults
+from .chaos_ledger import Entry, disagreements, entries, sums, sums_of
+from .conftest import Tiny
+from .workers import MODEL, Tenant, Workers, database
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
+
+WORKERS = 2
+CLIENTS = 5  # of each tenant
+MAX_CONCURRENCY = 6
+# Each tenant's adapters, and which of the folders they are: the same name is not the same adapter.
+ADAPTERS = {"acme": {"a": "a", "b": "b"}, "globex": {"a": "d", "c": "c"}, "initech": {"a": "b"}}
+LEASE_SECONDS = 30
+_CHANNEL_OPTIONS = (
+    ("grpc.use_local_subchannel_pool", 1),  # so that tenants come to different workers
+    ("grpc.enable_retries", 0),  # a request that is sent twice would be counted twice, and rightly
+    ("grpc.max_reconnect_backoff_ms", 500),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    workers: Workers
+    database_url: str
+    seconds: float
+    seed: int
+
+
+@pytest.fixture(params=[("sqlite", 60), ("postgres", 300)], ids=lambda param: param[0])
+def run(request: pytest.FixtureRequest, tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    kind, seconds = request.param
+    redis = RedisServer()
+    data_dir = tmp_path_factory.mktemp("chaos")
+    with database(kind) as settings:
+        options = ("--model", str(tiny.base), "--workers", str(WORKERS))
+        server = RunningServer(data_dir, *options, LORAGATE_REDIS_URL=redis.url, **settings)
+        try:
+            yield Run(
+                Workers(server, redis),
+                settings.get("LORAGATE_DATABASE_URL", f"sqlite+aiosqlite:///{data_dir}/loragate.db"),
+                float(os.environ.get("CHAOS_SECONDS", seconds)),
+                int(os.environ.get("CHAOS_SEED", secrets.randbelow(1_000_000))),
+            )
+        finally:
+            server.stop()
+            redis.close()
+
+
+async def test_the_ledger_balances_after_chaos(run: Run, tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+    workers, rng = run.workers, random.Random(run.seed)
+    with capsys.disabled():
+        print(f"\nchaos for {run.seconds:g} s, CHAOS_SEED={run.seed}")
+    day = int(40 * run.seconds) + 20_000
+    tenants = {
+        name: workers.tenant(max_concurrency=MAX_CONCURRENCY, **({"tokens_per_day": day} if name == "initech" else {}))
+        for name in ADAPTERS
+    }
+    faults = Faults(workers, rng)
+    async with AsyncExitStack() as stack:
+        crowds = [await _crowd(stack, tenant, name, tiny, rng) for name, tenant in tenants.items()]
+        calm = [await crowd.calm() for crowd in crowds]
+        _check_that_models_differ(calm)
+        clients = [asyncio.create_task(crowd.ask_on()) for crowd in crowds for _ in range(CLIENTS)]
+        striking = asyncio.create_task(faults.strike(run.seconds))
+        await asyncio.wait({striking, *clients}, return_when=asyncio.FIRST_COMPLETED)
+        for crowd in crowds:
+            crowd.stopping.set()
+        await striking
+        await asyncio.gather(*clients)
+    until(lambda: _is_calm(workers), 120)
+    ledger = await entries(run.database_url)
+    told = [each for crowd in crowds for each in crowd.told]
+    with capsys.disabled():
+        _show(faults, told, ledger, {tenant.id: name for name, tenant in tenants.items()})
+
+    assert [
+        (each.way, each.question, each.outcome, each.text)
+        for crowd, answers in zip(crowds, calm, strict=True)
+        for each in crowd.told
+        if each.contradicts(answers[each.question])
+    ] == [], "wrong answers"
+    assert disagreements(ledger, told) == []
+    by_width = await sums(run.database_url)
+    assert by_width == {"hour": sums_of(ledger), "day": sums_of(ledger)}
+    assert sums_of(ledger)[f"{tenants['initech'].id} tokens"] <= day
+    for name in ("acme", "globex"):
+        await _check_that_no_lease_leaked(tenants[name])
+
+
+async def _crowd(stack: AsyncExitStack, tenant: Tenant, name: str, tiny: Tiny, rng: random.Random) -> Crowd:
+    base_url = tenant.workers.server.base_url
+    headers = {"authorization": f"Bearer {tenant.key}"}
+    with client(base_url, tenant.key) as http:
+        for adapter, folder in ADAPTERS[name].items():
+            ok(upload(http, adapter, tiny.adapters[folder]))
+    options = [
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_retries", 0),
+        ("grpc.max_reconnect_backoff_ms", 500),
+    ]
+    channel = grpc.aio.insecure_channel(tenant.workers.server.runtime["grpc_target"], options=options)
+    http_client = await stack.enter_async_context(httpx.AsyncClient(base_url=base_url, headers=headers, timeout=None))
+    await stack.enter_async_context(channel)
+    asked = questions((MODEL, *ADAPTERS[name]))
+    return Crowd(Client(tenant, http_client, channel), asked, random.Random(rng.random()))
+
+
+def _check_that_models_differ(calm: list[dict[Question, Told]]) -> None:
+    """Else a wrong adapter would not be noticed."""
+    texts: dict[tuple[Any, ...], dict[str, str]] = {}
+    for name, answers in zip(ADAPTERS, calm, strict=True):
+        for question, told in answers.items():
+            if question.what == "text" and question.tokens > 4:
+                model = ADAPTERS[name].get(question.model, MODEL)
+                texts.setdefault((question.prompt, question.tokens), {})[model] = told.text
+    for by_model in texts.values():
+        assert all(one != other for one, other in combinations(by_model.values(), 2))
+
+
+def _is_calm(workers: Workers) -> bool:
+    """All run, nobody asks, and nothing waits for the ledger."""
+    try:
+        metrics = workers.metrics()
+    except httpx.TransportError:
+        return False
+    usage = workers.server.data_dir / "usage"
+    return (
+        metrics["loragate_gateway_ready_workers"] == WORKERS
+        and workers.in_flight() == 0
+        and metrics["loragate_usage_waiting_records"] == 0
+        and len(list(usage.iterdir())) == WORKERS
+        and not list(usage.glob("*/*.segment"))
+    )
+
+
+async def _check_that_no_lease_leaked(tenant: Tenant) -> None:
+    """What killed workers held is free after a while: then exactly as many are admitted as the limit says."""
+    await asyncio.sleep(LEASE_SECONDS)
+    async with AsyncExitStack() as held:
+        assert await tenant.hold(held, 3 * MAX_CONCURRENCY) == MAX_CONCURRENCY
+
+
+def _show(faults: Faults, told: list[Told], ledger: list[Entry], names: dict[str, str]) -> None:
+    console = Console()
+    console.print(_table("faults", ("fault", "times"), sorted(faults.done.items())))
+    outcomes = Counter((each.way, each.outcome) for each in told)
+    rows = [(way, outcome, count) for (way, outcome), count in sorted(outcomes.items())]
+    console.print(_table("requests", ("way", "outcome", "requests"), rows))
+    sums = [(names[each], *_balance(each, told, ledger)) for each in names]
+    console.print(_table("ledger", ("tenant", "rows", "crashed", "tokens billed", "tokens told to the end"), sums))
+
+
+def _balance(tenant_id: str, told: list[Told], ledger: list[Entry]) -> tuple[int, int, int, int]:
+    mine = [entry for entry in ledger if entry.tenant_id == tenant_id]
+    billed = sum(entry.prompt_tokens + entry.completion_tokens for entry in mine)
+    said = sum(sum(each.usage) for each in told if each.tenant_id == tenant_id and each.usage)
+    return len(mine), sum(entry.outcome == "crashed" for entry in mine), billed, said
+
+
+def _table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> Table:
+    table = Table(*columns, title=title)
+    for row in rows:
+        table.add_row(*map(str, row))
+    return table

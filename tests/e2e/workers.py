@@ -1,0 +1,203 @@
+"""A server of several workers as the tests see it, and tenants who come to all of them."""
+
+import asyncio
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+import httpx
+import psutil
+from private_postgres import private_postgres
+from prometheus_client.mmap_dict import MmapedDict
+from prometheus_client.parser import text_string_to_metric_families
+from redis_server import RedisServer
+from running_server import RunningServer, ok, until
+
+from loragate.v1.inference_pb2 import GenerateRequest, TokenIds
+from loragate.v1.inference_pb2_grpc import InferenceServiceStub
+
+MODEL = "tiny-llama"
+PROMPT = [5, 9, 13, 21, 200, 7]
+TOKENS = 12  # of each answer, and len(PROMPT) of its prompt
+LONG = {"model": MODEL, "prompt": PROMPT, "max_tokens": 490, "ignore_eos": True, "stream": True}
+
+
+@dataclass(frozen=True)
+class Workers:
+    """A server with four of them. Each caller gets a tenant of its own."""
+
+    server: RunningServer
+    redis: RedisServer
+    names: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000)))
+
+    @property
+    def pids(self) -> list[int]:
+        pids: list[int] = self.server.runtime["pids"]["gateway"]
+        return pids
+
+    def tenant(self, **limits: int) -> "Tenant":
+        with self.server.admin() as admin:
+            made = ok(admin.post("/admin/v1/tenants", json={"name": f"t{next(self.names)}", "limits": limits}))
+            key = ok(admin.post(f"/admin/v1/tenants/{made['id']}/keys"))["secret"]
+        return Tenant(self, made["id"], key)
+
+    def answered(self) -> Counter[int]:
+        """By worker, how many completions it was asked for, over REST and gRPC."""
+        folder = self.server.data_dir / "gateway-metrics"
+        found: Counter[int] = Counter()
+        for pid in self.pids:
+            for key, value, _, _ in MmapedDict.read_all_values_from_file(str(folder / f"counter_{pid}.db")):
+                labels = json.loads(key)[2]
+                if labels.get("route") == "/v1/completions" or "Generate" in labels.get("method", ""):
+                    found[pid] += int(value)
+        return found
+
+    def worker_of(self, response: httpx.Response) -> int:
+        """The process at the other end of its connection."""
+        _, port = response.extensions["network_stream"].get_extra_info("client_addr")
+        [pid] = [pid for pid in self.pids if port in _remote_ports(pid)]
+        return pid
+
+    def in_flight(self) -> float:
+        """Requests and calls, beside this scrape."""
+        metrics = self.metrics()
+        return metrics["loragate_http_requests_in_flight"] + metrics["loragate_grpc_calls_in_flight"] - 1
+
+    def metrics(self) -> dict[str, float]:
+        """Sums over all labels, by name."""
+        sums: dict[str, float] = {}
+        text = httpx.get(self.server.base_url + "/metrics").raise_for_status().text
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+        return sums
+
+
+@dataclass(frozen=True)
+class Tenant:
+    workers: Workers
+    id: str
+    key: str
+
+    @asynccontextmanager
+    async def rest(self) -> AsyncIterator[httpx.AsyncClient]:
+        """Each of its connections is a new one: any worker may take it."""
+        headers = {"authorization": f"Bearer {self.key}"}
+        no_keepalive = httpx.Limits(max_keepalive_connections=0)
+        base_url = self.workers.server.base_url
+        async with httpx.AsyncClient(base_url=base_url, headers=headers, limits=no_keepalive, timeout=120) as client:
+            yield client
+
+    def channel(self) -> grpc.aio.Channel:
+        """With a connection of its own: any worker may take it."""
+        alone = [("grpc.use_local_subchannel_pool", 1)]
+        return grpc.aio.insecure_channel(self.workers.server.runtime["grpc_target"], options=alone)
+
+    async def complete(self) -> bool:
+        """Over REST, whether it was admitted."""
+        async with self.rest() as client:
+            body = {"model": MODEL, "prompt": PROMPT, "max_tokens": TOKENS, "ignore_eos": True}
+            response = await client.post("/v1/completions", json=body)
+        assert response.status_code in (200, 429), response.text
+        return response.status_code == 200
+
+    async def generate(self) -> bool:
+        """Over gRPC, whether it was admitted."""
+        async with self.channel() as channel:
+            stub: Any = InferenceServiceStub(channel)
+            try:
+                await stub.Generate(_request(max_tokens=TOKENS), metadata=(("authorization", f"Bearer {self.key}"),))
+            except grpc.aio.AioRpcError as error:
+                return _refused(error)
+        return True
+
+    async def admitted(self, requests: int) -> int:
+        """Of so many at once, half of them over gRPC."""
+        calls = [self.generate() if i % 2 else self.complete() for i in range(requests)]
+        return sum(await asyncio.gather(*calls))
+
+    async def hold(self, held: AsyncExitStack, requests: int) -> int:
+        """Of so many long streams at once, how many were admitted. Those go on until `held` is closed."""
+        client = await held.enter_async_context(self.rest())
+        channel = await held.enter_async_context(self.channel())
+        opened = [
+            self._streams_over_grpc(channel, held) if i % 2 else self._streams(client, held) for i in range(requests)
+        ]
+        return sum(await asyncio.gather(*opened))
+
+    async def _streams(self, client: httpx.AsyncClient, held: AsyncExitStack) -> bool:
+        response = await held.enter_async_context(client.stream("POST", "/v1/completions", json=LONG | {"n": 16}))
+        assert response.status_code in (200, 429)
+        return response.status_code == 200
+
+    async def _streams_over_grpc(self, channel: grpc.aio.Channel, held: AsyncExitStack) -> bool:
+        stub: Any = InferenceServiceStub(channel)
+        request = _request(max_tokens=LONG["max_tokens"], n=16)
+        call = stub.GenerateStream(request, metadata=(("authorization", f"Bearer {self.key}"),))
+        held.callback(call.cancel)
+        try:
+            await call.read()
+        except grpc.aio.AioRpcError as error:
+            return _refused(error)
+        return True
+
+    async def loses_its_worker(self) -> tuple[int, int]:
+        """In a stream: the worker that was killed, and how many events came before its end."""
+        heard = worker = 0
+        async with self.rest() as client:
+            try:
+                async with client.stream("POST", "/v1/completions", json=LONG) as response:
+                    worker = self.workers.worker_of(response)
+                    async for line in response.aiter_lines():
+                        heard += line.startswith("data: ")
+                        if heard == 3:
+                            os.kill(worker, signal.SIGKILL)
+            except httpx.RemoteProtocolError:
+                return worker, heard
+        raise AssertionError("the stream came to its end")
+
+    def usage_of(self, requests: int) -> tuple[int, int]:
+        """Requests and their completions' tokens, once so many are in the ledger."""
+        until(lambda: self.usage()["requests"] >= requests)
+        usage = self.usage()
+        return usage["requests"], usage["completion_tokens"]
+
+    def usage(self) -> dict[str, int]:
+        with httpx.Client(
+            base_url=self.workers.server.base_url, headers={"authorization": f"Bearer {self.key}"}
+        ) as http:
+            totals: dict[str, int] = ok(http.get("/v1/usage"))["totals"]
+        return totals
+
+
+def _request(**fields: int) -> GenerateRequest:
+    return GenerateRequest(model=MODEL, prompt_token_ids=[TokenIds(ids=PROMPT)], ignore_eos=True, **fields)
+
+
+def _refused(error: grpc.aio.AioRpcError) -> bool:
+    """False, that is to say not admitted, for want of room and for nothing else."""
+    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+        raise error
+    return False
+
+
+def _remote_ports(pid: int) -> set[int]:
+    return {each.raddr.port for each in psutil.Process(pid).net_connections("tcp") if each.raddr}
+
+
+@contextmanager
+def database(kind: str) -> Iterator[dict[str, str]]:
+    """Settings of a server's database."""
+    if kind == "sqlite":
+        yield {}
+        return
+    with private_postgres() as postgres:
+        asyncio.run(postgres.run("CREATE DATABASE loragate"))
+        yield {"LORAGATE_DATABASE_URL": postgres.url("loragate")}
