@@ -19,7 +19,7 @@ from loragate.gateway.app import create_app
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.http.acceptor import Acceptor
 from loragate.gateway.http.lifecycle import Lifecycle
-from loragate.gateway.http.protocol import BoundedHeadProtocol
+from loragate.gateway.http.protocol import GuardedProtocol, protocol
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +30,15 @@ _GOODBYE_SECONDS = 2.0  # for the last errors to reach their clients
 def run(config: GatewayConfig, sock: socket.socket) -> None:
     """Serve on the bound socket until a signal ends it; returns after an orderly end."""
     lifecycle = Lifecycle()
-    settings = uvicorn_settings(create_app(config, lifecycle))
+    settings = uvicorn_settings(create_app(config, lifecycle), config)
     _DrainingServer(settings, lifecycle, config).run(sockets=[sock])
 
 
-def uvicorn_settings(app: FastAPI) -> uvicorn.Config:
+def uvicorn_settings(app: FastAPI, config: GatewayConfig) -> uvicorn.Config:
     """How uvicorn serves this application, whoever runs it."""
     return uvicorn.Config(
         app,
-        http=BoundedHeadProtocol,
+        http=protocol(config.stall_seconds),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -54,6 +54,7 @@ class _DrainingServer(uvicorn.Server):
         super().__init__(settings)
         self._lifecycle = lifecycle
         self._drain_seconds = config.drain_seconds
+        self._stall_seconds = config.stall_seconds
         self._shares = config.workers > 1
         self._drain: asyncio.Task[None] | None = None
 
@@ -79,8 +80,8 @@ class _DrainingServer(uvicorn.Server):
             acceptor = Acceptor(sock, self._protocol, lambda: len(self.server_state.connections))
             self.servers.append(acceptor)  # type: ignore[arg-type]  # uvicorn does nothing but close it
 
-    def _protocol(self) -> BoundedHeadProtocol:
-        return BoundedHeadProtocol(self.config, self.server_state, self.lifespan.state)
+    def _protocol(self) -> GuardedProtocol:
+        return protocol(self._stall_seconds)(self.config, self.server_state, self.lifespan.state)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """After a second signal the process ends right here. Python's own end would cancel what still runs, and gRPC's

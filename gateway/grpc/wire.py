@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
-from loragate.gateway.http.bodies import stalled, too_large
 from loragate.gateway.http.errors import InvalidRequest
+from loragate.gateway.intake import Intake
 
 T = TypeVar("T")
 
@@ -42,17 +42,15 @@ class Wire:
 
     async def messages(self, limit: int) -> AsyncGenerator[bytes, None]:
         """Until the client has sent its last. Raises PayloadTooLarge beyond `limit` bytes, RequestTimeout, Hangup."""
-        total = 0
+        intake = Intake(limit, self._stall_seconds)
         while True:
             try:
-                message = await self._operate(self._context.read())
+                message = await self._operate(self._context.read(), intake.patience)
             except TimeoutError:
-                raise stalled(self._stall_seconds) from None
+                raise intake.stalled() from None
             if message is EOF:
                 return
-            total += len(message)
-            if total > limit:
-                raise too_large(limit)
+            intake.take(len(message))
             yield message
 
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
@@ -60,8 +58,8 @@ class Wire:
         try:
             if not self._begun:
                 self._begun = True
-                await self._operate(self._context.send_initial_metadata(tuple(headers.items())))
-            await self._operate(self._context.write(message))
+                await self._operate(self._context.send_initial_metadata(tuple(headers.items())), self._stall_seconds)
+            await self._operate(self._context.write(message), self._stall_seconds)
         except TimeoutError:
             raise Hangup from None
 
@@ -71,11 +69,11 @@ class Wire:
         self._context.set_details(words)
         self._context.set_trailing_metadata(trailers)
 
-    async def _operate(self, operation: Coroutine[Any, Any, T]) -> T:
+    async def _operate(self, operation: Coroutine[Any, Any, T], seconds: float) -> T:
         task = asyncio.ensure_future(operation)
         self._operations.add(task)
         task.add_done_callback(self._done)
-        done, _ = await asyncio.wait((task,), timeout=self._stall_seconds)
+        done, _ = await asyncio.wait((task,), timeout=seconds)
         if not done:
             raise TimeoutError
         try:

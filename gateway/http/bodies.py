@@ -8,8 +8,9 @@ import pydantic_core
 from pydantic import BaseModel
 from starlette.requests import Request
 
-from loragate.gateway.http.errors import InvalidRequest, PayloadTooLarge, RequestTimeout, UnsupportedMediaType
+from loragate.gateway.http.errors import InvalidRequest, UnsupportedMediaType
 from loragate.gateway.http.validation import validated
+from loragate.gateway.intake import Intake
 from loragate.gateway.services import Services, services_of
 
 M = TypeVar("M", bound=BaseModel)
@@ -52,32 +53,19 @@ class JsonBody(Generic[M]):
 
 async def chunks(request: Request, limit: int, stall_seconds: float) -> AsyncIterator[bytes]:
     """The body piece by piece. Raises PayloadTooLarge beyond `limit` bytes, RequestTimeout when it stalls."""
-    if _announced(request) > limit:
-        raise too_large(limit)
-    total = 0
+    intake = Intake(limit, stall_seconds)
+    intake.announce(_announced(request))
     stream = request.stream()
     while True:
         try:
-            async with asyncio.timeout(stall_seconds):
+            async with asyncio.timeout(intake.patience):
                 chunk = await anext(stream, None)
         except TimeoutError:
-            raise stalled(stall_seconds) from None
+            raise intake.stalled() from None
         if chunk is None:
             return
-        total += len(chunk)
-        if total > limit:
-            raise too_large(limit)
+        intake.take(len(chunk))
         yield chunk
-
-
-def too_large(limit: int) -> PayloadTooLarge:
-    """More than `limit` bytes came, or were announced."""
-    return PayloadTooLarge(f"The body is over this route's limit of {limit} bytes.")
-
-
-def stalled(seconds: float) -> RequestTimeout:
-    """The client stopped sending."""
-    return RequestTimeout(f"No bytes of the body came for {seconds:g} seconds.")
 
 
 async def _read(request: Request, services: Services) -> bytes:

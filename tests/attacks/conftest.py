@@ -1,15 +1,31 @@
-"""The gateway of tests/gateway, to be attacked."""
+"""The gateway of tests/gateway, to be attacked: one of a test's own, or `attacked`, which stands for many tests."""
 
-from tests.gateway.conftest import (
-    client,
-    config,
-    engine,
-    gateway,
-    small_gateway,
-    socket_dir,
-    tenants,
-    tokenizer,
-    upload,
-)
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
-__all__ = ["client", "config", "engine", "gateway", "small_gateway", "socket_dir", "tenants", "tokenizer", "upload"]
+import pytest
+import pytest_asyncio
+from tokenizers import Tokenizer
+
+from tests.attacks.rest import at_rest
+from tests.gateway.conftest import *  # noqa: F403
+from tests.gateway.prepared import new_config, new_tenants, stub_engine
+from tests.gateway.running import Gateway, serving
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def standing(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    async with stub_engine(tokenizer) as engine:
+        config = replace(await new_config(tmp_path_factory.mktemp("attacked"), engine), stall_seconds=1.0)
+        async with serving(config, engine, await new_tenants(config), send_buffer=8192) as gateway:
+            await gateway.until_ready()
+            yield gateway
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def attacked(standing: Gateway) -> AsyncIterator[Gateway]:
+    """The one that stands, which must be at rest again afterwards; for tests in the session's event loop."""
+    standing.engine.calm()
+    yield standing
+    standing.engine.resume.set()
+    await at_rest(standing)

@@ -23,6 +23,7 @@ from loragate.gateway.auth import authenticator as authenticator_module
 from loragate.gateway.auth.authenticator import Authenticator
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.config import GatewayConfig
+from tests.gateway.auth_clock import Clock
 from tests.gateway.running import ADMIN_KEY, Gateway
 
 Tenants = tuple[str, str, str]
@@ -222,20 +223,18 @@ async def test_a_slow_read_brings_no_revoked_key_back(
 
 
 async def test_a_key_revoked_behind_our_back_works_no_longer_than_the_bound(
-    store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+    store: Store, tenants: Tenants, clock: Clock
 ) -> None:
     """However often it is used meanwhile: use does not renew what is known."""
-    now = 1000.0
-    monkeypatch.setattr(authenticator_module, "elapsed", lambda: now)
     caching = Authenticator(store, 5, KeyUse(store, 3600))
     assert await caching.principal(tenants[1]) is not None
     async with store._database.operator(write=True) as session:
         revoked = update(ApiKeyRow).where(ApiKeyRow.id == tenants[1].split("-")[1])
         await session.execute(revoked.values(revoked_at=func.current_timestamp()))
     for _ in range(49):
-        now += 0.1
+        clock.now += 0.1
         assert await caching.principal(tenants[1]) is not None
-    now += 0.2
+    clock.now += 0.2
     assert await caching.principal(tenants[1]) is None
 
 
@@ -245,11 +244,9 @@ def test_nobody_may_stretch_the_bound(config: GatewayConfig) -> None:
 
 
 async def test_a_flood_of_invented_keys_takes_nobodys_place(
-    store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+    store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     """Each costs a read that finds nothing; those who were here before are read beside them."""
-    now = 1000.0
-    monkeypatch.setattr(authenticator_module, "elapsed", lambda: now)
     monkeypatch.setattr(authenticator_module, "_LOOKUP_SECONDS", 60)
     caching = Authenticator(store, 5, KeyUse(store, 3600))
     assert await caching.principal(tenants[1]) is not None
@@ -267,7 +264,7 @@ async def test_a_flood_of_invented_keys_takes_nobodys_place(
     flood = [asyncio.create_task(caching.principal(f"lg-{number}-invented")) for number in range(50)]
     while under_way == 0:
         await asyncio.sleep(0)
-    now += 6  # what is known has run out
+    clock.now += 6  # what is known has run out
     assert await caching.principal(tenants[1]) is not None
     assert under_way <= 4
     go_on.set()

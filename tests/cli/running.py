@@ -39,7 +39,7 @@ def real_gateway(folder: Path) -> Iterator[str]:
     )
     asyncio.run(_prepare(config))
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn_settings(create_app(config)))
+    server = uvicorn.Server(uvicorn_settings(create_app(config), config))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     while not server.started:

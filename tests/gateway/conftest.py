@@ -1,5 +1,4 @@
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,8 +7,6 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from loragate.adapter_store.schema import upgrade
-from loragate.adapter_store.store import Store
 from loragate.gateway import snapshots
 from loragate.gateway.auth import authenticator
 from loragate.gateway.config import GatewayConfig
@@ -18,7 +15,8 @@ from loragate.gateway.generation import resolving
 from . import tiny_model
 from .auth_clock import Clock
 from .grpc_client import Client, connected
-from .running import ADMIN_KEY, Gateway, serving
+from .prepared import new_config, new_tenants, stub_engine
+from .running import Gateway, serving
 from .stub_engine import StubEngine
 
 
@@ -36,47 +34,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def socket_dir() -> Iterator[Path]:
-    # pytest's own folders are too long for the path of a Unix socket.
-    with tempfile.TemporaryDirectory(prefix="lg-") as folder:
-        yield Path(folder)
-
-
-@pytest.fixture
-async def engine(tokenizer: Tokenizer, socket_dir: Path) -> AsyncIterator[StubEngine]:
-    stub = StubEngine(f"unix:{socket_dir}/engine.sock", tiny_model.manifest(tokenizer), tokenizer)
-    await stub.start()
-    yield stub
-    await stub.kill()
+async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
+    async with stub_engine(tokenizer) as stub:
+        yield stub
 
 
 @pytest.fixture
 async def config(tmp_path: Path, engine: StubEngine) -> GatewayConfig:
-    database_url = f"sqlite+aiosqlite:///{tmp_path}/loragate.db"
-    await upgrade(database_url)
-    return GatewayConfig(
-        database_url=database_url,
-        blob_url=(tmp_path / "blobs").as_uri(),
-        secret_key=b"a secret key for the tests",
-        engine_target=engine.target,
-        data_dir=tmp_path,
-        grpc_listen="127.0.0.1:0",
-        heartbeat_timeout=30.0,  # the engine's stub shares this process, and with it every pause
-    )
+    return await new_config(tmp_path, engine)
 
 
 @pytest.fixture
 async def tenants(config: GatewayConfig) -> tuple[str, str, str]:
     """The first tenant's id, its key, and another tenant's key."""
-    store = await Store.open(config.database_url, config.blob_url, config.secret_key)
-    try:
-        await store.set_admin_key(ADMIN_KEY)
-        async with store.admin(write=True) as admin:
-            first, second = await admin.tenants.create("first"), await admin.tenants.create("second")
-            keys = [(await admin.keys.create(tenant.id)).secret for tenant in (first, second)]
-    finally:
-        await store.close()
-    return first.id, keys[0], keys[1]
+    return await new_tenants(config)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from loragate.gateway.app import create_app
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.server import uvicorn_settings
+from loragate.gateway.services import Services
 
 from .stub_engine import StubEngine
 
@@ -32,6 +33,8 @@ class Gateway:
     other_key: str
     tenant_id: str
     grpc_target: str = ""
+    services: Services | None = None  # None: it runs in a process of its own
+    server: uvicorn.Server | None = None
 
     def openai(self, key: str | None = None, *, max_retries: int = 0) -> AsyncOpenAI:
         return AsyncOpenAI(base_url=f"{self.base_url}/v1", api_key=key or self.key, max_retries=max_retries)
@@ -50,11 +53,16 @@ class Gateway:
 
 
 @asynccontextmanager
-async def serving(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
+async def serving(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], *, send_buffer: int | None = None
+) -> AsyncIterator[Gateway]:
+    """`send_buffer` bounds what the kernel keeps for clients that do not read; its own idea is megabytes."""
     lifecycle = Lifecycle()
     sock = socket.create_server(("127.0.0.1", 0))
+    if send_buffer is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     app = create_app(config, lifecycle)
-    server = uvicorn.Server(uvicorn_settings(app))
+    server = uvicorn.Server(uvicorn_settings(app, config))
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     base_url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     tenant_id, key, other_key = tenants
@@ -63,7 +71,8 @@ async def serving(config: GatewayConfig, engine: StubEngine, tenants: tuple[str,
             assert not serving.done(), serving.exception()
             await asyncio.sleep(0.01)
         target = f"127.0.0.1:{app.state.grpc_port}"
-        yield Gateway(base_url, config, engine, lifecycle, key, other_key, tenant_id, target)
+        services: Services = app.state.services
+        yield Gateway(base_url, config, engine, lifecycle, key, other_key, tenant_id, target, services, server)
     finally:
         server.should_exit = True
         await serving

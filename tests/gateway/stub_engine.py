@@ -37,6 +37,12 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.target = target
         self.manifest = manifest
         self.tokenizer = tokenizer
+        self.calm()
+        self._sessions: set[_Session] = set()
+        self._server: grpc.aio.Server | None = None
+
+    def calm(self) -> None:
+        """As it was made: nothing is scripted, and nothing was seen."""
         self.script: Script = lambda submit: list(submit.prompt_token_ids)
         self.vector: Callable[[pb.Submit], list[float]] = lambda submit: [3.0, -4.0]  # of a request with pooling
         self.failure = pb.EngineError(code=pb.ERROR_CODE_INTERNAL, message="scripted")
@@ -55,8 +61,6 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.submits: list[pb.Submit] = []
         self.aborted: asyncio.Queue[int] = asyncio.Queue()
         self.adapters: dict[str, ReceivedAdapter] = {}
-        self._sessions: set[_Session] = set()
-        self._server: grpc.aio.Server | None = None
 
     def say(self, text: str) -> None:
         """Answer every request with `text`."""

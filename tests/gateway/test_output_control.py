@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from tokenizers import Tokenizer
 
 from loragate.v1 import engine_pb2 as pb
 
-from . import tiny_model
+from .prepared import stub_engine
 from .running import Gateway
 from .stub_engine import StubEngine
 from .test_refusals import MESSAGES, refused
@@ -162,12 +161,9 @@ async def test_stop_strings_still_apply(gateway: Gateway) -> None:
 
 class TestBesideTools:
     @pytest.fixture
-    async def engine(self, tokenizer: Tokenizer, socket_dir: Path) -> AsyncIterator[StubEngine]:
-        manifest = tiny_model.manifest(tokenizer, chat_template="{{ tools }}{{ messages[0].content }}")
-        stub = StubEngine(f"unix:{socket_dir}/engine.sock", manifest, tokenizer)
-        await stub.start()
-        yield stub
-        await stub.kill()
+    async def engine(self, tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
+        async with stub_engine(tokenizer, chat_template="{{ tools }}{{ messages[0].content }}") as stub:
+            yield stub
 
     async def test_calls_stay_possible_beside_a_format(self, gateway: Gateway) -> None:
         """Where a call is forced, there is no answer to hold to the format."""

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from openai.types.chat import ChatCompletionChunk
 from tokenizers import Tokenizer
 
 from . import tiny_model
+from .prepared import stub_engine
 from .running import Gateway
 from .stub_engine import StubEngine
 from .tiny_model import MODEL_ID
@@ -44,12 +44,9 @@ def template() -> str:
 
 
 @pytest.fixture
-async def engine(tokenizer: Tokenizer, socket_dir: Path, template: str) -> AsyncIterator[StubEngine]:
-    manifest = tiny_model.manifest(tokenizer, max_model_len=4096, chat_template=template)
-    stub = StubEngine(f"unix:{socket_dir}/engine.sock", manifest, tokenizer)
-    await stub.start()
-    yield stub
-    await stub.kill()
+async def engine(tokenizer: Tokenizer, template: str) -> AsyncIterator[StubEngine]:
+    async with stub_engine(tokenizer, max_model_len=4096, chat_template=template) as stub:
+        yield stub
 
 
 async def ask(gateway: Gateway, messages: list[Any] | None = None, **fields: Any) -> Any:

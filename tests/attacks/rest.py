@@ -1,0 +1,23 @@
+"""What must hold after every attack: nothing of it is left, and the next caller is served."""
+
+import asyncio
+
+from tests.gateway.running import Gateway
+from tests.gateway.tiny_model import MODEL_ID
+
+
+async def at_rest(gateway: Gateway) -> None:
+    """Waits until it is so; a test that this does not let go on has found something."""
+    assert await gateway.lifecycle.idle(30), f"{gateway.lifecycle.running} requests still run"
+    while leases_of(gateway):
+        await asyncio.sleep(0.01)
+    async with gateway.http() as http:
+        answer = await http.post("/v1/completions", json={"model": MODEL_ID, "prompt": "all is well", "max_tokens": 2})
+    assert answer.status_code == 200, answer.text
+    while gateway.server.server_state.connections:
+        await asyncio.sleep(0.01)
+
+
+def leases_of(gateway: Gateway) -> int:
+    """Requests that count against somebody's concurrency."""
+    return sum(len(line.memory.held) for line in gateway.services.limiter._lines.values())

@@ -1,0 +1,120 @@
+"""Clients that take their time: each is left in the end, and nobody waits for it meanwhile."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.attacks.raw_http import Connection, connected, head, post
+from tests.gateway.running import Gateway
+from tests.gateway.tiny_model import MODEL_ID
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def drip(connection: Connection, *pieces: bytes) -> None:
+    """A little at a time, until the server hangs up."""
+    gone = asyncio.create_task(connection.rest())
+    for piece in pieces:
+        connection.writer.write(piece)
+        await asyncio.wait((gone,), timeout=0.05)
+        if gone.done():
+            return
+    await gone
+
+
+SLOW = {
+    "says nothing": [],
+    "says that it will say something": [b"\r\n"] * 1000,
+    "drips a request line": [b"G", b"E", b"T", b" ", *[b"/"] * 1000],
+    "drips headers": [b"GET /healthz HTTP/1.1\r\n", *[b"x-a: b\r\n"] * 1000],
+    "drips a header": [b"GET /healthz HTTP/1.1\r\nx-a: ", *[b"b"] * 1000],
+}
+
+
+@pytest.mark.parametrize("how", SLOW)
+async def test_a_request_that_does_not_begin(attacked: Gateway, how: str) -> None:
+    """Slowloris, on a new connection and behind a request."""
+    async with connected(attacked) as fresh, connected(attacked) as used:
+        await used.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await used.answer()).status == 200
+        await asyncio.gather(drip(fresh, *SLOW[how]), drip(used, *SLOW[how]))
+    assert await _served(attacked)
+
+
+async def test_a_body_that_drips(attacked: Gateway) -> None:
+    """Every byte comes in time, and still it is too slow."""
+    async with connected(attacked) as connection:
+        await connection.send(head(attacked) + b"Content-Length: 100000\r\n\r\n{")
+        dripping = asyncio.create_task(_drip_for_ever(connection))
+        answer = await connection.answer()
+        dripping.cancel()
+    assert (answer.status, answer.code) == (408, "request_timeout")
+
+
+async def _drip_for_ever(connection: Connection) -> None:
+    while True:
+        await connection.send(b" ")
+        await asyncio.sleep(0.1)
+
+
+async def test_a_body_that_nobody_waits_for(attacked: Gateway) -> None:
+    """It was answered without being read; what still comes is not waited for without end."""
+    async with connected(attacked) as connection:
+        await connection.send(head(attacked, key="nobody") + b"Content-Length: 1000000000000\r\n\r\n")
+        assert (await connection.answer()).status == 401
+        await drip(connection, *[b"x" * 1000] * 1000)
+
+
+@asynccontextmanager
+async def unread(gateway: Gateway, request: bytes) -> AsyncIterator[None]:
+    """A client that asks and never reads, with little room for what comes."""
+    host, port = gateway.base_url.removeprefix("http://").split(":")
+    narrow = socket.socket()
+    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    narrow.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(narrow, (host, int(port)))
+    try:
+        await loop.sock_sendall(narrow, request)
+        yield
+    finally:
+        narrow.close()
+
+
+async def _hung_up(gateway: Gateway) -> None:
+    """The server has no connection left, nor anything that waits to be sent over one."""
+    while gateway.server.server_state.connections:
+        await asyncio.sleep(0.02)
+
+
+STREAM = {"model": MODEL_ID, "prompt": ["x"] * 4, "max_tokens": 200, "stream": True, "logprobs": 5}
+
+
+async def test_a_stream_that_nobody_reads(attacked: Gateway) -> None:
+    attacked.engine.pause_after = 190
+    attacked.engine.script = lambda submit: [5] * 200
+    async with unread(attacked, post(attacked, STREAM)):
+        await attacked.engine.aborted.get()
+        assert await attacked.lifecycle.idle(30)
+        assert await _served(attacked)
+        await _hung_up(attacked)
+
+
+async def test_an_answer_that_nobody_reads(attacked: Gateway) -> None:
+    """All of it was handed over long ago, and the request is over; its connection ends as well."""
+    attacked.engine.script = lambda submit: [5] * 200
+    async with unread(attacked, post(attacked, STREAM | {"stream": False})):
+        while len(attacked.engine.submits) < 4:
+            await asyncio.sleep(0.01)
+        assert await attacked.lifecycle.idle(30)
+        assert await _served(attacked)
+        await _hung_up(attacked)
+
+
+async def _served(gateway: Gateway) -> bool:
+    async with gateway.http() as http:
+        answer = await http.post("/v1/completions", json={"model": MODEL_ID, "prompt": "x", "max_tokens": 1})
+    return answer.status_code == 200

@@ -1,0 +1,57 @@
+"""What a gateway of the tests needs before it starts."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from loragate.adapter_store.schema import upgrade
+from loragate.adapter_store.store import Store
+from loragate.gateway.config import GatewayConfig
+
+from . import tiny_model
+from .running import ADMIN_KEY
+from .stub_engine import StubEngine
+
+
+@asynccontextmanager
+async def stub_engine(tokenizer: Tokenizer, **of_manifest: Any) -> AsyncIterator[StubEngine]:
+    # pytest's own folders are too long for the path of a Unix socket.
+    with tempfile.TemporaryDirectory(prefix="lg-") as folder:
+        stub = StubEngine(f"unix:{folder}/engine.sock", tiny_model.manifest(tokenizer, **of_manifest), tokenizer)
+        await stub.start()
+        try:
+            yield stub
+        finally:
+            await stub.kill()
+
+
+async def new_config(folder: Path, engine: StubEngine) -> GatewayConfig:
+    """With a fresh database in `folder`."""
+    database_url = f"sqlite+aiosqlite:///{folder}/loragate.db"
+    await upgrade(database_url)
+    return GatewayConfig(
+        database_url=database_url,
+        blob_url=(folder / "blobs").as_uri(),
+        secret_key=b"a secret key for the tests",
+        engine_target=engine.target,
+        data_dir=folder,
+        grpc_listen="127.0.0.1:0",
+        heartbeat_timeout=30.0,  # the engine's stub shares this process, and with it every pause
+    )
+
+
+async def new_tenants(config: GatewayConfig) -> tuple[str, str, str]:
+    """The first tenant's id, its key, and another tenant's key."""
+    store = await Store.open(config.database_url, config.blob_url, config.secret_key)
+    try:
+        await store.set_admin_key(ADMIN_KEY)
+        async with store.admin(write=True) as admin:
+            first, second = await admin.tenants.create("first"), await admin.tenants.create("second")
+            keys = [(await admin.keys.create(tenant.id)).secret for tenant in (first, second)]
+    finally:
+        await store.close()
+    return first.id, keys[0], keys[1]
