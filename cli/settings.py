@@ -28,6 +28,7 @@ from loragate.adapter_store.credentials import check_admin_key
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.limits import MAX_LIMIT, TenantLimits
 from loragate.engine.config import EngineConfig
+from loragate.engine.log_format import LogFormat
 from loragate.gateway.auth.oidc_config import OidcConfig
 from loragate.gateway.metering.prices import Price
 from loragate.gateway.metering.retention import MIN_RETENTION_DAYS
@@ -227,6 +228,7 @@ class Settings(BaseSettings):
     )
 
     config: AbsolutePath | None = None
+    log_format: LogFormat = "text"
     model: str | None = None
     demo: bool = False
     host: str = "127.0.0.1"

@@ -5,11 +5,11 @@ python -m loragate.engine --model ./my-model --listen 127.0.0.1:7000 --cache-dir
 
 import argparse
 import dataclasses
-import logging
 from pathlib import Path
 from typing import Any
 
 from loragate.engine.config import EngineConfig
+from loragate.engine.log_format import log_to_stderr
 from loragate.engine.server import run
 
 
@@ -27,7 +27,7 @@ def main() -> None:
             help="required" if required else f"default: {field.default}",
         )
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     try:
         config = EngineConfig(**vars(arguments))
     except ValueError as error:

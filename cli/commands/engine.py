@@ -31,16 +31,16 @@ def engine(
     - `loragate engine --model ~/models/Llama-3.2-1B-Instruct`
     - `loragate engine --model Qwen/Qwen3-0.6B --listen 0.0.0.0:50100 --adapter-slots 64`
     """
-    from loragate.cli.logs import log_to_stderr
     from loragate.cli.refusal import BAD_SETTING, Refusal
     from loragate.cli.settings_load import load
+    from loragate.engine.log_format import log_to_stderr
 
     given = {"listen": listen, "dtype": dtype, "adapter_slots": adapter_slots, "max_model_len": max_model_len}
     chosen = {name: value for name, value in given.items() if value is not None}
     settings = load(model=model, data_dir=data_dir, config=config, engine=chosen or None)
     if settings.model is None:
         raise Refusal("no model to serve: give --model DIR_OR_HUB_ID (LORAGATE_MODEL)", BAD_SETTING)
-    log_to_stderr()
+    log_to_stderr(settings.log_format)
 
     from loragate.engine.server import run
 

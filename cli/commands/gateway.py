@@ -30,9 +30,9 @@ def gateway(
     import socket
 
     from loragate.cli.gateway_alone import gateway_config, prepare
-    from loragate.cli.logs import log_to_stderr
     from loragate.cli.settings_load import load
     from loragate.cli.supervisor.ports import address_of, hold, listen
+    from loragate.engine.log_format import log_to_stderr
 
     settings = load(
         engine_target=engine_target,
@@ -43,7 +43,7 @@ def gateway(
         data_dir=data_dir,
         config=config,
     )
-    log_to_stderr()
+    log_to_stderr(settings.log_format)
     if descriptor is None or grpc_address is None:
         prepare(settings)
         listener = listen(settings.host, settings.port)

@@ -1,6 +1,7 @@
 """What a person and a script hear from the supervisor: events on stderr, two lines of fact on stdout."""
 
 import json
+import logging
 import sys
 
 from rich.console import Console
@@ -9,18 +10,26 @@ from rich.table import Table
 from loragate.cli.settings import Settings
 from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.demo_key import DEMO_FILE
+from loragate.engine.log_format import Fields, LogFormat
+
+log = logging.getLogger(__name__)
 
 READY = "loragate ready"
 
 
 class Announcements:
-    """stdout carries the admin key once in a life and `loragate ready` once a start; the rest is on stderr."""
+    """stdout carries the admin key once in a life and `loragate ready` once a start; the rest is on stderr, for a
+    person or, as "json", for a collector of logs."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: LogFormat = "text") -> None:
+        self._as_log = form == "json"
         self._console = Console(stderr=True, highlight=False)
 
     def event(self, words: str) -> None:
         """One thing that happened."""
+        if self._as_log:
+            log.info("%s", words)
+            return
         self._console.print(f"loragate: {words}", style="dim", markup=False, soft_wrap=True)
 
     def admin_key(self, key: str) -> None:
@@ -29,6 +38,13 @@ class Announcements:
 
     def ready(self, settings: Settings, where: Addresses) -> None:
         """Where everything is, then the line that scripts wait for."""
+        if self._as_log:
+            log.info(Fields(message="ready", base_url=where.base_url, grpc_target=where.grpc_target))
+        else:
+            self._show(settings, where)
+        self._line(READY)
+
+    def _show(self, settings: Settings, where: Addresses) -> None:
         table = Table(show_header=False, box=None, padding=(0, 2))
         table.add_row("REST", f"{where.base_url}/v1")
         table.add_row("gRPC", where.grpc_target)
@@ -37,7 +53,6 @@ class Announcements:
         self._console.print(table)
         if settings.demo:
             self._try_it(settings, where.base_url)
-        self._line(READY)
 
     def _try_it(self, settings: Settings, base_url: str) -> None:
         """A call for each of the first two tenants, ready to paste."""

@@ -9,8 +9,9 @@ from loragate.cli.settings_environment import child_environment
 from loragate.cli.supervisor import shared_metrics
 from loragate.cli.supervisor.program import Program, our_command
 
-_ENGINE = ("model", "data_dir", "engine")
+_ENGINE = ("log_format", "model", "data_dir", "engine")
 _GATEWAY = (
+    "log_format",
     "data_dir",
     "drain_seconds",
     "first_token_seconds",

@@ -15,11 +15,13 @@ from loragate.cli.supervisor.preparation import make_data_dir
 from loragate.cli.supervisor.programs import Programs
 from loragate.cli.supervisor.stop_signals import stop_orders
 from loragate.cli.supervisor.supervisor import Supervisor
+from loragate.engine.log_format import log_to_stderr
 
 
 async def serve(settings: Settings, make_programs: Callable[[Settings, str, int, str], Programs] = Programs) -> int:
     """Runs until told to stop; the status is 0 unless a second order cut the stop short. Raises Refusal."""
     check_combination(settings)
+    log_to_stderr(settings.log_format)
     make_data_dir(settings)
     with stop_orders() as orders, exclusive(settings.data_dir):
         runtime_file.remove(settings.data_dir)
@@ -32,7 +34,7 @@ async def serve(settings: Settings, make_programs: Callable[[Settings, str, int,
             programs = make_programs(settings, target, listener.fileno(), address_of(held))
             where = Addresses(url_of(listener), target_of(held))
             try:
-                await Supervisor(settings, programs, where, orders, Announcements()).run()
+                await Supervisor(settings, programs, where, orders, Announcements(settings.log_format)).run()
             finally:
                 runtime_file.remove(settings.data_dir)
     return FAILED if orders.at_once.is_set() else 0

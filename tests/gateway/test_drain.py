@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import BinaryIO
 
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.http.lifecycle import Lifecycle
@@ -18,12 +19,17 @@ from .tiny_model import MODEL_ID
 PROGRAM = """
 import json, socket, sys
 from pathlib import Path
+from loragate.engine.log_format import log_to_stderr
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.server import run
+from loragate.gateway.tracing.config import TracingConfig
 
 fields = json.loads(sys.argv[2])
 fields["secret_key"] = fields["secret_key"].encode()
 fields["data_dir"] = Path(fields["data_dir"])
+if fields["tracing"] is not None:
+    fields["tracing"] = TracingConfig(fields["tracing"])
+log_to_stderr("json")
 run(GatewayConfig(**fields), socket.socket(fileno=int(sys.argv[1])))
 """
 
@@ -44,8 +50,13 @@ class Process(Gateway):
 
 @asynccontextmanager
 async def process(
-    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], drain_seconds: float
+    config: GatewayConfig,
+    engine: StubEngine,
+    tenants: tuple[str, str, str],
+    drain_seconds: float,
+    stderr: BinaryIO | None = None,
 ) -> AsyncIterator[Process]:
+    """Its log is of the form "json", on our stderr unless told otherwise."""
     sock = socket.create_server(("127.0.0.1", 0))
     sock.set_inheritable(True)
     fields = {
@@ -56,9 +67,16 @@ async def process(
         "data_dir": str(config.data_dir),
         "grpc_listen": config.grpc_listen,
         "drain_seconds": drain_seconds,
+        "tracing": None if config.tracing is None else config.tracing.endpoint,
     }
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, str(sock.fileno()), json.dumps(fields), pass_fds=[sock.fileno()]
+        sys.executable,
+        "-c",
+        PROGRAM,
+        str(sock.fileno()),
+        json.dumps(fields),
+        pass_fds=[sock.fileno()],
+        stderr=stderr,
     )
     base_url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     sock.close()

@@ -1,0 +1,81 @@
+"""How log lines look, and what they leave out.
+
+An exception's message may quote a prompt, a key or an adapter. Of an exception a line says its type and where it came
+from; of one of the operating system's also what that calls it.
+"""
+
+import json
+import logging
+import os
+import traceback
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Literal
+
+LogFormat = Literal["text", "json"]
+
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+class Fields(dict[str, Any]):
+    """A message that consists of named values: a JSON object, in either format."""
+
+    def __str__(self) -> str:
+        return json.dumps(self)
+
+
+class TextLines(logging.Formatter):
+    """Time, level, logger, message."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatException(self, ei: _ExcInfo) -> str:
+        return exception_text(ei[1])
+
+
+class JsonLines(logging.Formatter):
+    """One object a line: `time`, `level`, `logger`, `message` or the message's own fields, and `exception`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+        }
+        line |= record.msg if isinstance(record.msg, Fields) else {"message": record.getMessage()}
+        if record.exc_info and record.exc_info[1] is not None:
+            line["exception"] = exception_text(record.exc_info[1])
+        return json.dumps(line, ensure_ascii=False)
+
+
+def log_to_stderr(form: LogFormat = "text") -> None:
+    """One line an event; libraries speak up from warnings on, gRPC's core, which has a form of its own, with errors."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("loragate").setLevel(logging.INFO)
+
+
+def exception_text(error: BaseException | None) -> str:
+    """What led to it first, as Python prints it, without the messages."""
+    return "\n".join(_parts(error)) if error is not None else ""
+
+
+def _parts(error: BaseException) -> Iterator[str]:
+    earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if earlier is not None:
+        yield from _parts(earlier)
+        yield "which led to:"
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _parts(each)
+        yield "together:"
+    yield "Traceback (most recent call last):\n" + "".join(traceback.format_tb(error.__traceback__)) + _named(error)
+
+
+def _named(error: BaseException) -> str:
+    name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+    return f"{name}: {error.strerror}" if isinstance(error, OSError) and error.strerror else name
