@@ -20,6 +20,9 @@ PROGRAM = """
 import json, socket, sys
 from pathlib import Path
 from loragate.engine.log_format import log_to_stderr
+
+log_to_stderr("json")  # before gRPC is imported, which reads the environment then
+
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.server import run
 from loragate.gateway.tracing.config import TracingConfig
@@ -29,7 +32,6 @@ fields["secret_key"] = fields["secret_key"].encode()
 fields["data_dir"] = Path(fields["data_dir"])
 if fields["tracing"] is not None:
     fields["tracing"] = TracingConfig(fields["tracing"])
-log_to_stderr("json")
 run(GatewayConfig(**fields), socket.socket(fileno=int(sys.argv[1])))
 """
 
