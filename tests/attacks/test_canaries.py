@@ -56,7 +56,6 @@ async def test_what_clients_write_is_kept_nowhere(
     engine: StubEngine,
     tenants: tuple[str, str, str],
     collector: Collector,
-    socket_dir: Path,
     tmp_path: Path,
 ) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
@@ -64,7 +63,7 @@ async def test_what_clients_write_is_kept_nowhere(
     private = replace(
         config,
         data_dir=data,
-        grpc_listen=f"unix:{socket_dir}/g.sock",
+        grpc_listen=engine.target.replace("engine", "gateway"),
         tracing=TracingConfig(collector.endpoint),
     )
     with log.open("wb") as stderr:
