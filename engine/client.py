@@ -9,7 +9,6 @@ Errors
 import asyncio
 import itertools
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ import grpc
 import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
+from loragate.engine.channel_options import CLIENT_OPTIONS
+from loragate.engine.silence import Silence
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
@@ -26,12 +27,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", 256 << 20),  # a manifest carries tokenizer.json: 17 MB for Llama 3
-    ("grpc.max_send_message_length", 256 << 20),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.enable_retries", 0),
-)
 PART_BYTES = 1 << 20
 _UNARY_SECONDS = 10
 PARTS_IN_FLIGHT = 8
@@ -80,7 +75,8 @@ class AdapterSource(Protocol):
 class EngineClient:
     """Requests up, deltas down, adapter bytes on demand. Reconnects by itself."""
 
-    def __init__(self, target: str, source: AdapterSource, *, heartbeat_timeout: float = 3.0) -> None:
+    def __init__(self, target: str, source: AdapterSource, *, heartbeat_timeout: float = 15.0) -> None:
+        """`heartbeat_timeout` seconds without a word end the session of an engine whose process still answers pings."""
         self._target = target
         self._source = source
         self._heartbeat_timeout = heartbeat_timeout
@@ -91,7 +87,7 @@ class EngineClient:
 
     async def start(self) -> None:
         """Begin connecting in the background; returns at once."""
-        self._channel = grpc.aio.insecure_channel(self._target, options=CHANNEL_OPTIONS)
+        self._channel = grpc.aio.insecure_channel(self._target, options=CLIENT_OPTIONS)
         self._runner = asyncio.create_task(self._keep_connected(), name="engine-session")
 
     async def close(self) -> None:
@@ -105,8 +101,8 @@ class EngineClient:
 
     @property
     def ready(self) -> bool:
-        """The session is up, and the engine was heard within the heartbeat timeout."""
-        return self._session is not None and self._session.heard_within(self._heartbeat_timeout)
+        """The session is up."""
+        return self._session is not None
 
     @property
     def load(self) -> pb.Load | None:
@@ -142,7 +138,7 @@ class EngineClient:
         Raises EngineUnavailable, and EngineRequestError from the iterator.
         """
         session = self._session
-        if session is None or not self.ready:
+        if session is None:
             raise EngineUnavailable("the engine is not running")
         deltas = session.submit(submit)
         try:
@@ -192,29 +188,32 @@ class _Session:
         self._part_places = asyncio.Semaphore(PARTS_IN_FLIGHT)  # a large adapter never sits whole in memory
         self._requests: dict[int, _Request] = {}
         self._ids = itertools.count(1)
-        self._heard = 0.0
+        self._silence = Silence()
         self.load: pb.Load | None = None
         self._transfers: set[asyncio.Task[None]] = set()
 
-    def heard_within(self, seconds: float) -> bool:
-        return time.monotonic() - self._heard <= seconds
-
     async def run(self) -> AsyncIterator[None]:
-        """Yields once for each frame from the engine. Ends or raises when the session does."""
+        """Yields once for each frame from the engine. Ends or raises when the session does, with TimeoutError
+        after silence."""
         call = pb_grpc.EngineServiceStub(self._channel).Session(wait_for_ready=False)
         writer = asyncio.create_task(self._write(call))
+        silent = asyncio.create_task(self._silence.lasts(self._heartbeat_timeout))
+        silent.add_done_callback(lambda _: call.cancel())
         try:
             while True:
-                async with asyncio.timeout(self._heartbeat_timeout):
-                    frame = await call.read()
+                frame = await call.read()
                 if frame is EOF:
                     return
-                self._heard = time.monotonic()
+                self._silence.ends()
                 self._receive(frame)
                 yield
+        except asyncio.CancelledError:
+            if silent.done() and not silent.cancelled():
+                raise TimeoutError from None
+            raise
         finally:
             call.cancel()
-            for task in (writer, *self._transfers):
+            for task in (writer, silent, *self._transfers):
                 task.cancel()
 
     def submit(self, submit: pb.Submit) -> AsyncIterator[pb.Delta]:

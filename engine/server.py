@@ -16,7 +16,7 @@ from loragate.engine import session as sessions
 from loragate.engine.adapter_files import AdapterFiles, AdapterUnavailable
 from loragate.engine.assembly import LoadedModel, build_core, load
 from loragate.engine.base_model import ModelRefused
-from loragate.engine.client import CHANNEL_OPTIONS
+from loragate.engine.channel_options import SERVER_OPTIONS
 from loragate.engine.commands import Abort, AdapterFailed, AdapterRead, Pin, Submit
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import EngineCore
@@ -163,7 +163,7 @@ def run(config: EngineConfig) -> None:
 async def serve(loaded: LoadedModel, config: EngineConfig) -> None:
     """Serve a loaded model on `config.listen`."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(initializer=compute_alone))
-    server = grpc.aio.server(options=CHANNEL_OPTIONS)
+    server = grpc.aio.server(options=SERVER_OPTIONS)
     service = EngineService(loaded, config)
     pb_grpc.add_EngineServiceServicer_to_server(service, server)
     if server.add_insecure_port(config.listen) == 0 and not config.listen.startswith("unix:"):

@@ -29,7 +29,7 @@ class GatewayConfig:
     sharers: int = 1  # gateway processes under one set of limits: replicas times workers
     default_limits: TenantLimits = DEFAULT_LIMITS  # of tenants that are made without
     drain_seconds: float = 25.0  # running requests get this long after SIGTERM
-    heartbeat_timeout: float = 3.0  # seconds of silence after which the engine counts as hung
+    heartbeat_timeout: float = 15.0  # seconds of silence after which an engine whose process lives counts as hung
     oidc: OidcConfig | None = None  # None: operators have the admin key only
     tracing: TracingConfig | None = None  # None: nothing is traced
     snapshot_seconds: float = 5.0  # a revoked key works, and a moved alias counts, at most this long, whatever fails
