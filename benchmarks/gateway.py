@@ -3,10 +3,10 @@
     LITELLM_PYTHON=/path/to/venv/bin/python python benchmarks/gateway.py
 
 Ours authenticates, limits (Redis), resolves an adapter, renders, tokenises, asks an engine over gRPC, detokenises and
-meters; the engine has no model (`gateway_engine.py`) and answers one token a step, as fast as it can. LiteLLM's proxy
-checks its master key and answers with its mock response: no limits, no metering. The bare route reads the same body
-into a pydantic model and answers with a fixed text. One worker each, at the same load, by turns; all on one machine, so
-that whoever asks and whoever answers share its cores.
+meters; the engine has no model (`gateway_engine.py`) and answers at once. LiteLLM's proxy checks its master key and
+answers with its mock response: no limits, no metering. The bare route reads the same body into a pydantic model and
+answers with a fixed text. One worker each, at the same load, by turns; the server has a core for itself, and all others
+(who asks, Redis, the engine) share the rest.
 """
 
 import argparse
@@ -22,11 +22,13 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 from gateway_engine import HIDDEN, MODEL, PROJECTIONS
 from gateway_load import Request, load
 from report import write
@@ -42,6 +44,24 @@ ANSWER_TOKENS = 8
 MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]
 
 console = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class System:
+    """A running server, and what it is asked."""
+
+    request: Request
+    server: psutil.Process
+
+    def measured(self, **options: Any) -> dict[str, float]:
+        """Under load; with the processor time that the server took for each request."""
+        before = self._processor_seconds()
+        figures = load(self.request, **options)
+        spent = self._processor_seconds() - before
+        return figures | {"cpu_ms": 1e3 * spent / (figures["per_second"] * figures["seconds"])}
+
+    def _processor_seconds(self) -> float:
+        return sum(sum(each.cpu_times()[:2]) for each in (self.server, *self.server.children(recursive=True)))
 
 
 def main() -> None:
@@ -62,15 +82,15 @@ def main() -> None:
         write("gateway", figures)
 
 
-def measure(systems: dict[str, Request], seconds: float, rounds: int) -> dict[str, Any]:
+def measure(systems: dict[str, System], seconds: float, rounds: int) -> dict[str, Any]:
     """By turns, so that whatever else the machine does falls on all of them."""
-    for request in systems.values():
-        load(request, connections=CONNECTIONS, seconds=2)
+    for system in systems.values():
+        load(system.request, connections=CONNECTIONS, seconds=2)
     closed: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
     for turn in range(rounds):
-        for name, request in systems.items():
+        for name, system in systems.items():
             console.print(f"round {turn + 1}: {name}, {CONNECTIONS} connections")
-            closed[name].append(load(request, connections=CONNECTIONS, seconds=seconds))
+            closed[name].append(system.measured(connections=CONNECTIONS, seconds=seconds))
     figures: dict[str, Any] = {"connections": CONNECTIONS, "closed": {}, "at_half_of_maximum": {}}
     for name, runs in closed.items():
         figures["closed"][name] = median_of(runs)
@@ -81,7 +101,7 @@ def measure(systems: dict[str, Request], seconds: float, rounds: int) -> dict[st
     for turn in range(rounds):
         for name in at_half:
             console.print(f"round {turn + 1}: {name}, {rate:.0f} requests a second")
-            at_half[name].append(load(systems[name], connections=OPEN_CONNECTIONS, seconds=seconds, rate=rate))
+            at_half[name].append(systems[name].measured(connections=OPEN_CONNECTIONS, seconds=seconds, rate=rate))
     figures["at_half_of_maximum"] = {name: median_of(runs) for name, runs in at_half.items()}
     return figures | ratios(figures)
 
@@ -102,32 +122,32 @@ def ratios(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def show(figures: dict[str, Any]) -> None:
-    table = Table("system", "load", "requests/s", "p50 ms", "p99 ms")
+    table = Table("system", "load", "requests/s", "p50 ms", "p99 ms", "CPU ms each")
     for load_name in ("closed", "at_half_of_maximum"):
         for name, row in figures[load_name].items():
-            cells = (f"{row['per_second']:.0f}", f"{row['p50_ms']:.2f}", f"{row['p99_ms']:.2f}")
+            cells = (f"{row['per_second']:.0f}", f"{row['p50_ms']:.2f}", f"{row['p99_ms']:.2f}", f"{row['cpu_ms']:.3f}")
             table.add_row(name, load_name.replace("_", " "), *cells)
     console.print(table)
     console.print(figures.get("ratios", {}))
 
 
 @contextmanager
-def loragate(folder: Path) -> Iterator[Request]:
+def loragate(folder: Path) -> Iterator[System]:
     """One worker with Redis, a tenant with limits of every kind, and an adapter of its own."""
     with ExitStack() as stack:
         redis = f"{folder}/redis.sock"
-        server = ["redis-server", "--port", "0", "--unixsocket", redis, "--save", "", "--dir", str(folder)]
-        stack.enter_context(process(server))
+        redis_command = ["redis-server", "--port", "0", "--unixsocket", redis, "--save", "", "--dir", str(folder)]
+        stack.enter_context(process(redis_command))
         engine = f"unix:{folder}/engine.sock"
         stack.enter_context(process([sys.executable, str(HERE / "gateway_engine.py"), engine]))
         port = free_port()
         command = [sys.executable, "-m", "loragate.cli.main", "gateway", "--engine-target", engine]
         command += ["--port", str(port), "--grpc-port", str(free_port()), "--data-dir", f"{folder}/data"]
         settings = {"LORAGATE_REDIS_URL": f"unix://{redis}", "LORAGATE_ADMIN_KEY": ADMIN_KEY}
-        stack.enter_context(process(command, settings))
+        server = stack.enter_context(process(command, settings, alone=True))
         until_ready(f"http://127.0.0.1:{port}/readyz")
         key = provision(f"http://127.0.0.1:{port}", folder)
-        yield chat_request(port, key, "ours")
+        yield System(chat_request(port, key, "ours"), server)
 
 
 def provision(base_url: str, folder: Path) -> str:
@@ -167,17 +187,17 @@ def write_adapter(folder: Path) -> tuple[Path, Path]:
 
 
 @contextmanager
-def bare(folder: Path) -> Iterator[Request]:
+def bare(folder: Path) -> Iterator[System]:
     """A FastAPI route that does nothing."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "--app-dir", str(HERE), "gateway_bare:app", "--port", str(port)]
-    with process([*command, "--no-access-log", "--log-level", "warning"]):
+    with process([*command, "--no-access-log", "--log-level", "warning"], alone=True) as server:
         until_ready(f"http://127.0.0.1:{port}/healthz")
-        yield chat_request(port, "unused", "bare")
+        yield System(chat_request(port, "unused", "bare"), server)
 
 
 @contextmanager
-def litellm(folder: Path) -> Iterator[Request]:
+def litellm(folder: Path) -> Iterator[System]:
     """Its proxy with a mock response as long as ours, behind a master key."""
     python = litellm_python()
     assert python is not None
@@ -190,9 +210,9 @@ def litellm(folder: Path) -> Iterator[Request]:
     )
     port = free_port()
     command = [str(python.with_name("litellm")), "--config", str(config), "--port", str(port), "--num_workers", "1"]
-    with process(command, {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}):
+    with process(command, {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}, alone=True) as server:
         until_ready(f"http://127.0.0.1:{port}/health/liveliness")
-        yield chat_request(port, "sk-benchmark", "mock")
+        yield System(chat_request(port, "sk-benchmark", "mock"), server)
 
 
 SYSTEMS = {"loragate": loragate, "bare": bare, "litellm": litellm}
@@ -209,14 +229,19 @@ def chat_request(port: int, key: str, model: str) -> Request:
 
 
 @contextmanager
-def process(command: list[str], settings: dict[str, str] | None = None) -> Iterator[None]:
-    """Ended with the block; what it said is shown where it ended by itself."""
+def process(
+    command: list[str], settings: dict[str, str] | None = None, *, alone: bool = False
+) -> Iterator[psutil.Process]:
+    """Ended with the block; what it said is shown where it ended by itself. The first core is for who is `alone`."""
     if shutil.which(command[0]) is None:
         raise SystemExit(f"{command[0]} is not installed")
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(command, env=os.environ | (settings or {}), stdout=said, stderr=said)
+        running = psutil.Process(child.pid)
+        first, *others = cores()
+        running.cpu_affinity([first] if alone else others or [first])
         try:
-            yield
+            yield running
             if child.poll() is not None:
                 said.seek(0)
                 raise RuntimeError(f"{command[0]} ended: {said.read()[-2000:].decode(errors='replace')}")
@@ -227,6 +252,10 @@ def process(command: list[str], settings: dict[str, str] | None = None) -> Itera
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+
+
+def cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0))
 
 
 def until_ready(url: str) -> None:

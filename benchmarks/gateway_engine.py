@@ -1,8 +1,9 @@
 """An engine without a model, in a process of its own: it speaks the engine's gRPC and answers at once or at a pace.
 
-    python benchmarks/gateway_engine.py unix:/tmp/engine.sock --tokens-per-second 2
+    python benchmarks/gateway_engine.py unix:/tmp/engine.sock                         whole answers at once
+    python benchmarks/gateway_engine.py unix:/tmp/engine.sock --tokens-per-second 2   token by token
 
-Every running request gets one token a step, all of them in one frame, as the real engine does it.
+At a pace every running request gets one token a step, all of them in one frame, as the real engine does it.
 """
 
 import argparse
@@ -29,9 +30,9 @@ _CHAT_TEMPLATE = (
 
 
 class ModellessEngine(pb_grpc.EngineServiceServicer):
-    """Its answers are as long as they may be. `pause` seconds pass between two steps."""
+    """Its answers are as long as they may be: whole, or a token every `pause` seconds."""
 
-    def __init__(self, pause: float) -> None:
+    def __init__(self, pause: float | None) -> None:
         self._pause = pause
         tokenizer = _tokenizer()
         self._word = tokenizer.encode(" fox", add_special_tokens=False).ids[0]
@@ -51,7 +52,8 @@ class ModellessEngine(pb_grpc.EngineServiceServicer):
             while True:
                 if left:
                     yield self._step(left)
-                    await asyncio.sleep(self._pause)
+                    if self._pause is not None:
+                        await asyncio.sleep(self._pause)
                     continue
                 news.clear()
                 with suppress(TimeoutError):
@@ -65,13 +67,14 @@ class ModellessEngine(pb_grpc.EngineServiceServicer):
     def _step(self, left: dict[int, int]) -> pb.EngineFrame:
         frame = pb.EngineFrame()
         deltas = frame.step.deltas
-        for request_id in list(left):
-            left[request_id] -= 1
-            last = left[request_id] <= 0
+        for request_id, missing in list(left.items()):
+            now = missing if self._pause is None else 1
+            left[request_id] -= now
+            last = now == missing
             if last:
                 del left[request_id]
             reason = pb.FINISH_REASON_LENGTH if last else pb.FINISH_REASON_UNSPECIFIED
-            deltas.add(request_id=request_id, token_ids=(self._word,), finish_reason=reason)
+            deltas.add(request_id=request_id, token_ids=[self._word] * now, finish_reason=reason)
         return frame
 
 
@@ -128,9 +131,9 @@ def _manifest(tokenizer: Tokenizer) -> pb.Manifest:
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", help="where to listen: unix:/path or host:port")
-    parser.add_argument("--tokens-per-second", type=float, help="of each request; without it there is no pause")
+    parser.add_argument("--tokens-per-second", type=float, help="of each request; without it answers are whole")
     arguments = parser.parse_args()
-    engine = ModellessEngine(1 / arguments.tokens_per_second if arguments.tokens_per_second else 0.0)
+    engine = ModellessEngine(1 / arguments.tokens_per_second if arguments.tokens_per_second else None)
     server = grpc.aio.server()
     pb_grpc.add_EngineServiceServicer_to_server(engine, server)
     server.add_insecure_port(arguments.target)

@@ -9,12 +9,12 @@ A response is read as far as it must be: its status and its length. Both kinds o
 
 import asyncio
 import json
+import os
 import random
 import statistics
 import subprocess
 import sys
 import time
-from collections import deque
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -33,7 +33,8 @@ class Request:
 
 def load(request: Request, *, connections: int, seconds: float, rate: float | None = None) -> dict[str, float]:
     """Closed, or open at `rate` requests a second. Raises RuntimeError where a response is no 200."""
-    arguments = {"request": vars(request), "connections": connections, "seconds": seconds, "rate": rate}
+    cores = sorted(os.sched_getaffinity(0))[1:]  # the first is the server's
+    arguments = {"request": vars(request), "connections": connections, "seconds": seconds, "rate": rate, "cores": cores}
     done = subprocess.run([sys.executable, __file__], input=json.dumps(arguments), capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
@@ -45,6 +46,7 @@ class _Connection(asyncio.Protocol):
     """One request at a time. The answer's bytes are counted, not kept."""
 
     def __init__(self, payload: bytes) -> None:
+        self.open = True
         self._payload = payload
         self._transport: asyncio.Transport
         self._head = b""
@@ -76,6 +78,7 @@ class _Connection(asyncio.Protocol):
             self._answered.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.open = False
         self._fail("the server hung up")
 
     def _fail(self, words: str) -> None:
@@ -89,47 +92,60 @@ def _content_length(head: bytes) -> int:
     return int(lowered[start : lowered.find(b"\r\n", start) if b"\r\n" in lowered[start:] else None])
 
 
-async def _closed(lines: list[_Connection], seconds: float) -> list[float]:
+class _Lines:
+    """Connections, kept open; the one used last is used first. What the server closes meanwhile is replaced."""
+
+    def __init__(self, request: Request, most: int) -> None:
+        self._port = request.port
+        self._payload = _payload(request)
+        self._free: list[_Connection] = []
+        self._places = asyncio.Semaphore(most)
+
+    async def ask(self) -> None:
+        async with self._places:
+            line = await self._line()
+            await line.ask()
+            self._free.append(line)
+
+    async def _line(self) -> _Connection:
+        while self._free:
+            line = self._free.pop()
+            if line.open:
+                return line
+        loop = asyncio.get_running_loop()
+        _, line = await loop.create_connection(lambda: _Connection(self._payload), "127.0.0.1", self._port)
+        return line
+
+
+async def _closed(lines: _Lines, connections: int, seconds: float) -> list[float]:
     took: list[float] = []
     end = time.perf_counter() + seconds
 
-    async def ask_for_ever(line: _Connection) -> None:
+    async def ask_for_ever() -> None:
         while (began := time.perf_counter()) < end:
-            await line.ask()
+            await lines.ask()
             took.append(time.perf_counter() - began)
 
-    await asyncio.gather(*map(ask_for_ever, lines))
+    await asyncio.gather(*(ask_for_ever() for _ in range(connections)))
     return took
 
 
-async def _open(lines: list[_Connection], seconds: float, rate: float) -> list[float]:
+async def _open(lines: _Lines, seconds: float, rate: float) -> list[float]:
     """A request that finds all connections busy waits for one, and its time runs."""
     draw = random.Random(1)
-    free, waiting = deque(lines), deque[float]()
     took: list[float] = []
-    running: set[asyncio.Task[None]] = set()
 
-    async def answer(line: _Connection, due: float) -> None:
-        while True:
-            await line.ask()
-            took.append(time.perf_counter() - due)
-            if not waiting:
-                free.append(line)
-                return
-            due = waiting.popleft()
+    async def ask(due: float) -> None:
+        await lines.ask()
+        took.append(time.perf_counter() - due)
 
     due = time.perf_counter()
     end = due + seconds
-    while (due := due + draw.expovariate(rate)) < end:
-        if (pause := due - time.perf_counter()) > 0:
-            await asyncio.sleep(pause)
-        if not free:
-            waiting.append(due)
-            continue
-        task = asyncio.create_task(answer(free.popleft(), due))
-        running.add(task)
-        task.add_done_callback(running.discard)
-    await asyncio.gather(*running)
+    async with asyncio.TaskGroup() as running:
+        while (due := due + draw.expovariate(rate)) < end:
+            if (pause := due - time.perf_counter()) > 0:
+                await asyncio.sleep(pause)
+            running.create_task(ask(due))
     return took
 
 
@@ -141,19 +157,18 @@ def _payload(request: Request) -> bytes:
 
 
 async def _run(request: Request, connections: int, seconds: float, rate: float | None) -> dict[str, float]:
-    loop, payload = asyncio.get_running_loop(), _payload(request)
-    lines = []
-    for _ in range(connections):
-        _, line = await loop.create_connection(lambda: _Connection(payload), "127.0.0.1", request.port)
-        lines.append(line)
+    lines = _Lines(request, connections)
     began = time.perf_counter()
-    took = await (_closed(lines, seconds) if rate is None else _open(lines, seconds, rate))
+    took = await (_closed(lines, connections, seconds) if rate is None else _open(lines, seconds, rate))
     elapsed = time.perf_counter() - began
     cuts = statistics.quantiles(took, n=1000, method="inclusive")
-    return {"per_second": len(took) / elapsed, "p50_ms": 1e3 * cuts[499], "p99_ms": 1e3 * cuts[989]}
+    figures = {"p50_ms": 1e3 * cuts[499], "p99_ms": 1e3 * cuts[989]}
+    return {"seconds": elapsed, "per_second": len(took) / elapsed, **figures}
 
 
 if __name__ == "__main__":
     given = json.load(sys.stdin)
     given["request"] = Request(**given["request"])
+    if cores := given.pop("cores"):
+        os.sched_setaffinity(0, cores)
     print(json.dumps(uvloop.run(_run(**given))))
