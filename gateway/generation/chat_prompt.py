@@ -9,6 +9,8 @@ from loragate.gateway.schemas.tools import CallOfMessage
 from loragate.gateway.text.template_traits import TemplateTraits
 from loragate.gateway.tools.json_text import parsed
 
+_CHARACTERS_OF_A_MESSAGE = 64  # as long as these take, a template takes with a message that says nothing
+
 
 class CallArguments(dict[str, Any]):
     """A call's arguments: an object to the templates that want one, its JSON text to those that join it to others."""
@@ -47,9 +49,12 @@ def template_messages(messages: Sequence[ChatMessage], traits: TemplateTraits) -
 
 
 def size_of(messages: Sequence[ChatMessage]) -> int:
-    """Characters that the messages bring."""
-    calls = (call for message in messages for call in message.tool_calls or ())
-    return sum(len(message.content or "") for message in messages) + sum(len(call.function.arguments) for call in calls)
+    """Characters that the messages bring, or that their rendering is worth."""
+    calls = [call for message in messages for call in message.tool_calls or ()]
+    characters = sum(len(message.content or "") for message in messages) + sum(
+        len(call.function.arguments) for call in calls
+    )
+    return characters + _CHARACTERS_OF_A_MESSAGE * (len(messages) + len(calls))
 
 
 def _call(call: CallOfMessage, traits: TemplateTraits) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """From request bodies to checked generation requests."""
 
+import asyncio
+
 from loragate.adapter_store.principal import TenantPrincipal
-from loragate.gateway.generation.constraint import chat_constraint, constraint
+from loragate.gateway.generation.constraint import Constraint, chat_constraint, constraint
 from loragate.gateway.generation.context_window import check_length, room_for_completion
 from loragate.gateway.generation.pooling import PoolingRequest
 from loragate.gateway.generation.request import GenerationRequest
@@ -15,6 +17,7 @@ from loragate.gateway.schemas.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.sampling import SamplingFields
 from loragate.gateway.services import Services
 from loragate.gateway.text.base_model import BaseModel
+from loragate.gateway.tools.use import ToolUse
 from loragate.gateway.tracing.current import step
 from loragate.v1 import engine_pb2 as pb
 
@@ -39,7 +42,7 @@ async def prepare_chat(services: Services, caller: TenantPrincipal, body: ChatRe
         n,
         tuple(body.stop or ()),
         bool(body.include_stop_str_in_output),
-        chat_constraint(base, body, tools),
+        await _constraint(base, body, tools),
         tools,
         body.draft_tokens or 0,
         share_of(caller, body.priority, services.config),
@@ -83,6 +86,13 @@ async def prepare_embeddings(services: Services, caller: TenantPrincipal, body: 
         prompts = await prompts_to_tokens(base, body.inputs, "input")
     check_length(base, max(map(len, prompts)), "input")
     return PoolingRequest(target, prompts, body.engine_pooling, share_of(caller, body.priority, services.config))
+
+
+async def _constraint(base: BaseModel, body: ChatRequest, tools: ToolUse | None) -> Constraint | None:
+    """A grammar of all tools is written off the event loop: their schemas may be megabytes."""
+    if tools is None:
+        return chat_constraint(base, body, tools)
+    return await asyncio.to_thread(chat_constraint, base, body, tools)
 
 
 def _checked_n(services: Services, body: SamplingFields) -> int:

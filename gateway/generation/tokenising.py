@@ -17,7 +17,6 @@ T = TypeVar("T")
 
 # Rendering and tokenising this much takes about a millisecond.
 _INLINE_CHARACTERS = 4096
-_CHARACTERS_OF_A_TOOL = 1024
 
 
 async def chat_to_tokens(base: BaseModel, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()) -> list[int]:
@@ -29,8 +28,8 @@ async def chat_to_tokens(base: BaseModel, messages: Sequence[ChatMessage], tools
             param="messages",
             code="no_chat_template",
         )
-    size = size_of(messages) + len(tools) * _CHARACTERS_OF_A_TOOL
-    return await _off_loop_if(size, lambda: _chat_to_tokens(base, template, messages, tools))
+    large = bool(tools) or size_of(messages) > _INLINE_CHARACTERS  # a tool may have a schema of any size
+    return await _off_loop_if(large, lambda: _chat_to_tokens(base, template, messages, tools))
 
 
 async def prompts_to_tokens(base: BaseModel, prompts: Sequence[Prompt], param: str) -> tuple[Sequence[int], ...]:
@@ -39,7 +38,8 @@ async def prompts_to_tokens(base: BaseModel, prompts: Sequence[Prompt], param: s
     Raises InvalidRequest for what is empty, outside the vocabulary, or surely longer than the context.
     """
     size = sum(map(len, prompts))
-    return await _off_loop_if(size, lambda: tuple(_prompt_to_tokens(base, prompt, param) for prompt in prompts))
+    large = size > _INLINE_CHARACTERS
+    return await _off_loop_if(large, lambda: tuple(_prompt_to_tokens(base, prompt, param) for prompt in prompts))
 
 
 def _prompt_to_tokens(base: BaseModel, prompt: Prompt, param: str) -> Sequence[int]:
@@ -76,5 +76,5 @@ def _chat_to_tokens(
     return tokens
 
 
-async def _off_loop_if(size: int, work: Callable[[], T]) -> T:
-    return work() if size <= _INLINE_CHARACTERS else await asyncio.to_thread(work)
+async def _off_loop_if(large: bool, work: Callable[[], T]) -> T:
+    return await asyncio.to_thread(work) if large else work()

@@ -1,6 +1,5 @@
 """One call, as the functions behind the methods see it."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -8,12 +7,10 @@ from typing import TypeVar
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway.grpc.wire import Wire
 from loragate.gateway.http.context import RequestContext
+from loragate.gateway.large_bodies import parsed
 from loragate.gateway.services import Services
 
 T = TypeVar("T")
-
-# Parsing and checking a message of this size takes about a millisecond; a larger one is parsed off the event loop.
-_INLINE_BYTES = 64 << 10
 
 
 @dataclass(slots=True)
@@ -37,8 +34,7 @@ class Call:
 
     async def request(self, parse: Callable[[bytes], T]) -> T:
         """The call's one message, as `parse` reads it. Raises ApiError."""
-        raw = await self.wire.message()
-        return parse(raw) if len(raw) <= _INLINE_BYTES else await asyncio.to_thread(parse, raw)
+        return await parsed(parse, await self.wire.message())
 
     def messages(self, limit: int) -> AsyncIterator[bytes]:
         """All messages of a client's stream, of at most `limit` bytes together."""

@@ -17,6 +17,7 @@ M = TypeVar("M", bound=Message)
 
 # REST has these as JSON objects. Text keeps the order of a schema's properties, which decides that of an answer's.
 _JSON_FIELDS = frozenset({"loragate.v1.FunctionDefinition.parameters", "loragate.v1.JsonSchemaFormat.schema"})
+_MOST_MESSAGES = 4096  # in one field; empty ones are two bytes each, and much more once they are objects
 _PROMPTS = ("prompt", "prompts", "prompt_token_ids")
 
 
@@ -60,6 +61,9 @@ def _value(field: FieldDescriptor, value: Any, path: str) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return {str(key): item for key, item in value.items()}
     if field.is_repeated:
+        if field.message_type is not None and len(value) > _MOST_MESSAGES:
+            words = f"Invalid '{path}': there must not be more than {_MOST_MESSAGES}."
+            raise InvalidRequest(words, param=path, code="invalid_value")
         return [_item(field, item, f"{path}.{position}") for position, item in enumerate(value)]
     return _item(field, value, path)
 

@@ -11,12 +11,10 @@ from starlette.requests import Request
 from loragate.gateway.http.errors import InvalidRequest, UnsupportedMediaType
 from loragate.gateway.http.validation import validated
 from loragate.gateway.intake import Intake
+from loragate.gateway.large_bodies import parsed
 from loragate.gateway.services import Services, services_of
 
 M = TypeVar("M", bound=BaseModel)
-
-# Parsing a body of this size takes about a millisecond; a larger one is parsed off the event loop.
-_INLINE_BYTES = 64 << 10
 
 
 class JsonBody(Generic[M]):
@@ -34,9 +32,7 @@ class JsonBody(Generic[M]):
         services = services_of(request)
         _check_type(request, "application/json")
         body = await _read(request, services)
-        if len(body) <= _INLINE_BYTES:
-            return self._parse(body)
-        return await asyncio.to_thread(self._parse, body)
+        return await parsed(self._parse, body)
 
     def _parse(self, body: bytes) -> M:
         if self.optional and not body:

@@ -17,4 +17,4 @@ class AliasTargetBody(Body):
 class AliasPut(Body):
     """The alias points at these versions and no others afterwards."""
 
-    targets: Annotated[list[AliasTargetBody], Field(min_length=1, max_length=64)]
+    targets: Annotated[list[AliasTargetBody], Field(fail_fast=True, min_length=1, max_length=64)]

@@ -14,7 +14,7 @@ from loragate.gateway.schemas.tool_fields import ToolFields, check_answers
 class ChatRequest(SamplingFields, ToolFields, OutputFields):
     """OpenAI's chat request. `max_completion_tokens` is the newer name of `max_tokens`."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=4096)]
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True, min_length=1, max_length=4096)]
     max_completion_tokens: Annotated[int, Field(ge=1, lt=1 << 31)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None

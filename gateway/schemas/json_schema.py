@@ -15,7 +15,7 @@ def _bounded(schema: dict[str, Any]) -> dict[str, Any]:
         raise PydanticCustomError(
             "schema", "the schema must not be nested more than {most} levels deep", {"most": _MAX_DEPTH}
         )
-    if len(json.dumps(schema)) > _MAX_BYTES:
+    if len(json.dumps(schema, allow_nan=False)) > _MAX_BYTES:
         raise PydanticCustomError("schema", "the schema must not be longer than {most} bytes", {"most": _MAX_BYTES})
     return schema
 

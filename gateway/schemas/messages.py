@@ -43,7 +43,7 @@ class ChatMessage(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[str | None, BeforeValidator(_text_of, json_schema_input_type=str | list[TextPart] | None)] = None
     name: Annotated[str, StringConstraints(max_length=256)] | None = None
-    tool_calls: Annotated[list[CallOfMessage], Field(max_length=MAX_TOOLS)] | None = None
+    tool_calls: Annotated[list[CallOfMessage], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
     tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
 
     @model_validator(mode="before")

@@ -14,7 +14,7 @@ from loragate.gateway.schemas.tools import MAX_TOOLS, Tool, ToolChoiceField
 class ToolFields(Body):
     """Without `tool_choice` the model chooses."""
 
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[list[Tool], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoiceField | None = None
     parallel_tool_calls: bool | None = None
 

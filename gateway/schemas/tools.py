@@ -2,7 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from loragate.gateway.schemas.body import Body
@@ -71,7 +78,7 @@ class AllowedTools(Body):
     """The only tools that may be called."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedTool], Field(min_length=1, max_length=MAX_TOOLS)]
+    tools: Annotated[list[NamedTool], Field(fail_fast=True, min_length=1, max_length=MAX_TOOLS)]
 
 
 def _as_object(choice: Any) -> Any:

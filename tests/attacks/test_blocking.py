@@ -1,0 +1,125 @@
+"""Work that takes long is done beside the event loop: others are answered while it lasts.
+
+Each test holds a piece of work until somebody else has been answered; on the loop, nobody would be.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.gateway.running import Gateway
+from tests.gateway.tiny_model import MODEL_ID
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PATIENCE = 20.0
+
+
+class Hold:
+    """Stands before a function until it is let go."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+
+    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def held(*arguments: Any, **options: Any) -> Any:
+            self.reached.set()
+            assert self.go_on.wait(PATIENCE), "nobody else was answered"
+            return function(*arguments, **options)
+
+        return held
+
+
+@pytest.fixture
+def hold() -> Iterator[Hold]:
+    made = Hold()
+    yield made
+    made.go_on.set()
+
+
+async def answered_meanwhile(gateway: Gateway, hold: Hold, body: dict[str, Any], url: str) -> int:
+    """The status of `body`, during whose work somebody else was answered."""
+    async with gateway.http() as http, gateway.http() as other:
+        asked = asyncio.create_task(http.post(url, json=body))
+        while not hold.reached.is_set():
+            assert not asked.done(), (await asked).text
+            await asyncio.sleep(0.01)
+        assert (await other.get("/healthz")).status_code == 200
+        assert (await other.get("/v1/models")).status_code == 200
+        assert not asked.done()
+        hold.go_on.set()
+        answer: httpx.Response = await asked
+    return answer.status_code
+
+
+CHAT = "/v1/chat/completions"
+CALL = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+CALLS = [call for i in range(128) for call in [CALL | {"id": f"c{i}"}]]
+ANSWERS = [{"role": "tool", "tool_call_id": f"c{i}", "content": ""} for i in range(128)]
+LONG_CHATS = {
+    "a long message": [{"role": "user", "content": "x " * 10_000}],
+    "many messages that say nothing": [{"role": "user", "content": ""}] * 200,
+    "calls that say nothing": [{"role": "assistant", "tool_calls": CALLS}, *ANSWERS],
+}
+
+
+@pytest.mark.parametrize("what", LONG_CHATS)
+async def test_templates(attacked: Gateway, hold: Hold, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    template = attacked.services.link.base.chat_template
+    monkeypatch.setattr(type(template), "render", hold.before(type(template).render))
+    status = await answered_meanwhile(attacked, hold, {"model": MODEL_ID, "messages": LONG_CHATS[what]}, CHAT)
+    assert status == 400, "longer than the context"
+
+
+async def test_tokenising(attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = type(attacked.services.link.base.tokenizer)
+    monkeypatch.setattr(tokenizer, "encode_text", hold.before(tokenizer.encode_text))
+    body = {"model": MODEL_ID, "prompt": "x " * 3000}
+    assert await answered_meanwhile(attacked, hold, body, "/v1/completions") == 400
+
+
+async def test_parsing(attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
+    from loragate.gateway.http import bodies
+
+    monkeypatch.setattr(bodies, "validated", hold.before(bodies.validated))
+    body = {"model": MODEL_ID, "prompt": "x", "user": "x" * 100_000, "max_tokens": 1}
+    assert await answered_meanwhile(attacked, hold, body, "/v1/completions") == 200
+
+
+async def test_grammars_of_tools(attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of megabytes, where there are many tools with large schemas."""
+    from loragate.gateway.generation import preparing
+
+    monkeypatch.setattr(attacked.services.link.base.chat_template, "takes_tools", True)
+    monkeypatch.setattr(preparing, "chat_constraint", hold.before(preparing.chat_constraint))
+    tool = {"type": "function", "function": {"name": "f"}}
+    body = {"model": MODEL_ID, "messages": [{"role": "user", "content": "x"}], "tools": [tool], "max_tokens": 1}
+    assert await answered_meanwhile(attacked, hold, body, CHAT) == 200
+
+
+async def test_large_bodies_take_no_place_of_prompts(
+    attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of them wait, a long prompt is tokenised."""
+    from loragate.gateway.http import bodies
+
+    real = bodies.validated
+
+    def validated(model: Any, document: Any) -> Any:
+        return hold.before(real)(model, document) if "user" in document else real(model, document)
+
+    monkeypatch.setattr(bodies, "validated", validated)
+    large = {"model": MODEL_ID, "prompt": "x", "user": "x" * 100_000, "max_tokens": 1}
+    long = {"model": MODEL_ID, "prompt": "x " * 3000}
+    async with attacked.http() as http:
+        waiting = [asyncio.create_task(http.post("/v1/completions", json=large)) for _ in range(50)]
+        while not hold.reached.is_set():
+            await asyncio.sleep(0.01)
+        assert (await http.post("/v1/completions", json=long)).status_code == 400
+        hold.go_on.set()
+        assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
