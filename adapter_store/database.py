@@ -33,6 +33,8 @@ BUSY_TIMEOUT = 10.0  # seconds that a SQLite writer waits for its turn
 _RETRY_SECONDS = 0.02
 _CONNECT_TIMEOUT = 5.0  # seconds, Postgres
 _POOL_TIMEOUT = 10.0  # seconds to wait for a free connection
+_KEPT, _MORE = 5, 10  # connections of one process: as long as it lives, and while many are wanted
+MOST_CONNECTIONS = _KEPT + _MORE
 _OPERATOR_LOCK = 0x6C6F7261  # any fixed number: the advisory lock of the operator's writers
 
 
@@ -86,6 +88,8 @@ def create_engine(url: URL) -> AsyncEngine:
     if url.get_backend_name() == "postgresql":
         return create_async_engine(
             url,
+            pool_size=_KEPT,
+            max_overflow=_MORE,
             pool_timeout=_POOL_TIMEOUT,
             pool_pre_ping=True,
             connect_args={"timeout": _CONNECT_TIMEOUT},

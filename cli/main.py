@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from loragate.cli.commands import adapters, chat, demo, doctor, engine, engine_trace, gateway, keys, serve, tenants
+from loragate.cli.commands import (
+    adapters,
+    audit,
+    chat,
+    demo,
+    doctor,
+    engine,
+    engine_trace,
+    gateway,
+    keys,
+    serve,
+    tenants,
+)
 from loragate.cli.group import RefusingGroup
 from loragate.cli.lifeline import die_with
 
@@ -51,6 +63,7 @@ app.command()(chat.chat)
 app.add_typer(adapters.app, name="adapters")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
+app.command()(audit.audit)
 app.add_typer(demo.app, name="demo", hidden=True)
 app.command()(doctor.doctor)
 

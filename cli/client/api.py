@@ -36,11 +36,12 @@ class Api:
             content = answer.read()
             return answer.json() if content else None
 
-    def every(self, path: str) -> Iterator[dict[str, Any]]:
-        """All items of a list, page by page."""
+    def every(self, path: str, **filters: str | None) -> Iterator[dict[str, Any]]:
+        """All items of a list, page by page; a filter that is None is left out."""
+        given = {name: value for name, value in filters.items() if value is not None}
         after: str | None = None
         while True:
-            page = self.call("GET", path, params={"limit": _PAGE, **({"after": after} if after else {})})
+            page = self.call("GET", path, params={"limit": _PAGE, **given, **({"after": after} if after else {})})
             yield from page["data"]
             after = page.get("last_id")
             if not page.get("has_more") or after is None:

@@ -12,7 +12,9 @@ def doctor(
     data_dir: options.DataDir = None,
     config: options.Config = None,
 ) -> None:
-    """Say what this machine can and cannot do: Python, CPU, memory, GPU, kernels, database, Redis, disk, port.
+    """Say what this machine can and cannot do: Python, CPU, memory, GPU, kernels, disk, port; and whether the database
+    (reachable, schema, connections against its limit), Redis (version, distance, eviction), clocks, collector and
+    settings fit together.
 
     Each line is ok, warn or fail, with what to do. The exit status is 1 when something stands in the way.
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import resource
 import shutil
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import psutil
 from loragate.cli.doctor.finding import Finding, fail, ok, warn
 
 _GIB = 1 << 30
+_FILES = 4096
 _CPU_INFO = Path("/proc/cpuinfo")
 _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 _WIDE_FLAGS = frozenset({"avx512f", "asimd"})
@@ -18,7 +20,7 @@ _WIDE_FLAGS = frozenset({"avx512f", "asimd"})
 
 def check_machine(data_dir: Path) -> list[Finding]:
     """In the order in which they limit what can be served."""
-    return [check_python(), check_cpu(cpu_flags()), check_cores(), check_memory(), check_disk(data_dir)]
+    return [check_python(), check_cpu(cpu_flags()), check_cores(), check_memory(), check_disk(data_dir), check_files()]
 
 
 def check_python() -> Finding:
@@ -80,3 +82,11 @@ def check_disk(data_dir: Path) -> Finding:
     if free < 4 * _GIB:
         return warn("disk", found, "uploads are refused when it is full: keep room for adapters")
     return ok("disk", found)
+
+
+def check_files() -> Finding:
+    """Each stream is an open connection."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if most < _FILES:
+        return warn("open files", f"at most {most}", f"raise it (`ulimit -n {_FILES}`): a stream takes one")
+    return ok("open files", f"at most {most}")

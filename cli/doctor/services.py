@@ -1,52 +1,32 @@
-"""The database, the blobs, Redis and the port."""
+"""The services beside us, and the port."""
 
-import asyncio
-from contextlib import closing
+import socket
+from urllib.parse import urlsplit
 
 import fsspec
 from fsspec.utils import get_protocol
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
-from redis.retry import Retry
 
-from loragate.adapter_store.database import Database
-from loragate.adapter_store.errors import SchemaMismatch, StoreError
-from loragate.adapter_store.schema import require_current
+from loragate.cli.doctor.database import check_database
 from loragate.cli.doctor.finding import Finding, fail, ok, warn
+from loragate.cli.doctor.redis import check_redis
 from loragate.cli.refusal import Refusal
 from loragate.cli.settings import Settings
 from loragate.cli.supervisor import runtime_file
 from loragate.cli.supervisor.ports import listen
 
-_REDIS_SECONDS = 2.0
+_SECONDS = 2.0
 
 
 def check_services(settings: Settings) -> list[Finding]:
     """Each is asked once, within seconds."""
-    return [check_database(settings), check_blobs(settings), check_redis(settings), check_port(settings)]
-
-
-def check_database(settings: Settings) -> Finding:
-    """Reachable, and with this version's schema."""
-    if settings.database_url is None and not (settings.data_dir / "loragate.db").exists():
-        return ok("database", "SQLite in the data directory, made at the first start")
-    kind = settings.effective_database_url.split(":", 1)[0]
-    try:
-        asyncio.run(_ask_database(settings.effective_database_url))
-    except SchemaMismatch as error:
-        return warn("database", error.message, "`loragate serve` brings an older one up to date")
-    except StoreError as error:
-        return fail("database", error.message, "check LORAGATE_DATABASE_URL and that the database runs")
-    return ok("database", f"{kind}, schema up to date")
-
-
-async def _ask_database(url: str) -> None:
-    database = Database(url)
-    try:
-        await require_current(database)
-    finally:
-        await database.close()
+    return [
+        *check_database(settings),
+        check_blobs(settings),
+        *check_redis(settings),
+        *check_secret(settings),
+        *check_tracing(settings),
+        check_port(settings),
+    ]
 
 
 def check_blobs(settings: Settings) -> Finding:
@@ -56,28 +36,35 @@ def check_blobs(settings: Settings) -> Finding:
         fsspec.get_filesystem_class(protocol)
     except (ImportError, ValueError) as error:
         return fail("blobs", f"{protocol}: {error}", "install the driver, or correct LORAGATE_BLOB_URL")
-    return ok("blobs", "local disk" if protocol == "file" else protocol)
+    if protocol != "file":
+        return ok("blobs", protocol)
+    if settings.replicas > 1:
+        advice = "all replicas need the same: set LORAGATE_BLOB_URL, or see that the folder is shared"
+        return warn("blobs", f"local disk, for {settings.replicas} replicas (LORAGATE_REPLICAS)", advice)
+    return ok("blobs", "local disk")
 
 
-def check_redis(settings: Settings) -> Finding:
-    """Needed for more than one gateway process."""
-    if settings.redis_url is None:
-        if settings.workers > 1:
-            return fail("Redis", "not configured", f"{settings.workers} workers need one: set LORAGATE_REDIS_URL")
-        return ok("Redis", "not configured; one gateway process needs none")
+def check_secret(settings: Settings) -> list[Finding]:
+    """Replicas must agree on it; one alone makes its own."""
+    if settings.replicas > 1 and settings.secret_key is None:
+        found = f"not configured, for {settings.replicas} replicas (LORAGATE_REPLICAS)"
+        return [fail("secret key", found, "set LORAGATE_SECRET_KEY alike for all")]
+    return []
+
+
+def check_tracing(settings: Settings) -> list[Finding]:
+    """Whether the collector takes connections; nothing where traces are off."""
+    endpoint = settings.tracing.endpoint
+    if endpoint is None:
+        return []
+    parts = urlsplit(endpoint)
     try:
-        with closing(
-            Redis.from_url(
-                settings.redis_url,
-                socket_timeout=_REDIS_SECONDS,
-                socket_connect_timeout=_REDIS_SECONDS,
-                retry=Retry(NoBackoff(), 0),
-            )
-        ) as redis:
-            redis.ping()
-    except (RedisError, ValueError, OSError) as error:
-        return fail("Redis", f"does not answer: {error}", "start it, or correct LORAGATE_REDIS_URL")
-    return ok("Redis", "answers")
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        socket.create_connection((parts.hostname or "", port), _SECONDS).close()
+    except (OSError, ValueError) as error:
+        advice = "start the collector, or correct LORAGATE_TRACING__ENDPOINT: spans are dropped meanwhile"
+        return [warn("traces", f"the collector does not answer: {type(error).__name__}", advice)]
+    return [ok("traces", "the collector takes connections")]
 
 
 def check_port(settings: Settings) -> Finding:

@@ -57,6 +57,11 @@ def check_combination(settings: Settings) -> None:
             "set LORAGATE_REDIS_URL, or use one worker",
             BAD_SETTING,
         )
+    if settings.replicas > 1 and settings.secret_key is None:
+        raise Refusal(
+            f"{settings.replicas} replicas (LORAGATE_REPLICAS) need one secret: set LORAGATE_SECRET_KEY alike for all",
+            BAD_SETTING,
+        )
     if settings.engine_target is not None:
         raise Refusal(
             "LORAGATE_ENGINE_TARGET is for `loragate gateway` beside an engine started elsewhere; "

@@ -1,13 +1,21 @@
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from private_postgres import private_postgres
+from redis_server import RedisServer
 from typer.testing import CliRunner
 
+from loragate.adapter_store.schema import upgrade
 from loragate.cli.doctor import machine
+from loragate.cli.doctor.clock import clock_finding
+from loragate.cli.doctor.database import Room, connections_finding
 from loragate.cli.doctor.finding import Status
+from loragate.cli.doctor.redis import redis_finding
 from loragate.cli.main import app
+from loragate.cli.settings import Settings
 from loragate.cli.supervisor.ports import listen
 
 
@@ -20,7 +28,7 @@ def findings(*arguments: str, status: int = 0) -> dict[str, dict[str, Any]]:
 def test_it_looks_at_everything_and_a_plain_machine_is_fit() -> None:
     found = findings("--port", "0")
     assert set(found) == {
-        "Python", "CPU features", "cores", "memory", "disk", "torch", "GPU", "Triton", "kernels",
+        "Python", "CPU features", "cores", "memory", "disk", "open files", "torch", "GPU", "Triton", "kernels",
         "database", "blobs", "Redis", "port",
     }  # fmt: skip
     assert not [finding for finding in found.values() if finding["status"] == "fail"]
@@ -45,9 +53,100 @@ def test_a_redis_that_does_not_answer_fails(monkeypatch: pytest.MonkeyPatch) -> 
     assert findings("--port", "0", status=1)["Redis"]["status"] == "fail"
 
 
-def test_workers_without_redis_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["LORAGATE_WORKERS", "LORAGATE_REPLICAS"])
+def test_several_processes_without_redis_fail(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "2")
+    finding = findings("--port", "0", status=1)["Redis"]
+    assert finding["status"] == "fail"
+    assert name in finding["found"]
+    assert "LORAGATE_REDIS_URL" in finding["advice"]
+
+
+def test_replicas_share_what_one_machine_cannot(monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer) -> None:
+    monkeypatch.setenv("LORAGATE_REPLICAS", "2")
+    monkeypatch.setenv("LORAGATE_REDIS_URL", redis_server.url)
+    found = findings("--port", "0", status=1)
+    for subject, status, setting in (
+        ("database", "fail", "LORAGATE_DATABASE_URL"),
+        ("secret key", "fail", "LORAGATE_SECRET_KEY"),
+        ("blobs", "warn", "LORAGATE_BLOB_URL"),
+    ):
+        assert found[subject]["status"] == status
+        assert setting in found[subject]["advice"]
+    assert found["Redis"]["status"] == found["clock"]["status"] == "ok"
+
+
+def test_workers_on_sqlite_take_turns(monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer) -> None:
     monkeypatch.setenv("LORAGATE_WORKERS", "2")
-    assert "LORAGATE_REDIS_URL" in findings("--port", "0", status=1)["Redis"]["advice"]
+    monkeypatch.setenv("LORAGATE_REDIS_URL", redis_server.url)
+    finding = findings("--port", "0")["database"]
+    assert (finding["status"], "LORAGATE_WORKERS" in finding["found"]) == ("warn", True)
+
+
+def test_a_redis_that_forgets_is_warned_of(monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer) -> None:
+    monkeypatch.setenv("LORAGATE_REDIS_URL", redis_server.url)
+    with redis_server.client() as client:
+        client.config_set("maxmemory", "100mb")
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            finding = findings("--port", "0")["Redis"]
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+            client.config_set("maxmemory", "0")
+    assert finding["status"] == "warn"
+    assert "allkeys-lru" in finding["found"]
+    assert "maxmemory-policy" in finding["advice"]
+
+
+@pytest.mark.parametrize(
+    ("version", "seconds", "status"),
+    [("7.2.5", 0.001, Status.OK), ("6.2.1", 0.001, Status.FAIL), ("8.0", 0.2, Status.WARN)],
+)
+def test_a_redis_that_is_old_or_far(version: str, seconds: float, status: Status) -> None:
+    assert redis_finding({"redis_version": version}, seconds).status is status
+
+
+@pytest.mark.parametrize(("workers", "used", "status"), [(1, 0, Status.OK), (6, 20, Status.WARN), (7, 0, Status.FAIL)])
+def test_connections_are_reckoned(workers: int, used: int, status: Status) -> None:
+    finding = connections_finding(Settings(workers=workers), Room(97, used))
+    assert finding.status is status
+    assert status is Status.OK or "max_connections" in finding.advice
+    assert f"{workers} workers" in finding.found
+
+
+def test_a_postgres_says_what_it_allows(monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer) -> None:
+    monkeypatch.setenv("LORAGATE_REDIS_URL", redis_server.url)
+    with private_postgres() as server:
+        url = server.url("postgres")
+        asyncio.run(upgrade(url))
+        monkeypatch.setenv("LORAGATE_DATABASE_URL", url)
+        found = findings("--port", "0")
+        assert found["database"]["status"] == found["connections"]["status"] == "ok"
+        assert "197 allowed" in found["connections"]["found"]
+        monkeypatch.setenv("LORAGATE_WORKERS", "14")
+        refused = findings("--port", "0", status=1)["connections"]
+        assert refused["status"] == "fail"
+        assert "LORAGATE_WORKERS" in refused["advice"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "status", "words"),
+    [(0.3, Status.OK, "as Redis's"), (90, Status.WARN, "behind Redis"), (-90, Status.WARN, "ahead of Redis")],
+)
+def test_clocks_that_disagree(ahead: float, status: Status, words: str) -> None:
+    finding = clock_finding("Redis", ahead)
+    assert finding.status is status
+    assert words in finding.found
+
+
+def test_a_collector_that_is_away_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        monkeypatch.setenv("LORAGATE_TRACING__ENDPOINT", f"http://127.0.0.1:{port}")
+        assert findings("--port", "0")["traces"]["status"] == "ok"
+    finding = findings("--port", "0")["traces"]
+    assert finding["status"] == "warn"
+    assert "LORAGATE_TRACING__ENDPOINT" in finding["advice"]
 
 
 @pytest.mark.parametrize("url", ["mysql://db/x", "sqlite:////no/such/folder/x.db"])

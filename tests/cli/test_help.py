@@ -44,7 +44,7 @@ def test_the_version_is_the_packages() -> None:
 def test_every_command_of_the_contract_is_there() -> None:
     names = {" ".join(path) for path in ALL}
     assert names >= {
-        "serve", "engine", "engine-trace", "gateway", "chat", "doctor",
+        "serve", "engine", "engine-trace", "gateway", "chat", "doctor", "audit",
         "adapters upload", "adapters list", "adapters versions", "adapters alias", "adapters delete",
         "tenants create", "tenants list", "tenants show", "tenants update", "tenants delete",
         "keys create", "keys list", "keys revoke", "keys rotate",

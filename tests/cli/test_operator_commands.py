@@ -70,6 +70,26 @@ def test_a_keys_life() -> None:
 
 
 @pytest.mark.usefixtures("server")
+def test_the_audit_log() -> None:
+    acme = json.loads(run("tenants", "create", "acme", "--json").stdout)[0]["id"]
+    run("tenants", "create", "other")
+    run("tenants", "update", "acme", "--weight", "3")
+    key_id = run("keys", "create", "acme").stdout.split("-")[1]
+    run("keys", "revoke", key_id)
+
+    events = json.loads(run("audit", "--json").stdout)
+    assert [event["action"] for event in events][:2] == ["api_key.revoke", "api_key.create"]
+    [update] = json.loads(run("audit", "--action", "tenant.update", "--json").stdout)
+    assert (update["target"], update["before"], update["after"]) == (f"tenant:{acme}", {"weight": 1.0}, {"weight": 3.0})
+    assert {row[4] for row in rows(run("audit", "--tenant", "acme"))} == {acme}
+    assert {row[1] for row in rows(run("audit", "--actor", "admin_key"))} == {"admin_key"}
+    assert len(rows(run("audit", "--limit", "3"))) == 3
+    assert not rows(run("audit", "--until", "2000-01-01"))
+    assert len(rows(run("audit", "--since", "2000-01-01"))) == len(events)
+    assert "no tenant nobody" in run("audit", "--tenant", "nobody", status=1).stderr
+
+
+@pytest.mark.usefixtures("server")
 def test_lists_go_through_all_pages() -> None:
     for number in range(103):
         run("tenants", "create", f"tenant-{number}")
