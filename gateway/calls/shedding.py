@@ -44,7 +44,7 @@ class Shedding:
             self._sent[tenant_id] += 1
             return
         self._turned_away.add(tenant_id)
-        self._metrics.shed.inc()
+        self._metrics.shed(tenant_id)
         raise _overloaded(wait, wait - resume)
 
     def _take_up(self, load: pb.Load | None) -> None:

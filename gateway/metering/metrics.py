@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from loragate.gateway.observability.request_metrics import RequestMetrics
+
 
 class UsageMetrics:
     """One per application."""
@@ -13,6 +15,7 @@ class UsageMetrics:
         def gauge(name: str, words: str) -> Gauge:
             return Gauge(f"loragate_usage_{name}", words, multiprocess_mode="livesum", registry=registry)
 
+        self.requests = RequestMetrics(registry)
         self.settled = counter("settled_records", "Usage records that the database took.")
         self.settle_failures = counter("settle_failures", "Times that the database took no usage records.")
         self.spool_failures = counter("spool_failures", "Times that the disk took no usage records.")

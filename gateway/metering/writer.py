@@ -45,7 +45,8 @@ class RecordWriter:
         return not self._waiting
 
     def put(self, record: UsageRecord, slot: int | None) -> None:
-        """Returns at once."""
+        """A request has ended. Returns at once."""
+        self._metrics.requests.ended(record)
         if len(self._waiting) >= MOST_WAITING:
             self._metrics.lost.inc()
             self._free(slot)

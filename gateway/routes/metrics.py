@@ -1,12 +1,16 @@
 """GET /metrics."""
 
+from collections.abc import Iterator
+
 from fastapi import APIRouter, Response
+from prometheus_client import Metric
 
 from loragate.gateway.auth.requirements import OperatorOrAnybody
 from loragate.gateway.observability.adapter_families import adapter_families, lora_requests_info, tenant_families
 from loragate.gateway.observability.adapter_names import Names, names_of
 from loragate.gateway.observability.engine_families import engine_families
 from loragate.gateway.observability.exposition import CONTENT_TYPE, exposition
+from loragate.gateway.observability.tenant_counter import PREFIX
 from loragate.gateway.openapi.answers import answers
 from loragate.gateway.services import Services, Use
 from loragate.v1 import engine_pb2 as pb
@@ -19,13 +23,20 @@ router = APIRouter(tags=["health"])
 async def metrics(operator: OperatorOrAnybody, use: Use) -> Response:
     """For Prometheus. With the admin key also what each adapter and tenant did, and adapters by name."""
     stats = await (use.engine_reading.shared() if operator is None else use.engine_reading.detailed())
-    families = [*use.http_metrics.families(), *engine_families(stats)]
+    families = [*_own_families(use, all_of_them=operator is not None), *engine_families(stats)]
     if stats is not None:
         names = {} if operator is None else await _names(use, stats)
         families.append(lora_requests_info(stats, names))
         if operator is not None:
             families += [*adapter_families(stats, names), *tenant_families(stats)]
     return Response(exposition(families), media_type=CONTENT_TYPE)
+
+
+def _own_families(use: Services, *, all_of_them: bool) -> Iterator[Metric]:
+    """This gateway's; what single tenants did is for the operator."""
+    for family in use.http_metrics.families():
+        if all_of_them or not family.name.startswith(PREFIX):
+            yield family
 
 
 async def _names(use: Services, stats: pb.StatsResponse) -> Names:

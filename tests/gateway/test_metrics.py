@@ -13,16 +13,18 @@ from typing import Any
 
 import httpx
 import pytest
-from prometheus_client import Metric
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.observability.http_metrics import SHARED_DIRECTORY
+from loragate.gateway.observability.tenant_counter import TenantCounter
 from loragate.v1 import engine_pb2 as pb
-from loragate.v1.adapters_pb2 import ListAdaptersRequest
 
 from .engine_numbers import full_stats
 from .grpc_client import Client
+from .metrics_page import page_after_traffic, scrape_as_operator
 from .running import Gateway
 from .tiny_model import MODEL_ID
 
@@ -49,13 +51,6 @@ async def scrape(gateway: Gateway, key: str | None = None) -> str:
         response = await http.get("/metrics")
     assert response.status_code == 200, response.text
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
-    return response.text
-
-
-async def scrape_as_operator(gateway: Gateway) -> str:
-    async with gateway.admin() as admin:
-        response = await admin.get("/metrics")
-    assert response.status_code == 200, response.text
     return response.text
 
 
@@ -213,16 +208,43 @@ async def test_the_event_loop_is_watched(gateway: Gateway) -> None:
             await asyncio.sleep(0.05)
 
 
+async def test_what_tenants_did_is_for_the_operator(gateway: Gateway, client: Client) -> None:
+    samples = samples_of(await page_after_traffic(gateway, client))
+    tenant = {"tenant": gateway.tenant_id}
+    assert value(samples, "loragate_tenant_requests_total", outcome="completed", **tenant) == 2
+    assert value(samples, "loragate_tenant_requests_total", outcome="failed", **tenant) == 1
+    assert value(samples, "loragate_tenant_completion_tokens_total", **tenant) == 4
+    assert value(samples, "loragate_tenant_prompt_tokens_total", **tenant) > 0
+    assert value(samples, "loragate_tenant_shed_requests_total", **tenant) == 1
+    assert value(samples, "loragate_gateway_shed_requests_total") == 1
+    assert value(samples, "loragate_gateway_first_token_seconds_count") >= 3
+    assert value(samples, "loragate_gateway_output_token_seconds_count") >= 3
+    for key in (None, gateway.key):
+        assert "loragate_tenant_" not in await scrape(gateway, key)
+
+
+def test_tenants_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loragate.gateway.observability.tenant_counter.MOST_TENANTS", 2)
+    registry = CollectorRegistry()
+    counter = TenantCounter("things", "Things.", registry, "kind")
+    for tenant in ("a", "b", "c", "d", "a", "c"):
+        counter.inc(tenant, "x", by=2)
+    counter.inc("a", "y")
+    samples = samples_of(generate_latest(registry).decode())
+    assert {(dict(labels)["tenant"], dict(labels)["kind"]): number for (_, labels), number in samples.items()} == {
+        ("a", "x"): 4,
+        ("b", "x"): 2,
+        ("other", "x"): 6,
+        ("a", "y"): 1,
+    }
+
+
 # names and documents
 
 
 @pytest.fixture
 async def families(gateway: Gateway, client: Client) -> list[Metric]:
-    gateway.engine.stats = full_stats(pb.AdapterRef(tenant_id="tn_x", digest="sha256:1"))
-    await client.adapters.List(ListAdaptersRequest(), metadata=client.metadata)
-    async with gateway.http() as http:
-        await http.get("/v1/models")
-    return list(text_string_to_metric_families(await scrape_as_operator(gateway)))
+    return list(text_string_to_metric_families(await page_after_traffic(gateway, client)))
 
 
 async def test_names_follow_prometheus_conventions(families: list[Metric]) -> None:

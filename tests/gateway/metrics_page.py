@@ -1,0 +1,50 @@
+"""What Prometheus gets from a gateway on which something of every kind has happened."""
+
+import asyncio
+
+from loragate.v1 import engine_pb2 as pb
+from loragate.v1.adapters_pb2 import ListAdaptersRequest
+
+from .engine_numbers import full_stats
+from .grpc_client import Client
+from .running import Gateway
+from .tiny_model import MODEL_ID
+
+_TEXT = {"model": MODEL_ID, "prompt": "one two three", "max_tokens": 2}
+
+
+async def scrape_as_operator(gateway: Gateway) -> str:
+    """With the admin key, which shows all there is."""
+    async with gateway.admin() as admin:
+        response = await admin.get("/metrics")
+    assert response.status_code == 200, response.text
+    return response.text
+
+
+async def page_after_traffic(gateway: Gateway, client: Client) -> str:
+    """Two completions and one that fails, one turned away, the other tenant refused for a limit, a gRPC call."""
+    gateway.engine.stats = full_stats(pb.AdapterRef(tenant_id="tn_x", digest="sha256:1"))
+    await client.adapters.List(ListAdaptersRequest(), metadata=client.metadata)
+    async with gateway.http() as http, gateway.http(gateway.other_key) as other:
+        await http.get("/v1/models")
+        for _ in range(2):
+            await http.post("/v1/completions", json=_TEXT)
+        gateway.engine.fails = lambda submit: True
+        await http.post("/v1/completions", json=_TEXT)
+        gateway.engine.fails = lambda submit: False
+        queue = pb.TenantQueue(tenant_id=gateway.tenant_id, weight=1, seconds=1000)
+        gateway.engine.tell(pb.Load(request_seconds=1, active_weight=1, tenants=[queue]))
+        assert (await other.post("/v1/completions", json=_TEXT)).status_code == 200  # comes after what was told
+        assert (await http.post("/v1/completions", json=_TEXT)).status_code == 503
+        await _limit_the_other(gateway)
+        while (await other.post("/v1/completions", json=_TEXT)).status_code != 429:
+            await asyncio.sleep(0.05)
+    return await scrape_as_operator(gateway)
+
+
+async def _limit_the_other(gateway: Gateway) -> None:
+    async with gateway.admin() as admin:
+        for tenant in (await admin.get("/admin/v1/tenants")).json()["data"]:
+            if tenant["id"] != gateway.tenant_id:
+                limits = {"limits": {"tokens_per_minute": 1}}
+                (await admin.patch(f"/admin/v1/tenants/{tenant['id']}", json=limits)).raise_for_status()
