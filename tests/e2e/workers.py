@@ -73,7 +73,7 @@ class Workers:
     def metrics(self) -> dict[str, float]:
         """Sums over all labels, by name."""
         sums: dict[str, float] = {}
-        text = httpx.get(self.server.base_url + "/metrics").raise_for_status().text
+        text = httpx.get(self.server.base_url + "/metrics", timeout=60).raise_for_status().text
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
