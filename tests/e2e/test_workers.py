@@ -6,10 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 from redis_server import RedisServer
@@ -18,20 +17,8 @@ from running_server import RunningServer, clean_environment, until
 from .conftest import Tiny
 from .workers import LONG, PROMPT, TOKENS, Tenant, Workers, database
 
-T = TypeVar("T")
-
 WORKERS = 4
 MANY = 40
-
-
-async def undisturbed(workers: Workers, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What `work` returns when Redis answered each worker in time. On a machine that does too much else it may not,
-    and then each worker decides alone, which is another test's matter."""
-    while True:
-        before = workers.metrics()["loragate_limits_local_decisions_total"]
-        found = await work()
-        if workers.metrics()["loragate_limits_local_decisions_total"] == before:
-            return found
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
@@ -72,7 +59,7 @@ async def test_limits_are_right_to_the_request(
         tenant, started = workers.tenant(**limits), time.monotonic()
         return tenant, await tenant.admitted(MANY), time.monotonic() - started
 
-    tenant, found, seconds = await undisturbed(workers, burst)
+    tenant, found, seconds = await workers.undisturbed(burst)
     [(name, limit)] = limits.items()
     leaked = int(seconds / 60 * limit / cost) if name.endswith("minute") else 0
     assert admitted <= found <= admitted + leaked
@@ -80,11 +67,7 @@ async def test_limits_are_right_to_the_request(
 
 
 async def test_concurrency_is_right_to_the_request(workers: Workers) -> None:
-    async def burst() -> int:
-        async with AsyncExitStack() as held:
-            return await workers.tenant(max_concurrency=7).hold(held, 24)
-
-    assert await undisturbed(workers, burst) == 7
+    assert await workers.tenant(max_concurrency=7).most_at_once(24) == 7
 
 
 async def test_a_killed_worker(workers: Workers) -> None:
@@ -115,11 +98,10 @@ async def test_a_killed_workers_places_are_free_after_a_while(workers: Workers) 
         for pid in workers.pids:
             os.kill(pid, signal.SIGKILL)
     until(lambda: workers.metrics()["loragate_gateway_ready_workers"] == WORKERS)
-    while not await tenant.complete():
+    while not await workers.undisturbed(tenant.complete):
         await asyncio.sleep(0.2)
     assert time.monotonic() - started > 20, "leases live for thirty seconds, and are renewed every ten"
-    async with AsyncExitStack() as held:
-        assert await tenant.hold(held, MANY) == 3
+    assert await tenant.most_at_once(MANY) == 3
 
 
 def test_a_second_server_on_the_same_grpc_port_is_refused_by_name(workers: Workers, tmp_path: Path) -> None:
