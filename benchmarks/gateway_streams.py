@@ -27,11 +27,12 @@ from typing import Any
 import httpx
 import psutil
 import uvloop
-from gateway import ADMIN_KEY, HERE, MESSAGES, free_port, process, provision, until_ready
 from redis import Redis
 from report import write
 from rich.console import Console
 from rich.table import Table
+
+from gateway import ADMIN_KEY, HERE, MESSAGES, free_port, process, provision, until_ready
 
 MB = 1 << 20
 OPENED_PER_SECOND = 100
