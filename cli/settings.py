@@ -161,7 +161,7 @@ class TracingSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     endpoint: str | None = None
-    sample_ratio: float = 1.0
+    sample_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
 
     @model_validator(mode="after")
     def _fits_together(self) -> "TracingSettings":

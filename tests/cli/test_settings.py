@@ -11,6 +11,7 @@ from loragate.cli.settings import EngineSettings, Settings
 from loragate.cli.settings_environment import child_environment
 from loragate.cli.settings_load import load
 from loragate.cli.settings_names import environment_names
+from loragate.cli.supervisor.programs import Programs
 from loragate.engine.config import EngineConfig
 from loragate.gateway.metering.prices import Price
 
@@ -105,6 +106,11 @@ def test_bad_files_are_refused_by_name(text: str, named: str) -> None:
         ("LORAGATE_ADMIN_KEY", "a control character \x07 in here"),
         ("LORAGATE_SECRET_KEY", "short"),
         ("LORAGATE_TOOL_PARSER", "morse"),
+        ("LORAGATE_MAX_QUEUE_SECONDS", "0"),
+        ("LORAGATE_MAX_QUEUE_SECONDS", "nan"),
+        ("LORAGATE_LOG_FORMAT", "xml"),
+        ("LORAGATE_TRACING__ENDPOINT", "collector:4318"),
+        ("LORAGATE_TRACING__SAMPLE_RATIO", "2"),
     ],
 )
 def test_bad_values_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
@@ -179,6 +185,21 @@ def test_settings_reach_a_child_and_nothing_else_does(monkeypatch: pytest.Monkey
     assert inherited.port == 8000, "a child never reads the file again"
     assert inherited.engine == settings.engine
     assert (inherited.model, inherited.data_dir) == ("some/model", Path("here").absolute())
+
+
+def test_the_bound_of_the_queue_may_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LORAGATE_MAX_QUEUE_SECONDS", "inf")
+    assert load().max_queue_seconds == float("inf")
+
+
+def test_where_traces_go_reaches_the_gateway_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LORAGATE_TRACING__ENDPOINT", "http://collector:4318")
+    monkeypatch.setenv("LORAGATE_LOG_FORMAT", "json")
+    programs = Programs(load(data_dir=tmp_path), "unix:/engine.sock", 3, "127.0.0.1:50051")
+    gateway, engine = programs.gateway().environment, programs.engine("model").environment
+    assert gateway["LORAGATE_TRACING__ENDPOINT"] == "http://collector:4318"
+    assert "LORAGATE_TRACING__ENDPOINT" not in engine
+    assert gateway["LORAGATE_LOG_FORMAT"] == engine["LORAGATE_LOG_FORMAT"] == "json"
 
 
 def test_secrets_reach_the_child_that_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,10 +103,12 @@ async def test_streams_finish_newcomers_are_refused_exit_is_zero(
             await engine.paused.wait()
             gateway.signal()
             await gateway.until_draining()
+            readiness = await http.get("/readyz")
             refused = await http.post("/v1/completions", json=BODY)
             alive = await http.get("/healthz")
             engine.resume.set()
             text = (await response.aread()).decode()
+        assert (readiness.status_code, readiness.json()["parts"]["gateway"]) == (503, "shutting down")
         assert refused.status_code == 503
         assert refused.json()["error"]["code"] == "shutting_down"
         assert refused.headers["retry-after"]

@@ -237,6 +237,19 @@ async def test_a_client_may_say_no(traced: Gateway, collector: Collector) -> Non
     assert TRACE not in {span.trace for span in collector.spans}
 
 
+async def test_the_last_spans_are_sent_when_the_process_ends(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
+    with otlp_collector() as collector:
+        tracing = replace(config, tracing=TracingConfig(collector.endpoint))
+        async with serving(tracing, engine, tenants) as running, running.http() as http:
+            await running.until_ready()
+            await http.post("/v1/completions", json=TEXT)
+            assert not collector.spans
+        assert "POST /v1/completions" in {span.name for span in collector.spans}
+
+
 async def test_a_collector_that_is_away_holds_nothing_up(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
