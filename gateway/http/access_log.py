@@ -6,6 +6,7 @@ import orjson
 
 from loragate.engine.log_format import Fields
 from loragate.gateway.http.context import RequestContext
+from loragate.gateway.tracing.current import CURRENT
 
 access_log = logging.getLogger("loragate.access")
 
@@ -29,4 +30,7 @@ def write_access_line(level: int, method: str, route: str, context: RequestConte
             tenant_id=context.tenant_id,
             key_id=context.key_id,
         )
+        spans = CURRENT.get()
+        if spans is not None:
+            line["trace_id"] = spans.trace_id
         access_log.log(level, line)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Tracer, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Tracer, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from loragate.gateway.calls.ask import Ask
@@ -23,6 +23,11 @@ class RequestSpans:
         self.root = root
         self.parent = root
         self._tracer = tracer
+
+    @property
+    def trace_id(self) -> str:
+        """In hexadecimal, as logs name it."""
+        return format_trace_id(self.root.get_span_context().trace_id)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

@@ -1,6 +1,8 @@
 """Traces of requests, as a collector gets them."""
 
 import asyncio
+import json
+import logging
 import subprocess
 import sys
 import time
@@ -62,8 +64,9 @@ async def spans_of(collector: Collector, root: str, trace: str | None = None) ->
 
 
 async def test_a_chat_from_the_clients_span_to_the_engines_steps(
-    traced: Gateway, collector: Collector, upload_to: Any
+    traced: Gateway, collector: Collector, upload_to: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "loragate.access")
     adapter = await upload_to(traced, "poet")
     began = time.time_ns()
     async with traced.http() as http:
@@ -121,6 +124,10 @@ async def test_a_chat_from_the_clients_span_to_the_engines_steps(
     assert began <= root.span.start_time_unix_nano <= times[0][0]
     assert times[-1][1] <= root.span.end_time_unix_nano <= time.time_ns()
     assert not any(b"secret" in body for body in collector.raw), "nothing else is taken from the caller"
+    (line,) = [
+        json.loads(record.getMessage()) for record in caplog.records if "chat/completions" in record.getMessage()
+    ]
+    assert line["trace_id"] == TRACE
 
 
 def _overload(tenant_id: str) -> pb.Load:
