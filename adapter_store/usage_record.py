@@ -1,5 +1,6 @@
 """What one inference request used, and what that is worth."""
 
+import itertools
 import os
 import time
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from enum import StrEnum
 
 AMOUNT_DIGITS = 10
 """Amounts are kept as whole numbers of 10⁻¹⁰ of the currency's unit: exact, and sums of them are too."""
+
+_process = os.urandom(6).hex()
+_numbers = itertools.count()
 
 
 class Outcome(StrEnum):
@@ -52,7 +56,7 @@ class UsageRecord:
 
 def new_usage_id() -> str:
     """Unique, and in the order of time, so that an index of them grows at its end."""
-    return f"use_{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+    return f"use_{time.time_ns() // 1_000_000:012x}{_process}{next(_numbers) & 0xFFFFFFFF:08x}"
 
 
 def amount_text(amount: int) -> str:

@@ -14,6 +14,7 @@ from contextlib import suppress
 import grpc.aio
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from loragate.engine.outbox import each_of
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
@@ -79,7 +80,7 @@ class ModellessEngine(pb_grpc.EngineServiceServicer):
 
 
 async def _read(frames: AsyncIterator[pb.ClientFrame], left: dict[int, int], news: asyncio.Event) -> None:
-    async for frame in frames:
+    async for frame in each_of(frames):
         if frame.HasField("submit"):
             left[frame.submit.request_id] = frame.submit.sampling.max_tokens
             news.set()

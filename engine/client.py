@@ -19,6 +19,7 @@ import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from loragate.engine.channel_options import CLIENT_OPTIONS
+from loragate.engine.outbox import Outbox
 from loragate.engine.silence import Silence
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
@@ -184,7 +185,7 @@ class _Session:
         self._channel = channel
         self._source = source
         self._heartbeat_timeout = heartbeat_timeout
-        self._outbox: asyncio.Queue[pb.ClientFrame] = asyncio.Queue()
+        self._outbox = Outbox()
         self._part_places = asyncio.Semaphore(PARTS_IN_FLIGHT)  # a large adapter never sits whole in memory
         self._requests: dict[int, _Request] = {}
         self._ids = itertools.count(1)
@@ -220,16 +221,16 @@ class _Session:
         submit.request_id = next(self._ids)
         request = _Request(pending=max(1, submit.n))
         self._requests[submit.request_id] = request
-        self._outbox.put_nowait(pb.ClientFrame(submit=submit))
+        self._outbox.put(pb.ClientFrame(submit=submit))
         return request.deltas()
 
     def release(self, request_id: int) -> None:
         request = self._requests.pop(request_id, None)
         if request is not None and request.pending > 0:
-            self._outbox.put_nowait(pb.ClientFrame(abort=pb.Abort(request_id=request_id)))
+            self._outbox.put(pb.ClientFrame(abort=pb.Abort(request_id=request_id)))
 
     def pin(self, pins: pb.Pins) -> None:
-        self._outbox.put_nowait(pb.ClientFrame(pins=pins))
+        self._outbox.put(pb.ClientFrame(pins=pins))
 
     def fail(self, error: EngineError) -> None:
         for request in self._requests.values():
@@ -251,7 +252,7 @@ class _Session:
     async def _write(self, call: "grpc.aio.StreamStreamCall[pb.ClientFrame, pb.EngineFrame]") -> None:
         try:
             while True:
-                frame = await self._outbox.get()
+                frame = await self._outbox.next()
                 await call.write(frame)
                 if frame.HasField("adapter_part"):
                     self._part_places.release()
@@ -275,7 +276,7 @@ class _Session:
 
     async def _send_part(self, part: pb.AdapterPart) -> None:
         await self._part_places.acquire()
-        self._outbox.put_nowait(pb.ClientFrame(adapter_part=part))
+        self._outbox.put(pb.ClientFrame(adapter_part=part))
 
 
 class _Request:

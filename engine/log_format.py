@@ -57,6 +57,8 @@ def log_to_stderr(form: LogFormat = "text") -> None:
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("loragate").setLevel(logging.INFO)
+    # What no line of ours says need not be found out for each.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 def exception_text(error: BaseException | None) -> str:

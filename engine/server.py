@@ -21,6 +21,7 @@ from loragate.engine.commands import Abort, AdapterFailed, AdapterRead, Pin, Sub
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import EngineCore
 from loragate.engine.garbage import keep_for_good
+from loragate.engine.outbox import each_of
 from loragate.engine.sequence import AdapterKey, Output
 from loragate.engine.stats import stats_of
 from loragate.engine.trace_events import trace_json
@@ -95,7 +96,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
             told = bool(load.tenants)
 
     async def _read(self, session: sessions.Session, frames: AsyncIterator[pb.ClientFrame]) -> None:
-        async for frame in frames:
+        async for frame in each_of(frames):
             match frame.WhichOneof("kind"):
                 case "submit":
                     self.core.post(Submit(request_from(frame.submit, session.id)))

@@ -83,18 +83,11 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
         redoc_url=None,
         redirect_slashes=False,
     )
-    tenants_routes = (chat, completions, embeddings, models, aliases, adapters)
-    for module in (
-        docs,
-        health,
-        metrics,
-        *tenants_routes,
-        admin_tenants,
-        admin_keys,
-        admin_audit,
-        admin_engines,
-        usage,
-    ):
+    # In the order in which they are tried: what is asked most comes first.
+    inference = (chat, completions, embeddings)
+    tenants = (models, aliases, adapters, usage)
+    operators = (admin_tenants, admin_keys, admin_audit, admin_engines)
+    for module in (*inference, health, metrics, *tenants, *operators, docs):
         app.include_router(module.router)
     add_exception_handlers(app)
     app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=counted.http)

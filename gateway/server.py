@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
+from loragate.engine.garbage import keep_for_good
 from loragate.gateway.app import create_app
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.http.acceptor import Acceptor
@@ -72,13 +73,12 @@ class _DrainingServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """A listener of our own is uvicorn's matter; of a shared one we take our part."""
-        if not self._shares:
-            await super().startup(sockets)
-            return
-        await super().startup([])
-        for sock in sockets or []:
-            acceptor = Acceptor(sock, self._protocol, lambda: len(self.server_state.connections))
-            self.servers.append(acceptor)  # type: ignore[arg-type]  # uvicorn does nothing but close it
+        await super().startup([] if self._shares else sockets)
+        keep_for_good()
+        if self._shares:
+            for sock in sockets or []:
+                acceptor = Acceptor(sock, self._protocol, lambda: len(self.server_state.connections))
+                self.servers.append(acceptor)  # type: ignore[arg-type]  # uvicorn does nothing but close it
 
     def _protocol(self) -> GuardedProtocol:
         return protocol(self._stall_seconds)(self.config, self.server_state, self.lifespan.state)

@@ -62,7 +62,7 @@ async def _admitted(services: Services, ask: Ask) -> AsyncIterator[Admitted]:
         outcome = Outcome.DISCONNECTED
         raise
     except (asyncio.CancelledError, GeneratorExit):
-        outcome = Outcome.CANCELLED if services.lifecycle.deadline.is_set() else Outcome.DISCONNECTED
+        outcome = Outcome.CANCELLED if services.lifecycle.expired else Outcome.DISCONNECTED
         raise
     finally:
         lease.settle(told.tokens)

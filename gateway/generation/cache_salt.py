@@ -1,8 +1,11 @@
 """Under which salt a tenant's prompts share what the engine computed of them."""
 
 import hmac
+from functools import lru_cache
 
 from loragate.adapter_store.secret_key import derive_key
+
+_MOST_TENANTS = 10_000
 
 
 class CacheSalts:
@@ -11,7 +14,8 @@ class CacheSalts:
 
     def __init__(self, secret_key: bytes) -> None:
         self._key = derive_key(secret_key, "prefix cache salt")
+        self.of = lru_cache(maxsize=_MOST_TENANTS)(self._of)
+        """Of a tenant's id, 32 bytes."""
 
-    def of(self, tenant_id: str) -> bytes:
-        """32 bytes."""
+    def _of(self, tenant_id: str) -> bytes:
         return hmac.digest(self._key, tenant_id.encode(), "sha256")

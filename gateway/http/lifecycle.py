@@ -1,7 +1,7 @@
 """Which requests run in this process, and how it stops: refuse newcomers, wait, then end what is left."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -10,7 +10,8 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self.draining = False
-        self.deadline = asyncio.Event()
+        self.expired = False
+        self._to_end: set[Callable[[], None]] = set()
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -38,7 +39,19 @@ class Lifecycle:
 
     def expire(self) -> None:
         """The drain's deadline: what still runs is told to end."""
-        self.deadline.set()
+        self.expired = True
+        for end in list(self._to_end):
+            end()
+
+    def at_deadline(self, end: Callable[[], None]) -> None:
+        """Call `end`, once; at once where the deadline has passed."""
+        self._to_end.add(end)
+        if self.expired:
+            end()
+
+    def not_at_deadline(self, end: Callable[[], None]) -> None:
+        """It has ended by itself."""
+        self._to_end.discard(end)
 
     async def idle(self, seconds: float) -> bool:
         """Wait until nothing runs; False if that took longer than `seconds`."""

@@ -8,12 +8,13 @@ read its answer.
 from asyncio import TimerHandle, Transport
 from functools import cache
 from http import HTTPStatus
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from loragate.gateway.http.corked import CorkedTransport
 from loragate.gateway.http.envelope import envelope
 
 MAX_HEAD_BYTES = 64 << 10  # of a request line with its headers; of what is neither head nor body in a row
@@ -49,7 +50,7 @@ class GuardedProtocol(HttpToolsProtocol):
     _timer: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast(Transport, CorkedTransport(transport, self.loop)))
         self._await_head()
         self._look_later()
 

@@ -1,6 +1,7 @@
 """What holds callers to their limits."""
 
 import asyncio
+import itertools
 import secrets
 from contextlib import suppress
 
@@ -110,8 +111,13 @@ class Limiter:
                     await line.renew()
 
 
+_process = secrets.token_hex(8)
+_numbers = itertools.count()
+
+
 def _new_id() -> str:
-    return secrets.token_hex(12)
+    """Of a lease, among those of all processes."""
+    return f"{_process}{next(_numbers):x}"
 
 
 class _Ends:

@@ -22,6 +22,7 @@ _MOST_AT_ONCE = 128  # asks of one call
 _MOST_LEASES = 256  # that one ask names
 _MOST_UNSETTLED = 100_000
 _RETRY_SECONDS = 0.25
+_COMPANY_SECONDS = 0.005  # that a settlement waits for the next request to come along
 
 T = TypeVar("T")
 
@@ -38,6 +39,7 @@ class Line:
         self._telling: deque[_Telling] = deque()
         self._settled = asyncio.Event()
         self._news = asyncio.Event()
+        self._hurry = asyncio.Event()  # something cannot wait for company
         self._talk: asyncio.Task[None] | None = None
 
     @property
@@ -49,7 +51,7 @@ class Line:
         """Raises BookAway as soon as a call fails, whoever it was made for; then nothing is held."""
         asking = _Asking(held, asyncio.get_running_loop().create_future())
         self._asking.append(asking)
-        self._go_on()
+        self._go_on(hurry=True)
         try:
             return await asking.reply
         except (BookAway, asyncio.CancelledError):
@@ -61,7 +63,7 @@ class Line:
         if len(self._telling) == _MOST_UNSETTLED:
             self._telling.popleft().forget(self.memory)  # too old: its lease expires
         self._telling.append(_Telling(what, held, tokens))
-        self._go_on()
+        self._go_on(hurry=self.memory.is_tight(held))
 
     async def renew(self) -> None:
         """All that is held. Raises BookAway."""
@@ -89,18 +91,20 @@ class Line:
         elif asking in self._asking:
             self._asking.remove(asking)
 
-    def _go_on(self) -> None:
+    def _go_on(self, *, hurry: bool) -> None:
         self._news.set()
+        if hurry:
+            self._hurry.set()
         if self._talk is None or self._talk.done():
             self._talk = asyncio.create_task(self._talk_on(), name="limits-line")
 
     async def _talk_on(self) -> None:
         while self._asking or self._telling:
+            await _until(self._hurry, _COMPANY_SECONDS)
+            self._hurry.clear()
             self._news.clear()
             if not await self._say() and not self._asking:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_RETRY_SECONDS):
-                        await self._news.wait()
+                await _until(self._news, _RETRY_SECONDS)
         self._settled.set()
 
     async def _say(self) -> bool:
@@ -218,6 +222,14 @@ class _Telling:
     def forget(self, memory: Memory) -> None:
         if self.what == "settle":
             memory.held.pop(self.held.id, None)
+
+
+async def _until(event: asyncio.Event, seconds: float) -> None:
+    """It happens, or the time is over."""
+    if not event.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
 
 
 def _pieces(leases: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -54,6 +54,16 @@ class Memory:
         for subject, state in zip(subjects, reply.states, strict=True):
             self.seen[subject.name] = (subject, state, reply.now)
 
+    def is_tight(self, held: Held) -> bool:
+        """Whether somebody may be refused for this lease's place: half of all were taken, or nobody knows how many."""
+        for subject in held.subjects:
+            places = subject.limits.get("concurrency")
+            if places is not None:
+                seen = self.seen.get(subject.name)
+                if seen is None or 2 * seen[1].in_flight > places:
+                    return True
+        return False
+
     def states(self, now: float) -> list[dict[str, Any]]:
         """Everything seen, for a book by whose clock it is `now`."""
         later = now - (_monotonic() + self._ahead)

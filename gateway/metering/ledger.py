@@ -32,6 +32,7 @@ from loragate.gateway.metering.writer import RecordWriter
 log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 1.0
+_GATHER_SECONDS = 0.02  # records that end together are written together; until then their slots hold them
 _SYNC_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
 _LAST_SECONDS = 5.0  # for the database, when this process ends
@@ -108,6 +109,7 @@ class Ledger:
     async def _keep_writing(self) -> None:
         while not self._stop.is_set():
             await self._wake.wait()
+            await self._pause(_GATHER_SECONDS)
             self._wake.clear()
             if not await self._writer.write():
                 await self._pause(_RETRY_SECONDS)

@@ -11,6 +11,7 @@ from loragate.gateway.generation.preparing import prepare_embeddings
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.plain_route import PlainRoute
 from loragate.gateway.http.supervise import supervise
 from loragate.gateway.openapi.answers import answers
 from loragate.gateway.openapi.refusals import GENERATED
@@ -19,7 +20,7 @@ from loragate.gateway.schemas.embeddings import EmbeddingRequest
 from loragate.gateway.services import Use
 from loragate.gateway.wire.embeddings import embedding_list
 
-router = APIRouter(tags=["inference"])
+router = APIRouter(tags=["inference"], route_class=PlainRoute)
 
 
 @router.post("/v1/embeddings")

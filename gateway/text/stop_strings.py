@@ -26,6 +26,8 @@ class StopMatcher:
 
     def push(self, text: str) -> Matched:
         """Take more text. After `stopped` the matcher is spent."""
+        if not self._stops:
+            return Matched(text, stopped=False)
         text = self._held + text
         spans = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if spans:

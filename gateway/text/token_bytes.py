@@ -18,8 +18,15 @@ class TokenBytes:
         self._tokenizer = tokenizer
         self.byte_level = _is_byte_level(decoder)
         self._added = {id_: token.content for id_, token in tokenizer.get_added_tokens_decoder().items()}
+        self._known: dict[int, bytes] = {}
 
     def __call__(self, token_id: int) -> bytes:
+        known = self._known.get(token_id)
+        if known is None:
+            known = self._known[token_id] = self._bytes_of(token_id)
+        return known
+
+    def _bytes_of(self, token_id: int) -> bytes:
         piece = self._tokenizer.id_to_token(token_id)
         if piece is None:
             return b""

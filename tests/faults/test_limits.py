@@ -237,6 +237,7 @@ async def test_what_was_given_out_alone_is_charged_by_a_new_redis(redis_server: 
         redis_server.stop()
         lease = await worker.limiter.admit(limits, None, 50)
         redis_server.start()
+        await worker.link.client.ping()  # connecting takes its time, and is not what is tried here
         await worker.limiter.admit(limits, None, 1)
         lease.settle(20)
         await _until_settled(worker)

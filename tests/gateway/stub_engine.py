@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 from tokenizers import Tokenizer
 
+from loragate.engine.outbox import each_of
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
@@ -130,7 +131,7 @@ class _Session:
         self._timed: set[int] = set()
 
     async def read(self, frames: AsyncIterator[pb.ClientFrame]) -> None:
-        async for frame in frames:
+        async for frame in each_of(frames):
             match frame.WhichOneof("kind"):
                 case "submit":
                     self._engine.submits.append(frame.submit)

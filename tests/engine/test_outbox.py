@@ -1,0 +1,65 @@
+"""Frames leave in their order, together where they waited together."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from loragate.engine.outbox import Outbox, each_of
+from loragate.v1 import engine_pb2 as pb
+
+
+def submit(request_id: int) -> pb.ClientFrame:
+    return pb.ClientFrame(submit=pb.Submit(request_id=request_id))
+
+
+def part(size: int) -> pb.ClientFrame:
+    return pb.ClientFrame(adapter_part=pb.AdapterPart(tensors=b"x" * size))
+
+
+async def sent(outbox: Outbox, messages: int) -> list[pb.ClientFrame]:
+    return [await outbox.next() for _ in range(messages)]
+
+
+async def unpacked(messages: list[pb.ClientFrame]) -> list[pb.ClientFrame]:
+    async def stream() -> AsyncIterator[pb.ClientFrame]:
+        for message in messages:
+            yield message
+
+    return [frame async for frame in each_of(stream())]
+
+
+async def test_what_waits_goes_in_one_message() -> None:
+    outbox = Outbox()
+    for request_id in range(10):
+        outbox.put(submit(request_id))
+    outbox.put(pb.ClientFrame(abort=pb.Abort(request_id=3)))
+    (message,) = await sent(outbox, 1)
+    frames = await unpacked([message])
+    assert [frame.submit.request_id for frame in frames[:10]] == list(range(10))
+    assert frames[10].abort.request_id == 3
+
+
+async def test_a_message_has_a_bound() -> None:
+    outbox = Outbox()
+    for request_id in range(200):
+        outbox.put(submit(request_id))
+    messages = await sent(outbox, 4)
+    assert [1 + len(message.more) for message in messages] == [64, 64, 64, 8]
+    assert [frame.submit.request_id for frame in await unpacked(messages)] == list(range(200))
+
+
+async def test_an_adapters_parts_go_alone_and_in_their_place() -> None:
+    outbox = Outbox()
+    for frame in (submit(1), part(1), part(2), submit(2), submit(3)):
+        outbox.put(frame)
+    messages = await sent(outbox, 4)
+    assert [1 + len(message.more) for message in messages] == [1, 1, 1, 2]
+    kinds = [frame.WhichOneof("kind") for frame in await unpacked(messages)]
+    assert kinds == ["submit", "adapter_part", "adapter_part", "submit", "submit"]
+
+
+async def test_whoever_waits_gets_what_comes() -> None:
+    outbox = Outbox()
+    waiting = asyncio.create_task(outbox.next())
+    await asyncio.sleep(0)
+    outbox.put(submit(7))
+    assert (await waiting).submit.request_id == 7
