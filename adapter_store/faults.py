@@ -8,9 +8,13 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from loragate.adapter_store.errors import Conflict, StorageFull, StoreError, Unavailable
+from loragate.adapter_store.errors import Conflict, Invalid, StorageFull, StoreError, Unavailable
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+_DISK_FULL = "53100"
+_NO_TEXT = "22021"
 
 
 @contextmanager
@@ -41,6 +45,8 @@ def _of_driver(error: DBAPIError) -> StoreError | DBAPIError:
     """What is neither a fault of the surroundings nor a lost race is a bug and stays as it is."""
     if isinstance(error, IntegrityError):
         return Conflict("Somebody else changed the same thing at the same time; try again.")
+    if _postgres_code(error) == _NO_TEXT:
+        return Invalid("A text holds the character NUL, which no text here can hold.")
     if _is_full(error):
         return StorageFull("There is no space left for the database.")
     connecting = error.statement is None
@@ -50,7 +56,9 @@ def _of_driver(error: DBAPIError) -> StoreError | DBAPIError:
 
 
 def _is_full(error: DBAPIError) -> bool:
-    cause: BaseException | None = error.orig
-    postgres_code = getattr(cause, "sqlstate", None)
-    sqlite_code = getattr(cause, "sqlite_errorcode", None)
-    return postgres_code == "53100" or sqlite_code == sqlite3.SQLITE_FULL
+    sqlite_code = getattr(error.orig, "sqlite_errorcode", None)
+    return _postgres_code(error) == _DISK_FULL or sqlite_code == sqlite3.SQLITE_FULL
+
+
+def _postgres_code(error: DBAPIError) -> str | None:
+    return getattr(error.orig, "sqlstate", None)

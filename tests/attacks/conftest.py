@@ -19,6 +19,9 @@ async def standing(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactor
         config = replace(await new_config(tmp_path_factory.mktemp("attacked"), engine), stall_seconds=1.0)
         async with serving(config, engine, await new_tenants(config), send_buffer=8192) as gateway:
             await gateway.until_ready()
+            async with gateway.admin() as http:  # a request without limits would hold no lease
+                limits = {"limits": {"max_concurrency": 1000}}
+                assert (await http.patch(f"/admin/v1/tenants/{gateway.tenant_id}", json=limits)).status_code == 200
             yield gateway
 
 

@@ -1,0 +1,69 @@
+"""Clients that leave: the engine hears of it, and their place is free, however they go and whatever they sent."""
+
+import asyncio
+import socket
+import struct
+
+import pytest
+
+from tests.attacks.raw_http import connected, post
+from tests.attacks.rest import leases_of
+from tests.gateway.running import Gateway
+from tests.gateway.tiny_model import MODEL_ID
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+LINGER_NO_SECOND = struct.pack("ii", 1, 0)  # a close with it is a reset
+BEHIND = {
+    "nothing": b"",
+    "another request": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "many requests": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 5000,
+    "a part of a request": b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{",
+    "no request": b"\0" * 100_000,
+}
+
+
+@pytest.mark.parametrize("reset", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("behind", BEHIND)
+async def test_whoever_leaves_is_missed(attacked: Gateway, behind: str, stream: bool, reset: bool) -> None:
+    """What came behind the request must not hide that nobody is there: uvicorn reads no further than a next request."""
+    attacked.engine.pause_after = 2
+    body = {"model": MODEL_ID, "prompt": "one two three", "max_tokens": 9, "stream": stream}
+    async with connected(attacked) as connection:
+        await connection.send(post(attacked, body))
+        await attacked.engine.paused.wait()
+        connection.writer.write(BEHIND[behind])
+        await asyncio.sleep(0)
+        assert leases_of(attacked) == 1
+        if reset:
+            sock = connection.writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NO_SECOND)
+    assert await attacked.engine.aborted.get() == attacked.engine.submits[0].request_id
+    assert await attacked.lifecycle.idle(30)
+    assert leases_of(attacked) == 0
+
+
+async def test_a_prompt_that_is_still_being_read_is_never_submitted(
+    attacked: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client left while the prompt was tokenised."""
+    from loragate.gateway.generation import preparing
+
+    reached, go_on, real = asyncio.Event(), asyncio.Event(), preparing.prompts_to_tokens
+
+    async def slowly(*arguments: object) -> object:
+        reached.set()
+        await go_on.wait()
+        return await real(*arguments)
+
+    monkeypatch.setattr(preparing, "prompts_to_tokens", slowly)
+    async with connected(attacked) as connection:
+        await connection.send(post(attacked, {"model": MODEL_ID, "prompt": "x"}))
+        await reached.wait()
+    while attacked.server.server_state.connections:
+        await asyncio.sleep(0.01)
+    go_on.set()
+    assert await attacked.lifecycle.idle(30)
+    assert leases_of(attacked) == 0
+    assert not attacked.engine.submits or await attacked.engine.aborted.get()
