@@ -1,7 +1,6 @@
 """What this gateway was asked over gRPC and how it answered."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -29,14 +28,9 @@ class GrpcMetrics:
             registry=registry,
         )
 
-    @contextmanager
-    def in_flight(self) -> Iterator[None]:
+    def in_flight(self) -> AbstractContextManager[None]:
         """Count a call while the block lasts."""
-        self._in_flight.inc()
-        try:
-            yield
-        finally:
-            self._in_flight.dec()
+        return self._in_flight.track_inprogress()
 
     def answered(self, method: str, status: str, seconds: float) -> None:
         """A call got its status, or its client left."""

@@ -5,8 +5,8 @@ worker's numbers in files there, and a scrape adds up all of them. A worker that
 """
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, disable_created_metrics
@@ -58,14 +58,9 @@ class HttpMetrics:
             registry=registry,
         )
 
-    @contextmanager
-    def in_flight(self) -> Iterator[None]:
+    def in_flight(self) -> AbstractContextManager[None]:
         """Count a request while the block lasts."""
-        self._in_flight.inc()
-        try:
-            yield
-        finally:
-            self._in_flight.dec()
+        return self._in_flight.track_inprogress()
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request got its answer, or left."""

@@ -14,6 +14,8 @@ from redis_server import RedisServer
 
 from loragate.adapter_store.limits import Limits, TenantLimits
 from loragate.adapter_store.principal import Scope, TenantPrincipal
+from loragate.gateway.limits import line
+from loragate.gateway.limits.book import MICROSECONDS
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.limits.limiter import Limiter
 from loragate.gateway.limits.local_share import LocalShare
@@ -202,6 +204,19 @@ async def test_orderly_end_settles_everything(redis_server: RedisServer) -> None
             lease.settle(1)
     async with workers(redis_server.url, 1) as (worker,):
         assert len(await worker.admitted(limits, 9, 30)) == 3
+
+
+async def test_leases_of_a_killed_worker_expire(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Redis' clock, and no earlier; others go on renewing theirs."""
+    monkeypatch.setattr(line, "LIFE", MICROSECONDS)
+    limits = caller(max_concurrency=2)
+    async with workers(redis_server.url, 2) as (killed, other):
+        assert len(await killed.admitted(limits, 9)) == 2
+        assert killed.limiter._renewing is not None
+        killed.limiter._renewing.cancel()
+        assert await other.admitted(limits, 9) == []
+        while not await other.admitted(limits, 1):
+            await asyncio.sleep(0.05)
 
 
 async def test_four_processes_are_right_to_the_request(redis_server: RedisServer) -> None:
