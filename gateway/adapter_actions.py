@@ -1,12 +1,14 @@
 """What a tenant does with its adapters, over REST or gRPC; each returns what the caller is told."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
 from typing import Any
+
+from starlette.responses import Response
 
 from loragate.adapter_store.actor import Actor
 from loragate.adapter_store.adapter import DEFAULT_ALIAS, AliasTarget
 from loragate.adapter_store.principal import TenantPrincipal
-from loragate.adapter_store.replies import Replies
+from loragate.gateway.http.idempotency import Once
 from loragate.gateway.schemas.aliases import AliasPut
 from loragate.gateway.schemas.limits import LimitsPatch
 from loragate.gateway.services import Services
@@ -15,21 +17,19 @@ from loragate.gateway.wire.adapters import adapter_object, alias_object, version
 from loragate.gateway.wire.lists import deleted_object, list_object
 
 Document = dict[str, Any]
-Keep = Callable[[Replies, Document], Awaitable[object]]
 
 
-async def publish(
-    use: Services, caller: TenantPrincipal, by: Actor, upload: Upload, keep: Keep | None = None
-) -> Document:
-    """The next version of its name. `keep` is handed the answer within the transaction."""
-    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-        version = await scope.adapters.publish(
-            upload.name, upload.config_json, upload.tensors, alias=upload.alias or DEFAULT_ALIAS
-        )
-        document = version_object(version)
-        if keep is not None:
-            await keep(scope.replies, document)
-    return document
+async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upload, once: Once) -> Response:
+    """The next version of its name: published now, or answered as it was the first time that `once` was asked."""
+    content = () if once.key is None else await asyncio.to_thread(upload.identity)
+    async with once.attempt(caller.tenant_id, *content) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+            version = await scope.adapters.publish(
+                upload.name, upload.config_json, upload.tensors, alias=upload.alias or DEFAULT_ALIAS
+            )
+            return await attempt.keep(scope.replies, version_object(version))
 
 
 async def list_adapters(use: Services, caller: TenantPrincipal, after: str | None, limit: int) -> Document:

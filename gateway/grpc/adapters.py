@@ -2,28 +2,35 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 
+import orjson
+
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.page import DEFAULT_LIMIT
 from loragate.gateway import adapter_actions as actions
 from loragate.gateway.grpc.answers import adapter_response, adapters_response
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import body_of, parsed
+from loragate.gateway.http.idempotency import REPLAYED, once_of
 from loragate.gateway.http.validation import validated
 from loragate.gateway.schemas.aliases import AliasPut
 from loragate.gateway.upload_form import UploadForm
 from loragate.gateway.uploads import collected
 from loragate.v1 import adapters_pb2 as pb
 
+_UPLOAD = "POST /v1/adapters"  # as REST calls the same
 _PARTS = {"name": "name", "alias": "alias", "adapter_config": CONFIG_FILE, "adapter_model": TENSORS_FILE}
 
 
 async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
-    """The next version of a name."""
+    """The next version of a name; once for an `idempotency-key`, whichever way it comes."""
     form = UploadForm()
+    once = once_of(call.wire.metadata.get("idempotency-key"), call.services.store, _UPLOAD)
     _ = call.services.link.base  # nothing can be checked before an engine has said what it serves
     async with collected(form, _filling(form, call), call.services.config) as complete:
-        version = await actions.publish(call.services, call.tenant, call.context.actor, complete)
-    yield pb.AdapterVersion(**version)
+        answer = await actions.publish(call.services, call.tenant, call.context.actor, complete, once)
+    if REPLAYED in answer.headers:
+        call.headers[REPLAYED] = answer.headers[REPLAYED]
+    yield pb.AdapterVersion(**orjson.loads(answer.body))
 
 
 async def _filling(form: UploadForm, call: Call) -> AsyncIterator[None]:

@@ -27,6 +27,7 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import InvalidRequest
 from loragate.gateway.services import Use
 
+REPLAYED = "idempotent-replayed"
 _HEADER = "Idempotency-Key"
 _LONGEST = 255
 
@@ -80,10 +81,15 @@ class Once:
                 await admin.replies.release(claim)
 
 
-async def _once(request: Request, use: Use, key: Annotated[str | None, Header(alias=_HEADER)] = None) -> Once:
+def once_of(key: str | None, store: Store, route: str) -> Once:
+    """Raises InvalidRequest for what is no key."""
     if key is not None and not (1 <= len(key) <= _LONGEST and key.isascii() and key.isprintable()):
         raise InvalidRequest(f"'{_HEADER}' must be 1 to {_LONGEST} printable ASCII characters.", param=_HEADER)
-    return Once(key, use.store, f"{request.method} {request.scope['path']}")
+    return Once(key, store, route)
+
+
+async def _once(request: Request, use: Use, key: Annotated[str | None, Header(alias=_HEADER)] = None) -> Once:
+    return once_of(key, use.store, f"{request.method} {request.scope['path']}")
 
 
 OnlyOnce = Annotated[Once, Depends(_once)]
@@ -95,5 +101,4 @@ def _joined(*parts: bytes) -> bytes:
 
 
 def _replayed(reply: Reply) -> Response:
-    headers = {"idempotent-replayed": "true"}
-    return Response(reply.body, reply.status, headers, media_type="application/json")
+    return Response(reply.body, reply.status, {REPLAYED: "true"}, media_type="application/json")

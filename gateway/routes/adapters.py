@@ -1,6 +1,5 @@
 """/v1/adapters: upload, list, versions, files, delete."""
 
-import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -40,11 +39,7 @@ async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: 
     """Multipart: `name`, optional `alias`, and the two files that PEFT saves. The next version of that name."""
     _ = use.link.base  # nothing can be checked before an engine has said what it serves
     async with received(request, use.config) as upload:
-        content = () if once.key is None else await asyncio.to_thread(upload.identity)
-        async with once.attempt(caller.tenant_id, *content) as attempt:
-            if attempt.reply is not None:
-                return attempt.reply
-            return json_response(await actions.publish(use, caller, by, upload, attempt.keep), 201)
+        return await actions.publish(use, caller, by, upload, once)
 
 
 @router.get("")

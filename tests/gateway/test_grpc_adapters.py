@@ -62,6 +62,30 @@ async def test_in_one_message_or_many_it_is_the_same_adapter(client: Client, tmp
     assert one.digest == many.digest
 
 
+async def test_an_idempotency_key_is_one_upload_s_however_it_comes(
+    gateway: Gateway, client: Client, tmp_path: Path
+) -> None:
+    folder = tiny_model.write_adapter(tmp_path / "a")
+    keyed = (*client.metadata, ("idempotency-key", "once"))
+    first = client.adapters.Upload(parts(folder, name="a"), metadata=keyed)
+    created = await first
+    again = client.adapters.Upload(parts(folder, name="a", piece=97), metadata=keyed)
+    assert await again == created
+    replayed = [dict(await call.initial_metadata()).get("idempotent-replayed") for call in (first, again)]
+    assert replayed == [None, "true"]
+    other = await refusal(client.adapters.Upload(parts(folder, name="b"), metadata=keyed))
+    assert (other.status, other.code) == (grpc.StatusCode.ABORTED, "idempotency_key_reused")
+    files = {file.name: (file.name, file.read_bytes()) for file in folder.iterdir()}
+    async with gateway.http() as http:
+        over_rest = await http.post(
+            "/v1/adapters", data={"name": "a"}, files=files, headers={"idempotency-key": "once"}
+        )
+        assert (over_rest.status_code, over_rest.headers["idempotent-replayed"]) == (201, "true")
+        assert len((await http.get("/v1/adapters/a/versions")).json()["data"]) == 1
+    empty = (*client.metadata, ("idempotency-key", ""))
+    assert (await refusal(client.adapters.Upload(parts(folder, name="a"), metadata=empty))).param == "Idempotency-Key"
+
+
 async def test_it_is_what_rest_tells(gateway: Gateway, client: Client, tmp_path: Path) -> None:
     folder = tiny_model.write_adapter(tmp_path / "a")
     for name in ("a", "a", "b"):
