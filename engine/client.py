@@ -280,28 +280,46 @@ class _Session:
 
 
 class _Request:
-    """The deltas of one request that its consumer has not read yet; at most max_tokens × n of them."""
+    """What its consumer has not read yet: of each completion one delta, which grows while nobody reads it.
+
+    Kept one by one they would be large: each keeps the memory of the whole frame that it came in.
+    """
 
     def __init__(self, pending: int) -> None:
         self.pending = pending
-        self._queue: asyncio.Queue[pb.Delta | EngineError] = asyncio.Queue()
+        self._unread: dict[int, pb.Delta] = {}  # by the completion's index, the longest unread first
+        self._error: EngineError | None = None
+        self._news = asyncio.Event()
 
     def put(self, item: "pb.Delta | EngineError") -> None:
         if isinstance(item, EngineError):
-            self.pending = 0
+            self._fail(item)
         elif item.finish_reason == pb.FINISH_REASON_ERROR:
-            self.pending = 0
-            item = _error_from(item.error)
-        elif item.finish_reason:
+            self._fail(_error_from(item.error))
+        else:
+            self._add(item)
+        self._news.set()
+
+    def _fail(self, error: EngineError) -> None:
+        self.pending, self._error = 0, error
+
+    def _add(self, delta: pb.Delta) -> None:
+        if delta.finish_reason:
             self.pending -= 1
-        self._queue.put_nowait(item)
+        unread = self._unread.setdefault(delta.index, delta)
+        if unread is not delta:
+            unread.MergeFrom(delta)
 
     async def deltas(self) -> AsyncIterator[pb.Delta]:
-        while self.pending > 0 or not self._queue.empty():
-            item = await self._queue.get()
-            if isinstance(item, EngineError):
-                raise item
-            yield item
+        while True:
+            while self._unread:
+                yield self._unread.pop(next(iter(self._unread)))
+            if self._error is not None:
+                raise self._error
+            if self.pending <= 0:
+                return
+            self._news.clear()
+            await self._news.wait()
 
 
 def _error_from(error: pb.EngineError) -> EngineRequestError:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from loragate.v1 import engine_pb2 as pb
 from tests.attacks.raw_http import Connection, connected, head, post
 from tests.gateway.running import Gateway
 from tests.gateway.tiny_model import MODEL_ID
@@ -101,6 +102,27 @@ async def test_a_stream_that_nobody_reads(attacked: Gateway) -> None:
         assert await attacked.lifecycle.idle(30)
         assert await _served(attacked)
         await _hung_up(attacked)
+
+
+async def test_what_a_slow_reader_has_not_read_is_kept_small(attacked: Gateway) -> None:
+    """One delta that grows; each by itself would keep the whole frame that it came in, with everybody's tokens."""
+    attacked.engine.pause_after = 239
+    attacked.engine.script = lambda submit: [5] * 240
+    async with unread(attacked, post(attacked, STREAM | {"prompt": "x", "n": 4, "max_tokens": 240, "logprobs": 20})):
+        await attacked.engine.paused.wait()
+        waiting = _unread_of(attacked)
+        while sum(len(delta.token_ids) for delta in waiting) < 200:
+            assert attacked.engine.aborted.empty(), "it was left before"
+            await asyncio.sleep(0.01)
+            waiting = _unread_of(attacked)
+        assert len(waiting) <= 4
+        await attacked.engine.aborted.get()
+
+
+def _unread_of(gateway: Gateway) -> list[pb.Delta]:
+    """What came from the engine and was not taken yet."""
+    session = gateway.services.link.client._session
+    return [delta for request in session._requests.values() for delta in request._unread.values()]
 
 
 async def test_an_answer_that_nobody_reads(attacked: Gateway) -> None:
