@@ -61,11 +61,11 @@ class Limiter:
             return Lease(tokens, {}, None)
         impossible = never_fits(subjects, tokens)
         if impossible is not None:
-            self._metrics.refused("size")
+            self._metrics.refused(caller.tenant_id, "size")
             raise impossible
         held, given, reply = await self._taken(caller.tenant_id, subjects, tokens)
         if reply.verdict == "no":
-            self._metrics.refused(reply.refused[0].kind)
+            self._metrics.refused(caller.tenant_id, reply.refused[0].kind)
             raise refusal_of(reply, given, tokens)
         self._line(caller.tenant_id).memory.hold(held)
         return Lease(tokens, headers_of(reply, given), _Ends(self, caller.tenant_id, held))

@@ -5,6 +5,7 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from loragate.gateway.limits.subject import Kind
+from loragate.gateway.observability.tenant_counter import TenantCounter
 
 
 class LimitMetrics:
@@ -25,6 +26,7 @@ class LimitMetrics:
         self._refused = Counter(
             "loragate_limits_refused_requests", "Requests over a limit, by its kind.", ("kind",), registry=registry
         )
+        self._of_tenants = TenantCounter("refused_requests", "Requests over a limit, by its kind.", registry, "kind")
         for kind in ("requests", "tokens", "concurrency", "day", "month", "size"):
             self._refused.labels(kind)  # a series that begins at zero can be alerted on
 
@@ -36,6 +38,7 @@ class LimitMetrics:
         """A request was decided on by the local share."""
         self._shared.inc()
 
-    def refused(self, kind: Kind | Literal["size"]) -> None:
+    def refused(self, tenant_id: str, kind: Kind | Literal["size"]) -> None:
         """A request was over a limit; one too large for any bucket is of the kind "size"."""
         self._refused.labels(kind).inc()
+        self._of_tenants.inc(tenant_id, kind)

@@ -217,6 +217,9 @@ async def test_what_tenants_did_is_for_the_operator(gateway: Gateway, client: Cl
     assert value(samples, "loragate_tenant_prompt_tokens_total", **tenant) > 0
     assert value(samples, "loragate_tenant_shed_requests_total", **tenant) == 1
     assert value(samples, "loragate_gateway_shed_requests_total") == 1
+    refused, *_ = [dict(labels) for name, labels in samples if name == "loragate_tenant_refused_requests_total"]
+    assert refused["kind"] == "size"
+    assert refused["tenant"] != gateway.tenant_id
     assert value(samples, "loragate_gateway_first_token_seconds_count") >= 3
     assert value(samples, "loragate_gateway_output_token_seconds_count") >= 3
     for key in (None, gateway.key):
