@@ -47,6 +47,7 @@ from loragate.gateway.routes import (
     health,
     metrics,
     models,
+    responses,
     usage,
 )
 from loragate.gateway.services import Services
@@ -84,7 +85,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
         redirect_slashes=False,
     )
     # In the order in which they are tried: what is asked most comes first.
-    inference = (chat, completions, embeddings)
+    inference = (chat, completions, responses, embeddings)
     tenants = (models, aliases, adapters, usage)
     operators = (admin_tenants, admin_keys, admin_audit, admin_engines)
     for module in (*inference, health, metrics, *tenants, *operators, docs):

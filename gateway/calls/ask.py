@@ -8,7 +8,7 @@ from loragate.gateway.generation.pooling import PoolingRequest
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.generation.target import Target
 
-Endpoint = Literal["chat", "completions", "embeddings"]
+Endpoint = Literal["chat", "completions", "embeddings", "responses"]
 
 ESTIMATED_TOKENS = 256  # reserved for a completion whose length the caller did not bound, and again as it grows
 

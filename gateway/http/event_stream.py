@@ -6,7 +6,7 @@ Nothing is sent before the first event, so a failure up to then is an ordinary H
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -30,10 +30,15 @@ _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Objects to send, and the headers to send them under."""
+    """Objects to send, the headers to send them under, and what to say of a failure.
+
+    `named`: each object's `type` is its event's name too, and no `[DONE]` follows.
+    """
 
     headers: Mapping[str, str]
     objects: AsyncGenerator[dict[str, Any], None]
+    failure: Callable[[ApiError], dict[str, Any]] = error_body
+    named: bool = False
 
 
 class EventStream(Response):
@@ -74,9 +79,11 @@ class EventStream(Response):
     async def _pump(self, wire: "_Wire") -> None:
         async with self._source as events, aclosing(events.objects) as objects:
             self.headers.update(events.headers)
+            wire.events = events
             async for each in objects:
-                await wire.event(orjson.dumps(each))
-        await wire.event(b"[DONE]")
+                await wire.say(each)
+        if not events.named:
+            await wire.event(b"[DONE]")
         await wire.end()
 
 
@@ -88,18 +95,26 @@ class _Wire:
         self._response = response
         self._stall_seconds = stall_seconds
         self._started = False
+        self.events: Events | None = None
 
-    async def event(self, data: bytes) -> None:
+    async def say(self, each: dict[str, Any]) -> None:
+        if self.events is not None and self.events.named:
+            await self.event(orjson.dumps(each), b"event: " + each["type"].encode() + b"\n")
+        else:
+            await self.event(orjson.dumps(each))
+
+    async def event(self, data: bytes, name: bytes = b"") -> None:
         if not self._started:
             self._started = True
             await self._send({"type": "http.response.start", "status": 200, "headers": self._response.raw_headers})
-        await self._body(b"data: " + data + b"\n\n", more=True)
+        await self._body(name + b"data: " + data + b"\n\n", more=True)
 
     async def fail(self, error: ApiError) -> None:
         """Raises `error` itself while it can still become an HTTP error."""
         if not self._started:
             raise error
-        await self.event(orjson.dumps(error_body(error)))
+        assert self.events is not None
+        await self.say(self.events.failure(error))
         await self.end()
 
     async def end(self) -> None:

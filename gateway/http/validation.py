@@ -20,7 +20,8 @@ def validated(model: type[M], document: Mapping[str, Any]) -> M:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise refusal(error.errors(include_input=False, include_url=False)) from None
+        findings = error.errors(include_input=False, include_url=False)
+        raise refusal([{**finding, "loc": _sent(document, finding)} for finding in findings]) from None
 
 
 def refusal(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:
@@ -32,6 +33,20 @@ def refusal(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     message = f"Invalid '{param}': {words}." if param else f"{words}."
     code = "unknown_parameter" if first["type"] == "extra_forbidden" else "invalid_value"
     return InvalidRequest(message, param=param, code=code)
+
+
+def _sent(document: Any, finding: Mapping[str, Any]) -> list[Any]:
+    """The finding's path without the names of a union's alternatives, which pydantic puts into it."""
+    path: list[Any] = []
+    node, loc = document, finding["loc"]
+    for position, part in enumerate(loc):
+        is_missing = finding["type"] == "missing" and position == len(loc) - 1
+        there = (isinstance(node, dict) and part in node) or (isinstance(node, list) and part in range(len(node)))
+        if there or is_missing or isinstance(part, int):
+            path.append(part)
+        if there:
+            node = node[part]
+    return path
 
 
 def _named(error: Mapping[str, Any]) -> tuple[str, ...]:

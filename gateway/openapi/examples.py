@@ -5,13 +5,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from loragate.gateway.openapi.shapes import adapters, admin, engines, health, inference, usage
+from loragate.gateway.openapi.shapes import adapters, admin, engines, health, inference, responses, usage
 from loragate.gateway.schemas.admin import KeyCreate, KeyRotate, TenantCreate, TenantPatch
 from loragate.gateway.schemas.aliases import AliasPut
 from loragate.gateway.schemas.chat import ChatRequest
 from loragate.gateway.schemas.completions import CompletionRequest
 from loragate.gateway.schemas.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.limits import LimitsPatch
+from loragate.gateway.schemas.responses import ResponseRequest
 
 _MODEL = "haiku"
 _BASE = "meta-llama/Llama-3.1-8B-Instruct"
@@ -45,6 +46,29 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
             "messages": [{"role": "user", "content": "What is the weather in Oslo?"}],
             "tools": [{"type": "function", "function": {"name": "weather", "parameters": _CITY}}],
             "tool_choice": "auto",
+        },
+    },
+    ResponseRequest: {
+        "A question": {
+            "model": _MODEL,
+            "instructions": "You answer in verse.",
+            "input": "Write a line about the sea.",
+            "max_output_tokens": 64,
+        },
+        "A stream": {"model": _MODEL, "input": [_USER], "stream": True},
+        "What a function returned": {
+            "model": _MODEL,
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "What is the weather in Oslo?"}]},
+                {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": '{"city": "Oslo"}'},
+                {"type": "function_call_output", "call_id": "call_1", "output": "rain"},
+            ],
+            "tools": [{"type": "function", "name": "weather", "parameters": _CITY}],
+        },
+        "JSON by a schema": {
+            "model": _MODEL,
+            "input": "Where is the Eiffel tower?",
+            "text": {"format": {"type": "json_schema", "name": "place", "schema": _CITY}},
         },
     },
     CompletionRequest: {
@@ -197,7 +221,7 @@ _ENGINE_ADAPTER = {
     "mean_first_token_seconds": 0.05,
     "loads": 2,
 }
-_HEAD = {"created": 1_772_357_400, "model": _MODEL, "system_fingerprint": "fp_60303ae22b99"}
+_HEAD: dict[str, Any] = {"created": 1_772_357_400, "model": _MODEL, "system_fingerprint": "fp_60303ae22b99"}
 _USAGE = {
     "prompt_tokens": 21,
     "completion_tokens": 9,
@@ -226,6 +250,55 @@ ANSWERS: Mapping[Any, Any] = {
             }
         ],
         "usage": _USAGE,
+    },
+    responses.ResponseObject: {
+        "id": "resp_5d41402abc4b2a76b9719d911017c592",
+        "object": "response",
+        "created_at": _HEAD["created"],
+        "completed_at": _HEAD["created"] + 1,
+        "status": "completed",
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": "You answer in verse.",
+        "max_output_tokens": 64,
+        "metadata": {},
+        "model": _MODEL,
+        "output": [
+            {
+                "id": "msg_7d793037a0760186574b0282f2f435e7",
+                "type": "message",
+                "status": "completed",
+                "role": "assistant",
+                "content": [
+                    {
+                        "type": "output_text",
+                        "text": "The sea hums low, and keeps the time.",
+                        "annotations": [],
+                        "logprobs": [],
+                    }
+                ],
+            }
+        ],
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "reasoning": {"effort": None, "summary": None},
+        "store": False,
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}, "verbosity": "medium"},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_logprobs": 0,
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "usage": {
+            "input_tokens": 21,
+            "input_tokens_details": {"cached_tokens": 16, "cache_write_tokens": 0},
+            "output_tokens": 9,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": 30,
+        },
+        "user": None,
     },
     inference.TextCompletion: {
         "id": "cmpl-5d41402abc4b2a76b9719d911017",

@@ -1,6 +1,7 @@
 """One route's part of the document."""
 
 from collections.abc import Iterator, Mapping
+from inspect import cleandoc
 from typing import Any
 
 from fastapi.dependencies.models import Dependant
@@ -160,10 +161,7 @@ def _content(shape: Any) -> Mapping[str, Any]:
 
 def _stream(event: Any) -> dict[str, Any]:
     """Before OpenAPI 3.2 the schema of an event stream is that of its events."""
-    words = (
-        "Server-sent events, as they come. The last one is `[DONE]`. An error after the first comes as an event with"
-        " the error envelope, and no `[DONE]` follows."
-    )
+    words = cleandoc(event.__doc__ or "")
     said = {"anyOf": [reference(event.__name__), reference("ErrorEnvelope")]}
     json = {"type": "string", "contentMediaType": "application/json", "contentSchema": said}
     data = {"anyOf": [{"const": "[DONE]"}, json]}

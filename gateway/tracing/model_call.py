@@ -19,6 +19,7 @@ _OPERATIONS: dict[Endpoint, str] = {
     "chat": "chat",
     "completions": "text_completion",
     "embeddings": "embeddings",
+    "responses": "chat",
 }
 
 

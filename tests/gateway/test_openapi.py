@@ -18,21 +18,17 @@ from loragate.gateway.openapi.pages import ASSETS
 
 from . import tiny_model
 from .openapi_check import check_response, check_value, closed, found, operations
+from .prepared import stub_engine
 from .running import ADMIN_KEY, Gateway
 from .stub_engine import StubEngine
 from .test_roles import routes_of
 
-TEMPLATE = "{% if tools %}{{ tools | tojson }}\n{% endif %}" + tiny_model.CHAT_TEMPLATE
-
 
 @pytest.fixture
-async def engine(tokenizer: Tokenizer, socket_dir: Path) -> AsyncIterator[StubEngine]:
+async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
     """Whose model takes tools, and has room for them."""
-    manifest = tiny_model.manifest(tokenizer, max_model_len=4096, chat_template=TEMPLATE)
-    stub = StubEngine(f"unix:{socket_dir}/engine.sock", manifest, tokenizer)
-    await stub.start()
-    yield stub
-    await stub.kill()
+    async with stub_engine(tokenizer, max_model_len=4096, chat_template=tiny_model.TOOLS_TEMPLATE) as stub:
+        yield stub
 
 
 @pytest.fixture
@@ -146,6 +142,7 @@ async def test_every_example_is_answered_as_described(
         for name in (
             "create_chat_completion",
             "create_completion",
+            "create_response",
             "create_embeddings",
             "list_models",
             "list_adapters",

@@ -286,6 +286,7 @@ async def test_nobody_reaches_another_tenants_things(
         "/v1/chat/completions": {"model": "poet", "messages": [{"role": "user", "content": "x"}]},
         "/v1/completions": {"model": "poet", "prompt": "x"},
         "/v1/embeddings": {"model": "poet", "input": "x"},
+        "/v1/responses": {"model": "poet", "input": "x"},
     }
     before = await _everything(gateway, store)
     async with httpx.AsyncClient(base_url=gateway.base_url, timeout=30) as http:

@@ -22,10 +22,10 @@ from loragate.gateway.openapi.document import openapi_document
 
 from . import tiny_model
 from .openapi_check import closed
+from .prepared import stub_engine
 from .running import ADMIN_KEY, Gateway
 from .stub_engine import StubEngine
 
-TEMPLATE = "{% if tools %}{{ tools | tojson }}\n{% endif %}" + tiny_model.CHAT_TEMPLATE
 TENANTS, OPERATORS = "^/v1/", "^/(admin/|healthz|readyz|metrics)"
 
 # Most names would be nobody's, and most requests end there.
@@ -42,12 +42,9 @@ EXCLUDED = "positive_data_acceptance"
 
 
 @pytest.fixture
-async def engine(tokenizer: Tokenizer, socket_dir: Path) -> AsyncIterator[StubEngine]:
-    manifest = tiny_model.manifest(tokenizer, max_model_len=1024, chat_template=TEMPLATE)
-    stub = StubEngine(f"unix:{socket_dir}/engine.sock", manifest, tokenizer)
-    await stub.start()
-    yield stub
-    await stub.kill()
+async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
+    async with stub_engine(tokenizer, max_model_len=1024, chat_template=tiny_model.TOOLS_TEMPLATE) as stub:
+        yield stub
 
 
 def narrowed(document: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,8 @@ CHAT_TEMPLATE = """{%- for message in messages %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"""
 
+TOOLS_TEMPLATE = "{% if tools %}tools: {{ tools | tojson }}\n{% endif %}" + CHAT_TEMPLATE
+
 
 def byte_level_tokenizer(*more_special: str) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())

@@ -135,7 +135,10 @@ class ChunkChoice(TypedDict):
 
 
 class ChatCompletionChunk(AnswerHead):
-    """An event of a stream. With `stream_options.include_usage` the last one has the usage and no choices."""
+    """An event of a stream. With `stream_options.include_usage` the last one has the usage and no choices.
+
+    `[DONE]` follows. A failure after the first event comes as the error envelope, and no `[DONE]` follows it.
+    """
 
     object: Literal["chat.completion.chunk"]
     choices: list[ChunkChoice]
@@ -161,7 +164,10 @@ class TextChoice(TypedDict):
 
 
 class TextCompletion(AnswerHead):
-    """The whole answer, or an event of a stream, where only the last may have the usage."""
+    """The whole answer, or an event of a stream, where only the last may have the usage.
+
+    `[DONE]` follows. A failure after the first event comes as the error envelope, and no `[DONE]` follows it.
+    """
 
     object: Literal["text_completion"]
     choices: list[TextChoice]

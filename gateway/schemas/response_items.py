@@ -1,0 +1,79 @@
+"""What the `input` of a response is made of: messages, calls of functions, and what came of them."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag
+
+from loragate.gateway.schemas.body import Body
+from loragate.gateway.schemas.tools import FunctionName
+
+Status = Literal["in_progress", "completed", "incomplete"]
+CallId = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+ItemId = Annotated[str, StringConstraints(max_length=256)]
+NothingYet = Annotated[list[Any], Field(max_length=0)]
+
+
+class TextContent(Body):
+    """A part of a message, also as an answer had it."""
+
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+    annotations: NothingYet | None = None
+    logprobs: list[Any] | None = None  # of an answer that is sent back; without effect
+
+
+def _as_parts(value: Any) -> Any:
+    return [{"type": "text", "text": value}] if isinstance(value, str) else value
+
+
+Text = Annotated[list[TextContent], BeforeValidator(_as_parts, json_schema_input_type=str | list[TextContent])]
+
+
+def text_of(parts: list[TextContent]) -> str:
+    """All of it."""
+    return "".join(part.text for part in parts)
+
+
+class MessageItem(Body):
+    """Somebody says something. `developer` is the newer name of `system`."""
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: Text
+    id: ItemId | None = None
+    status: Status | None = None
+    phase: Literal["commentary", "final_answer"] | None = None  # without effect
+
+
+class FunctionCallItem(Body):
+    """The model asked for a function to be called."""
+
+    type: Literal["function_call"]
+    call_id: CallId
+    name: FunctionName
+    arguments: str
+    id: ItemId | None = None
+    status: Status | None = None
+
+
+class FunctionOutputItem(Body):
+    """What came of it."""
+
+    type: Literal["function_call_output"]
+    call_id: CallId
+    output: Text
+    id: ItemId | None = None
+    status: Status | None = None
+
+
+def _kind(item: Any) -> str | None:
+    """A message need not say that it is one."""
+    return item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
+
+
+InputItem = Annotated[
+    Annotated[MessageItem, Tag("message")]
+    | Annotated[FunctionCallItem, Tag("function_call")]
+    | Annotated[FunctionOutputItem, Tag("function_call_output")],
+    Discriminator(_kind),
+]
