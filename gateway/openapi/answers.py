@@ -34,6 +34,11 @@ class Answers:
     also: Mapping[int, Any] = field(default_factory=dict)
     """Answers that are no refusals though their status is an error's."""
 
+    @property
+    def shapes(self) -> set[Any]:
+        """All that it names."""
+        return {shape for shape in (self.shape, self.events, *self.also.values()) if shape is not None}
+
 
 def answers(shape: Any, **more: Any) -> Callable[[F], F]:
     """See `Answers`."""

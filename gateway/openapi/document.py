@@ -9,8 +9,10 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import iter_route_contexts
 
 from loragate.gateway.openapi.answers import answers_of
-from loragate.gateway.openapi.operation import ADMIN_KEY, TENANT_KEY, body_of, completed
-from loragate.gateway.openapi.refusals import header_components, refusal_components
+from loragate.gateway.openapi.callers import SECURITY_SCHEMES
+from loragate.gateway.openapi.headers import header_components
+from loragate.gateway.openapi.operation import Operation
+from loragate.gateway.openapi.refusals import refusal_components
 from loragate.gateway.openapi.schemas import collected
 from loragate.gateway.openapi.shapes.common import ErrorEnvelope
 
@@ -31,15 +33,6 @@ _TAGS = {
     "health": "For probes and Prometheus.",
 }
 
-_SECURITY = {
-    TENANT_KEY: {"type": "http", "scheme": "bearer", "description": "A tenant's key, `lg-<id>-<secret>`."},
-    ADMIN_KEY: {
-        "type": "http",
-        "scheme": "bearer",
-        "description": "The admin key, or a token of the OpenID Connect provider that the server trusts.",
-    },
-}
-
 
 def openapi_document(app: FastAPI) -> dict[str, Any]:
     """Kept once it is built."""
@@ -49,31 +42,48 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
-    routes = list(_routes(app))
-    bodies = {body.model for route in routes if (body := body_of(route.dependant)) is not None}
-    declared = [answers_of(route.endpoint) for route in routes]
-    shapes = {shape for each in declared for shape in (each.shape, each.events, *each.also.values()) if shape}
     drawn = get_openapi(title="loragate", version=version("loragate"), routes=app.routes, description=_DESCRIPTION)
-    paths: dict[str, Any] = {}
-    for route, answers in zip(routes, declared, strict=True):
-        for method in sorted(each.lower() for each in route.methods):
-            operation = {**drawn["paths"][route.path_format][method], "operationId": route.endpoint.__name__}
-            paths.setdefault(route.path_format, {})[method] = completed(
-                operation, method, route.status_code or 200, route.dependant, answers
-            )
+    paths: dict[str, dict[str, Operation]] = {}
+    for path, operation in _operations(app, drawn["paths"]):
+        paths.setdefault(path, {})[operation.method] = operation
+    operations = [operation for methods in paths.values() for operation in methods.values()]
     return {
         **{name: drawn[name] for name in ("openapi", "info")},
         "servers": [{"url": "/"}],
         "tags": [{"name": name, "description": words} for name, words in _TAGS.items()],
-        "paths": paths,
+        "paths": {
+            path: {method: operation.document for method, operation in methods.items()}
+            for path, methods in paths.items()
+        },
         "components": {
-            "schemas": collected(bodies, {*shapes, ErrorEnvelope}),
+            "schemas": collected(
+                {operation.body.model for operation in operations if operation.body},
+                {ErrorEnvelope}.union(*(operation.answers.shapes for operation in operations)),
+            ),
             "responses": refusal_components(),
             "headers": header_components(),
-            "securitySchemes": _SECURITY,
+            "securitySchemes": SECURITY_SCHEMES,
         },
     }
 
 
-def _routes(app: FastAPI) -> Iterator[Any]:
-    return (route for route in iter_route_contexts(app.routes) if getattr(route, "include_in_schema", False))
+def _operations(app: FastAPI, drawn: dict[str, Any]) -> Iterator[tuple[str, Operation]]:
+    """With their paths."""
+    for route in iter_route_contexts(app.routes):
+        if route.path_format not in drawn:
+            continue
+        endpoint, dependant = route.endpoint, route.dependant
+        assert endpoint is not None
+        assert dependant is not None
+        for method in sorted(each.lower() for each in route.methods or ()):
+            yield (
+                route.path_format,
+                Operation(
+                    endpoint.__name__,
+                    method,
+                    route.status_code or 200,
+                    drawn[route.path_format][method],
+                    dependant,
+                    answers_of(endpoint),
+                ),
+            )

@@ -16,7 +16,7 @@ from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
 from loragate.gateway.http.supervise import supervise
 from loragate.gateway.openapi.answers import answers
-from loragate.gateway.openapi.refusals import GENERATED
+from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.shapes.inference import ChatCompletion, ChatCompletionChunk
 from loragate.gateway.schemas.chat import ChatRequest
 from loragate.gateway.services import Use

@@ -14,7 +14,7 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.plain_route import PlainRoute
 from loragate.gateway.http.supervise import supervise
 from loragate.gateway.openapi.answers import answers
-from loragate.gateway.openapi.refusals import GENERATED
+from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.shapes.inference import EmbeddingList
 from loragate.gateway.schemas.embeddings import EmbeddingRequest
 from loragate.gateway.services import Use

@@ -10,7 +10,7 @@ from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway.auth.requirements import Inference
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.openapi.answers import answers
-from loragate.gateway.openapi.refusals import ADAPTER
+from loragate.gateway.openapi.headers import ADAPTER
 from loragate.gateway.openapi.shapes.inference import Model, ModelList
 from loragate.gateway.services import Services, Use
 

@@ -15,7 +15,7 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.supervise import supervise
 from loragate.gateway.openapi.answers import answers
-from loragate.gateway.openapi.refusals import GENERATED
+from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.shapes.responses import ResponseEvent, ResponseObject
 from loragate.gateway.schemas.response_chat import chat_request, in_its_words
 from loragate.gateway.schemas.responses import ResponseRequest

@@ -1,100 +1,15 @@
-"""Examples of bodies, by what reads them, and of answers, by their shape. Tests send the ones and check the others."""
+"""Examples of answers, by their shape."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-
+from loragate.gateway.openapi.request_examples import NAME
 from loragate.gateway.openapi.shapes import adapters, admin, engines, health, inference, responses, usage
-from loragate.gateway.schemas.admin import KeyCreate, KeyRotate, TenantCreate, TenantPatch
-from loragate.gateway.schemas.aliases import AliasPut
-from loragate.gateway.schemas.chat import ChatRequest
-from loragate.gateway.schemas.completions import CompletionRequest
-from loragate.gateway.schemas.embeddings import EmbeddingRequest
-from loragate.gateway.schemas.limits import LimitsPatch
-from loragate.gateway.schemas.responses import ResponseRequest
 
-_MODEL = "haiku"
 _BASE = "meta-llama/Llama-3.1-8B-Instruct"
 _DIGEST = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _BASE_DIGEST = "sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
 _THEN, _LATER = "2026-03-01T09:30:00.000Z", "2026-03-02T10:00:00.000Z"
-_USER = {"role": "user", "content": "Write a line about the sea."}
-_CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-
-REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
-    ChatRequest: {
-        "A question": {
-            "model": _MODEL,
-            "messages": [{"role": "system", "content": "You answer in verse."}, _USER],
-            "max_completion_tokens": 64,
-            "temperature": 0.7,
-        },
-        "A stream that ends with its usage": {
-            "model": f"{_MODEL}:1",
-            "messages": [_USER],
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        },
-        "JSON by a schema": {
-            "model": f"{_MODEL}@default",
-            "messages": [{"role": "user", "content": "Where is the Eiffel tower?"}],
-            "response_format": {"type": "json_schema", "json_schema": {"name": "place", "schema": _CITY}},
-        },
-        "Tools": {
-            "model": _MODEL,
-            "messages": [{"role": "user", "content": "What is the weather in Oslo?"}],
-            "tools": [{"type": "function", "function": {"name": "weather", "parameters": _CITY}}],
-            "tool_choice": "auto",
-        },
-    },
-    ResponseRequest: {
-        "A question": {
-            "model": _MODEL,
-            "instructions": "You answer in verse.",
-            "input": "Write a line about the sea.",
-            "max_output_tokens": 64,
-        },
-        "A stream": {"model": _MODEL, "input": [_USER], "stream": True},
-        "What a function returned": {
-            "model": _MODEL,
-            "input": [
-                {"role": "user", "content": [{"type": "input_text", "text": "What is the weather in Oslo?"}]},
-                {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": '{"city": "Oslo"}'},
-                {"type": "function_call_output", "call_id": "call_1", "output": "rain"},
-            ],
-            "tools": [{"type": "function", "name": "weather", "parameters": _CITY}],
-        },
-        "JSON by a schema": {
-            "model": _MODEL,
-            "input": "Where is the Eiffel tower?",
-            "text": {"format": {"type": "json_schema", "name": "place", "schema": _CITY}},
-        },
-    },
-    CompletionRequest: {
-        "A text to go on with": {"model": _MODEL, "prompt": "The sea,", "max_tokens": 16, "stop": ["\n"]},
-        "Several prompts, with logprobs": {"model": _MODEL, "prompt": ["The sea,", "A star"], "logprobs": 2, "seed": 7},
-    },
-    EmbeddingRequest: {
-        "Two texts": {"model": _MODEL, "input": ["the sea", "a star"]},
-        "As bytes": {"model": _MODEL, "input": "the sea", "encoding_format": "base64"},
-    },
-    LimitsPatch: {"A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}}},
-    AliasPut: {
-        "All to one version": {"targets": [{"version": 1}]},
-        "A tenth to a new version": {"targets": [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]},
-    },
-    TenantCreate: {
-        "With limits": {"name": "acme", "weight": 2.0, "limits": {"requests_per_minute": 600, "max_adapters": 20}},
-        "With the configured limits": {"name": "globex"},
-    },
-    TenantPatch: {"Another weight": {"weight": 3.0}},
-    KeyCreate: {
-        "For inference": {"name": "backend", "scopes": ["inference"], "limits": {"max_concurrency": 8}},
-        "For everything, for a time": {"name": "ci", "expires_at": "2090-01-01T00:00:00Z"},
-    },
-    KeyRotate: {"An hour for both keys": {"grace_seconds": 3600}},
-}
 
 _LIMITS = {
     "requests_per_minute": 60,
@@ -129,7 +44,7 @@ _ARMS = [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]
 _ADAPTER = {
     "id": "ad_7hJk3mNp5qRs",
     "object": "adapter",
-    "name": _MODEL,
+    "name": NAME,
     "latest_version": 2,
     "aliases": {"default": _ARMS},
     "limits": _LIMITS,
@@ -139,7 +54,7 @@ _ADAPTER = {
 _VERSION = {
     "id": _ADAPTER["id"],
     "object": "adapter.version",
-    "name": _MODEL,
+    "name": NAME,
     "version": 2,
     "digest": _DIGEST,
     "status": "ready",
@@ -150,9 +65,9 @@ _VERSION = {
     "created_at": _LATER,
 }
 _ALIAS = {
-    "id": f"{_MODEL}@default",
+    "id": f"{NAME}@default",
     "object": "adapter.alias",
-    "name": _MODEL,
+    "name": NAME,
     "alias": "default",
     "targets": _ARMS,
 }
@@ -183,7 +98,7 @@ _RESIDENT = {
     "id": "a1b2c3d4e5f6",
     "tenant_id": _TENANT["id"],
     "digest": _DIGEST,
-    "versions": [{"name": _MODEL, "version": 2}],
+    "versions": [{"name": NAME, "version": 2}],
     "slot": 0,
     "running": 3,
     "pinned": False,
@@ -221,14 +136,14 @@ _ENGINE_ADAPTER = {
     "mean_first_token_seconds": 0.05,
     "loads": 2,
 }
-_HEAD: dict[str, Any] = {"created": 1_772_357_400, "model": _MODEL, "system_fingerprint": "fp_60303ae22b99"}
+_HEAD: dict[str, Any] = {"created": 1_772_357_400, "model": NAME, "system_fingerprint": "fp_60303ae22b99"}
 _USAGE = {
     "prompt_tokens": 21,
     "completion_tokens": 9,
     "total_tokens": 30,
     "prompt_tokens_details": {"cached_tokens": 16},
 }
-_ADAPTER_MODEL = {"id": _MODEL, "object": "model", "created": 1_772_357_400, "owned_by": "tenant", "parent": _BASE}
+_ADAPTER_MODEL = {"id": NAME, "object": "model", "created": 1_772_357_400, "owned_by": "tenant", "parent": _BASE}
 
 
 def _page(item: Mapping[str, Any], cursor: str = "id") -> dict[str, Any]:
@@ -263,7 +178,7 @@ ANSWERS: Mapping[Any, Any] = {
         "instructions": "You answer in verse.",
         "max_output_tokens": 64,
         "metadata": {},
-        "model": _MODEL,
+        "model": NAME,
         "output": [
             {
                 "id": "msg_7d793037a0760186574b0282f2f435e7",
@@ -310,7 +225,7 @@ ANSWERS: Mapping[Any, Any] = {
     inference.EmbeddingList: {
         "object": "list",
         "data": [{"object": "embedding", "index": 0, "embedding": [0.6, -0.8]}],
-        "model": _MODEL,
+        "model": NAME,
         "usage": {"prompt_tokens": 2, "total_tokens": 2},
     },
     inference.Model: _ADAPTER_MODEL,
@@ -324,7 +239,7 @@ ANSWERS: Mapping[Any, Any] = {
     adapters.AdapterVersionList: _page(_VERSION, "version"),
     adapters.Alias: _ALIAS,
     adapters.AliasList: _page(_ALIAS),
-    adapters.DeletedAdapter: {"id": _ADAPTER["id"], "object": "adapter", "deleted": True, "name": _MODEL},
+    adapters.DeletedAdapter: {"id": _ADAPTER["id"], "object": "adapter", "deleted": True, "name": NAME},
     admin.Tenant: _TENANT,
     admin.TenantList: _page(_TENANT),
     admin.ApiKey: _KEY,

@@ -1,0 +1,57 @@
+"""Bodies and answers of one route, with their examples."""
+
+from collections.abc import Mapping
+from inspect import cleandoc
+from typing import Any
+
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.openapi.answer_examples import ANSWERS
+from loragate.gateway.openapi.answers import Answers
+from loragate.gateway.openapi.headers import header_references
+from loragate.gateway.openapi.request_examples import REQUESTS
+from loragate.gateway.openapi.schemas import reference
+
+
+def request_of(body: JsonBody[Any] | None, declared: Answers) -> dict[str, Any]:
+    if declared.form is not None:
+        return {"required": True, "content": {"multipart/form-data": {"schema": dict(declared.form)}}}
+    if body is None:
+        return {}
+    examples = {name: {"summary": name, "value": value} for name, value in REQUESTS[body.model].items()}
+    content = {"schema": reference(body.model.__name__), "examples": examples}
+    return {"required": not body.optional, "content": {"application/json": content}}
+
+
+def answer_of(declared: Answers, headers: tuple[str, ...]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    if declared.json:
+        content["application/json"] = _content(declared.shape)
+    if declared.events is not None:
+        content["text/event-stream"] = _stream(declared.events)
+    for media, words in declared.media.items():
+        content[media] = {"schema": {"type": "string", "description": words}}
+    return {"description": "Done.", "headers": header_references(*headers, *declared.headers), "content": content}
+
+
+def other_answer(shape: Any) -> dict[str, Any]:
+    description = (shape.__doc__ or "").strip()
+    return {
+        "description": description,
+        "headers": header_references(),
+        "content": {"application/json": _content(shape)},
+    }
+
+
+def _content(shape: Any) -> Mapping[str, Any]:
+    if shape is None:
+        return {"schema": {}}
+    return {"schema": reference(shape.__name__), "example": ANSWERS[shape]}
+
+
+def _stream(event: Any) -> dict[str, Any]:
+    """Before OpenAPI 3.2 the schema of an event stream is that of its events."""
+    words = cleandoc(event.__doc__ or "")
+    said = {"anyOf": [reference(event.__name__), reference("ErrorEnvelope")]}
+    json = {"type": "string", "contentMediaType": "application/json", "contentSchema": said}
+    data = {"anyOf": [{"const": "[DONE]"}, json]}
+    return {"schema": {"type": "object", "description": words, "properties": {"data": data}, "required": ["data"]}}

@@ -1,0 +1,92 @@
+"""Examples of bodies, by what reads them. A test sends all of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from loragate.gateway.schemas.admin import KeyCreate, KeyRotate, TenantCreate, TenantPatch
+from loragate.gateway.schemas.aliases import AliasPut
+from loragate.gateway.schemas.chat import ChatRequest
+from loragate.gateway.schemas.completions import CompletionRequest
+from loragate.gateway.schemas.embeddings import EmbeddingRequest
+from loragate.gateway.schemas.limits import LimitsPatch
+from loragate.gateway.schemas.responses import ResponseRequest
+
+NAME = "haiku"  # of the adapter
+_USER = {"role": "user", "content": "Write a line about the sea."}
+_CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
+    ChatRequest: {
+        "A question": {
+            "model": NAME,
+            "messages": [{"role": "system", "content": "You answer in verse."}, _USER],
+            "max_completion_tokens": 64,
+            "temperature": 0.7,
+        },
+        "A stream that ends with its usage": {
+            "model": f"{NAME}:1",
+            "messages": [_USER],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        },
+        "JSON by a schema": {
+            "model": f"{NAME}@default",
+            "messages": [{"role": "user", "content": "Where is the Eiffel tower?"}],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "place", "schema": _CITY}},
+        },
+        "Tools": {
+            "model": NAME,
+            "messages": [{"role": "user", "content": "What is the weather in Oslo?"}],
+            "tools": [{"type": "function", "function": {"name": "weather", "parameters": _CITY}}],
+            "tool_choice": "auto",
+        },
+    },
+    ResponseRequest: {
+        "A question": {
+            "model": NAME,
+            "instructions": "You answer in verse.",
+            "input": "Write a line about the sea.",
+            "max_output_tokens": 64,
+        },
+        "A stream": {"model": NAME, "input": [_USER], "stream": True},
+        "What a function returned": {
+            "model": NAME,
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "What is the weather in Oslo?"}]},
+                {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": '{"city": "Oslo"}'},
+                {"type": "function_call_output", "call_id": "call_1", "output": "rain"},
+            ],
+            "tools": [{"type": "function", "name": "weather", "parameters": _CITY}],
+        },
+        "JSON by a schema": {
+            "model": NAME,
+            "input": "Where is the Eiffel tower?",
+            "text": {"format": {"type": "json_schema", "name": "place", "schema": _CITY}},
+        },
+    },
+    CompletionRequest: {
+        "A text to go on with": {"model": NAME, "prompt": "The sea,", "max_tokens": 16, "stop": ["\n"]},
+        "Several prompts, with logprobs": {"model": NAME, "prompt": ["The sea,", "A star"], "logprobs": 2, "seed": 7},
+    },
+    EmbeddingRequest: {
+        "Two texts": {"model": NAME, "input": ["the sea", "a star"]},
+        "As bytes": {"model": NAME, "input": "the sea", "encoding_format": "base64"},
+    },
+    LimitsPatch: {"A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}}},
+    AliasPut: {
+        "All to one version": {"targets": [{"version": 1}]},
+        "A tenth to a new version": {"targets": [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]},
+    },
+    TenantCreate: {
+        "With limits": {"name": "acme", "weight": 2.0, "limits": {"requests_per_minute": 600, "max_adapters": 20}},
+        "With the configured limits": {"name": "globex"},
+    },
+    TenantPatch: {"Another weight": {"weight": 3.0}},
+    KeyCreate: {
+        "For inference": {"name": "backend", "scopes": ["inference"], "limits": {"max_concurrency": 8}},
+        "For everything, for a time": {"name": "ci", "expires_at": "2090-01-01T00:00:00Z"},
+    },
+    KeyRotate: {"An hour for both keys": {"grace_seconds": 3600}},
+}
