@@ -79,27 +79,31 @@ async def test_an_answer(gateway: Gateway, upload: Any) -> None:
     assert prompt.index("Be brief.") < prompt.index("What is the weather?")
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"include": ["message.output_text.logprobs"], "top_logprobs": 2},
-        {"max_output_tokens": 1},
-        {"tools": [WEATHER], "said": CALL},
-        {"tools": [WEATHER], "said": f"Let me see. {CALL}"},
-        {
-            "tools": [WEATHER],
-            "said": f"{CALL}{CALL} That was it.",
-            "tool_choice": {"type": "function", "name": "weather"},
-        },
-        {"said": ""},
-        {
-            "text": {"format": {"type": "json_schema", "name": "place", "schema": PARAMETERS}},
-            "said": '{"city": "Oslo"}',
-        },
-    ],
-)
-async def test_a_stream_adds_up_to_the_whole(gateway: Gateway, fields: dict[str, Any]) -> None:
+STREAMED: list[dict[str, Any]] = [
+    {},
+    {"include": ["message.output_text.logprobs"], "top_logprobs": 2},
+    {"max_output_tokens": 1},
+    {"tools": [WEATHER], "said": CALL},
+    {"tools": [WEATHER], "said": f"Let me see. {CALL}"},
+    {
+        "tools": [WEATHER],
+        "said": f"{CALL}{CALL} That was it.",
+        "tool_choice": {"type": "function", "name": "weather"},
+    },
+    {"said": ""},
+    {
+        "text": {"format": {"type": "json_schema", "name": "place", "schema": PARAMETERS}},
+        "said": '{"city": "Oslo"}',
+    },
+]
+
+
+async def test_a_stream_adds_up_to_the_whole(gateway: Gateway) -> None:
+    for fields in STREAMED:
+        await check_stream(gateway, fields)
+
+
+async def check_stream(gateway: Gateway, fields: dict[str, Any]) -> None:
     fields = dict(fields)
     gateway.engine.say(fields.pop("said", "It is fine."))
     async with gateway.http() as http:
@@ -173,46 +177,44 @@ async def test_a_conversation_goes_on_with_what_was_answered(gateway: Gateway) -
     assert prompt.index("Let me see.") < prompt.index("sun") < prompt.index("rain") < prompt.index("And tomorrow?")
 
 
-@pytest.mark.parametrize(
-    ("fields", "param", "words"),
-    [
-        ({"previous_response_id": "resp_1"}, "previous_response_id", "not kept"),
-        ({"conversation": "conv_1"}, "conversation", "not kept"),
-        ({"store": True}, "store", "not kept"),
-        ({"background": True}, "background", ""),
-        ({"reasoning": {"effort": "high"}}, "reasoning", ""),
-        ({"truncation": "auto"}, "truncation", ""),
-        ({"tools": [{"type": "web_search"}]}, "tools.0.type", ""),
-        ({"tools": [WEATHER, WEATHER]}, "tools.1.function.name", ""),
-        ({"tool_choice": "required"}, "tool_choice", ""),
-        ({"tool_choice": {"type": "mcp"}}, "tool_choice", ""),
-        ({"input": []}, "input", ""),
-        ({"input": [{"role": "user"}]}, "input.0.content", "required"),
-        ({"input": [{"type": "reasoning", "id": "rs_1", "summary": []}]}, "input.0", ""),
-        (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
-            "input.0.content.0",
-            "",
-        ),
-        ({"input": CONVERSATION[2:3]}, "input", "answered"),
-        ({"input": "x" * 10_000}, "input", "context"),
-        ({"max_output_tokens": 0}, "max_output_tokens", ""),
-        ({"max_output_tokens": 5000}, "input", "context"),
-        ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name", "required"),
-        ({"n": 2}, "n", "no such field"),
-        ({"stream_options": {}}, "stream_options", ""),
-    ],
-)
-async def test_what_cannot_be_done_is_refused_by_name(
-    gateway: Gateway, fields: dict[str, Any], param: str, words: str
-) -> None:
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"previous_response_id": "resp_1"}, "previous_response_id", "not kept"),
+    ({"conversation": "conv_1"}, "conversation", "not kept"),
+    ({"store": True}, "store", "not kept"),
+    ({"background": True}, "background", ""),
+    ({"reasoning": {"effort": "high"}}, "reasoning", ""),
+    ({"truncation": "auto"}, "truncation", ""),
+    ({"tools": [{"type": "web_search"}]}, "tools.0.type", ""),
+    ({"tools": [WEATHER, WEATHER]}, "tools.1.function.name", ""),
+    ({"tool_choice": "required"}, "tool_choice", ""),
+    ({"tool_choice": {"type": "mcp"}}, "tool_choice", ""),
+    ({"input": []}, "input", ""),
+    ({"input": [{"role": "user"}]}, "input.0.content", "required"),
+    ({"input": [{"type": "reasoning", "id": "rs_1", "summary": []}]}, "input.0", ""),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+        "input.0.content.0",
+        "",
+    ),
+    ({"input": CONVERSATION[2:3]}, "input", "answered"),
+    ({"input": "x" * 10_000}, "input", "context"),
+    ({"max_output_tokens": 0}, "max_output_tokens", ""),
+    ({"max_output_tokens": 5000}, "input", "context"),
+    ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name", "required"),
+    ({"n": 2}, "n", "no such field"),
+    ({"stream_options": {}}, "stream_options", ""),
+]
+
+
+async def test_what_cannot_be_done_is_refused_by_name(gateway: Gateway) -> None:
     async with gateway.http() as http:
-        response = await http.post("/v1/responses", json=ASK | fields)
-    assert response.status_code == 400, response.text
-    error = response.json()["error"]
-    assert error["type"] == "invalid_request_error"
-    assert error["param"].startswith(param), error
-    assert words in error["message"]
+        for fields, param, words in REFUSED:
+            response = await http.post("/v1/responses", json=ASK | fields)
+            assert response.status_code == 400, response.text
+            error = response.json()["error"]
+            assert error["type"] == "invalid_request_error"
+            assert error["param"].startswith(param), error
+            assert words in error["message"], error
 
 
 async def test_a_failure_in_front_of_the_first_event_is_an_ordinary_one(gateway: Gateway) -> None:
