@@ -53,6 +53,8 @@ def narrowed(document: dict[str, Any]) -> dict[str, Any]:
     for path in document["paths"].values():
         for operation in path.values():
             for parameter in operation.get("parameters", ()):
+                if parameter["name"] == "Idempotency-Key":  # a second use is answered with what may be gone by now
+                    parameter["schema"] = {"type": "string", "format": "uuid"}
                 if parameter["in"] == "path" and parameter["name"] in LIKELY:
                     parameter["schema"] = LIKELY[parameter["name"]]
     for name, schema in document["components"]["schemas"].items():
