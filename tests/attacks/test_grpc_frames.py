@@ -24,7 +24,7 @@ from tests.attacks.raw_grpc import (
     connected,
     fields,
 )
-from tests.attacks.rest import leases_of
+from tests.attacks.rest import no_leases
 from tests.gateway import grpc_client
 from tests.gateway.grpc_client import code_of
 from tests.gateway.running import Gateway
@@ -77,7 +77,7 @@ async def test_streams_that_are_reset_at_once(attacked: Gateway) -> None:
             )
         await assert_served(attacked)
     assert await attacked.lifecycle.idle(30)
-    assert leases_of(attacked) == 0
+    await no_leases(attacked)
 
 
 async def test_headers_that_never_end(attacked: Gateway) -> None:
@@ -130,7 +130,7 @@ async def test_deadlines_that_are_over(attacked: Gateway, seconds: float) -> Non
             call = method(request, metadata=client.metadata, timeout=seconds)
             assert await code_of(call) == grpc.StatusCode.DEADLINE_EXCEEDED
     assert await attacked.lifecycle.idle(30)
-    assert leases_of(attacked) == 0
+    await no_leases(attacked)
 
 
 async def test_a_storm_of_cancellations(attacked: Gateway) -> None:
@@ -152,6 +152,6 @@ async def test_a_storm_of_cancellations(attacked: Gateway) -> None:
             with suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
                 await call.code()
     assert await attacked.lifecycle.idle(30)
-    assert leases_of(attacked) == 0
+    await no_leases(attacked)
     while attacked.engine.aborted.qsize() < len(attacked.engine.submits):
         await asyncio.sleep(0.01)

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from tests.attacks.raw_http import connected, post
-from tests.attacks.rest import leases_of
+from tests.attacks.rest import leases_of, no_leases
 from tests.gateway.running import Gateway
 from tests.gateway.tiny_model import MODEL_ID
 
@@ -41,7 +41,7 @@ async def test_whoever_leaves_is_missed(attacked: Gateway, behind: str, stream: 
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NO_SECOND)
     assert await attacked.engine.aborted.get() == attacked.engine.submits[0].request_id
     assert await attacked.lifecycle.idle(30)
-    assert leases_of(attacked) == 0
+    await no_leases(attacked)
 
 
 async def test_a_prompt_that_is_still_being_read_is_never_submitted(
@@ -65,5 +65,5 @@ async def test_a_prompt_that_is_still_being_read_is_never_submitted(
         await asyncio.sleep(0.01)
     go_on.set()
     assert await attacked.lifecycle.idle(30)
-    assert leases_of(attacked) == 0
+    await no_leases(attacked)
     assert not attacked.engine.submits or await attacked.engine.aborted.get()
