@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from loragate.engine.garbage import keep_for_good
+from loragate.engine.garbage import collect_seldom, keep_for_good
 from loragate.gateway.app import create_app
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.http.acceptor import Acceptor
@@ -75,6 +75,7 @@ class _DrainingServer(uvicorn.Server):
         """A listener of our own is uvicorn's matter; of a shared one we take our part."""
         await super().startup([] if self._shares else sockets)
         keep_for_good()
+        collect_seldom()
         if self._shares:
             for sock in sockets or []:
                 acceptor = Acceptor(sock, self._protocol, lambda: len(self.server_state.connections))
