@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from loragate.kernels.gpu.dot import widen
-from loragate.kernels.gpu.eight_bits import FORMATS, PLAIN, as_stored
+from loragate.kernels.gpu.eight_bits import FORMATS, PLAIN, as_stored, expanded
 from loragate.kernels.gpu.variant import POINTERS
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ BLOCK_BYTES = 16384
 LEAST_ROWS = 16
 """Of a product on tensor cores."""
 _SHAPES = ((32, 8, 128), (32, 32, 64), (16, 8, 256), (32, 32, 96))
-_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+_PLAIN = tl.constexpr(PLAIN)
+_EXTREMES = ((32, 8, 128), (16, 8, 256))
 
 
 class Case(NamedTuple):
@@ -47,8 +48,11 @@ class Case(NamedTuple):
         return {"query": POINTERS[_name(self.dtype)], **kept, **scales}
 
 
-CASES = tuple(Case(*shape, dtype, dtype) for dtype in _DTYPES for shape in _SHAPES) + tuple(
-    Case(*shape, torch.bfloat16, storage) for storage in FORMATS for shape in _SHAPES
+CASES = (
+    *(Case(*shape, torch.bfloat16, torch.bfloat16) for shape in _SHAPES),
+    Case(*_SHAPES[0], torch.float16, torch.float16),  # compiles like bfloat16
+    *(Case(*shape, torch.float32, torch.float32) for shape in _EXTREMES),
+    *(Case(*shape, torch.bfloat16, storage) for storage in FORMATS for shape in _EXTREMES),
 )
 
 
@@ -74,6 +78,16 @@ def soften(scores, seen, highest, weight_sum):  # type: ignore[no-untyped-def]
     weights = tl.exp(scores - base[:, None])
     fade = tl.exp(highest - base)
     return weights, fade, higher, weight_sum * fade + tl.sum(weights, axis=1)
+
+
+@triton.jit
+def read_cache(numbers, scales, place, column, there, DIM: tl.constexpr, FORMAT: tl.constexpr, DTYPE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One head's keys or values, expanded to `DTYPE` where they are kept in eight bits. `place` and `there`, of one
+    shape, are broadcast against `column`; what is not there is 0."""
+    found = tl.load(numbers + place * DIM + column, mask=there & (column < DIM), other=0)
+    if FORMAT != _PLAIN:
+        found = expanded(found, tl.load(scales + place, mask=there, other=0.0), FORMAT, DTYPE)
+    return found
 
 
 class Stored(NamedTuple):

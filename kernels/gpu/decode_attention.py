@@ -14,9 +14,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from loragate.kernels.gpu.attention import CASES, LEAST_ROWS, Stored, block_rows, cap, head_constants, soften
+from loragate.kernels.gpu.attention import (
+    CASES,
+    LEAST_ROWS,
+    Stored,
+    block_rows,
+    cap,
+    head_constants,
+    read_cache,
+    soften,
+)
 from loragate.kernels.gpu.dot import dot
-from loragate.kernels.gpu.eight_bits import PLAIN, expanded
 from loragate.kernels.gpu.ops import like_query, operator
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
@@ -25,7 +33,6 @@ if TYPE_CHECKING:
 
 STRETCH = 256
 _STAGES = 2
-_PLAIN = tl.constexpr(PLAIN)
 BLOCK = 64  # positions at a time, at most
 
 
@@ -77,27 +84,34 @@ def stretch_kernel(  # type: ignore[no-untyped-def]
     total = tl.zeros((ROWS, VALUE_BLOCK), dtype=tl.float32)
     head_keys = keys + head.to(tl.int64) * places * KEY_DIM
     head_values = values + head.to(tl.int64) * places * VALUE_DIM
-    scaled = head.to(tl.int64) * places
+    head_key_scales = key_scales + head.to(tl.int64) * places
+    head_value_scales = value_scales + head.to(tl.int64) * places
     for start in range(begin, end, BLOCK):
         position = start + tl.arange(0, BLOCK)
         seen = (position < end) & (position >= first_seen)
         place = tl.load(token_places + sequence.to(tl.int64) * longest + position, mask=position < end, other=0)
-        k = tl.load(
-            head_keys + place[None, :] * KEY_DIM + d[:, None], mask=seen[None, :] & (d < KEY_DIM)[:, None], other=0
+        k = read_cache(
+            head_keys,
+            head_key_scales,
+            place[None, :],
+            d[:, None],
+            seen[None, :],
+            KEY_DIM,
+            FORMAT,
+            query.dtype.element_ty,
         )
-        if FORMAT != _PLAIN:
-            scale_of_k = tl.load(key_scales + scaled + place, mask=seen, other=0.0)
-            k = expanded(k, scale_of_k[None, :], FORMAT, query.dtype.element_ty)
         scores = cap(dot(q, k, tl.zeros((ROWS, BLOCK), dtype=tl.float32), WIDEN) * scale, softcap)
         weights, fade, highest, weight_sum = soften(scores, seen[None, :], highest, weight_sum)
-        v = tl.load(
-            head_values + place[:, None] * VALUE_DIM + e[None, :],
-            mask=seen[:, None] & (e < VALUE_DIM)[None, :],
-            other=0,
+        v = read_cache(
+            head_values,
+            head_value_scales,
+            place[:, None],
+            e[None, :],
+            seen[:, None],
+            VALUE_DIM,
+            FORMAT,
+            query.dtype.element_ty,
         )
-        if FORMAT != _PLAIN:
-            scale_of_v = tl.load(value_scales + scaled + place, mask=seen, other=0.0)
-            v = expanded(v, scale_of_v[:, None], FORMAT, query.dtype.element_ty)
         total = dot(weights.to(v.dtype), v, total * fade[:, None], WIDEN)
     if begin < end:
         at = (stretch * sequences + sequence) * HEADS + head * GROUP + row

@@ -13,9 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from loragate.kernels.gpu.attention import CASES, Stored, block_rows, cap, head_constants, soften
+from loragate.kernels.gpu.attention import CASES, Stored, block_rows, cap, head_constants, read_cache, soften
 from loragate.kernels.gpu.dot import dot
-from loragate.kernels.gpu.eight_bits import PLAIN, expanded
+from loragate.kernels.gpu.eight_bits import PLAIN
 from loragate.kernels.gpu.ops import like_query, operator
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 QUERIES = 64  # of a program, at most
 _STAGES = 2
-_PLAIN = tl.constexpr(PLAIN)
 
 
 @triton.jit
@@ -71,30 +70,37 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
     total = tl.zeros((QUERIES, VALUE_BLOCK), dtype=tl.float32)
     head_keys = keys + (head // GROUP).to(tl.int64) * places * KEY_DIM
     head_values = values + (head // GROUP).to(tl.int64) * places * VALUE_DIM
-    scaled = (head // GROUP).to(tl.int64) * places
+    head_key_scales = key_scales + (head // GROUP).to(tl.int64) * places
+    head_value_scales = value_scales + (head // GROUP).to(tl.int64) * places
     first = tl.maximum(context + tile * QUERIES - window + 1, 0) // BLOCK * BLOCK
     last = tl.minimum(context + (tile + 1) * QUERIES, context + chunk)
     for start in range(first, last, BLOCK):
         position = start + tl.arange(0, BLOCK)
         there = position < last
         place = tl.load(token_places + position, mask=there, other=0)
-        k = tl.load(
-            head_keys + place[None, :] * KEY_DIM + d[:, None], mask=there[None, :] & (d < KEY_DIM)[:, None], other=0
+        k = read_cache(
+            head_keys,
+            head_key_scales,
+            place[None, :],
+            d[:, None],
+            there[None, :],
+            KEY_DIM,
+            FORMAT,
+            query.dtype.element_ty,
         )
-        if FORMAT != _PLAIN:
-            scale_of_k = tl.load(key_scales + scaled + place, mask=there, other=0.0)
-            k = expanded(k, scale_of_k[None, :], FORMAT, query.dtype.element_ty)
         scores = cap(dot(q, k, tl.zeros((QUERIES, BLOCK), dtype=tl.float32), WIDEN) * scale, softcap)
         seen = (position[None, :] <= at[:, None]) & (position[None, :] > at[:, None] - window) & there[None, :]
         weights, fade, highest, weight_sum = soften(scores, seen, highest, weight_sum)
-        v = tl.load(
-            head_values + place[:, None] * VALUE_DIM + e[None, :],
-            mask=there[:, None] & (e < VALUE_DIM)[None, :],
-            other=0,
+        v = read_cache(
+            head_values,
+            head_value_scales,
+            place[:, None],
+            e[None, :],
+            there[:, None],
+            VALUE_DIM,
+            FORMAT,
+            query.dtype.element_ty,
         )
-        if FORMAT != _PLAIN:
-            scale_of_v = tl.load(value_scales + scaled + place, mask=there, other=0.0)
-            v = expanded(v, scale_of_v[:, None], FORMAT, query.dtype.element_ty)
         total = dot(weights.to(v.dtype), v, total * fade[:, None], WIDEN)
     if SINKS:
         sink = tl.load(sinks + head)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 RANK_CHUNK = 16
 LONG = 64  # rows from which on a segment counts as prefill
 _TILE_FIELDS = 3  # slot, first row, rows
-_BLOCK_FIELDS = 4  # member, first column of the block, first and last column of the member
 _MEMBER_FIELDS = 5  # first rank, ranks, addresses of B, scale and shift; 0 stands for none
 _SLOT_FIELDS = 2  # address of A, ranks of all members; then the members' fields
 
@@ -118,7 +117,7 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     tiles,  # [tiles, 3]
     slots,  # [slot_count, SLOT_FIELDS]
     slot_count,
-    blocks,  # [blocks, 4]
+    blocks,  # [blocks, 4]: member, first column of the block, first and last column of the member
     out_stride,
     shrunk_stride,
     split_stride,

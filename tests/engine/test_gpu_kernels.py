@@ -19,10 +19,12 @@ ADAPTERS = {
     "whole": {"r": 4, "target_modules": ["q_proj", "up_proj"], "modules_to_save": ["lm_head"]},
 }
 
+TOKENS = 3  # the interpreter takes a second for each step
+
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="patches kernels onto the CPU")
 
 
-@pytest.fixture(scope="module", params=["llama", "gemma2", "qwen2"])
+@pytest.fixture(scope="module", params=["llama", "gemma2", pytest.param("qwen2", marks=pytest.mark.long)])
 def architecture(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -54,11 +56,11 @@ def test_a_mixed_batch_equals_peft(architecture: str, tmp_path: Path, launches: 
     prompts = [[rng.randrange(VOCABULARY) for _ in range(length)] for length in (1, 5, 30, 12, 3, 20, 9)]
     names = [None, *adapters, "r64"]
     try:
-        requests = [engine.submit(prompt, name, max_tokens=6) for prompt, name in zip(prompts, names, strict=True)]
+        requests = [engine.submit(prompt, name, max_tokens=TOKENS) for prompt, name in zip(prompts, names, strict=True)]
         for request in requests:
             engine.result(request)
         for request, prompt, name in zip(requests, prompts, names, strict=True):
-            assert engine.tokens(request) == greedy(model, prompt, 6, name and adapters[name]), name
+            assert engine.tokens(request) == greedy(model, prompt, TOKENS, name and adapters[name]), name
     finally:
         engine.close()
     assert set(launches) == {"attention", "prefill", "lora"}
