@@ -51,6 +51,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(cast(Transport, CorkedTransport(transport, self.loop)))
+        self.access_log = False  # uvicorn's lines hold URLs as they were sent, perhaps with a key
         self._await_head()
         self._look_later()
 

@@ -123,3 +123,18 @@ async def test_large_bodies_take_no_place_of_prompts(
         assert (await http.post("/v1/completions", json=long)).status_code == 400
         hold.go_on.set()
         assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
+
+
+async def test_streams_hold_no_connection_to_the_database(attacked: Gateway) -> None:
+    """More of them than the pool has run at once, and routes that need one are answered."""
+    attacked.engine.pause_after = 1
+    body = {"model": MODEL_ID, "prompt": "one two", "max_tokens": 4, "stream": True}
+    async with attacked.http() as http:
+        running = [asyncio.create_task(http.post("/v1/completions", json=body)) for _ in range(60)]
+        while len(attacked.engine.submits) < 60:
+            await asyncio.sleep(0.01)
+        async with attacked.admin() as admin:
+            for _ in range(3):
+                assert (await admin.get("/admin/v1/tenants")).status_code == 200
+        attacked.engine.resume.set()
+        assert {answer.status_code for answer in await asyncio.gather(*running)} == {200}
