@@ -18,7 +18,7 @@ def keep_for_good() -> None:
 def collect_seldom() -> None:
     """For a process whose objects come and go by the thousand, and hardly ever in cycles.
 
-    With Python's thresholds a collection comes in the middle of a burst of them and takes those in flight for long-lived;
+    With Python's thresholds a collection comes in the middle of a burst of them and takes those in flight for old ones;
     soon it looks at everything again: with a thousand streams 0.2 s, every nine seconds.
     """
     gc.set_threshold(20_000, 20, 20)
