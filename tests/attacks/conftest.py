@@ -16,7 +16,9 @@ from tests.gateway.running import Gateway, serving
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def standing(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     async with stub_engine(tokenizer) as engine:
-        config = replace(await new_config(tmp_path_factory.mktemp("attacked"), engine), stall_seconds=1.0)
+        config = await new_config(tmp_path_factory.mktemp("attacked"), engine)
+        # Its loop stands still while tests with loops of their own run: that is no silence of the engine's.
+        config = replace(config, stall_seconds=1.0, heartbeat_timeout=3600.0)
         async with serving(config, engine, await new_tenants(config), send_buffer=8192) as gateway:
             await gateway.until_ready()
             async with gateway.admin() as http:  # a request without limits would hold no lease
@@ -29,6 +31,7 @@ async def standing(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactor
 async def attacked(standing: Gateway) -> AsyncIterator[Gateway]:
     """The one that stands, which must be at rest again afterwards; for tests in the session's event loop."""
     standing.engine.calm()
+    await standing.until_ready()
     yield standing
     standing.engine.resume.set()
     await at_rest(standing)
