@@ -133,7 +133,7 @@ async def measure(worker: Worker, count: int, rate: float, seconds: float) -> di
     tokens = math.ceil((seconds + count / OPENED_PER_SECOND + 60) * rate)
     first = await opened(worker, 1, tokens)
     hang_up(first)
-    idle = worker.resident
+    idle, busy = worker.resident, psutil.getloadavg()[0]
     streams = await opened(worker, count, tokens)
     console.print(f"{count} streams are open")
     calls, lags = worker.redis_calls(), await asyncio.to_thread(worker.lags)
@@ -163,6 +163,7 @@ async def measure(worker: Worker, count: int, rate: float, seconds: float) -> di
         "core_of_its_own_used": round(spent / (ended - began), 3),
         "processor_us_of_a_token": round(1e6 * spent / (delivered * (ended - began)), 1),
         "loop_lag_at_most_ms": {f"p{each}": 1e3 * at_most(lags, later, each) for each in (50, 90, 99)},
+        "load_average_before": round(busy, 2),
         "redis_calls_per_second": round(calls / (ended - began), 2),
     }
 
