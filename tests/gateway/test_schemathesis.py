@@ -37,8 +37,9 @@ LIKELY: dict[str, Any] = {
     "engine_id": {"enum": ["engine-0", "engine-1"]},
 }
 
-# What a schema cannot say makes good requests bad ones: a prompt that fits the context, fields that go together.
-EXCLUDED = "positive_data_acceptance"
+# What a schema cannot say makes good requests bad ones: a prompt that fits the context, fields that go together. And the
+# second use of an `Idempotency-Key` is answered with the first one's 201, also when what it created is gone by now.
+EXCLUDED = "positive_data_acceptance,ensure_resource_availability"
 
 
 @pytest.fixture
@@ -53,8 +54,6 @@ def narrowed(document: dict[str, Any]) -> dict[str, Any]:
     for path in document["paths"].values():
         for operation in path.values():
             for parameter in operation.get("parameters", ()):
-                if parameter["name"] == "Idempotency-Key":  # a second use is answered with what may be gone by now
-                    parameter["schema"] = {"type": "string", "format": "uuid"}
                 if parameter["in"] == "path" and parameter["name"] in LIKELY:
                     parameter["schema"] = LIKELY[parameter["name"]]
     for name, schema in document["components"]["schemas"].items():
