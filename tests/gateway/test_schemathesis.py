@@ -37,8 +37,8 @@ LIKELY: dict[str, Any] = {
     "engine_id": {"enum": ["engine-0", "engine-1"]},
 }
 
-# What a schema cannot say makes good requests bad ones: a prompt that fits the context, fields that go together. And the
-# second use of an `Idempotency-Key` is answered with the first one's 201, also when what it created is gone by now.
+# What a schema cannot say makes good requests bad ones: a prompt that fits the context, fields that go together. And
+# the second use of an `Idempotency-Key` is answered with the first one's 201, also when what it created is gone by now.
 EXCLUDED = "positive_data_acceptance,ensure_resource_availability"
 
 
