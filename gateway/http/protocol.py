@@ -76,7 +76,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._upgrades = False
         super().on_message_begin()
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._answers:
             self._deaf = True
             self.cycle.keep_alive = False
 
@@ -111,6 +111,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._await_head()
         super().on_response_complete()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._head_due = None  # the next request is here already
 
     def resume_writing(self) -> None:
         self._unread = None
@@ -120,6 +122,15 @@ class GuardedProtocol(HttpToolsProtocol):
         """What came is no HTTP; behind a request that is answered nobody asks what it is."""
         if not self._deaf:
             self._refuse(HTTPStatus.BAD_REQUEST, "This is not valid HTTP.", "invalid_http")
+
+    @property
+    def _answers(self) -> bool:
+        """A request is under way, and not all of its answer's bytes are written. Whoever has all of them may go on,
+        though the application has not said yet that these were the last."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return False
+        return not cycle.response_started or cycle.chunked_encoding or cycle.expected_content_length > 0
 
     def _parse(self, data: bytes) -> None:
         try:
