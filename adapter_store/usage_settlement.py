@@ -13,6 +13,7 @@ from loragate.adapter_store.tables import UsageRecordRow, UsageSumRow
 from loragate.adapter_store.usage_record import UsageRecord
 from loragate.adapter_store.usage_time import Width, floor
 
+_AT_ONCE = 32  # rows that are made ready while nobody else has a turn
 _COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount")
 _RECORDS, _SUMS = (row.metadata.tables[row.__tablename__] for row in (UsageRecordRow, UsageSumRow))
 _SUM_KEY = tuple(column.name for column in _SUMS.primary_key)
@@ -33,10 +34,11 @@ class UsageSettlement:
         if not by_key:
             return 0
         add = self._insert(_RECORDS).on_conflict_do_nothing(index_elements=["tenant_id", "id"])
-        added = await self._session.execute(
-            add.returning(_RECORDS.c.tenant_id, _RECORDS.c.id), [_row(record) for record in by_key.values()]
-        )
-        new = [by_key[tenant_id, id_] for tenant_id, id_ in added]
+        add = add.returning(_RECORDS.c.tenant_id, _RECORDS.c.id)
+        new, waiting = [], list(by_key.values())
+        for start in range(0, len(waiting), _AT_ONCE):
+            rows = [_row(record) for record in waiting[start : start + _AT_ONCE]]
+            new += [by_key[tenant_id, id_] for tenant_id, id_ in await self._session.execute(add, rows)]
         await self._add_to_sums(new)
         return len(new)
 
