@@ -34,11 +34,11 @@ class UsageSettlement:
         if not by_key:
             return 0
         add = self._insert(_RECORDS).on_conflict_do_nothing(index_elements=["tenant_id", "id"])
-        add = add.returning(_RECORDS.c.tenant_id, _RECORDS.c.id)
+        added = add.returning(_RECORDS.c.tenant_id, _RECORDS.c.id)
         new, waiting = [], list(by_key.values())
         for start in range(0, len(waiting), _AT_ONCE):
             rows = [_row(record) for record in waiting[start : start + _AT_ONCE]]
-            new += [by_key[tenant_id, id_] for tenant_id, id_ in await self._session.execute(add, rows)]
+            new += [by_key[tenant_id, id_] for tenant_id, id_ in await self._session.execute(added, rows)]
         await self._add_to_sums(new)
         return len(new)
 
