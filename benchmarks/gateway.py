@@ -11,37 +11,25 @@ answers with a fixed text. One worker each, at the same load, by turns; the serv
 
 import argparse
 import os
-import secrets
-import shutil
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
-import numpy as np
 import psutil
-from gateway_engine import HIDDEN, MODEL, PROJECTIONS
 from gateway_load import Request, load
+from gateway_worker import HERE, MESSAGES, free_port, process, running_worker, until_ready
 from report import write
 from rich.console import Console
 from rich.table import Table
-from safetensors.numpy import save_file
 
-HERE = Path(__file__).parent
-ADMIN_KEY = "benchmark-admin-" + secrets.token_hex(16)
 CONNECTIONS = 16
 OPEN_CONNECTIONS = 256
 ANSWER_TOKENS = 8
-MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]
 
 console = Console(stderr=True)
 
@@ -133,57 +121,9 @@ def show(figures: dict[str, Any]) -> None:
 
 @contextmanager
 def loragate(folder: Path) -> Iterator[System]:
-    """One worker with Redis, a tenant with limits of every kind, and an adapter of its own."""
-    with ExitStack() as stack:
-        redis = f"{folder}/redis.sock"
-        redis_command = ["redis-server", "--port", "0", "--unixsocket", redis, "--save", "", "--dir", str(folder)]
-        stack.enter_context(process(redis_command))
-        engine = f"unix:{folder}/engine.sock"
-        stack.enter_context(process([sys.executable, str(HERE / "gateway_engine.py"), engine]))
-        port = free_port()
-        command = [sys.executable, "-m", "loragate.cli.main", "gateway", "--engine-target", engine]
-        command += ["--port", str(port), "--grpc-port", str(free_port()), "--data-dir", f"{folder}/data"]
-        settings = {"LORAGATE_REDIS_URL": f"unix://{redis}", "LORAGATE_ADMIN_KEY": ADMIN_KEY}
-        server = stack.enter_context(process(command, settings, alone=True))
-        until_ready(f"http://127.0.0.1:{port}/readyz")
-        key = provision(f"http://127.0.0.1:{port}", folder)
-        yield System(chat_request(port, key, "ours"), server)
-
-
-def provision(base_url: str, folder: Path) -> str:
-    """A tenant with an adapter; its key, which is limited as well."""
-    limits = {"requests_per_minute": 10_000_000, "tokens_per_minute": 1_000_000_000, "max_concurrency": 10_000}
-    with httpx.Client(base_url=base_url, headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=30) as admin:
-        tenant = admin.post("/admin/v1/tenants", json={"name": "bench", "limits": limits}).raise_for_status().json()
-        made = admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json={"name": "bench", "limits": limits})
-        key: str = made.raise_for_status().json()["secret"]
-    config, tensors = write_adapter(folder)
-    with httpx.Client(base_url=base_url, headers={"authorization": f"Bearer {key}"}, timeout=30) as tenant_client:
-        files = {path.name: path.read_bytes() for path in (config, tensors)}
-        answer = tenant_client.post("/v1/adapters", data={"name": "ours"}, files=files)
-        answer.raise_for_status()
-    return key
-
-
-def write_adapter(folder: Path) -> tuple[Path, Path]:
-    """PEFT's two files for the engine's only layer."""
-    config, tensors = folder / "adapter_config.json", folder / "adapter_model.safetensors"
-    names = ", ".join(f'"{name}"' for name in PROJECTIONS)
-    config.write_text(
-        f'{{"peft_type": "LORA", "base_model_name_or_path": "{MODEL}", "r": 4, "lora_alpha": 8,'
-        f' "target_modules": [{names}]}}'
-    )
-    stem = "base_model.model.model.layers.0.self_attn"
-    halves = {"A": (4, HIDDEN), "B": (HIDDEN, 4)}
-    save_file(
-        {
-            f"{stem}.{name}.lora_{half}.weight": np.ones(shape, np.float32)
-            for name in PROJECTIONS
-            for half, shape in halves.items()
-        },
-        tensors,
-    )
-    return config, tensors
+    """With Redis, limits of every kind, and an adapter."""
+    with running_worker(folder) as worker:
+        yield System(chat_request(worker.port, worker.key, "ours"), worker.process)
 
 
 @contextmanager
@@ -226,53 +166,6 @@ def litellm_python() -> Path | None:
 def chat_request(port: int, key: str, model: str) -> Request:
     body = {"model": model, "messages": MESSAGES, "max_tokens": ANSWER_TOKENS, "temperature": 0}
     return Request(port, "/v1/chat/completions", {"authorization": f"Bearer {key}"}, body)
-
-
-@contextmanager
-def process(
-    command: list[str], settings: dict[str, str] | None = None, *, alone: bool = False
-) -> Iterator[psutil.Process]:
-    """Ended with the block; what it said is shown where it ended by itself. The first core is for who is `alone`."""
-    if shutil.which(command[0]) is None:
-        raise SystemExit(f"{command[0]} is not installed")
-    with tempfile.TemporaryFile() as said:
-        child = subprocess.Popen(command, env=os.environ | (settings or {}), stdout=said, stderr=said)
-        running = psutil.Process(child.pid)
-        first, *others = cores()
-        running.cpu_affinity([first] if alone else others or [first])
-        try:
-            yield running
-            if child.poll() is not None:
-                said.seek(0)
-                raise RuntimeError(f"{command[0]} ended: {said.read()[-2000:].decode(errors='replace')}")
-        finally:
-            child.terminate()
-            try:
-                child.wait(10)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-
-
-def cores() -> list[int]:
-    return sorted(os.sched_getaffinity(0))
-
-
-def until_ready(url: str) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise SystemExit(f"{url} did not answer")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 if __name__ == "__main__":

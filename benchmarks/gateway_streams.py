@@ -13,26 +13,25 @@ import argparse
 import asyncio
 import json
 import math
+import os
 import re
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import uvloop
+from gateway_worker import MESSAGES, Worker, running_worker
 from redis import Redis
 from report import write
 from rich.console import Console
 from rich.table import Table
-
-from gateway import ADMIN_KEY, HERE, MESSAGES, free_port, process, provision, until_ready
 
 MB = 1 << 20
 OPENED_PER_SECOND = 100
@@ -43,22 +42,20 @@ console = Console(stderr=True)
 
 
 @dataclass(frozen=True)
-class Worker:
+class Watched:
     """The gateway under load."""
 
-    port: int
-    key: str
-    process: psutil.Process
+    worker: Worker
     redis: Redis
 
     @property
     def resident(self) -> float:
         """Megabytes."""
-        return float(self.process.memory_info().rss / MB)
+        return float(self.worker.process.memory_info().rss / MB)
 
     @property
     def processor_seconds(self) -> float:
-        return float(sum(self.process.cpu_times()[:2]))
+        return float(sum(self.worker.process.cpu_times()[:2]))
 
     def redis_calls(self) -> int:
         """Scripts run so far."""
@@ -67,7 +64,7 @@ class Worker:
 
     def lags(self) -> dict[float, float]:
         """Samples of the event loop's lag so far, by upper bound in seconds."""
-        text = httpx.get(f"http://127.0.0.1:{self.port}/metrics").raise_for_status().text
+        text = httpx.get(f"http://127.0.0.1:{self.worker.port}/metrics").raise_for_status().text
         return {float(bound): float(count) for bound, count in _LAG.findall(text)}
 
 
@@ -103,48 +100,39 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2.0, help="tokens a second of each stream")
     parser.add_argument("--seconds", type=float, default=60.0, help="of measuring")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="gw") as folder, gateway(Path(folder), arguments.rate) as worker:
-        figures = uvloop.run(measure(worker, arguments.streams, arguments.rate, arguments.seconds))
+    with tempfile.TemporaryDirectory(prefix="gw") as folder, gateway(Path(folder), arguments.rate) as watched:
+        figures = uvloop.run(measure(watched, arguments.streams, arguments.rate, arguments.seconds))
     show(figures)
     if len(sys.argv) == 1:
         write("gateway_streams", figures)
 
 
 @contextmanager
-def gateway(folder: Path, rate: float) -> Iterator[Worker]:
-    """One worker with Redis, a tenant with limits of every kind, and an adapter of its own."""
-    with ExitStack() as stack:
-        socket = f"{folder}/redis.sock"
-        stack.enter_context(process(["redis-server", "--port", "0", "--unixsocket", socket, "--save", ""]))
-        engine = f"unix:{folder}/engine.sock"
-        paced = [sys.executable, str(HERE / "gateway_engine.py"), engine, "--tokens-per-second", str(rate)]
-        stack.enter_context(process(paced))
-        port = free_port()
-        command = [sys.executable, "-m", "loragate.cli.main", "gateway", "--engine-target", engine]
-        command += ["--port", str(port), "--grpc-port", str(free_port()), "--data-dir", f"{folder}/data"]
-        settings = {"LORAGATE_REDIS_URL": f"unix://{socket}", "LORAGATE_ADMIN_KEY": ADMIN_KEY}
-        server = stack.enter_context(process(command, settings, alone=True))
-        until_ready(f"http://127.0.0.1:{port}/readyz")
-        key = provision(f"http://127.0.0.1:{port}", folder)
-        yield Worker(port, key, server, stack.enter_context(Redis(unix_socket_path=socket)))
+def gateway(folder: Path, rate: float) -> Iterator[Watched]:
+    """A worker whose engine gives each request so many tokens a second."""
+    with (
+        running_worker(folder, "--tokens-per-second", str(rate)) as worker,
+        Redis(unix_socket_path=worker.redis_socket) as redis,
+    ):
+        yield Watched(worker, redis)
 
 
-async def measure(worker: Worker, count: int, rate: float, seconds: float) -> dict[str, Any]:
+async def measure(watched: Watched, count: int, rate: float, seconds: float) -> dict[str, Any]:
     tokens = math.ceil((seconds + count / OPENED_PER_SECOND + 60) * rate)
-    first = await opened(worker, 1, tokens)
+    first = await opened(watched, 1, tokens)
     hang_up(first)
-    idle, busy = worker.resident, psutil.getloadavg()[0]
-    streams = await opened(worker, count, tokens)
+    idle, busy = watched.resident, os.getloadavg()[0]
+    streams = await opened(watched, count, tokens)
     console.print(f"{count} streams are open")
-    calls, lags = worker.redis_calls(), await asyncio.to_thread(worker.lags)
-    spent, began = worker.processor_seconds, time.perf_counter()
+    calls, lags = watched.redis_calls(), await asyncio.to_thread(watched.lags)
+    spent, began = watched.processor_seconds, time.perf_counter()
     resident = 0.0
     while time.perf_counter() < began + seconds:
         await asyncio.sleep(0.5)
-        resident = max(resident, worker.resident)
+        resident = max(resident, watched.resident)
     ended = time.perf_counter()
-    spent = worker.processor_seconds - spent
-    calls, later = worker.redis_calls() - calls, await asyncio.to_thread(worker.lags)
+    spent = watched.processor_seconds - spent
+    calls, later = watched.redis_calls() - calls, await asyncio.to_thread(watched.lags)
     held = [stream for stream in streams if not stream.trouble]
     within = [[at for at in stream.arrivals if began <= at < ended] for stream in held]
     hang_up(streams)
@@ -158,7 +146,7 @@ async def measure(worker: Worker, count: int, rate: float, seconds: float) -> di
         "held_to_the_end": len(held),
         "tokens_per_second": {"asked": count * rate, "delivered": round(delivered, 1)},
         "inter_token_gap_ms": {f"p{each:g}": round(1e3 * percentile(gaps, each), 1) for each in (50, 99, 99.9)},
-        "resident_mb": {"idle": round(idle, 1), "most": round(resident, 1), "after": round(worker.resident, 1)},
+        "resident_mb": {"idle": round(idle, 1), "most": round(resident, 1), "after": round(watched.resident, 1)},
         "resident_kb_of_each": round((resident - idle) * 1024 / count, 1),
         "core_of_its_own_used": round(spent / (ended - began), 3),
         "processor_us_of_a_token": round(1e6 * spent / (delivered * (ended - began)), 1),
@@ -168,18 +156,18 @@ async def measure(worker: Worker, count: int, rate: float, seconds: float) -> di
     }
 
 
-async def opened(worker: Worker, count: int, tokens: int) -> list[Stream]:
+async def opened(watched: Watched, count: int, tokens: int) -> list[Stream]:
     """Streams that have their first token. Raises RuntimeError where one was refused."""
     body = {"model": "ours", "messages": MESSAGES, "max_tokens": tokens, "temperature": 0, "stream": True}
     content = json.dumps(body)
     payload = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {worker.key}\r\n"
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {watched.worker.key}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n{content}"
     ).encode()
     loop = asyncio.get_running_loop()
     streams = []
     for _ in range(count):
-        _, stream = await loop.create_connection(lambda: Stream(payload), "127.0.0.1", worker.port)
+        _, stream = await loop.create_connection(lambda: Stream(payload), "127.0.0.1", watched.worker.port)
         streams.append(stream)
         await asyncio.sleep(1 / OPENED_PER_SECOND)
     for stream in streams:

@@ -13,6 +13,7 @@ from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
+from loragate.gateway.http.plain_route import PlainRoute
 from loragate.gateway.http.supervise import supervise
 from loragate.gateway.openapi.answers import answers
 from loragate.gateway.openapi.headers import GENERATED
@@ -23,7 +24,7 @@ from loragate.gateway.services import Use
 from loragate.gateway.wire.response import ResponseHead
 from loragate.gateway.wire.response_events import ResponseEvents, whole_response
 
-router = APIRouter(tags=["inference"])
+router = APIRouter(tags=["inference"], route_class=PlainRoute)
 
 
 @router.post("/v1/responses")

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -91,17 +91,15 @@ class Model:
 
 
 class Books(RuleBasedStateMachine):
-    kind: ClassVar[Kind]
-    server: ClassVar[RedisServer | None]
     leases = Bundle("leases")
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Kind, server: RedisServer | None) -> None:
         super().__init__()
         self._runner = asyncio.Runner()
         self._stack = contextlib.AsyncExitStack()
-        if self.server is not None:
-            self.server.flush()
-        self.book = self._run(self._stack.enter_async_context(turned_book(self.kind, self.server)))
+        if server is not None:
+            server.flush()
+        self.book = self._run(self._stack.enter_async_context(turned_book(kind, server)))
         self._run(self.book.begin({"name": "t", "d": DAY, "ds": 0}))
         self.model = Model()
         self.extended = False
@@ -174,8 +172,6 @@ class Books(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("kind", ["local", "redis"])
 def test_books(kind: Kind, request: pytest.FixtureRequest) -> None:
-    machine = type("Machine", (Books,), {})
-    machine.kind = kind
-    machine.server = request.getfixturevalue("redis_server") if kind == "redis" else None
+    server = request.getfixturevalue("redis_server") if kind == "redis" else None
     steps = settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
-    run_state_machine_as_test(machine, settings=steps)
+    run_state_machine_as_test(lambda: Books(kind, server), settings=steps)
