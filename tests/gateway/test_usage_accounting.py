@@ -130,6 +130,19 @@ async def test_a_stream_cut_by_the_engine_is_paid_as_far_as_it_came(gateway: Gat
     assert (await billed(gateway, 1))["completion_tokens"] == 3
 
 
+async def test_half_a_character_is_not_billed(gateway: Gateway) -> None:
+    """Its text was held back when the engine went, and the client got nothing but an error."""
+    gateway.engine.say("\U00010348")  # in no vocabulary as a whole
+    gateway.engine.pause_after = 1
+    async with gateway.http() as http:
+        cut = asyncio.create_task(http.post("/v1/completions", json=TEXT | {"stream": True}))
+        await gateway.engine.paused.wait()
+        await gateway.engine.kill()
+        assert (await cut).status_code == 503
+    await gateway.engine.start()
+    assert agrees(await billed(gateway, 1), told() | {"requests": 1})
+
+
 async def test_what_is_refused_costs_nothing(gateway: Gateway) -> None:
     async with gateway.http() as http:
         for body in (TEXT | {"model": "nobodys"}, TEXT | {"max_tokens": 10_000}, TEXT | {"n": 10**9}, {}):
