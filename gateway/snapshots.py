@@ -37,17 +37,15 @@ class Snapshots(Generic[K, V]):
         self._kept: OrderedDict[K, tuple[Snapshot[V], float]] = OrderedDict()  # with the end of their time
         self._reads: dict[K, asyncio.Task[Snapshot[V] | None]] = {}
 
-    def get(self, key: K) -> V | None:
-        """None where there is none, or its time is over."""
-        kept = self._kept.get(key)
-        return None if kept is None or elapsed() >= kept[1] else kept[0].value
-
     def was_here(self, key: K) -> bool:
         """It is known, though perhaps its time is over."""
         return key in self._kept
 
-    async def read(self, key: K, read: Callable[[], Awaitable[Snapshot[V] | None]]) -> V | None:
-        """What `read` says. Those who ask for the same at the same time share one read."""
+    async def of(self, key: K, read: Callable[[], Awaitable[Snapshot[V] | None]]) -> V | None:
+        """What is known, or else what `read` says. Those who wait for the same share one read."""
+        kept = self._kept.get(key)
+        if kept is not None and elapsed() < kept[1]:
+            return kept[0].value
         task = self._reads.get(key)
         if task is None:
             task = self._reads[key] = asyncio.create_task(self._read(key, read))

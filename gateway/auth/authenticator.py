@@ -52,9 +52,7 @@ class Authenticator:
         if len(key) > MAX_KEY_LENGTH:
             return None
         digest = hashlib.sha256(key.encode()).digest()
-        principal = self._snapshots.get(digest)
-        if principal is None:
-            principal = await self._snapshots.read(digest, lambda: self._read(digest, key))
+        principal = await self._snapshots.of(digest, lambda: self._read(digest, key))
         if principal is not None:
             self._use.note(principal)
         return principal

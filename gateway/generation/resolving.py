@@ -26,7 +26,7 @@ class Resolver:
         if model == base.id:
             return Target(caller.tenant_id, adapter=None)
         key = (caller.tenant_id, base.manifest.base_digest, model)  # another base model changes what can be served
-        route = self._routes.get(key) or await self._routes.read(key, lambda: self._read(caller.tenant_id, model))
+        route = await self._routes.of(key, lambda: self._read(caller.tenant_id, model))
         assert route is not None
         return Target(caller.tenant_id, route.pick())
 

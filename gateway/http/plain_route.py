@@ -20,7 +20,8 @@ class PlainRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint, takes_request = self.endpoint, self.dependant.request_param_name
-        steps = [_step(self.dependant, each) for each in self.dependant.dependencies]
+        _require_plain(self.dependant)
+        steps = [_step(each) for each in self.dependant.dependencies]
 
         async def handle(request: Request) -> Response:
             arguments = {takes_request: request} if takes_request else {}
@@ -34,14 +35,16 @@ class PlainRoute(APIRoute):
         return handle
 
 
-def _step(route: Dependant, dependency: Dependant) -> tuple[str | None, Dependency, str | None]:
+def _step(dependency: Dependant) -> tuple[str | None, Dependency, str | None]:
     """Raises TypeError for what only FastAPI can solve."""
-    if dependency.call is None or dependency.dependencies or _wants_more(dependency) or _wants_more(route):
-        raise TypeError(f"{route.call} takes what a plain route does not give")
+    _require_plain(dependency)
+    if dependency.call is None or dependency.dependencies:
+        raise TypeError(f"{dependency.call} takes what a plain route does not give")
     return dependency.name, dependency.call, dependency.request_param_name
 
 
-def _wants_more(dependant: Dependant) -> bool:
+def _require_plain(dependant: Dependant) -> None:
     parameters = (dependant.path_params, dependant.query_params, dependant.header_params, dependant.cookie_params)
     names = (dependant.response_param_name, dependant.background_tasks_param_name, dependant.http_connection_param_name)
-    return any(parameters) or bool(dependant.body_params) or any(names)
+    if any(parameters) or dependant.body_params or any(names):
+        raise TypeError(f"{dependant.call} takes what a plain route does not give")

@@ -67,19 +67,9 @@ class Limiter:
         if reply.verdict == "no":
             self._metrics.refused(caller.tenant_id, reply.refused[0].kind)
             raise refusal_of(reply, given, tokens)
-        self._line(caller.tenant_id).memory.hold(held)
-        return Lease(tokens, headers_of(reply, given), _Ends(self, caller.tenant_id, held))
-
-    def extend(self, tenant_id: str, held: Held, tokens: int) -> None:
-        """Set so many more aside, soon."""
-        held.tokens += tokens
-        self._share.extend(tenant_id, held, tokens)
-        self._line(tenant_id).tell("extend", held, tokens)
-
-    def settle(self, tenant_id: str, held: Held, tokens: int) -> None:
-        """It has used so many in all; said to the book soon, and again until it hears."""
-        self._share.settle(tenant_id, held, tokens)
-        self._line(tenant_id).tell("settle", held, tokens)
+        line = self._line(caller.tenant_id)
+        line.memory.hold(held)
+        return Lease(tokens, headers_of(reply, given), _Ends(caller.tenant_id, line, self._share, held))
 
     async def _taken(
         self, tenant_id: str, subjects: tuple[Subject, ...], tokens: int
@@ -121,15 +111,19 @@ def _new_id() -> str:
 
 
 class _Ends:
-    """Where a lease's end is told."""
+    """Where a lease's end is told: to this process's share, and soon, until it hears, to the book."""
 
-    def __init__(self, limiter: Limiter, tenant_id: str, held: Held) -> None:
-        self._limiter = limiter
+    def __init__(self, tenant_id: str, line: Line, share: LocalShare, held: Held) -> None:
         self._tenant_id = tenant_id
+        self._line = line
+        self._share = share
         self._held = held
 
     def extend(self, tokens: int) -> None:
-        self._limiter.extend(self._tenant_id, self._held, tokens)
+        self._held.tokens += tokens
+        self._share.extend(self._tenant_id, self._held, tokens)
+        self._line.tell("extend", self._held, tokens)
 
     def settle(self, tokens: int) -> None:
-        self._limiter.settle(self._tenant_id, self._held, tokens)
+        self._share.settle(self._tenant_id, self._held, tokens)
+        self._line.tell("settle", self._held, tokens)
