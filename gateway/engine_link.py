@@ -13,6 +13,7 @@ from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.engine.client import EngineClient, EngineUnavailable
 from loragate.gateway.http.errors import Unavailable
+from loragate.gateway.patience import happens
 from loragate.gateway.text.base_model import BaseModel, read_base_model
 from loragate.v1 import engine_pb2 as pb
 
@@ -70,9 +71,7 @@ class EngineLink:
 
     async def connected(self, patience: float) -> None:
         """Returns when requests can be served, at the latest after so many seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                await self._fresh.wait()
+        await happens(self._fresh, patience)
 
     async def close(self) -> None:
         """End the session with the engine."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,3 +25,12 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
         raise TimeoutError
     finally:
         future.cancel()
+
+
+async def happens(event: asyncio.Event, seconds: float) -> bool:
+    """Whether it is set now, or within so many seconds; returns as soon as that is known."""
+    if not event.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+    return event.is_set()

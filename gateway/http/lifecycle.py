@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from loragate.gateway.patience import happens
+
 
 class Lifecycle:
     """Shared by the middleware that counts requests and the server that drains them."""
@@ -55,9 +57,4 @@ class Lifecycle:
 
     async def idle(self, seconds: float) -> bool:
         """Wait until nothing runs; False if that took longer than `seconds`."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await happens(self._idle, seconds)

@@ -16,6 +16,7 @@ from loragate.gateway.limits.book import MICROSECONDS, Answer, Book, BookAway, R
 from loragate.gateway.limits.memory import Held, Memory
 from loragate.gateway.limits.spent import Spent
 from loragate.gateway.limits.subject import Subject
+from loragate.gateway.patience import happens
 
 LIFE = 30 * MICROSECONDS  # of a lease that nobody renews
 _MOST_AT_ONCE = 128  # asks of one call
@@ -100,11 +101,11 @@ class Line:
 
     async def _talk_on(self) -> None:
         while self._asking or self._telling:
-            await _until(self._hurry, _COMPANY_SECONDS)
+            await happens(self._hurry, _COMPANY_SECONDS)
             self._hurry.clear()
             self._news.clear()
             if not await self._say() and not self._asking:
-                await _until(self._news, _RETRY_SECONDS)
+                await happens(self._news, _RETRY_SECONDS)
         self._settled.set()
 
     async def _say(self) -> bool:
@@ -222,14 +223,6 @@ class _Telling:
     def forget(self, memory: Memory) -> None:
         if self.what == "settle":
             memory.held.pop(self.held.id, None)
-
-
-async def _until(event: asyncio.Event, seconds: float) -> None:
-    """It happens, or the time is over."""
-    if not event.is_set():
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await event.wait()
 
 
 def _pieces(leases: Sequence[T]) -> Iterator[Sequence[T]]:

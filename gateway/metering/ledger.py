@@ -28,6 +28,7 @@ from loragate.gateway.metering.segments import SegmentSettler
 from loragate.gateway.metering.settler import Settler
 from loragate.gateway.metering.trouble import Trouble
 from loragate.gateway.metering.writer import RecordWriter
+from loragate.gateway.patience import happens
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +142,4 @@ class Ledger:
         return record if amount is None else replace(record, amount=amount)
 
     async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stop.wait()
+        await happens(self._stop, seconds)

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from loragate.engine.client import EngineClient
+from loragate.gateway.patience import happens
 from loragate.gateway.tracing.config import TracingConfig
 from loragate.gateway.tracing.engine import TracedEngine
 from loragate.gateway.tracing.grpc import TracingInterceptor
@@ -59,6 +60,4 @@ class Tracing:
                 loop.call_soon_threadsafe(sent.set)
 
         threading.Thread(target=shut_down, name="last-spans", daemon=True).start()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_SECONDS):
-                await sent.wait()
+        await happens(sent, _LAST_SECONDS)
