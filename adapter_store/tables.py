@@ -166,6 +166,8 @@ class AdapterRow(TenantOwned, Base):
     limits: Mapped[Limits] = mapped_column(LimitsColumn(Limits), nullable=True)
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
+    published_at: Mapped[datetime | None]  # of its first version; before that nobody sees the adapter
+    disabled_at: Mapped[datetime | None]
     deleted_at: Mapped[datetime | None]
 
 
@@ -187,6 +189,12 @@ class AdapterVersionRow(TenantOwned, Base):
     config: Mapped[bytes]  # adapter_config.json, byte for byte as uploaded
     base_model: Mapped[str]
     base_digest: Mapped[str]
+    reason: Mapped[str | None] = mapped_column(Text)  # why it is rejected or quarantined
+    notes: Mapped[str | None] = mapped_column(Text)
+    source: Mapped[str] = mapped_column(server_default="upload")
+    dataset_digest: Mapped[str | None]
+    parent_version: Mapped[int | None]
+    evaluation: Mapped[str | None] = mapped_column(Text)  # JSON
     created_at: Mapped[datetime]
     deleted_at: Mapped[datetime | None]
 
@@ -198,6 +206,7 @@ class AdapterAliasRow(TenantOwned, Base):
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    previous: Mapped[str | None] = mapped_column(Text)  # JSON: the targets before the last move, for a rollback
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
 
@@ -238,7 +247,7 @@ class UsageRecordRow(TenantOwned, Base):
     """The ledger: one row a request, never changed. Without foreign keys: no row may hold others up, ever."""
 
     __tablename__ = "usage_records"
-    __table_args__ = (Index(None, "started_at"),)
+    __table_args__ = (Index(None, "started_at"), Index(None, "tenant_id", "adapter", "started_at"))
 
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -248,6 +257,7 @@ class UsageRecordRow(TenantOwned, Base):
     base_model: Mapped[str]
     adapter: Mapped[str | None] = mapped_column(String(64))
     adapter_version: Mapped[int | None]
+    adapter_alias: Mapped[str | None] = mapped_column(String(64))  # by which it was asked for
     adapter_digest: Mapped[str | None]
     prompt_tokens: Mapped[int] = mapped_column(BigInteger)
     completion_tokens: Mapped[int] = mapped_column(BigInteger)

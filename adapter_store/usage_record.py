@@ -37,8 +37,9 @@ class UsageRecord:
     endpoint: str  # chat, completions or embeddings
     base_model: str
     started_at: datetime  # decides on the hour and the day that it is counted in
-    adapter: str | None = None  # the next two are of this adapter, and None without one
+    adapter: str | None = None  # the next three are of this adapter, and None without one
     adapter_version: int | None = None
+    adapter_alias: str | None = None  # None where the version itself was asked for
     adapter_digest: str | None = None
     prompt_tokens: int = 0
     completion_tokens: int = 0
