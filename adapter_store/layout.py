@@ -28,6 +28,7 @@ def layout_of(manifest: engine_pb2.Manifest) -> BaseLayout:
         serves=frozenset(kind for kind in AdapterKind if kind in manifest.adapter_kinds),
         input_embedding=manifest.input_embedding,
         head=manifest.output_head,
+        dtype=manifest.dtype or "float32",
     )
 
 

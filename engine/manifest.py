@@ -97,6 +97,7 @@ def layout(base: BaseModel, found: Targets, max_rank: int) -> BaseLayout:
         serves=SERVES,
         input_embedding=found.input_embedding,
         head=found.head,
+        dtype=str(base.dtype).removeprefix("torch."),
     )
 
 
@@ -108,8 +109,8 @@ def build_manifest(base: BaseModel, where: BaseLayout, tokenizer: TokenizerFiles
         model_type=where.model_type,
         num_layers=where.num_layers,
         vocab_size=text.vocab_size,
-        modules=[_module(m) for m in where.modules.values()],
-        parameters=[_parameter(p) for p in where.parameters.values()],
+        modules=[module_message(m) for m in where.modules.values()],
+        parameters=[parameter_message(p) for p in where.parameters.values()],
         adapter_kinds=sorted(where.serves),
         input_embedding=where.input_embedding,
         output_head=where.head,
@@ -119,14 +120,14 @@ def build_manifest(base: BaseModel, where: BaseLayout, tokenizer: TokenizerFiles
         special_tokens=tokenizer.special_tokens,
         add_bos_token=tokenizer.add_bos_token,
         eos_token_ids=sorted(eos_token_ids(base.model)),
-        dtype=str(base.dtype).removeprefix("torch."),
+        dtype=where.dtype,
         device=str(base.device),
         max_lora_rank=where.max_rank,
         **facts,
     )
 
 
-def _module(module: TargetModule) -> pb.TargetModule:
+def module_message(module: TargetModule) -> pb.TargetModule:
     return pb.TargetModule(
         name=module.name,
         kind=_KINDS[module.kind],
@@ -137,7 +138,7 @@ def _module(module: TargetModule) -> pb.TargetModule:
     )
 
 
-def _parameter(parameter: BaseParameter) -> pb.BaseParameter:
+def parameter_message(parameter: BaseParameter) -> pb.BaseParameter:
     return pb.BaseParameter(
         module=parameter.module,
         name=parameter.name,

@@ -6,7 +6,8 @@
     header.read_header    the safetensors header, bounded before it is parsed
     planning.plan_adapter targets, ranks and scalings resolved against the base model, tensors against those;
                           what a plan can hold is in `plan`, and each of its parts has a module that makes it
-    values.check_finite   no NaN, no infinity
+    values.largest_values no NaN, no infinity
+    bounds.check_bounds   nothing that overflows in the dtype that is served
     values.check_tied     what PEFT saved twice is there twice alike
     digest.adapter_digest what the adapter is: its canonical config and its tensors
 """

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import BinaryIO
 
+from loragate.peft_format.disguises import LONGEST, disguise
 from loragate.peft_format.errors import TENSOR_FILE, AdapterRefused, in_tensor, quoted
 from loragate.peft_format.strict_json import Limits, parse_object
 
@@ -63,11 +64,11 @@ def _read_json(file: BinaryIO, size: int) -> tuple[dict[str, object], int]:
         raise AdapterRefused(f"{TENSOR_FILE} is too short to be a safetensors file.", TENSOR_FILE)
     length = int.from_bytes(prefix, "little")
     if length > min(_LIMITS.size, size - _LENGTH_BYTES):
-        raise AdapterRefused(
-            f"{TENSOR_FILE} declares a header of {length} bytes, in a file of {size}; "
-            f"at most {_LIMITS.size} are read. Is it a safetensors file?",
-            TENSOR_FILE,
+        words = disguise(prefix + file.read(LONGEST)) or (
+            f"declares a header of {length} bytes, in a file of {size}; at most {_LIMITS.size} are read. "
+            "It may be cut short, or no safetensors file"
         )
+        raise AdapterRefused(f"{TENSOR_FILE} {words}.", TENSOR_FILE)
     raw = file.read(length)
     if len(raw) < length or not raw.startswith(b"{"):
         raise AdapterRefused(f"{TENSOR_FILE} is cut short, or has no JSON object as its header.", TENSOR_FILE)

@@ -84,6 +84,7 @@ class BaseLayout:
         tied_embeddings: the output head's weight is the input embedding's.
         serves: what the engine serves beyond plain LoRA.
         input_embedding, head: paths of `get_input_embeddings()` and `get_output_embeddings()`; empty if unknown.
+        dtype: what the model computes in, by torch's name.
     """
 
     model_type: str
@@ -95,6 +96,7 @@ class BaseLayout:
     serves: frozenset[AdapterKind] = frozenset()
     input_embedding: str = ""
     head: str = ""
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         assert self.max_rank > 0, "max_rank must be positive"

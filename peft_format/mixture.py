@@ -13,7 +13,7 @@ from loragate.peft_format.automaton import Budget
 from loragate.peft_format.config import LoraConfig
 from loragate.peft_format.errors import in_config
 from loragate.peft_format.layout import BaseLayout, BaseParameter, ModuleKind
-from loragate.peft_format.targets import is_all_linear, selector
+from loragate.peft_format.targets import is_all_linear, nothing_matched, selector
 
 _FUSED = "gate_up_proj"
 _DOWN = "down_proj"
@@ -76,6 +76,8 @@ def converted(config: LoraConfig, layout: BaseLayout, budget: Budget) -> LoraCon
     old = family.parameters
     targets = _leaf_names(config, layout, family, budget)
     found = {target: next((name for name in old if f".{target}".endswith(f".{name}")), None) for target in targets}
+    if config.target_modules and not found and not config.target_parameters:
+        raise nothing_matched(config.target_modules, layout)
     names = {name for name in found.values() if name is not None}
     fused = [name for name in family.branches if name in names]
     if len(fused) == 1:

@@ -29,6 +29,7 @@ from loragate.peft_format.tying import tied_modules_to_save, tied_pairs, tied_ta
 
 _MAX_WARNINGS = 20
 _TOKENS = "trainable_token_indices"
+_INVOCATION = "alora_invocation_tokens"
 
 
 def plan_adapter(config: LoraConfig, header: Header, layout: BaseLayout) -> AdapterPlan:
@@ -80,7 +81,11 @@ def _first(warnings: list[str]) -> tuple[str, ...]:
 
 def _check_activation(plan: AdapterPlan, layout: BaseLayout) -> None:
     """Until the invocation tokens the model must be the base model, whose keys and values are shared."""
-    require(AdapterKind.ACTIVATED, layout, "alora_invocation_tokens")
+    require(AdapterKind.ACTIVATED, layout, _INVOCATION)
+    vocabulary = layout.embedding.in_features if layout.embedding else None
+    last = max(plan.invocation_tokens or (0,))
+    if vocabulary is not None and last >= vocabulary:
+        raise in_config(_INVOCATION, f"{_INVOCATION} holds {last}, but this model has {vocabulary} tokens.")
     for field, part in (("modules_to_save", plan.replaced), (_TOKENS, plan.trained_tokens), ("bias", plan.biases)):
         if part:
             raise in_config(

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from loragate.peft_format.bounds import check_bounds
 from loragate.peft_format.config import LoraConfig, parse_config
 from loragate.peft_format.digest import adapter_digest
 from loragate.peft_format.header import read_header
 from loragate.peft_format.layout import BaseLayout
 from loragate.peft_format.plan import AdapterPlan
 from loragate.peft_format.planning import plan_adapter
-from loragate.peft_format.values import check_finite, check_tied
+from loragate.peft_format.values import check_tied, largest_values
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,6 @@ def read_adapter(config_json: bytes, tensors: BinaryIO, size: int, layout: BaseL
     config = parse_config(config_json)
     header = read_header(tensors, size)
     plan = plan_adapter(config, header, layout)
-    check_finite(tensors, header)
+    check_bounds(plan, largest_values(tensors, header), layout)
     check_tied(tensors, plan.tied)
     return AdapterReading(config, plan, adapter_digest(config, header, tensors))

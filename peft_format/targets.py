@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from loragate.peft_format.automaton import Budget
 from loragate.peft_format.config import LoraConfig
-from loragate.peft_format.errors import in_config, quoted
+from loragate.peft_format.errors import AdapterRefused, in_config, quoted
 from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
 from loragate.peft_format.pattern import FullPattern
 
@@ -44,12 +44,17 @@ def resolve_targets(config: LoraConfig, layout: BaseLayout, budget: Budget) -> T
         if not excluded(name) and not lies_in(name, saved) and targeted(name) and (name in listed or in_layers(name))
     )
     if not modules and not config.target_parameters:
-        raise in_config(
-            "target_modules",
-            f"target_modules, {quoted(config.target_modules)}, matches no module of this {layout.model_type} "
-            "model that is not excluded; list the modules by the names they have in it.",
-        )
+        raise nothing_matched(config.target_modules, layout)
     return Targets(modules, tuple(_unmatched(config, layout)))
+
+
+def nothing_matched(target_modules: str | tuple[str, ...], layout: BaseLayout) -> AdapterRefused:
+    """The refusal of names or a pattern that are none of this model's."""
+    return in_config(
+        "target_modules",
+        f"target_modules, {quoted(target_modules)}, matches no module of this {layout.model_type} "
+        "model that is not excluded; list the modules by the names they have in it.",
+    )
 
 
 def lies_in(name: str, paths: Collection[str]) -> bool:

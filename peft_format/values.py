@@ -1,7 +1,7 @@
 """What an adapter's values must be: finite, since one NaN would answer every request with noise, and equal where
-they are tied."""
+they are tied. `bounds` says how large they may be."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import BinaryIO
 
 import numpy as np
@@ -20,17 +20,28 @@ _EXPONENTS: dict[str, tuple[str, int]] = {
 }
 
 
-def check_finite(file: BinaryIO, header: Header) -> None:
-    """Raises AdapterRefused naming the first tensor with a NaN or an infinity. Reads a megabyte at a time."""
-    for spec in header.tensors.values():
-        dtype, exponent = _EXPONENTS[spec.dtype]
-        for chunk in chunks(file, spec):
-            bits = np.frombuffer(chunk, dtype=dtype)
-            if (bits & exponent).max() == exponent:
-                raise in_tensor(
-                    spec.name,
-                    f"The tensor {quoted(spec.name)} holds NaN or infinity; train again.",
-                )
+def largest_values(file: BinaryIO, header: Header) -> Mapping[str, float]:
+    """The largest magnitude in each tensor, by the tensor's name. Reads a megabyte at a time.
+
+    Raises AdapterRefused naming the first tensor with a NaN or an infinity.
+    """
+    return {spec.name: _largest(file, spec) for spec in header.tensors.values()}
+
+
+def _largest(file: BinaryIO, spec: TensorSpec) -> float:
+    dtype, exponent = _EXPONENTS[spec.dtype]
+    # Without their signs, finite numbers are in the order of their bits, and what is not finite comes after them.
+    unsigned = np.iinfo(dtype).max >> 1
+    largest = max((int((np.frombuffer(chunk, dtype) & unsigned).max()) for chunk in chunks(file, spec)), default=0)
+    if largest >= exponent:
+        raise in_tensor(spec.name, f"The tensor {quoted(spec.name)} holds NaN or infinity; train again.")
+    match spec.dtype:
+        case "F16":
+            return float(np.uint16(largest).view(np.float16))
+        case "BF16":
+            return float(np.uint32(largest << 16).view(np.float32))
+        case _:
+            return float(np.uint32(largest).view(np.float32))
 
 
 def check_tied(file: BinaryIO, pairs: Iterable[TiedPair]) -> None:

@@ -1,8 +1,6 @@
 """What tenants are billed is what their clients were told, whatever became of the requests."""
 
 import asyncio
-import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,6 +13,7 @@ from loragate.gateway.config import GatewayConfig
 from loragate.v1 import inference_pb2 as pb
 
 from .grpc_client import connected
+from .own_process import in_own_process
 from .running import Gateway, serving
 from .stub_engine import StubEngine
 from .tiny_model import MODEL_ID
@@ -182,21 +181,6 @@ async def test_usage_goes_on_after_a_restart(
     assert list(config.usage_dir.iterdir()) == []
 
 
-# A gateway in a process of its own, so that it can be killed.
-GATEWAY = """
-import json, socket, sys
-from pathlib import Path
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.server import run
-
-fields = json.loads(sys.argv[1])
-fields |= {"secret_key": fields["secret_key"].encode(), "data_dir": Path(fields["data_dir"])}
-sock = socket.create_server(("127.0.0.1", 0))
-print(sock.getsockname()[1], flush=True)
-run(GatewayConfig(**fields), sock)
-"""
-
-
 async def _listen(http: httpx.AsyncClient, heard: asyncio.Semaphore) -> None:
     async with http.stream("POST", "/v1/completions", json=TEXT | {"stream": True}) as response:
         async for line in response.aiter_lines():
@@ -211,22 +195,7 @@ async def test_a_gateway_that_is_killed_bills_what_its_streams_were_told(
     """Also while another request, which is to be answered whole, has told its client nothing."""
     engine.script = lambda submit: list(range(100, 150))
     engine.pause_after = told_tokens
-    fields = {
-        "database_url": config.database_url,
-        "blob_url": config.blob_url,
-        "secret_key": config.secret_key.decode(),
-        "engine_target": config.engine_target,
-        "data_dir": str(config.data_dir),
-        "heartbeat_timeout": 30.0,
-    }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", GATEWAY, json.dumps(fields), stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None
-    port = int(await process.stdout.readline())
-    dying = Gateway(f"http://127.0.0.1:{port}", config, engine, None, tenants[1], tenants[2], tenants[0])  # type: ignore[arg-type]
-    await dying.until_ready()
-    async with dying.http() as http:
+    async with in_own_process(config, engine, tenants) as own, own.gateway.http() as http:
         heard = asyncio.Semaphore(0)
         requests = [
             asyncio.create_task(http.post("/v1/completions", json=TEXT)),
@@ -236,8 +205,8 @@ async def test_a_gateway_that_is_killed_bills_what_its_streams_were_told(
             await heard.acquire()
         while len(engine.submits) < 2:
             await asyncio.sleep(0.01)
-        process.kill()
-        await process.wait()
+        own.process.kill()
+        await own.process.wait()
         await asyncio.wait(requests)
         assert all(request.exception() is not None for request in requests)
     async with serving(config, engine, tenants) as gateway:

@@ -9,14 +9,14 @@ from safetensors.torch import save
 
 from loragate.peft_format.errors import AdapterRefused
 from loragate.peft_format.header import read_header
-from loragate.peft_format.values import check_finite
+from loragate.peft_format.values import largest_values
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
 def check(raw: bytes) -> None:
     file = BytesIO(raw)
-    check_finite(file, read_header(file, len(raw)))
+    largest_values(file, read_header(file, len(raw)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -54,4 +54,4 @@ def test_a_file_cut_after_its_header_was_read_is_refused() -> None:
     header = read_header(BytesIO(raw), len(raw))
 
     with pytest.raises(AdapterRefused, match="cut short"):
-        check_finite(BytesIO(raw[:-1]), header)
+        largest_values(BytesIO(raw[:-1]), header)

@@ -1,0 +1,251 @@
+"""Some hundreds of adapters that are none, each made from a good one that PEFT saved: refused in words, and gone."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+import pytest_asyncio
+from safetensors import SafetensorError
+from safetensors.numpy import load
+from tokenizers import Tokenizer
+
+from loragate.adapter_store.layout import layout_of
+from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.layout import BaseLayout
+from loragate.peft_format.reading import read_adapter
+from loragate.v1 import adapters_pb2 as pb
+from tests.attacks import malformed_configs, malformed_tensors, valid_adapters
+from tests.attacks.adapter_files import Files
+from tests.attacks.malformed_configs import Case
+from tests.gateway.grpc_client import connected, refusal
+from tests.gateway.own_process import in_own_process
+from tests.gateway.prepared import new_config, new_tenants, stub_engine
+from tests.gateway.running import Gateway, serving
+from tests.gateway.stub_engine import StubEngine
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.filterwarnings("ignore")]
+
+GROUPS = {
+    "document": malformed_configs.DOCUMENTS,
+    "field": malformed_configs.UNKNOWN,
+    "setting": malformed_configs.SETTINGS,
+    "disguise": malformed_tensors.DISGUISES,
+    "size": malformed_tensors.SIZES,
+    "header": malformed_tensors.HEADERS,
+    "name": malformed_tensors.NAMES,
+    "missing": malformed_tensors.MISSING,
+    "shape": malformed_tensors.WRONG_SHAPES,
+    "value": malformed_tensors.VALUES,
+}
+CASES = {f"{group}: {name}": case for group, cases in GROUPS.items() for name, case in cases.items()}
+EVERY_FIFTH = list(CASES)[::5]
+
+
+@pytest.fixture(scope="session")
+def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Files]:
+    """One adapter of each kind."""
+    return valid_adapters.adapters(valid_adapters.base(), tmp_path_factory.mktemp("good"))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def mixture(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
+    """An engine that says it serves all of that."""
+    async with stub_engine(tokenizer) as engine:
+        engine.manifest = valid_adapters.manifest(valid_adapters.base(), tokenizer)
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def layout(mixture: StubEngine) -> BaseLayout:
+    return layout_of(mixture.manifest)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def host(mixture: StubEngine, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    config = await new_config(tmp_path_factory.mktemp("malformed"), mixture)
+    config = replace(config, heartbeat_timeout=3600.0)  # other tests' loops hold ours up
+    async with serving(config, mixture, await new_tenants(config)) as gateway:
+        await gateway.until_ready()
+        yield gateway
+
+
+async def send(http: httpx.AsyncClient, files: Files, name: str = "malformed") -> httpx.Response:
+    parts = {"adapter_config.json": files.config, "adapter_model.safetensors": files.tensors}
+    return await http.post("/v1/adapters", data={"name": name}, files={k: (k, v) for k, v in parts.items()})
+
+
+def check_told(case: Case, message: str, param: str | None) -> None:
+    """A sentence for a person, that names what is to blame."""
+    assert param is not None, message
+    assert param.startswith("adapter_")
+    assert param.endswith(case.param), (param, message)
+    assert case.words in message
+    assert message.isprintable()
+    assert len(message) < 700
+    assert message.rstrip().endswith(".")
+
+
+def test_there_are_hundreds() -> None:
+    assert len(CASES) > 300
+
+
+@pytest.mark.parametrize("kind", [*valid_adapters.KINDS, *valid_adapters.HALVES])
+async def test_what_they_are_made_from_is_good(host: Gateway, good: dict[str, Files], kind: str) -> None:
+    async with host.http(host.other_key) as http:
+        answer = await send(http, good[kind], "good")
+        assert answer.status_code == 201, answer.text
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_it_is_refused_with_the_cause_and_gone(host: Gateway, good: dict[str, Files], name: str) -> None:
+    case = CASES[name]
+    files = case.change(good[case.kind])
+    assert files != good[case.kind]
+    async with host.http() as http:
+        answer = await send(http, files)
+        assert answer.status_code == 400, (answer.status_code, answer.text)
+        error = answer.json()["error"]
+        check_told(case, error["message"], error["param"])
+        assert (await http.get("/v1/adapters/malformed")).status_code == 404
+
+
+MOST_MORE = 256 << 20  # bytes: two checks at once, each of a header of 12 MiB as Python's objects
+
+
+async def test_all_of_them_at_once_leave_nothing_and_take_little_memory(
+    mixture: StubEngine, good: dict[str, Files], tmp_path: Path
+) -> None:
+    """In a process of its own, four at a time, round after round."""
+    config = await new_config(tmp_path, mixture)
+    async with in_own_process(config, mixture, await new_tenants(config)) as own, own.gateway.http() as http:
+        turns = asyncio.Semaphore(4)
+
+        async def one(files: Files) -> int:
+            async with turns:
+                return (await send(http, files)).status_code
+
+        await one(good["plain"])
+        assert (await http.delete("/v1/adapters/malformed")).status_code == 200
+        kept = set((config.data_dir / "blobs").rglob("*"))
+        own.forget_peak()
+        before = own.peak_bytes()
+        for _ in range(2):
+            statuses = await asyncio.gather(*(one(case.change(good[case.kind])) for case in CASES.values()))
+            assert set(statuses) == {400}
+        grown = own.peak_bytes() - before
+        assert grown < MOST_MORE, f"{grown >> 20} MiB more"
+        assert set((config.data_dir / "blobs").rglob("*")) == kept
+        assert list(config.upload_dir.iterdir()) == []
+        assert (await http.get("/v1/adapters")).json()["data"] == []
+
+
+def messages(files: Files) -> Iterator[pb.UploadRequest]:
+    yield pb.UploadRequest(name="malformed", adapter_config=files.config)
+    for start in range(0, len(files.tensors), 1 << 20):
+        yield pb.UploadRequest(adapter_model=files.tensors[start : start + (1 << 20)])
+
+
+@pytest.mark.parametrize("name", EVERY_FIFTH)
+async def test_grpc_says_the_same(host: Gateway, good: dict[str, Files], name: str) -> None:
+    case = CASES[name]
+    async with connected(host.grpc_target, host.key) as client:
+        told = await refusal(client.adapters.Upload(messages(case.change(good[case.kind])), metadata=client.metadata))
+    assert told.status is grpc.StatusCode.INVALID_ARGUMENT
+    check_told(case, told.message, told.param)
+
+
+def read(files: Files, layout: BaseLayout) -> AdapterRefused | None:
+    try:
+        read_adapter(files.config, BytesIO(files.tensors), len(files.tensors), layout)
+    except AdapterRefused as refused:
+        return refused
+    return None
+
+
+def _flipped(raw: bytearray, rng: random.Random) -> None:
+    raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+
+
+def _flipped_early(raw: bytearray, rng: random.Random) -> None:
+    raw[rng.randrange(min(len(raw), 1500))] = rng.randrange(256)
+
+
+def _cut(raw: bytearray, rng: random.Random) -> None:
+    del raw[rng.randrange(len(raw)) :]
+
+
+def _repeated(raw: bytearray, rng: random.Random) -> None:
+    at, length = rng.randrange(len(raw)), rng.randrange(1, 100)
+    raw[at:at] = raw[at : at + length]
+
+
+def _spliced(raw: bytearray, rng: random.Random) -> None:
+    to, source, length = rng.randrange(len(raw)), rng.randrange(len(raw)), rng.randrange(1, 100)
+    raw[to : to + length] = raw[source : source + length]
+
+
+def _other_digit(raw: bytearray, rng: random.Random) -> None:
+    digits = [at for at, byte in enumerate(raw[:3000]) if chr(byte).isdigit()]
+    raw[rng.choice(digits or [0])] = rng.choice(b"0123456789-.eE")
+
+
+DAMAGES = (_flipped, _flipped_early, _cut, _repeated, _spliced, _other_digit)
+
+
+def damaged(files: Files, rng: random.Random) -> Files:
+    """One of the two files, with up to four accidents in a row."""
+    parts = {"config": bytearray(files.config), "tensors": bytearray(files.tensors)}
+    raw = parts[rng.choice(("config", "tensors"))]
+    for _ in range(rng.randrange(1, 5)):
+        if raw:
+            rng.choice(DAMAGES)(raw, rng)
+    return Files(bytes(parts["config"]), bytes(parts["tensors"]))
+
+
+def is_safetensors(raw: bytes) -> bool:
+    """As the format's own library reads it."""
+    try:
+        load(raw)
+    except SafetensorError:
+        return False
+    except (KeyError, AttributeError, TypeError):  # numpy has no bfloat16
+        return True
+    return True
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damage_is_refused_or_harmless(good: dict[str, Files], layout: BaseLayout, seed: int) -> None:
+    """Whatever is accepted is what the format's own library accepts as well."""
+    rng = random.Random(seed)
+    for _ in range(100):
+        files = damaged(rng.choice(list(good.values())), rng)
+        refused = read(files, layout)
+        if refused is None:
+            assert is_safetensors(files.tensors)
+        else:
+            assert refused.param.startswith("adapter_")
+            assert refused.message.isprintable()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(4))
+async def test_damage_at_length(host: Gateway, good: dict[str, Files], layout: BaseLayout, seed: int) -> None:
+    """Through the gateway: 201 for what is still an adapter, else 400, and never anything else."""
+    rng = random.Random(1_000_000 + seed)
+    seen: dict[int, int] = {}
+    async with host.http() as http:
+        for _ in range(5_000):
+            files = damaged(rng.choice(list(good.values())), rng)
+            status = (await send(http, files)).status_code
+            seen[status] = seen.get(status, 0) + 1
+            assert status == (201 if read(files, layout) is None else 400)
+            if status == 201:
+                assert (await http.delete("/v1/adapters/malformed")).status_code == 200
+    assert set(seen) == {201, 400}
