@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from loragate.gateway.config import GatewayConfig
 
@@ -43,19 +44,23 @@ class OwnProcess:
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
 
-@asynccontextmanager
-async def in_own_process(
-    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
-) -> AsyncIterator[OwnProcess]:
-    """Killed at the end, unless it has ended before."""
-    fields = {
+def connections(config: GatewayConfig) -> dict[str, Any]:
+    """The settings without which there is no gateway, as JSON can hold them."""
+    return {
         "database_url": config.database_url,
         "blob_url": config.blob_url,
         "secret_key": config.secret_key.decode(),
         "engine_target": config.engine_target,
         "data_dir": str(config.data_dir),
-        "heartbeat_timeout": 30.0,
     }
+
+
+@asynccontextmanager
+async def in_own_process(
+    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
+) -> AsyncIterator[OwnProcess]:
+    """Killed at the end, unless it has ended before."""
+    fields = connections(config) | {"heartbeat_timeout": 30.0}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _PROGRAM, json.dumps(fields), stdout=asyncio.subprocess.PIPE
     )

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.http.lifecycle import Lifecycle
 
+from .own_process import connections
 from .running import Gateway
 from .stub_engine import StubEngine
 from .tiny_model import MODEL_ID
@@ -61,12 +62,7 @@ async def process(
     """Its log is of the form "json", on our stderr unless told otherwise."""
     sock = socket.create_server(("127.0.0.1", 0))
     sock.set_inheritable(True)
-    fields = {
-        "database_url": config.database_url,
-        "blob_url": config.blob_url,
-        "secret_key": config.secret_key.decode(),
-        "engine_target": config.engine_target,
-        "data_dir": str(config.data_dir),
+    fields = connections(config) | {
         "grpc_listen": config.grpc_listen,
         "drain_seconds": drain_seconds,
         "tracing": None if config.tracing is None else config.tracing.endpoint,
