@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from loragate.adapter_store.description import Description
 from loragate.adapter_store.limits import UNLIMITED, Limits
 
 DEFAULT_ALIAS = "default"
@@ -29,13 +30,17 @@ Aliases = Mapping[str, tuple[AliasTarget, ...]]
 
 @dataclass(frozen=True)
 class Adapter:
-    """A tenant's adapter. `aliases` are ordered by name, their targets by version."""
+    """A tenant's adapter. `aliases` are ordered by name, their targets by version; `routed` holds these versions'
+    digests."""
 
     id: str
+    tenant_id: str
     name: str
     latest_version: int | None  # the highest one that is not deleted
     aliases: Aliases
+    routed: Mapping[int, str]
     limits: Limits
+    description: Description
     created_at: datetime
     updated_at: datetime
 

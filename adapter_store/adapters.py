@@ -1,10 +1,10 @@
 """The adapters of one tenant."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import (
@@ -14,6 +14,8 @@ from loragate.adapter_store.adapter import (
     Aliases,
     AliasTarget,
 )
+from loragate.adapter_store.adapter_details import with_details
+from loragate.adapter_store.adapter_filter import EVERY_ADAPTER, AdapterFilter
 from loragate.adapter_store.aliases import (
     aliases_of,
     aliases_pointing_at,
@@ -24,6 +26,8 @@ from loragate.adapter_store.aliases import (
 from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.blobs import TenantBlobs
 from loragate.adapter_store.cursor import newest_first
+from loragate.adapter_store.describing import describe
+from loragate.adapter_store.description import NOTHING_SAID, described
 from loragate.adapter_store.errors import Conflict, Invalid, Unavailable
 from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.manifests import Manifests
@@ -37,7 +41,6 @@ from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, TenantR
 from loragate.adapter_store.tenancy import tenant_of
 from loragate.adapter_store.times import utc_now
 from loragate.adapter_store.versions import (
-    adapter_of,
     require_adapter,
     require_version,
     select_versions,
@@ -58,13 +61,20 @@ class AdapterRepository:
         self._manifests = manifests
 
     async def publish(
-        self, name: str, config_json: bytes, tensors: Path | BinaryIO, *, alias: str = DEFAULT_ALIAS
+        self,
+        name: str,
+        config_json: bytes,
+        tensors: Path | BinaryIO,
+        *,
+        alias: str = DEFAULT_ALIAS,
+        tags: Iterable[str] | None = None,
+        description: str | None = None,
     ) -> AdapterVersion:
         """Checks the two files against the base model, stores them and makes them the adapter's next version.
 
         `alias` then points at that version alone. Nothing is visible before all of this has happened. It must
         be the first call in its scope, which has to be a writing one: checking and copying take long and hold
-        no connection. `tensors` is a path or a seekable open file, read in a thread. What is uploaded twice
+        no connection. `tags` and `description` are the adapter's from then on. `tensors` is a path or a seekable open file, read in a thread. What is uploaded twice
         becomes two versions that share their bytes.
 
         Raises Invalid and AdapterInvalid (nothing is kept), Conflict (`quota_exceeded`), StorageFull, Unavailable.
@@ -73,25 +83,31 @@ class AdapterRepository:
         manifest = await self._manifests.required()
         check_adapter_name(name, base_model=manifest.model_id)
         check_alias_name(alias)
+        described(NOTHING_SAID, tags, description)
         staged = await self._stage.prepare(config_json, tensors, manifest, self._blobs)
         published = await register(self._session, name, staged)
         await check_quotas(self._session, await self._limits_of_tenant())
         made = {"digest": published.digest, "rank": published.rank, "size_bytes": published.size_bytes}
         await self._audit.record("adapter_version.create", _version_target(name, published.version), after=made)
         await self._move_alias(published.adapter_id, name, alias, [AliasTarget(published.version)])
+        if tags is not None or description is not None:
+            await self.update(name, tags=tags, description=description)
         if not await self._blobs.has(staged.digest):
             # A sweep came between. It needs the lock that this scope holds by now, so none can come again.
             raise Unavailable("The upload was swept away before it was registered; send it again.")
         return published
 
-    async def list(self, *, after: str | None = None, limit: int = DEFAULT_LIMIT) -> Page[Adapter]:
+    async def list(
+        self, wanted: AdapterFilter = EVERY_ADAPTER, *, after: str | None = None, limit: int = DEFAULT_LIMIT
+    ) -> Page[Adapter]:
         """Newest first; `after` is the id of the last one seen."""
-        page = await newest_first(self._session, AdapterRow, AdapterRow.deleted_at.is_(None), after=after, limit=limit)
-        return Page(await self._with_details(page.items), page.has_more)
+        where = wanted.conditions(self._session)
+        page = await newest_first(self._session, AdapterRow, *where, after=after, limit=limit)
+        return Page(await with_details(self._session, page.items), page.has_more)
 
     async def get(self, name: str) -> Adapter:
         adapter = await require_adapter(self._session, name)
-        return (await self._with_details([adapter]))[0]
+        return (await with_details(self._session, [adapter]))[0]
 
     async def versions(
         self, name: str, *, after: int | None = None, limit: int = DEFAULT_LIMIT
@@ -117,14 +133,24 @@ class AdapterRepository:
         here = (row.adapter_id == found.adapter_id, row.version == found.version)
         return (await self._session.scalars(select(row.config).where(*here))).one()
 
-    async def limit(self, name: str, limits: Mapping[str, int | None]) -> Adapter:
-        """Replaces the limits that are named. Raises Invalid."""
+    async def update(
+        self,
+        name: str,
+        *,
+        limits: Mapping[str, int | None] | None = None,
+        tags: Iterable[str] | None = None,
+        description: str | None = None,
+    ) -> Adapter:
+        """Replaces what is given, limits one by one. Raises Invalid."""
         adapter = await self.get(name)
-        changed = adapter.limits.merged(limits)
+        said = described(adapter.description, tags, description)
+        changed = adapter.limits.merged(limits or {})
         here = AdapterRow.id == adapter.id
         await self._session.execute(update(AdapterRow).where(here).values(limits=changed, updated_at=utc_now()))
+        if said != adapter.description:
+            await describe(self._session, adapter.id, name, said)
         after = await self.get(name)
-        await self._audit.record_change("adapter.limit", f"adapter:{name}", "", adapter, after)
+        await self._audit.record_change("adapter.update", f"adapter:{name}", "", adapter, after)
         return after
 
     async def _limits_of_tenant(self) -> TenantLimits:
@@ -181,21 +207,6 @@ class AdapterRepository:
         await move_alias(self._session, adapter_id, alias, targets)
         before = None if was is None else _targets_facts(was)
         await self._audit.record("alias.set", f"alias:{name}@{alias}", before=before, after=_targets_facts(targets))
-
-    async def _with_details(self, rows: Sequence[AdapterRow]) -> tuple[Adapter, ...]:
-        ids = [row.id for row in rows]
-        aliases = await aliases_of(self._session, ids)
-        latest = await self._latest_versions(ids)
-        return tuple(adapter_of(row, latest.get(row.id), aliases.get(row.id, {})) for row in rows)
-
-    async def _latest_versions(self, adapter_ids: Sequence[str]) -> dict[str, int]:
-        row = AdapterVersionRow
-        query = (
-            select(row.adapter_id, func.max(row.version))
-            .where(row.adapter_id.in_(adapter_ids), row.deleted_at.is_(None))
-            .group_by(row.adapter_id)
-        )
-        return dict(iter(await self._session.execute(query)))
 
 
 def _version_target(name: str, version: int) -> str:

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from sqlalchemy import and_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from loragate.adapter_store.adapter import Adapter
+from loragate.adapter_store.adapter_details import with_details
+from loragate.adapter_store.adapter_filter import EVERY_ADAPTER, AdapterFilter
+from loragate.adapter_store.cursor import newest_first
+from loragate.adapter_store.names import could_be_id
+from loragate.adapter_store.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.tenancy import tenant_of
 
 _PAIRS = 500  # of one query
 
@@ -29,6 +36,23 @@ class PublishedAdapters:
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
+
+    async def list(
+        self,
+        wanted: AdapterFilter = EVERY_ADAPTER,
+        *,
+        tenant_id: str | None = None,
+        after: str | None = None,
+        limit: int = DEFAULT_LIMIT,
+    ) -> Page[Adapter]:
+        """All tenants' adapters, or one's, newest first; `after` is the id of the last one seen."""
+        where = list(wanted.conditions(self._session))
+        if tenant_id is not None:
+            if not could_be_id(tenant_id) or tenant_of(self._session) not in (None, tenant_id):
+                return Page((), has_more=False)
+            where.append(AdapterRow.tenant_id == tenant_id)
+        page = await newest_first(self._session, AdapterRow, *where, after=after, limit=limit)
+        return Page(await with_details(self._session, page.items), page.has_more)
 
     async def names(self, contents: Iterable[Content]) -> dict[Content, tuple[VersionName, ...]]:
         """What these contents are called, in order; those that nobody has under a name any more are left out."""

@@ -5,6 +5,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import AdapterVersion, VersionStatus
 from loragate.adapter_store.base62 import new_id
+from loragate.adapter_store.description import NOTHING_SAID
+from loragate.adapter_store.search_text import search_text
 from loragate.adapter_store.staging import StagedAdapter
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.times import utc_now
@@ -40,7 +42,14 @@ async def _find_or_add(session: AsyncSession, name: str) -> tuple[str, int]:
         return adapter.id, adapter.last_version
     adapter_id, now = new_id("ad"), utc_now()
     await session.execute(
-        insert(AdapterRow).values(id=adapter_id, name=name, last_version=0, created_at=now, updated_at=now)
+        insert(AdapterRow).values(
+            id=adapter_id,
+            name=name,
+            search_text=search_text(name, NOTHING_SAID),
+            last_version=0,
+            created_at=now,
+            updated_at=now,
+        )
     )
     return adapter_id, 0
 

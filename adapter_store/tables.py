@@ -25,8 +25,10 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from loragate.adapter_store.limits import Limits, TenantLimits
 from loragate.adapter_store.limits_column import LimitsColumn
+from loragate.adapter_store.tags_column import TagsColumn
 
 _ALIVE = text("deleted_at IS NULL")
+_KEPT = text("keep IS NOT NULL")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -157,11 +159,25 @@ class AdapterRow(TenantOwned, Base):
             postgresql_where=_ALIVE,
         ),
         Index(None, "tenant_id", "created_at", "id"),
+        Index(None, "created_at", "id"),
+        Index("uq_adapters_id", "id", unique=True),
+        Index(None, "keep", sqlite_where=_KEPT, postgresql_where=_KEPT),
+        Index(
+            "ix_adapters_search_text",
+            "search_text",
+            postgresql_using="gin",
+            postgresql_ops={"search_text": "gin_trgm_ops"},
+            postgresql_with={"fastupdate": False},
+        ).ddl_if(dialect="postgresql"),
     )
 
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     name: Mapped[str] = mapped_column(String(64))
+    tags: Mapped[tuple[str, ...]] = mapped_column(TagsColumn, nullable=True)  # `adapter_tags` is their index
+    description: Mapped[str] = mapped_column(Text, server_default="")
+    search_text: Mapped[str] = mapped_column(Text, server_default="", deferred=True)  # see loragate.adapter_store.search_text
+    keep: Mapped[str | None] = mapped_column(String(16))  # on which of an engine's tiers, see Tier
     last_version: Mapped[int]  # the highest number ever given, so that none is given twice
     limits: Mapped[Limits] = mapped_column(LimitsColumn(Limits), nullable=True)
     created_at: Mapped[datetime]
@@ -169,6 +185,18 @@ class AdapterRow(TenantOwned, Base):
     published_at: Mapped[datetime | None]  # of its first version; before that nobody sees the adapter
     disabled_at: Mapped[datetime | None]
     deleted_at: Mapped[datetime | None]
+
+
+class AdapterTagRow(TenantOwned, Base):
+    __tablename__ = "adapter_tags"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),
+        Index(None, "tag", "tenant_id", "adapter_id"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    tag: Mapped[str] = mapped_column(String(64), primary_key=True)
 
 
 class AdapterVersionRow(TenantOwned, Base):

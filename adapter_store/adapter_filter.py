@@ -1,0 +1,56 @@
+"""Which adapters a list is to hold."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, column, exists, select, table
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.description import check_tag
+from loragate.adapter_store.errors import Invalid
+from loragate.adapter_store.search_text import has_trigrams, sought
+from loragate.adapter_store.tables import AdapterRow, AdapterTagRow
+from loragate.adapter_store.tenancy import tenant_of
+
+MAX_TAGS_ASKED = 8
+
+# SQLite's index of trigrams over all tenants' texts, and the adapters that its rows belong to.
+_INDEX = table("adapter_search", column("rowid"), column("text"))
+_INDEXED = table("adapter_search_rows", column("number"), column("adapter_id"))
+
+
+@dataclass(frozen=True)
+class AdapterFilter:
+    """`search` is a part of the name, of a tag or of the description; all of `tags` are wanted."""
+
+    search: str = ""
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.tags) > MAX_TAGS_ASKED:
+            raise Invalid(f"`tag` may be given {MAX_TAGS_ASKED} times.", param="tag")
+        for tag in self.tags:
+            check_tag(tag, param="tag")
+
+    def conditions(self, session: AsyncSession) -> Iterator[ColumnElement[bool]]:
+        """On AdapterRow, living ones only. Raises Invalid."""
+        yield AdapterRow.deleted_at.is_(None)
+        text = sought(self.search)
+        if text is not None:
+            yield _found(session, text)
+        for tag in self.tags:
+            same = (AdapterTagRow.tenant_id == AdapterRow.tenant_id, AdapterTagRow.adapter_id == AdapterRow.id)
+            yield exists().where(*same, AdapterTagRow.tag == tag)
+
+
+EVERY_ADAPTER = AdapterFilter()
+
+
+def _found(session: AsyncSession, text: str) -> ColumnElement[bool]:
+    """Postgres finds its index by itself. SQLite's is asked where all tenants' texts would be read otherwise."""
+    everybody = tenant_of(session) is None
+    if everybody and session.get_bind().dialect.name == "sqlite" and has_trigrams(text):
+        quoted = text.replace('"', '""')
+        rows = select(_INDEX.c.rowid).where(_INDEX.c.text.op("MATCH")(f'"{quoted}"'))
+        return AdapterRow.id.in_(select(_INDEXED.c.adapter_id).where(_INDEXED.c.number.in_(rows)))
+    return AdapterRow.search_text.contains(text, autoescape=True)
