@@ -74,8 +74,8 @@ class AdapterRepository:
 
         `alias` then points at that version alone. Nothing is visible before all of this has happened. It must
         be the first call in its scope, which has to be a writing one: checking and copying take long and hold
-        no connection. `tags` and `description` are the adapter's from then on. `tensors` is a path or a seekable open file, read in a thread. What is uploaded twice
-        becomes two versions that share their bytes.
+        no connection. `tensors` is a path or a seekable open file, read in a thread. What is uploaded twice
+        becomes two versions that share their bytes. `tags` and `description` are the adapter's from then on.
 
         Raises Invalid and AdapterInvalid (nothing is kept), Conflict (`quota_exceeded`), StorageFull, Unavailable.
         """

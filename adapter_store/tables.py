@@ -28,6 +28,7 @@ from loragate.adapter_store.limits_column import LimitsColumn
 from loragate.adapter_store.tags_column import TagsColumn
 
 _ALIVE = text("deleted_at IS NULL")
+_EMPTY = text("''")
 _KEPT = text("keep IS NOT NULL")
 
 
@@ -147,6 +148,8 @@ class ReplyRow(TenantOwned, Base):
 
 
 class AdapterRow(TenantOwned, Base):
+    """The migration makes an index of `search_text`, on each database in its own way."""
+
     __tablename__ = "adapters"
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
@@ -162,21 +165,16 @@ class AdapterRow(TenantOwned, Base):
         Index(None, "created_at", "id"),
         Index("uq_adapters_id", "id", unique=True),
         Index(None, "keep", sqlite_where=_KEPT, postgresql_where=_KEPT),
-        Index(
-            "ix_adapters_search_text",
-            "search_text",
-            postgresql_using="gin",
-            postgresql_ops={"search_text": "gin_trgm_ops"},
-            postgresql_with={"fastupdate": False},
-        ).ddl_if(dialect="postgresql"),
     )
 
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     name: Mapped[str] = mapped_column(String(64))
     tags: Mapped[tuple[str, ...]] = mapped_column(TagsColumn, nullable=True)  # `adapter_tags` is their index
-    description: Mapped[str] = mapped_column(Text, server_default="")
-    search_text: Mapped[str] = mapped_column(Text, server_default="", deferred=True)  # see loragate.adapter_store.search_text
+    description: Mapped[str] = mapped_column(Text, server_default=_EMPTY)
+    search_text: Mapped[str] = mapped_column(
+        Text, server_default=_EMPTY, deferred=True
+    )  # see loragate.adapter_store.search_text
     keep: Mapped[str | None] = mapped_column(String(16))  # on which of an engine's tiers, see Tier
     last_version: Mapped[int]  # the highest number ever given, so that none is given twice
     limits: Mapped[Limits] = mapped_column(LimitsColumn(Limits), nullable=True)

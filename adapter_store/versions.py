@@ -71,9 +71,7 @@ def version_of(name: str, row: VersionRow) -> AdapterVersion:
     return AdapterVersion(name=name, **{**columns, "status": VersionStatus(columns["status"])})
 
 
-def adapter_of(
-    row: AdapterRow, latest_version: int | None, aliases: Aliases, routed: Mapping[int, str]
-) -> Adapter:
+def adapter_of(row: AdapterRow, latest_version: int | None, aliases: Aliases, routed: Mapping[int, str]) -> Adapter:
     return Adapter(
         id=row.id,
         tenant_id=row.tenant_id,

@@ -7,10 +7,11 @@ from starlette.responses import Response
 
 from loragate.adapter_store.actor import Actor
 from loragate.adapter_store.adapter import DEFAULT_ALIAS, AliasTarget
+from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway.http.idempotency import Once
+from loragate.gateway.schemas.adapters import AdapterPatch
 from loragate.gateway.schemas.aliases import AliasPut
-from loragate.gateway.schemas.limits import LimitsPatch
 from loragate.gateway.services import Services
 from loragate.gateway.uploads import Upload
 from loragate.gateway.wire.adapters import adapter_object, alias_object, version_object
@@ -27,15 +28,22 @@ async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upl
             return attempt.reply
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             version = await scope.adapters.publish(
-                upload.name, upload.config_json, upload.tensors, alias=upload.alias or DEFAULT_ALIAS
+                upload.name,
+                upload.config_json,
+                upload.tensors,
+                alias=upload.alias or DEFAULT_ALIAS,
+                tags=upload.tags,
+                description=upload.description,
             )
             return await attempt.keep(scope.replies, version_object(version))
 
 
-async def list_adapters(use: Services, caller: TenantPrincipal, after: str | None, limit: int) -> Document:
+async def list_adapters(
+    use: Services, caller: TenantPrincipal, wanted: AdapterFilter, after: str | None, limit: int
+) -> Document:
     """Newest first."""
     async with use.store.tenant(caller.tenant_id) as scope:
-        page = await scope.adapters.list(after=after, limit=limit)
+        page = await scope.adapters.list(wanted, after=after, limit=limit)
     return list_object([adapter_object(adapter) for adapter in page], has_more=page.has_more)
 
 
@@ -45,10 +53,13 @@ async def get(use: Services, caller: TenantPrincipal, name: str) -> Document:
         return adapter_object(await scope.adapters.get(name))
 
 
-async def limit(use: Services, caller: TenantPrincipal, by: Actor, name: str, body: LimitsPatch) -> Document:
-    """Changes those of its limits that are given."""
+async def update(use: Services, caller: TenantPrincipal, by: Actor, name: str, body: AdapterPatch) -> Document:
+    """Changes what is given."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-        return adapter_object(await scope.adapters.limit(name, body.limits.changes))
+        changed = await scope.adapters.update(
+            name, limits=body.limits.changes, tags=body.tags, description=body.description
+        )
+        return adapter_object(changed)
 
 
 async def delete(use: Services, caller: TenantPrincipal, by: Actor, name: str) -> Document:

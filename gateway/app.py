@@ -35,6 +35,7 @@ from loragate.gateway.observability.metrics import GatewayMetrics
 from loragate.gateway.redis_link import RedisLink
 from loragate.gateway.routes import (
     adapters,
+    admin_adapters,
     admin_audit,
     admin_engines,
     admin_keys,
@@ -87,7 +88,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     # In the order in which they are tried: what is asked most comes first.
     inference = (chat, completions, responses, embeddings)
     tenants = (models, aliases, adapters, usage)
-    operators = (admin_tenants, admin_keys, admin_audit, admin_engines)
+    operators = (admin_tenants, admin_keys, admin_adapters, admin_audit, admin_engines)
     for module in (*inference, health, metrics, *tenants, *operators, docs):
         app.include_router(module.router)
     add_exception_handlers(app)

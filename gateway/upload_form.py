@@ -10,9 +10,8 @@ from loragate.gateway.http.errors import InvalidRequest
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
-_FIELDS = ("name", "alias")
+_FIELDS = {"name": 1024, "alias": 1024, "tags": 16 << 10, "description": 16 << 10}  # the most bytes of each
 _FILES = (CONFIG_FILE, TENSORS_FILE)
-_MAX_FIELD_BYTES = 1024
 _MAX_CONFIG_BYTES = 1 << 20
 
 
@@ -81,7 +80,9 @@ class UploadForm:
         file = options.get(b"filename", b"").decode(errors="replace").replace("\\", "/").rpartition("/")[2]
         self._part = next((name for name in (file, field) if name in _FILES), field)
         if self._part not in (*_FIELDS, *_FILES) or (file and self._part in _FIELDS):
-            wanted = f"'{CONFIG_FILE}', '{TENSORS_FILE}', and the fields 'name' and 'alias'"
+            wanted = f"'{CONFIG_FILE}', '{TENSORS_FILE}', and the fields " + ", ".join(
+                f"'{field}'" for field in _FIELDS
+            )
             raise InvalidRequest(
                 f"The form has a part that does not belong there. It takes exactly {wanted}.",
                 param=field[:100] or None,
@@ -98,9 +99,7 @@ class UploadForm:
         if part == TENSORS_FILE:
             self.tensors += data
             return
-        small, limit = (
-            (self.config, _MAX_CONFIG_BYTES) if part == CONFIG_FILE else (self._fields[part], _MAX_FIELD_BYTES)
-        )
+        small, limit = (self.config, _MAX_CONFIG_BYTES) if part == CONFIG_FILE else (self._fields[part], _FIELDS[part])
         small += data
         if len(small) > limit:
             raise _refused(part, f"it is larger than {limit} bytes")

@@ -33,6 +33,8 @@ class Upload:
 
     name: str
     alias: str | None
+    tags: tuple[str, ...] | None
+    description: str | None
     config_json: bytes
     tensors: BinaryIO
 
@@ -42,7 +44,8 @@ class Upload:
         digest = hashlib.sha256()
         while part := self.tensors.read(_WRITE_BYTES):
             digest.update(part)
-        return self.name.encode(), (self.alias or "").encode(), self.config_json, digest.digest()
+        told = (self.name, self.alias or "", repr(self.tags), repr(self.description))
+        return (*(text.encode() for text in told), self.config_json, digest.digest())
 
 
 @asynccontextmanager
@@ -113,4 +116,10 @@ def _complete(form: UploadForm, spool: BinaryIO) -> Upload:
     name = form.text("name")
     if name is None:
         raise InvalidRequest("Invalid 'name': this field is required.", param="name", code="invalid_value")
-    return Upload(name, form.text("alias"), bytes(form.config), spool)
+    return Upload(name, form.text("alias"), _tags(form), form.text("description"), bytes(form.config), spool)
+
+
+def _tags(form: UploadForm) -> tuple[str, ...] | None:
+    """They are written in one field."""
+    tags = form.text("tags")
+    return None if tags is None else tuple(tag for each in tags.split(",") if (tag := each.strip()))

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import orjson
 
+from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.page import DEFAULT_LIMIT
 from loragate.gateway import adapter_actions as actions
@@ -12,13 +13,14 @@ from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import body_of, parsed
 from loragate.gateway.http.idempotency import REPLAYED, once_of
 from loragate.gateway.http.validation import validated
+from loragate.gateway.schemas.adapters import AdapterPatch
 from loragate.gateway.schemas.aliases import AliasPut
 from loragate.gateway.upload_form import UploadForm
 from loragate.gateway.uploads import collected
 from loragate.v1 import adapters_pb2 as pb
 
 _UPLOAD = "POST /v1/adapters"  # as REST calls the same
-_PARTS = {"name": "name", "alias": "alias", "adapter_config": CONFIG_FILE, "adapter_model": TENSORS_FILE}
+_FILES = {"adapter_config": CONFIG_FILE, "adapter_model": TENSORS_FILE}
 
 
 async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
@@ -36,7 +38,7 @@ async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
 async def _filling(form: UploadForm, call: Call) -> AsyncIterator[None]:
     async for raw in call.messages(call.services.config.max_upload_bytes):
         for field, value in parsed(pb.UploadRequest, raw).ListFields():
-            form.add(_PARTS[field.name], value.encode() if isinstance(value, str) else value)
+            form.add(_FILES.get(field.name, field.name), value.encode() if isinstance(value, str) else value)
         yield
 
 
@@ -45,13 +47,24 @@ async def list_adapters(call: Call) -> AsyncGenerator[pb.ListAdaptersResponse, N
     request = await call.request(lambda raw: parsed(pb.ListAdaptersRequest, raw))
     after = request.after if request.HasField("after") else None
     limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
-    yield adapters_response(await actions.list_adapters(call.services, call.tenant, after, limit))
+    wanted = AdapterFilter(request.search, tuple(request.tags))
+    yield adapters_response(await actions.list_adapters(call.services, call.tenant, wanted, after, limit))
 
 
 async def get(call: Call) -> AsyncGenerator[pb.Adapter, None]:
     """One adapter with its aliases."""
     request = await call.request(lambda raw: parsed(pb.GetAdapterRequest, raw))
     yield adapter_response(await actions.get(call.services, call.tenant, request.name))
+
+
+async def update(call: Call) -> AsyncGenerator[pb.Adapter, None]:
+    """Changes what is given."""
+    document = body_of(await call.request(lambda raw: parsed(pb.UpdateAdapterRequest, raw)))
+    name = document.pop("name", "")
+    if "tags" in document:
+        document["tags"] = document["tags"].get("tags", [])
+    body = validated(AdapterPatch, document)
+    yield adapter_response(await actions.update(call.services, call.tenant, call.context.actor, name, body))
 
 
 async def set_alias(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:

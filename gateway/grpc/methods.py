@@ -32,6 +32,7 @@ METHODS: Mapping[str, Method] = {
     "/loragate.v1.AdapterService/Upload": Method(_WRITE, adapters.upload),
     "/loragate.v1.AdapterService/List": Method(_READ, adapters.list_adapters),
     "/loragate.v1.AdapterService/Get": Method(_READ, adapters.get),
+    "/loragate.v1.AdapterService/Update": Method(_WRITE, adapters.update),
     "/loragate.v1.AdapterService/SetAlias": Method(_WRITE, adapters.set_alias),
     "/loragate.v1.AdapterService/Delete": Method(_WRITE, adapters.delete),
     "/loragate.v1.AdapterService/ListVersions": Method(_READ, adapters.list_versions),

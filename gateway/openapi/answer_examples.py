@@ -48,6 +48,8 @@ _ADAPTER = {
     "latest_version": 2,
     "aliases": {"default": _ARMS},
     "limits": _LIMITS,
+    "tags": ["team:verse", "three-lines"],
+    "description": "Answers in verse.",
     "created_at": _THEN,
     "updated_at": _LATER,
 }
@@ -246,6 +248,7 @@ ANSWERS: Mapping[Any, Any] = {
     admin.ApiKeyList: _page(_KEY),
     admin.NewApiKey: {**_KEY, "last_used_at": None, "secret": "lg-3kTz9QbW1xYd-<shown this one time>"},
     admin.DeletedThing: {"id": _TENANT["id"], "object": "tenant", "deleted": True},
+    admin.AdminAdapterList: _page({**_ADAPTER, "tenant_id": _TENANT["id"]}),
     admin.AuditEventList: _page(_EVENT),
     engines.Engine: _ENGINE,
     engines.EngineList: _page(_ENGINE),

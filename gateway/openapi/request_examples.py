@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from loragate.gateway.schemas.adapters import AdapterPatch
 from loragate.gateway.schemas.admin import KeyCreate, KeyRotate, TenantCreate, TenantPatch
 from loragate.gateway.schemas.aliases import AliasPut
 from loragate.gateway.schemas.chat import ChatRequest
@@ -73,6 +74,10 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
     EmbeddingRequest: {
         "Two texts": {"model": NAME, "input": ["the sea", "a star"]},
         "As bytes": {"model": NAME, "input": "the sea", "encoding_format": "base64"},
+    },
+    AdapterPatch: {
+        "What it is": {"tags": ["team:verse", "three-lines"], "description": "Answers in verse."},
+        "A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}},
     },
     LimitsPatch: {"A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}}},
     AliasPut: {

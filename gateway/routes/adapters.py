@@ -8,6 +8,7 @@ from starlette.responses import StreamingResponse
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.gateway import adapter_actions as actions
+from loragate.gateway.adapter_query import Wanted
 from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter, By
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
@@ -22,7 +23,7 @@ from loragate.gateway.openapi.shapes.adapters import (
     AdapterVersionList,
     DeletedAdapter,
 )
-from loragate.gateway.schemas.limits import LimitsPatch
+from loragate.gateway.schemas.adapters import AdapterPatch
 from loragate.gateway.services import Use
 from loragate.gateway.uploads import received
 
@@ -36,7 +37,8 @@ FileName = Literal["adapter_config.json", "adapter_model.safetensors"]
 @router.post("", status_code=201)
 @answers(AdapterVersion, form=UPLOAD_FORM)
 async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
-    """Multipart: `name`, optional `alias`, and the two files that PEFT saves. The next version of that name."""
+    """Multipart: `name`, optional `alias`, `tags` and `description`, and the two files that PEFT saves. The next
+    version of that name."""
     _ = use.link.base  # nothing can be checked before an engine has said what it serves
     async with received(request, use.config) as upload:
         return await actions.publish(use, caller, by, upload, once)
@@ -45,10 +47,10 @@ async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: 
 @router.get("")
 @answers(AdapterList)
 async def list_adapters(
-    caller: AdapterReader, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
+    caller: AdapterReader, wanted: Wanted, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
     """Newest first."""
-    return json_response(await actions.list_adapters(use, caller, after, limit))
+    return json_response(await actions.list_adapters(use, caller, wanted, after, limit))
 
 
 @router.get("/{name}")
@@ -60,15 +62,16 @@ async def get_adapter(name: str, caller: AdapterReader, use: Use) -> Response:
 
 @router.patch("/{name}")
 @answers(Adapter)
-async def limit_adapter(
+async def update_adapter(
     name: str,
     caller: AdapterWriter,
     by: By,
-    body: Annotated[LimitsPatch, Depends(JsonBody(LimitsPatch))],
+    body: Annotated[AdapterPatch, Depends(JsonBody(AdapterPatch))],
     use: Use,
 ) -> Response:
-    """Changes those of its `limits` that are given. They hold beside the tenant's own, for all its keys together."""
-    return json_response(await actions.limit(use, caller, by, name, body))
+    """Changes what is given: `tags` and `description` as a whole, of `limits` those that are named. Limits hold beside
+    the tenant's own, for all its keys together."""
+    return json_response(await actions.update(use, caller, by, name, body))
 
 
 @router.delete("/{name}")

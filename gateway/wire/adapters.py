@@ -17,9 +17,16 @@ def adapter_object(adapter: Adapter) -> dict[str, Any]:
         "latest_version": adapter.latest_version,
         "aliases": {name: alias_targets(targets) for name, targets in adapter.aliases.items()},
         "limits": limits_object(adapter.limits),
+        "tags": list(adapter.description.tags),
+        "description": adapter.description.text,
         "created_at": rfc3339(adapter.created_at),
         "updated_at": rfc3339(adapter.updated_at),
     }
+
+
+def admin_adapter_object(adapter: Adapter) -> dict[str, Any]:
+    """The same, with whose it is."""
+    return {**adapter_object(adapter), "tenant_id": adapter.tenant_id}
 
 
 def version_object(version: AdapterVersion) -> dict[str, Any]:

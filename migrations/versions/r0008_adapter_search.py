@@ -17,9 +17,9 @@ revision = "0008"
 down_revision = "0007"
 
 _LACKING = (
-    "The database lacks the extension pg_trgm, which searches need, and this role may not add it. Have somebody who may "
-    "run `CREATE EXTENSION pg_trgm` in this database (it comes with Postgres, in Debian's postgresql package and in "
-    "others' postgresql-contrib), then start again."
+    "The database lacks the extension pg_trgm, which searches need, and this role may not add it. Have somebody who "
+    "may run `CREATE EXTENSION pg_trgm` in this database (it comes with Postgres, on some systems in a package "
+    "postgresql-contrib), then start again."
 )
 
 # SQLite searches by FTS5. Its rows need numbers that stay the same, which rows of `adapters` have not.
@@ -60,7 +60,7 @@ CREATE INDEX ix_adapters_search_text ON adapters USING gin (search_text gin_trgm
 def upgrade() -> None:
     op.add_column("adapters", sa.Column("tags", sa.Text, nullable=True))
     for column in ("description", "search_text"):
-        op.add_column("adapters", sa.Column(column, sa.Text, nullable=False, server_default=""))
+        op.add_column("adapters", sa.Column(column, sa.Text, nullable=False, server_default=sa.text("''")))
     _fill()
     op.add_column("adapters", sa.Column("keep", sa.String(16), nullable=True))
     kept = sa.text("keep IS NOT NULL")

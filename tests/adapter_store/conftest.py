@@ -153,10 +153,21 @@ class World:
     other: Tenant
     make_upload: Callable[..., Upload] = field(repr=False)
 
-    async def publish(self, name: str, *, tenant: Tenant | None = None, alias: str = "default", **upload: Any) -> Any:
+    async def publish(
+        self,
+        name: str,
+        *,
+        tenant: Tenant | None = None,
+        alias: str = "default",
+        tags: list[str] | None = None,
+        description: str | None = None,
+        **upload: Any,
+    ) -> Any:
         made = self.make_upload(**upload)
         async with self.store.tenant((tenant or self.acme).id, write=True) as scope:
-            return await scope.adapters.publish(name, made.config, made.file(), alias=alias)
+            return await scope.adapters.publish(
+                name, made.config, made.file(), alias=alias, tags=tags, description=description
+            )
 
     @asynccontextmanager
     async def adapters(self, tenant: Tenant | None = None, *, write: bool = False) -> AsyncIterator[Any]:

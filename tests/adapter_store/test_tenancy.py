@@ -11,6 +11,7 @@ from sqlalchemy.orm import aliased
 
 from loragate.adapter_store import scopes
 from loragate.adapter_store.adapter import AliasTarget
+from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.adapters import AdapterRepository
 from loragate.adapter_store.database import Database
 from loragate.adapter_store.errors import NotFound
@@ -84,7 +85,8 @@ async def test_every_statement_of_every_method_names_the_tenant(world: Any, stat
     await call("aliases", "support")
     await call("route", "support", alias="canary")
     await call("route", "support", version=1)
-    await call("limit", "support", {"max_concurrency": 1})
+    await call("update", "support", limits={"max_concurrency": 1}, tags=["a"], description="about it")
+    await call("list", AdapterFilter("about", ("a",)))
     await call("delete_version", "support", 1)
     await call("delete", "support")
     public = {name for name, _ in inspect.getmembers(AdapterRepository, inspect.isfunction) if name[0] != "_"}

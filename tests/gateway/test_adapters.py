@@ -188,3 +188,46 @@ async def test_forms_that_are_none(gateway: Gateway) -> None:
 async def test_nothing_is_left_in_the_spool(gateway: Gateway, upload: Upload) -> None:
     await upload("poet")
     assert list(gateway.config.upload_dir.iterdir()) == []
+
+
+async def test_adapters_are_found_by_what_is_said_of_them(gateway: Gateway, tmp_path: Path) -> None:
+    files = _files(tiny_model.write_adapter(tmp_path / "a"))
+    async with gateway.http() as http, gateway.http(gateway.other_key) as other, gateway.admin() as admin:
+        said = {"tags": "verse, team:sea ,", "description": "Answers in 5-7-5."}
+        assert (await http.post("/v1/adapters", data={"name": "poet", **said}, files=files)).status_code == 201
+        assert (await http.post("/v1/adapters", data={"name": "clerk"}, files=files)).status_code == 201
+        assert (await other.post("/v1/adapters", data={"name": "poet-2"}, files=files)).status_code == 201
+        changed = (await http.patch("/v1/adapters/clerk", json={"tags": ["team:sea"], "description": "Dry."})).json()
+        assert (changed["tags"], changed["description"]) == (["team:sea"], "Dry.")
+
+        async def names(client: Any, query: str) -> list[str]:
+            answer = await client.get(query)
+            assert answer.status_code == 200, answer.text
+            return [adapter["name"] for adapter in answer.json()["data"]]
+
+        assert await names(http, "/v1/adapters?search=7-5.") == ["poet"]
+        assert await names(http, "/v1/adapters?tag=team:sea") == ["clerk", "poet"]
+        assert await names(http, "/v1/adapters?tag=team:sea&tag=verse") == ["poet"]
+        assert await names(http, "/v1/adapters?search=dry&tag=verse") == []
+        assert await names(admin, "/admin/v1/adapters?search=POE") == ["poet-2", "poet"]
+        assert await names(admin, f"/admin/v1/adapters?search=poe&tenant={gateway.tenant_id}") == ["poet"]
+        whole = (await admin.get("/admin/v1/adapters?limit=1&search=verse")).json()
+        assert (whole["data"][0]["tenant_id"], whole["data"][0]["tags"]) == (gateway.tenant_id, ["team:sea", "verse"])
+        for query, param in (("search=" + "x" * 101, "search"), ("tag=", "tag"), ("tag=a&" * 9, "tag")):
+            for client, path in ((http, "/v1/adapters"), (admin, "/admin/v1/adapters")):
+                refused = await client.get(f"{path}?{query}")
+                assert (refused.status_code, refused.json()["error"]["param"]) == (400, param), query
+        refused = await http.patch("/v1/adapters/clerk", json={"tags": ["a,b"]})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tags")
+
+
+async def test_a_tenants_administrator_lists_its_own_adapters(gateway: Gateway, upload: Upload) -> None:
+    await upload("poet")
+    async with gateway.admin() as admin:
+        tenants = (await admin.get("/admin/v1/tenants")).json()["data"]
+        for tenant in tenants:
+            made = await admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json={"scopes": ["admin"]})
+            async with gateway.http(made.json()["secret"]) as own:
+                listed = (await own.get(f"/admin/v1/adapters?tenant={gateway.tenant_id}")).json()["data"]
+                listed += (await own.get("/admin/v1/adapters?search=poet")).json()["data"]
+            assert [adapter["name"] for adapter in listed] == ["poet"] * 2 * (tenant["id"] == gateway.tenant_id)

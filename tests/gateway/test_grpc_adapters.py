@@ -118,9 +118,9 @@ async def test_it_is_what_rest_tells(gateway: Gateway, client: Client, tmp_path:
 
 
 def bare(document: Any) -> Any:
-    """Without what JSON says with null, false and 0."""
+    """Without what JSON says with null, false, 0 and what is empty."""
     if isinstance(document, dict):
-        return {key: bare(value) for key, value in document.items() if value not in (None, False, 0)}
+        return {key: bare(value) for key, value in document.items() if value not in (None, False, 0, "", [])}
     return [bare(each) for each in document] if isinstance(document, list) else document
 
 
@@ -227,3 +227,31 @@ async def test_an_upload_that_its_client_cancels_leaves_nothing(gateway: Gateway
     assert await gateway.lifecycle.idle(10)
     assert spools(gateway) == []
     assert not (await client.adapters.List(pb.ListAdaptersRequest(), metadata=client.metadata)).data
+
+
+async def test_what_is_said_of_an_adapter(client: Client, tmp_path: Path) -> None:
+    folder = tiny_model.write_adapter(tmp_path / "a")
+    await upload(client, parts(folder, name="poet", tags="verse,sea", description="Answers in verse."))
+    await upload(client, parts(folder, name="clerk"))
+
+    async def update(**fields: Any) -> pb.Adapter:
+        return await client.adapters.Update(pb.UpdateAdapterRequest(**fields), metadata=client.metadata)  # type: ignore[no-any-return]
+
+    changed = await update(name="clerk", tags=pb.Tags(tags=["sea"]))
+    assert (list(changed.tags), changed.description) == (["sea"], "")
+    changed = await update(name="clerk", description="Dry.")
+    assert (list(changed.tags), changed.description) == (["sea"], "Dry.")
+    for wanted, names in (
+        ({"search": "in VERSE"}, ["poet"]),
+        ({"tags": ["sea"]}, ["clerk", "poet"]),
+        ({"tags": ["sea"], "search": "dry"}, ["clerk"]),
+    ):
+        listed = await client.adapters.List(pb.ListAdaptersRequest(**wanted), metadata=client.metadata)
+        assert [adapter.name for adapter in listed.data] == names
+    assert list((await update(name="poet", tags=pb.Tags())).tags) == []
+    error = await refusal(
+        client.adapters.Update(
+            pb.UpdateAdapterRequest(name="poet", tags=pb.Tags(tags=["a,b"])), metadata=client.metadata
+        )
+    )
+    assert (error.status, error.param) == (grpc.StatusCode.INVALID_ARGUMENT, "tags")

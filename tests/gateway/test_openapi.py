@@ -148,7 +148,7 @@ async def test_every_example_is_answered_as_described(
             "list_adapters",
         ):
             await tour(name, gateway.key)
-        for name in ("get_adapter", "limit_adapter", "list_versions", "list_aliases"):
+        for name in ("get_adapter", "update_adapter", "list_versions", "list_aliases"):
             await tour(name, gateway.key, name="haiku")
         await tour("get_model", gateway.key, model="haiku:1")
         await tour("get_version", gateway.key, name="haiku", version=1)
@@ -166,7 +166,7 @@ async def test_every_example_is_answered_as_described(
         (key, _) = await tour("create_key", ADMIN_KEY, tenant_id=tenant["id"])
         for name in ("get_key", "limit_key", "rotate_key", "revoke_key"):
             await tour(name, ADMIN_KEY, key_id=key["id"])
-        for name in ("list_tenants", "list_audit_events", "list_engines"):
+        for name in ("list_tenants", "list_all_adapters", "list_audit_events", "list_engines"):
             await tour(name, ADMIN_KEY)
         for name in ("get_engine", "list_engine_adapters", "trace_engine"):
             await tour(name, ADMIN_KEY, engine_id="engine-0")

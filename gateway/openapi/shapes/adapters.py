@@ -6,13 +6,16 @@ from typing_extensions import TypedDict
 
 from loragate.gateway.openapi.shapes.common import Count, Digest, Moment, Page
 
+_TEXT = {"type": "string"}
 _FILE = {"type": "string", "format": "binary"}
+_TEXTS = ("name", "alias", "tags", "description")
 _FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 UPLOAD_FORM: dict[str, Any] = {
     "type": "object",
-    "description": "The two files that PEFT saves, and the adapter's name. Without `alias` the alias is `default`.",
-    "properties": {"name": {"type": "string"}, "alias": {"type": "string"}, **dict.fromkeys(_FILES, _FILE)},
+    "description": "The two files that PEFT saves, and the adapter's name. Without `alias` the alias is `default`. "
+    "`tags`, separated by commas, and `description` are the adapter's from then on.",
+    "properties": {**dict.fromkeys(_TEXTS, _TEXT), **dict.fromkeys(_FILES, _FILE)},
     "required": ["name", *_FILES],
     "additionalProperties": False,
 }
@@ -44,6 +47,8 @@ class Adapter(TypedDict):
     latest_version: Count | None
     aliases: dict[str, list[AliasArm]]
     limits: Limits
+    tags: list[str]
+    description: str
     created_at: Moment
     updated_at: Moment
 

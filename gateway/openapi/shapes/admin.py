@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from loragate.gateway.openapi.shapes.adapters import Limits
+from loragate.gateway.openapi.shapes.adapters import Adapter, Limits
 from loragate.gateway.openapi.shapes.common import Count, Moment, Page
 
 Facts = Annotated[dict[str, Any] | None, Field(description="The fields that changed; null where there was nothing.")]
@@ -29,6 +29,18 @@ class Tenant(TypedDict):
     limits: TenantLimits
     created_at: Moment
     updated_at: Moment
+
+
+class AdminAdapter(Adapter):
+    """A tenant's adapter."""
+
+    tenant_id: str
+
+
+class AdminAdapterList(Page):
+    """Newest first."""
+
+    data: list[AdminAdapter]
 
 
 class ApiKey(TypedDict):

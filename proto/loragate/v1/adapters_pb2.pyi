@@ -6,16 +6,20 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class UploadRequest(_message.Message):
-    __slots__ = ("name", "alias", "adapter_config", "adapter_model")
+    __slots__ = ("name", "alias", "adapter_config", "adapter_model", "tags", "description")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ALIAS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_CONFIG_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_MODEL_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     name: str
     alias: str
     adapter_config: bytes
     adapter_model: bytes
-    def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ..., adapter_config: _Optional[bytes] = ..., adapter_model: _Optional[bytes] = ...) -> None: ...
+    tags: str
+    description: str
+    def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ..., adapter_config: _Optional[bytes] = ..., adapter_model: _Optional[bytes] = ..., tags: _Optional[str] = ..., description: _Optional[str] = ...) -> None: ...
 
 class AdapterVersion(_message.Message):
     __slots__ = ("id", "name", "version", "digest", "status", "rank", "size_bytes", "base_model", "base_digest", "created_at", "object")
@@ -44,7 +48,7 @@ class AdapterVersion(_message.Message):
     def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., digest: _Optional[str] = ..., status: _Optional[str] = ..., rank: _Optional[int] = ..., size_bytes: _Optional[int] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., created_at: _Optional[str] = ..., object: _Optional[str] = ...) -> None: ...
 
 class Adapter(_message.Message):
-    __slots__ = ("id", "name", "latest_version", "aliases", "created_at", "updated_at", "object", "limits")
+    __slots__ = ("id", "name", "latest_version", "aliases", "created_at", "updated_at", "object", "limits", "tags", "description")
     class AliasesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +64,8 @@ class Adapter(_message.Message):
     UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     latest_version: int
@@ -68,7 +74,9 @@ class Adapter(_message.Message):
     updated_at: str
     object: str
     limits: Limits
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., latest_version: _Optional[int] = ..., aliases: _Optional[_Mapping[str, AliasTargets]] = ..., created_at: _Optional[str] = ..., updated_at: _Optional[str] = ..., object: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    description: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., latest_version: _Optional[int] = ..., aliases: _Optional[_Mapping[str, AliasTargets]] = ..., created_at: _Optional[str] = ..., updated_at: _Optional[str] = ..., object: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., description: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("requests_per_minute", "tokens_per_minute", "max_concurrency", "tokens_per_day", "tokens_per_month")
@@ -99,12 +107,16 @@ class AliasTarget(_message.Message):
     def __init__(self, version: _Optional[int] = ..., weight: _Optional[int] = ...) -> None: ...
 
 class ListAdaptersRequest(_message.Message):
-    __slots__ = ("after", "limit")
+    __slots__ = ("after", "limit", "search", "tags")
     AFTER_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     after: str
     limit: int
-    def __init__(self, after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    search: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, after: _Optional[str] = ..., limit: _Optional[int] = ..., search: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListAdaptersResponse(_message.Message):
     __slots__ = ("data", "has_more", "first_id", "last_id", "object")
@@ -125,6 +137,22 @@ class GetAdapterRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class UpdateAdapterRequest(_message.Message):
+    __slots__ = ("name", "tags", "description")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    tags: Tags
+    description: str
+    def __init__(self, name: _Optional[str] = ..., tags: _Optional[_Union[Tags, _Mapping]] = ..., description: _Optional[str] = ...) -> None: ...
+
+class Tags(_message.Message):
+    __slots__ = ("tags",)
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SetAliasRequest(_message.Message):
     __slots__ = ("name", "alias", "targets")

@@ -30,6 +30,11 @@ class AdapterServiceStub(object):
                 request_serializer=loragate_dot_v1_dot_adapters__pb2.GetAdapterRequest.SerializeToString,
                 response_deserializer=loragate_dot_v1_dot_adapters__pb2.Adapter.FromString,
                 )
+        self.Update = channel.unary_unary(
+                '/loragate.v1.AdapterService/Update',
+                request_serializer=loragate_dot_v1_dot_adapters__pb2.UpdateAdapterRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_adapters__pb2.Adapter.FromString,
+                )
         self.SetAlias = channel.unary_unary(
                 '/loragate.v1.AdapterService/SetAlias',
                 request_serializer=loragate_dot_v1_dot_adapters__pb2.SetAliasRequest.SerializeToString,
@@ -78,6 +83,13 @@ class AdapterServiceServicer(object):
 
     def Get(self, request, context):
         """One adapter with its aliases.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Update(self, request, context):
+        """Changes what is given.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,6 +146,11 @@ def add_AdapterServiceServicer_to_server(servicer, server):
             'Get': grpc.unary_unary_rpc_method_handler(
                     servicer.Get,
                     request_deserializer=loragate_dot_v1_dot_adapters__pb2.GetAdapterRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_adapters__pb2.Adapter.SerializeToString,
+            ),
+            'Update': grpc.unary_unary_rpc_method_handler(
+                    servicer.Update,
+                    request_deserializer=loragate_dot_v1_dot_adapters__pb2.UpdateAdapterRequest.FromString,
                     response_serializer=loragate_dot_v1_dot_adapters__pb2.Adapter.SerializeToString,
             ),
             'SetAlias': grpc.unary_unary_rpc_method_handler(
@@ -219,6 +236,23 @@ class AdapterService(object):
             metadata=None):
         return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/Get',
             loragate_dot_v1_dot_adapters__pb2.GetAdapterRequest.SerializeToString,
+            loragate_dot_v1_dot_adapters__pb2.Adapter.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Update(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/Update',
+            loragate_dot_v1_dot_adapters__pb2.UpdateAdapterRequest.SerializeToString,
             loragate_dot_v1_dot_adapters__pb2.Adapter.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -1,0 +1,26 @@
+"""Which adapters a request's query asks for."""
+
+from typing import Annotated
+
+from fastapi import Depends, Query
+
+from loragate.adapter_store.adapter_filter import MAX_TAGS_ASKED, AdapterFilter
+
+
+async def _wanted(
+    search: Annotated[
+        str,
+        Query(
+            max_length=1000,
+            description="Part of the name, of a tag or of the description, in capitals or not. One or two letters are "
+            "looked for where words begin.",
+        ),
+    ] = "",
+    tag: Annotated[
+        tuple[str, ...], Query(max_length=MAX_TAGS_ASKED, description="Adapters with this tag; may be given again.")
+    ] = (),
+) -> AdapterFilter:
+    return AdapterFilter(search, tag)
+
+
+Wanted = Annotated[AdapterFilter, Depends(_wanted)]

@@ -1,0 +1,214 @@
+"""Tags, descriptions and the search for them, on both databases, for a tenant and for the operator."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, text, update
+
+from loragate.adapter_store.adapter_filter import AdapterFilter
+from loragate.adapter_store.database import Database
+from loragate.adapter_store.errors import Invalid
+from loragate.adapter_store.schema import downgrade, upgrade
+from loragate.adapter_store.tables import AdapterRow
+
+FOUND = {
+    "port-bot": ["support-bot-v2", "support-bot"],
+    "PORT-Bot": ["support-bot-v2", "support-bot"],
+    "bot-v2": ["support-bot-v2"],
+    "answers": ["support-bot"],
+    "100%": ["support-bot"],
+    "100_": [],
+    "%%%": [],
+    "s_n": ["support-bot"],
+    "t_o": [],
+    '"no"': ["support-bot-v2"],
+    "no AND left": [],
+    'no" AND left': ["support-bot-v2"],
+    "ÄPFEL": ["support-bot"],
+    "/": [],
+    "\\": [],
+    "'": [],
+    "of all": [],  # there is a line's end between them
+    "questions now": [],
+    "nothing like it": [],
+    "": ["poet", "support-bot-v2", "support-bot"],
+    "   ": ["poet", "support-bot-v2", "support-bot"],
+    "p": ["poet", "support-bot-v2", "support-bot"],
+    "po": ["poet"],
+    "pp": [],  # not where a word begins
+    "v2": ["support-bot-v2"],
+    "Ä": ["support-bot"],
+    "%": ["support-bot"],
+    "_": ["support-bot"],
+    '"': ["support-bot-v2"],
+}
+"""What searches find, the newest first."""
+
+
+async def _names(world: Any, wanted: AdapterFilter, who: str, **page: Any) -> list[str]:
+    """What a tenant finds of its own, or the operator of all."""
+    if who == "tenant":
+        async with world.adapters() as adapters:
+            return [adapter.name for adapter in await adapters.list(wanted, **page)]
+    async with world.store.admin() as admin:
+        return [adapter.name for adapter in await admin.published.list(wanted, **page)]
+
+
+@pytest.fixture
+async def library(world: Any) -> Any:
+    """Adapters that resemble each other; the newest last."""
+    await world.publish("support-bot", tags=["prod", "Team: Äpfel"], description="Answers 100% of\nall questions_now.")
+    await world.publish("support-bot-v2", tags=["prod"], description='He said "no" AND left')
+    await world.publish("poet")
+    await world.publish("gone", description="answers nobody")
+    async with world.adapters(write=True) as adapters:
+        await adapters.delete("gone")
+    return world
+
+
+@pytest.mark.parametrize("who", ["tenant", "operator"])
+async def test_search(library: Any, who: str) -> None:
+    assert {search: await _names(library, AdapterFilter(search), who) for search in FOUND} == FOUND
+
+
+@pytest.mark.parametrize("who", ["tenant", "operator"])
+async def test_tags(library: Any, who: str) -> None:
+    assert await _names(library, AdapterFilter(tags=("prod",)), who) == ["support-bot-v2", "support-bot"]
+    assert await _names(library, AdapterFilter(tags=("prod", "Team: Äpfel")), who) == ["support-bot"]
+    assert await _names(library, AdapterFilter(tags=("PROD",)), who) == []
+    assert await _names(library, AdapterFilter("v2", ("prod",)), who) == ["support-bot-v2"]
+
+
+async def test_what_is_said_is_replaced_where_it_is_given(library: Any) -> None:
+    async with library.adapters(write=True) as adapters:
+        changed = await adapters.update("support-bot", tags=["b", "a", "b"])
+        assert changed.description.tags == ("a", "b")
+        assert changed.description.text.startswith("Answers")
+        changed = await adapters.update("support-bot", description="")
+        assert (changed.description.tags, changed.description.text) == (("a", "b"), "")
+    for who in ("tenant", "operator"):
+        assert await _names(library, AdapterFilter("answers"), who) == []
+        assert await _names(library, AdapterFilter("prod"), who) == ["support-bot-v2"]
+        assert await _names(library, AdapterFilter(tags=("a", "b")), who) == ["support-bot"]
+
+
+async def test_another_version_changes_what_is_said_only_where_it_says_something(library: Any) -> None:
+    await library.publish("support-bot", seed=1)
+    async with library.adapters() as adapters:
+        assert (await adapters.get("support-bot")).description.tags == ("Team: Äpfel", "prod")
+    await library.publish("support-bot", seed=2, tags=[])
+    async with library.adapters() as adapters:
+        assert (await adapters.get("support-bot")).description.tags == ()
+
+
+async def test_the_audit_log_says_what_was_said(library: Any) -> None:
+    async with library.adapters(write=True) as adapters:
+        await adapters.update("poet", tags=["x"])
+        await adapters.update("poet", tags=["x"])
+    async with library.store.admin() as admin:
+        events = (await admin.audit.list(action="adapter.update")).items
+    assert [event.target for event in events].count("adapter:poet") == 1
+    assert events[0].before == {"description": {"tags": [], "text": ""}}
+    assert events[0].after == {"description": {"tags": ["x"], "text": ""}}
+
+
+async def test_the_operator_sees_all_tenants_or_one(library: Any) -> None:
+    await library.publish("support-elsewhere", tenant=library.other)
+    wanted = AdapterFilter("support")
+    assert await _names(library, wanted, "operator") == ["support-elsewhere", "support-bot-v2", "support-bot"]
+    assert await _names(library, wanted, "operator", tenant_id=library.other.id) == ["support-elsewhere"]
+    assert await _names(library, wanted, "operator", tenant_id="tn_nobody") == []
+    assert await _names(library, wanted, "operator", tenant_id="\0") == []
+    assert await _names(library, wanted, "tenant") == ["support-bot-v2", "support-bot"]
+    async with library.store.admin(within=library.acme.id) as admin:
+        assert [adapter.name for adapter in await admin.published.list()] == ["poet", "support-bot-v2", "support-bot"]
+        assert [adapter.name for adapter in await admin.published.list(AdapterFilter("elsewhere"))] == []
+        assert [adapter.name for adapter in await admin.published.list(tenant_id=library.other.id)] == []
+
+
+async def test_pages_stand_still_while_others_come_and_go(world: Any) -> None:
+    for number in range(6):
+        await world.publish(f"bot-{number}", tags=["bot"])
+    wanted, seen, after = AdapterFilter("bot", ("bot",)), list[str](), None
+    async with world.store.admin() as admin:
+        page = await admin.published.list(wanted, limit=2)
+    while True:
+        seen += [adapter.name for adapter in page]
+        if not page.has_more:
+            break
+        after = page.items[-1].id
+        await world.publish(f"bot-new-{len(seen)}", tags=["bot"])
+        async with world.adapters(write=True) as adapters:
+            await adapters.delete(seen[-1])  # what the cursor stands on
+        async with world.store.admin() as admin:
+            page = await admin.published.list(wanted, after=after, limit=2)
+    assert seen == [f"bot-{number}" for number in reversed(range(6))]
+
+
+@pytest.mark.parametrize(
+    ("said", "param"),
+    [
+        ({"tags": ["a,b"]}, "tags"),
+        ({"tags": [" a"]}, "tags"),
+        ({"tags": [""]}, "tags"),
+        ({"tags": ["x" * 65]}, "tags"),
+        ({"tags": ["a\0b"]}, "tags"),
+        ({"tags": [f"t{number}" for number in range(33)]}, "tags"),
+        ({"description": "x" * 2049}, "description"),
+        ({"description": "ä" * 1025}, "description"),
+        ({"description": "a\0b"}, "description"),
+        ({"description": "\ud800"}, "description"),
+    ],
+)
+async def test_what_is_said_is_bounded(world: Any, said: Any, param: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        await world.publish("poet", **said)
+    assert refused.value.param == param
+    assert await _names(world, AdapterFilter(), "tenant") == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [({"search": "x" * 101}, "search"), ({"search": "a\nb"}, "search"), ({"search": "a\0b"}, "search")],
+)
+async def test_what_is_asked_is_bounded(world: Any, asked: Any, param: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        await _names(world, AdapterFilter(**asked), "operator")
+    assert refused.value.param == param
+
+
+@pytest.mark.parametrize("tags", [("a,b",), ("",), tuple("abcdefghi")])
+def test_tags_that_are_asked_for_are_bounded(tags: tuple[str, ...]) -> None:
+    with pytest.raises(Invalid) as refused:
+        AdapterFilter(tags=tags)
+    assert refused.value.param == "tag"
+
+
+async def test_adapters_of_before_are_found_after_the_migration(library: Any, database_url: str) -> None:
+    await downgrade(database_url, "0007")
+    await upgrade(database_url)
+    for who in ("tenant", "operator"):
+        assert await _names(library, AdapterFilter("port-b"), who) == ["support-bot-v2", "support-bot"]
+        assert await _names(library, AdapterFilter("v2"), who) == ["support-bot-v2"]
+        assert await _names(library, AdapterFilter("answers"), who) == []
+
+
+async def test_sqlites_index_follows_the_rows(library: Any, database_url: str, backend: str) -> None:
+    """Whoever changes them, and in whatever way."""
+    if backend != "sqlite":
+        pytest.skip("about SQLite")
+    database = Database(database_url)
+    async with database.operator(write=True) as session:
+        await session.execute(text("DELETE FROM alias_targets"))
+        await session.execute(text("DELETE FROM adapter_aliases"))
+        await session.execute(text("DELETE FROM adapter_versions"))
+        await session.execute(text("DELETE FROM adapter_tags"))
+        await session.execute(update(AdapterRow).where(AdapterRow.name == "poet").values(search_text="by hand"))
+        await session.execute(delete(AdapterRow).where(AdapterRow.name == "support-bot"))
+    async with database.operator() as session:
+        found = (await session.execute(text("SELECT text FROM adapter_search ORDER BY rowid"))).scalars().all()
+        kept = (await session.execute(text("SELECT search_text FROM adapters ORDER BY created_at"))).scalars().all()
+    assert found == kept
+    await database.close()
+    assert await _names(library, AdapterFilter("by hand"), "operator") == ["poet"]
+    assert await _names(library, AdapterFilter("support"), "operator") == ["support-bot-v2"]
