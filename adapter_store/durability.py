@@ -1,10 +1,24 @@
 """What a local disk needs before bytes survive a power cut; an object store's write needs nothing."""
 
+import errno
 import os
+from io import BufferedRandom
 from typing import BinaryIO
 
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileOpener, LocalFileSystem
+
+_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+
+
+def reserve(file: BinaryIO, size: int) -> None:
+    """Takes the disk's room for so many bytes now, where it can be taken. Raises OSError when there is none."""
+    if size > 0 and hasattr(os, "posix_fallocate") and _is_local(file):
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
 
 
 def make_durable(file: BinaryIO) -> None:
@@ -22,3 +36,7 @@ def sync_directory(fs: AbstractFileSystem, directory: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _is_local(file: BinaryIO) -> bool:
+    return isinstance(file, LocalFileOpener | BufferedRandom)

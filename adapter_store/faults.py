@@ -1,6 +1,7 @@
 """Errors of the layers below, told in the store's own."""
 
 import errno
+import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, Operation
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from loragate.adapter_store.errors import Conflict, Invalid, StorageFull, StoreError, Unavailable
+
+log = logging.getLogger(__name__)
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -38,6 +41,7 @@ def blob_faults() -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise StorageFull("There is no space left for adapters.") from error
+        log.warning("the storage of blobs failed: %s", error)
         raise Unavailable("The adapters' storage cannot be reached; try again.") from error
 
 

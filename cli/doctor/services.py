@@ -3,9 +3,7 @@
 import socket
 from urllib.parse import urlsplit
 
-import fsspec
-from fsspec.utils import get_protocol
-
+from loragate.cli.doctor.blobs import check_blobs
 from loragate.cli.doctor.database import check_database
 from loragate.cli.doctor.finding import Finding, fail, ok, warn
 from loragate.cli.doctor.redis import check_redis
@@ -27,21 +25,6 @@ def check_services(settings: Settings) -> list[Finding]:
         *check_tracing(settings),
         check_port(settings),
     ]
-
-
-def check_blobs(settings: Settings) -> Finding:
-    """Whether the driver for the blob URL is installed."""
-    protocol = get_protocol(settings.effective_blob_url)
-    try:
-        fsspec.get_filesystem_class(protocol)
-    except (ImportError, ValueError) as error:
-        return fail("blobs", f"{protocol}: {error}", "install the driver, or correct LORAGATE_BLOB_URL")
-    if protocol != "file":
-        return ok("blobs", protocol)
-    if settings.replicas > 1:
-        advice = "all replicas need the same: set LORAGATE_BLOB_URL, or see that the folder is shared"
-        return warn("blobs", f"local disk, for {settings.replicas} replicas (LORAGATE_REPLICAS)", advice)
-    return ok("blobs", "local disk")
 
 
 def check_secret(settings: Settings) -> list[Finding]:

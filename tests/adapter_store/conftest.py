@@ -1,4 +1,7 @@
-"""The same tests on SQLite and on Postgres; Postgres runs privately where its binaries are installed."""
+"""The same tests on SQLite with blobs on the disk, and on Postgres with blobs in S3.
+
+Both servers are the tests' own: Postgres where its binaries are installed, S3 by moto.
+"""
 
 import asyncio
 import io
@@ -12,7 +15,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import orjson
 import pytest
+from fsspec.core import url_to_fs
 from private_postgres import PostgresServer, private_postgres
+from s3_server import S3Server, s3_server
 from safetensors.numpy import save
 
 from loragate.adapter_store.schema import upgrade
@@ -84,9 +89,62 @@ async def database_url(migrated: Path | PostgresServer, tmp_path: Path) -> str:
     return migrated.url("store")
 
 
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
 @pytest.fixture
-async def store(database_url: str, tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(database_url, str(tmp_path / "blobs"), SECRET_KEY)
+def blob_url_in_s3(s3: S3Server) -> str:
+    """An empty place there."""
+    return s3.new_url()
+
+
+@pytest.fixture
+def blob_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty place for blobs."""
+    if backend == "sqlite":
+        return str(tmp_path / "blobs")
+    url: str = request.getfixturevalue("blob_url_in_s3")
+    return url
+
+
+@pytest.fixture
+async def s3_store(migrated_sqlite: Path, blob_url_in_s3: str, tmp_path: Path) -> AsyncIterator[Store]:
+    """For what S3 alone has; its database is SQLite."""
+    shutil.copy(migrated_sqlite, tmp_path / "store.db")
+    opened = await Store.open(f"sqlite:///{tmp_path / 'store.db'}", blob_url_in_s3, SECRET_KEY)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What lies in a place for blobs, whatever its file system; names are relative to the place."""
+
+    url: str
+
+    def names(self, end: str = "") -> list[str]:
+        fs, root = url_to_fs(self.url, use_listings_cache=False)
+        return sorted(name.removeprefix(f"{root}/") for name in fs.find(root) if name.endswith(end))
+
+    def put(self, name: str, content: bytes = b"x") -> None:
+        fs, root = url_to_fs(self.url, use_listings_cache=False)
+        fs.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
+        fs.pipe_file(f"{root}/{name}", content)
+
+
+@pytest.fixture
+def kept(blob_url: str) -> Kept:
+    return Kept(blob_url)
+
+
+@pytest.fixture
+async def store(database_url: str, blob_url: str) -> AsyncIterator[Store]:
+    opened = await Store.open(database_url, blob_url, SECRET_KEY)
     try:
         yield opened
     finally:

@@ -41,11 +41,11 @@ async def test_a_path_is_as_good_as_an_open_file(world: Any, tmp_path: Path) -> 
     assert published.size_bytes == len(upload.tensors)
 
 
-async def test_the_same_content_twice_is_two_versions_with_one_copy(world: Any, tmp_path: Path) -> None:
+async def test_the_same_content_twice_is_two_versions_with_one_copy(world: Any, kept: Any) -> None:
     first = await world.publish("support")
     second = await world.publish("support")
     assert (second.version, second.digest) == (2, first.digest)
-    assert len(list((tmp_path / "blobs").rglob("*.safetensors"))) == 1
+    assert len(kept.names(".safetensors")) == 1
 
 
 async def test_what_says_the_same_in_other_bytes_shares_the_first_ones_bytes(world: Any) -> None:
@@ -61,10 +61,10 @@ async def test_what_says_the_same_in_other_bytes_shares_the_first_ones_bytes(wor
     assert (second.digest, second.size_bytes) == (first.digest, len(upload.tensors))
 
 
-async def test_the_same_content_of_two_tenants_is_two_copies(world: Any, tmp_path: Path) -> None:
+async def test_the_same_content_of_two_tenants_is_two_copies(world: Any, kept: Any) -> None:
     await world.publish("support")
     await world.publish("support", tenant=world.other)
-    assert len(list((tmp_path / "blobs").rglob("*.safetensors"))) == 2
+    assert len(kept.names(".safetensors")) == 2
 
 
 async def test_a_new_version_moves_only_the_alias_it_names(world: Any) -> None:
@@ -83,13 +83,13 @@ async def test_publications_at_once_get_different_numbers(world: Any) -> None:
     assert len({version.adapter_id for version in published}) == 1
 
 
-async def test_a_refused_adapter_leaves_nothing(world: Any, tmp_path: Path) -> None:
+async def test_a_refused_adapter_leaves_nothing(world: Any, kept: Any) -> None:
     with pytest.raises(AdapterInvalid) as refused:
         await world.publish("support", target_modules=["no_such_module"])
     assert refused.value.param
     async with world.adapters() as adapters:
         assert len(await adapters.list()) == 0
-    assert not list((tmp_path / "blobs").rglob("*.safetensors"))
+    assert not kept.names(".safetensors")
 
 
 async def test_a_non_finite_tensor_is_named(world: Any) -> None:

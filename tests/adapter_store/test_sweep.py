@@ -1,11 +1,14 @@
-import os
-from datetime import timedelta
-from pathlib import Path
+import errno
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from fsspec.core import url_to_fs
 
+from loragate.adapter_store import objects, s3
+from loragate.adapter_store.blobs import TenantBlobs
 from loragate.adapter_store.errors import StorageFull
+from loragate.adapter_store.store import Store
 
 NOW = timedelta(0)
 
@@ -34,11 +37,14 @@ async def test_bytes_go_when_their_last_version_is_long_gone(world: Any) -> None
         await world.store.open_adapter(world.acme.id, published.digest)
 
 
-async def test_old_bytes_of_a_version_deleted_just_now_stay(world: Any, tmp_path: Path) -> None:
+async def test_old_bytes_of_a_version_deleted_just_now_stay(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request in flight may still need them."""
-    await world.publish("support")
-    for path in (tmp_path / "blobs").rglob("*"):
-        os.utime(path, (0, 0))
+    published = await world.publish("support")
+
+    async def all_are_old(blobs: TenantBlobs, moment: datetime) -> tuple[str, ...]:
+        return (published.digest,)
+
+    monkeypatch.setattr(TenantBlobs, "digests_older_than", all_are_old)
     async with world.adapters(write=True) as adapters:
         await adapters.delete("support")
     assert await _swept(world, timedelta(hours=1)) == 0
@@ -54,46 +60,68 @@ async def test_bytes_that_nothing_refers_to_go_after_the_grace(world: Any) -> No
     assert not await blobs.has(digest)
 
 
-async def test_an_upload_cut_off_anywhere_is_reclaimed(world: Any, tmp_path: Path) -> None:
-    root = tmp_path / "blobs" / world.acme.id
-    half = root / ("a" * 64)
-    half.mkdir(parents=True)
-    (half / "adapter_model.safetensors").write_bytes(b"x")
-    draft = root / "tmp" / "draft"
-    draft.parent.mkdir()
-    draft.write_bytes(b"x")
+async def test_an_upload_cut_off_anywhere_is_reclaimed(world: Any, kept: Any) -> None:
+    kept.put(f"{world.acme.id}/{'a' * 64}/adapter_model.safetensors")
     assert await _swept(world, timedelta(hours=1)) == 0
-    assert draft.exists()
+    assert len(kept.names()) == 1
     assert await _swept(world) == 1
-    assert not draft.exists()
-    assert not half.exists()
+    assert kept.names() == []
 
 
-async def test_what_is_not_ours_is_left_alone(world: Any, tmp_path: Path) -> None:
-    strange = [
-        tmp_path / "blobs" / "tn_unknown" / ("a" * 64) / "adapter_config.json",
-        tmp_path / "blobs" / "lost+found" / "x",
-        tmp_path / "blobs" / world.acme.id / "notes" / "x",
-    ]
-    for path in strange:
-        path.parent.mkdir(parents=True)
-        path.write_bytes(b"x")
+async def test_drafts_on_a_disk_are_reclaimed(world: Any, kept: Any, backend: str) -> None:
+    kept.put(f"{world.acme.id}/tmp/draft")
+    await _swept(world, timedelta(hours=1))
+    assert len(kept.names()) == 1
+    await _swept(world)
+    assert len(kept.names()) == (0 if backend == "sqlite" else 1)  # in S3 nothing is ever written there
+
+
+async def test_multipart_uploads_that_nobody_completed_are_reclaimed(
+    s3_store: Store, blob_url_in_s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with s3_store.admin(write=True) as admin:
+        tenant = await admin.tenants.create("acme")
+    fs, root = url_to_fs(blob_url_in_s3, use_listings_cache=False)
+    bucket, _, prefix = root.partition("/")
+    for place in (prefix, f"{prefix}-of-others"):
+        fs.call_s3("create_multipart_upload", Bucket=bucket, Key=f"{place}/{tenant.id}/{'a' * 64}/x")
+    fs.pipe_file(f"{root}/{tenant.id}/notes", b"x")  # a tenant without objects is not looked at
+
+    def pending() -> list[str]:
+        return [each["Key"] for each in fs.list_multipart_uploads(bucket) if prefix in each["Key"]]
+
+    asked = s3._Bounded.call_s3
+
+    def dated(fs: Any, method: str, **options: Any) -> Any:
+        answer = asked(fs, method, **options)
+        for upload in answer.get("Uploads", ()):
+            upload["Initiated"] = datetime.now(UTC) - timedelta(minutes=1)  # moto tells a day of 2010
+        return answer
+
+    monkeypatch.setattr(s3._Bounded, "call_s3", dated)
+    await s3_store.sweep(timedelta(hours=1))
+    assert len(pending()) == 2
+    await s3_store.sweep(NOW)
+    assert [key.startswith(f"{prefix}-of-others/") for key in pending()] == [True]
+
+
+async def test_what_is_not_ours_is_left_alone(world: Any, kept: Any) -> None:
+    strange = [f"tn_unknown/{'a' * 64}/adapter_config.json", "lost+found/x", f"{world.acme.id}/notes/x"]
+    for name in strange:
+        kept.put(name)
     assert await _swept(world) == 0
-    assert all(path.exists() for path in strange)
+    assert kept.names() == sorted(strange)
 
 
-async def test_a_full_disk_leaves_no_draft(world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import errno
-
-    from loragate.adapter_store import blobs
-
-    def full(file: Any) -> None:
+async def test_a_full_disk_leaves_no_draft(world: Any, kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*ignored: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(blobs, "make_durable", full)
+    monkeypatch.setattr(objects, "make_durable", full)
+    monkeypatch.setattr(s3.shutil, "copyfileobj", full)
     with pytest.raises(StorageFull) as refused:
         await world.publish("support")
     assert refused.value.status == 507
-    assert not [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
+    assert kept.names() == []
     async with world.adapters() as adapters:
         assert len(await adapters.list()) == 0

@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.core import url_to_fs
 from private_postgres import private_postgres
 from redis_server import RedisServer
+from s3_server import s3_server
 from typer.testing import CliRunner
 
 from loragate.adapter_store.schema import upgrade
@@ -158,6 +160,20 @@ def test_a_database_that_cannot_be_had_fails(monkeypatch: pytest.MonkeyPatch, ur
 def test_an_unknown_blob_store_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LORAGATE_BLOB_URL", "nosuch://bucket")
     assert findings("--port", "0", status=1)["blobs"]["status"] == "fail"
+
+
+def test_a_bucket_is_tried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_server() as server:
+        url = server.new_url()
+        monkeypatch.setenv("LORAGATE_BLOB_URL", url)
+        assert "can be written" in findings("--port", "0")["blobs"]["found"]
+        fs, root = url_to_fs(url, use_listings_cache=False)
+        assert fs.find(root) == []
+        monkeypatch.setenv("LORAGATE_BLOB_URL", "s3://a-bucket-that-is-not-there/prefix")
+        refused = findings("--port", "0", status=1)["blobs"]
+    assert refused["status"] == "fail"
+    assert "NoSuchBucket" in refused["found"] or "bucket" in refused["found"]
+    assert "LORAGATE_BLOB_URL" in refused["advice"]
 
 
 def test_a_bad_setting_is_a_finding_not_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

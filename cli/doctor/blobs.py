@@ -1,0 +1,29 @@
+"""The blobs' storage: its driver is installed, and it can be written."""
+
+import asyncio
+
+from fsspec.utils import get_protocol
+
+from loragate.adapter_store.blobs import Blobs
+from loragate.adapter_store.errors import StoreError
+from loragate.cli.doctor.finding import Finding, fail, ok, warn
+from loragate.cli.settings import Settings
+
+
+def check_blobs(settings: Settings) -> Finding:
+    """A small file is written elsewhere than on the local disk, and removed again."""
+    protocol = get_protocol(settings.effective_blob_url)
+    try:
+        blobs = Blobs(settings.effective_blob_url)
+        if protocol != "file":
+            asyncio.run(blobs.try_out())
+    except StoreError as error:
+        advice = "correct LORAGATE_BLOB_URL, or see to the driver, the endpoint (AWS_ENDPOINT_URL) and its credentials"
+        reason = f": {error.__cause__}" if error.__cause__ is not None else ""
+        return fail("blobs", f"{protocol}: {error.message}{reason}", advice)
+    if protocol != "file":
+        return ok("blobs", f"{protocol}, can be written")
+    if settings.replicas > 1:
+        advice = "all replicas need the same: set LORAGATE_BLOB_URL, or see that the folder is shared"
+        return warn("blobs", f"local disk, for {settings.replicas} replicas (LORAGATE_REPLICAS)", advice)
+    return ok("blobs", "local disk")

@@ -1,0 +1,80 @@
+"""An S3 of the tests' own: moto's server, a process of its own that speaks the real protocol."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from unittest.mock import patch
+
+from lacking import lacking
+
+BUCKET = "loragate"
+_ADDRESS = re.compile(r"Running on (http://[\d.:]+)")
+
+
+class S3Server:
+    """One bucket, in memory. AWS' variables in the environment lead there."""
+
+    def __init__(self) -> None:
+        if find_spec("moto") is None or find_spec("s3fs") is None:
+            lacking("moto and s3fs")
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self.endpoint = self._listening()
+        self.environment = {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": "tests",
+            "AWS_SECRET_ACCESS_KEY": "tests",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+
+    def new_url(self) -> str:
+        """Of a place in the bucket that is empty."""
+        return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+    def pause(self) -> None:
+        """It hangs: connections stay, answers do not come."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _listening(self) -> str:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            found = _ADDRESS.search(line)
+            if found:
+                threading.Thread(target=self._drain, daemon=True).start()
+                return found[1]
+        raise AssertionError(f"moto ended with status {self._process.wait()}")
+
+    def _drain(self) -> None:
+        """Its log: a pipe that nobody reads would stop it."""
+        assert self._process.stderr is not None
+        with self._process.stderr as log:
+            for _ in log:
+                pass
+
+
+@contextmanager
+def s3_server() -> Iterator[S3Server]:
+    """Running, with its bucket, and gone afterwards."""
+    server = S3Server()
+    try:
+        with patch.dict(os.environ, server.environment):
+            from s3fs import S3FileSystem
+
+            S3FileSystem(use_listings_cache=False).call_s3("create_bucket", Bucket=BUCKET)
+            yield server
+    finally:
+        server.close()
