@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import pydantic_core
 from pydantic import BaseModel
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from loragate.gateway.http.errors import InvalidRequest, UnsupportedMediaType
 from loragate.gateway.http.validation import validated
@@ -51,15 +51,16 @@ async def chunks(request: Request, limit: int, stall_seconds: float) -> AsyncIte
     """The body piece by piece. Raises PayloadTooLarge beyond `limit` bytes, RequestTimeout when it stalls."""
     intake = Intake(limit, stall_seconds)
     intake.announce(_announced(request))
-    stream = request.stream()
-    while True:
+    more = True
+    while more:
         try:
             async with asyncio.timeout(intake.patience):
-                chunk = await anext(stream, None)
+                message = await request.receive()
         except TimeoutError:
             raise intake.stalled() from None
-        if chunk is None:
-            return
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk, more = message.get("body", b""), message.get("more_body", False)
         intake.take(len(chunk))
         yield chunk
 

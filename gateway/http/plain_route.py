@@ -1,12 +1,14 @@
 """Routes without FastAPI's general solver of dependencies, which costs more than what it solves for ours."""
 
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import cached_property
 from typing import Any
 
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 Dependency = Callable[..., Awaitable[Any]]
 
@@ -15,8 +17,19 @@ class PlainRoute(APIRoute):
     """Its dependencies take the request or nothing, and are awaited in their order, each once for each request.
 
     The endpoint returns a Response. Everything else that FastAPI knows of the route stays: its document, its
-    requirement, its tests.
+    requirement, its tests. What it raises is the application's to answer, which has handlers for all of it.
     """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in (self.methods or ()):
+            await super().handle(scope, receive, send)
+            return
+        response = await self._respond(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    @cached_property
+    def _respond(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        return self.get_route_handler()
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         endpoint, takes_request = self.endpoint, self.dependant.request_param_name
