@@ -53,6 +53,7 @@ def test_the_layers_hold() -> None:
             "server",
         ),
         ("adapter_store", ("torch", "transformers", "peft", "fastapi"), "store"),
+        ("prompts", ("torch", "transformers", "peft", "fastapi", "sqlalchemy"), "chat_template"),
         ("gateway", ("torch", "transformers", "peft"), "app"),
     ],
 )

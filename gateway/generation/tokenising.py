@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from loragate.gateway.generation.chat_prompt import size_of, template_messages
 from loragate.gateway.generation.context_window import check_length_of_text
 from loragate.gateway.http.errors import InvalidRequest
-from loragate.gateway.schemas.messages import ChatMessage
 from loragate.gateway.schemas.prompts import Prompt
-from loragate.gateway.schemas.tools import Tool
 from loragate.gateway.text.base_model import BaseModel
-from loragate.gateway.text.chat_template import ChatTemplate, TemplateError
+from loragate.prompts.chat_template import ChatTemplate, TemplateError
+from loragate.prompts.messages import ChatMessage
+from loragate.prompts.template_messages import size_of, template_messages
+from loragate.prompts.tools import Tool
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints
 
-from loragate.gateway.schemas.body import Body
 from loragate.gateway.schemas.limits import LimitsBody, TenantLimitsBody
+from loragate.prompts.body import Body
 
 Text = Annotated[str, StringConstraints(max_length=1000)]
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from loragate.gateway.schemas.body import Body
+from loragate.prompts.body import Body
 
 
 class AliasTargetBody(Body):

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from loragate.gateway.schemas.findings import finding
-from loragate.gateway.schemas.messages import ChatMessage
 from loragate.gateway.schemas.output_fields import OutputFields
 from loragate.gateway.schemas.sampling import MAX_TOP_LOGPROBS, SamplingFields
-from loragate.gateway.schemas.tool_fields import ToolFields, check_answers
+from loragate.gateway.schemas.tool_fields import ToolFields
+from loragate.prompts.findings import finding
+from loragate.prompts.messages import ChatMessage, check_answers
 
 
 class ChatRequest(SamplingFields, ToolFields, OutputFields):

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from loragate.gateway.schemas.findings import finding
 from loragate.gateway.schemas.output_fields import OutputFields
 from loragate.gateway.schemas.prompts import Prompt, Prompts
 from loragate.gateway.schemas.sampling import MAX_TOP_LOGPROBS, SamplingFields
+from loragate.prompts.findings import finding
 
 
 class CompletionRequest(SamplingFields, OutputFields):

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
 
-from loragate.gateway.schemas.body import Body
 from loragate.gateway.schemas.prompts import Prompt, Prompts
 from loragate.gateway.schemas.sampling import ModelName, Priority
+from loragate.prompts.body import Body
 from loragate.v1 import engine_pb2 as pb
 
 MAX_INPUTS = 2048

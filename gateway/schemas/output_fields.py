@@ -7,9 +7,9 @@ import pydantic_core
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from loragate.gateway.schemas.body import Body
-from loragate.gateway.schemas.findings import finding
-from loragate.gateway.schemas.json_schema import JsonSchema
+from loragate.prompts.body import Body
+from loragate.prompts.findings import finding
+from loragate.prompts.json_schema import JsonSchema
 from loragate.v1 import engine_pb2 as pb
 
 _MAX_OPTIONS = 1024

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from loragate.gateway.schemas.body import Body
-from loragate.gateway.schemas.findings import finding
 from loragate.gateway.schemas.output_fields import JsonSchemaFormat
 from loragate.gateway.schemas.response_items import InputItem
 from loragate.gateway.schemas.sampling import MAX_TOP_LOGPROBS, ModelName
-from loragate.gateway.schemas.tools import MAX_TOOLS, FunctionDefinition, FunctionName
+from loragate.prompts.body import Body
+from loragate.prompts.findings import finding
+from loragate.prompts.tools import MAX_TOOLS, FunctionDefinition, FunctionName
 
 _NO_EFFECT = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "service_tier")
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from loragate.engine.prompt_lookup import MAX_DRAFT_TOKENS
-from loragate.gateway.schemas.body import Body
-from loragate.gateway.schemas.findings import finding
 from loragate.gateway.schemas.openai_fields import describe_openai_extras, without_openai_extras
+from loragate.prompts.body import Body
+from loragate.prompts.findings import finding
 from loragate.v1 import engine_pb2 as pb
 
 MAX_TOP_LOGPROBS = 20

@@ -1,14 +1,13 @@
 """The fields of a chat request that are about tools."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from loragate.gateway.schemas.body import Body
-from loragate.gateway.schemas.findings import finding
-from loragate.gateway.schemas.messages import ChatMessage
-from loragate.gateway.schemas.tools import MAX_TOOLS, Tool, ToolChoiceField
+from loragate.gateway.schemas.tool_choice import ToolChoiceField
+from loragate.prompts.body import Body
+from loragate.prompts.findings import finding
+from loragate.prompts.tools import MAX_TOOLS, Tool, names_of
 
 
 class ToolFields(Body):
@@ -20,11 +19,7 @@ class ToolFields(Body):
 
     @model_validator(mode="after")
     def _tools_agree(self) -> "ToolFields":
-        names: set[str] = set()
-        for position, tool in enumerate(self.tools or ()):
-            if tool.function.name in names:
-                raise finding(f"tools.{position}.function.name", "another tool has this name")
-            names.add(tool.function.name)
+        names = names_of(self.tools or ())
         if self.tool_choice is not None:
             if self.tool_choice.forced and not names:
                 raise finding("tool_choice", "it is only allowed with 'tools'")
@@ -39,23 +34,3 @@ class ToolFields(Body):
             return []
         allowed = None if self.tool_choice is None or self.tool_choice.allowed_tools is None else self.tool_choice.names
         return [tool for tool in self.tools if allowed is None or tool.function.name in allowed]
-
-
-def check_answers(messages: Sequence[ChatMessage]) -> None:
-    """Right after a message with calls stands one answer to each of them, and nowhere else. Raises a finding."""
-    caller, open_calls = 0, set[str]()
-    for position, message in enumerate(messages):
-        if message.role == "tool":
-            if message.tool_call_id not in open_calls:
-                words = "it answers no call of the assistant's message in front of it"
-                raise finding(f"messages.{position}.tool_call_id", words)
-            open_calls.discard(message.tool_call_id)
-            continue
-        if open_calls:
-            break
-        caller, open_calls = position, {call.id for call in message.tool_calls or ()}
-        if len(open_calls) < len(message.tool_calls or ()):
-            raise finding(f"messages.{position}.tool_calls", "two calls have the same id")
-    if open_calls:
-        words = "each call must be answered by a message of role 'tool', right after this message"
-        raise finding(f"messages.{caller}.tool_calls", words)

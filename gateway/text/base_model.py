@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from loragate.gateway.text.chat_template import ChatTemplate
-from loragate.gateway.text.tokenizer import TextTokenizer
 from loragate.gateway.tools.detection import FORMATS, detect
 from loragate.gateway.tools.format import ToolFormat
+from loragate.prompts.chat_template import ChatTemplate
+from loragate.prompts.tokenizer import TextTokenizer
 from loragate.v1 import engine_pb2 as pb
 
 

@@ -8,7 +8,7 @@ import codecs
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from loragate.gateway.text.tokenizer import TextTokenizer
+from loragate.prompts.tokenizer import TextTokenizer
 
 _REPLACEMENT = "\ufffd"
 _CONTEXT_TOKENS = 8

@@ -5,8 +5,8 @@ from collections.abc import Container
 
 from loragate.gateway.tools.brackets import bracketed, stream_bracketed
 from loragate.gateway.tools.events import Arguments, CallStart, Malformed, Steps
-from loragate.gateway.tools.json_text import parsed
 from loragate.gateway.tools.text_stream import TextStream, expect, sees, skip, space
+from loragate.prompts.json_text import parsed
 
 _ARGUMENTS = ("arguments", "parameters")
 _DROPPED = ("type", "id")  # some models add them; ids are ours to give

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from loragate.gateway.generation.delta import TokenLogprob
-from loragate.gateway.text.tokenizer import TextTokenizer
+from loragate.prompts.tokenizer import TextTokenizer
 
 _LEAST = -9999.0  # OpenAI's value for a token that was all but impossible; JSON has no infinity
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from loragate.gateway.generation.delta import TokenLogprob
-from loragate.gateway.text.tokenizer import TextTokenizer
 from loragate.gateway.wire.logprobs import chat_logprobs
 from loragate.gateway.wire.response import new_item_id
+from loragate.prompts.tokenizer import TextTokenizer
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 

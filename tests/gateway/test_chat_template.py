@@ -3,7 +3,7 @@
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from loragate.gateway.text.chat_template import ChatTemplate, TemplateError
+from loragate.prompts.chat_template import ChatTemplate, TemplateError
 
 from .tiny_model import CHAT_TEMPLATE
 
@@ -77,13 +77,13 @@ def test_what_a_template_may_not_do(source: str) -> None:
     ],
 )
 def test_endless_templates_end(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loragate.gateway.text.chat_template._MAX_SECONDS", 0.05)
+    monkeypatch.setattr("loragate.prompts.chat_template._MAX_SECONDS", 0.05)
     with pytest.raises(TemplateError):
         ChatTemplate(source, {}).render(MESSAGES)
 
 
 def test_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loragate.gateway.text.chat_template._MAX_CHARACTERS", 100)
+    monkeypatch.setattr("loragate.prompts.chat_template._MAX_CHARACTERS", 100)
     with pytest.raises(TemplateError, match="longer than 100"):
         ChatTemplate("{% for m in messages %}{{ 'x' * 50 }}{% endfor %}", {}).render(MESSAGES)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from loragate.gateway.text.detokenizer import detokenizer
-from loragate.gateway.text.tokenizer import TextTokenizer
+from loragate.prompts.tokenizer import TextTokenizer
 
 from . import tiny_model
 

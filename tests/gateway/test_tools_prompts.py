@@ -8,11 +8,11 @@ from tokenizers import Tokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from loragate.gateway.config import GatewayConfig
-from loragate.gateway.generation.chat_prompt import template_messages
-from loragate.gateway.schemas.messages import ChatMessage
 from loragate.gateway.text.base_model import read_base_model
-from loragate.gateway.text.chat_template import ChatTemplate
 from loragate.gateway.tools.detection import FORMATS, detect
+from loragate.prompts.chat_template import ChatTemplate
+from loragate.prompts.messages import ChatMessage
+from loragate.prompts.template_messages import template_messages
 
 from . import tiny_model
 

@@ -8,11 +8,11 @@ from contextlib import suppress
 
 from loragate.gateway.tools.brackets import bracketed
 from loragate.gateway.tools.events import Arguments, CallStart, Malformed, Steps
-from loragate.gateway.tools.json_text import dumped
 from loragate.gateway.tools.lark import Lark
 from loragate.gateway.tools.python_literals import keyword_arguments
 from loragate.gateway.tools.text_stream import TextStream, content_until, expect, sees, skip, space, word
 from loragate.gateway.tools.tool import Schema, Tools
+from loragate.prompts.json_text import dumped
 
 START, END = "<|python_start|>", "<|python_end|>"
 

@@ -1,64 +1,15 @@
-"""`tools`, `tool_choice`, and the calls in an assistant's message."""
+"""`tool_choice`: whether tools are called, and which."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    StringConstraints,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from loragate.gateway.schemas.body import Body
-from loragate.gateway.schemas.findings import finding
-from loragate.gateway.schemas.json_schema import JsonSchema
+from loragate.prompts.body import Body
+from loragate.prompts.findings import finding
+from loragate.prompts.tools import MAX_TOOLS, FunctionName
 
-MAX_TOOLS = 128
 _MODES = ("none", "auto", "required")
-_NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
-
-
-def _of_an_object(schema: dict[str, Any]) -> dict[str, Any]:
-    if schema.get("type", "object") != "object":
-        raise PydanticCustomError("schema", "the schema must be of type 'object'", {})
-    return schema
-
-
-FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
-ArgumentsSchema = Annotated[JsonSchema, AfterValidator(_of_an_object)]
-
-
-class FunctionDefinition(Body):
-    """What a function is called, what it is for, and what it takes; without `parameters` it takes nothing."""
-
-    name: FunctionName
-    description: Annotated[str, StringConstraints(max_length=1 << 16)] | None = None
-    parameters: ArgumentsSchema | None = None
-    strict: bool | None = None
-
-    @property
-    def arguments_schema(self) -> dict[str, Any]:
-        """An object's JSON Schema."""
-        return self.parameters or _NO_ARGUMENTS
-
-
-class Tool(Body):
-    """One of `tools`."""
-
-    type: Literal["function"]
-    function: FunctionDefinition
-
-    def for_template(self) -> dict[str, Any]:
-        """As chat templates expect it."""
-        function = self.function
-        described = {} if function.description is None else {"description": function.description}
-        return {
-            "type": "function",
-            "function": {"name": function.name, **described, "parameters": function.arguments_schema},
-        }
 
 
 class NamedFunction(Body):
@@ -126,18 +77,3 @@ class ToolChoice(Body):
 ToolChoiceField = Annotated[
     ToolChoice, BeforeValidator(_as_object, json_schema_input_type=Literal["none", "auto", "required"] | ToolChoice)
 ]
-
-
-class CalledFunction(Body):
-    """What was called, with its arguments as the model wrote them: JSON, or what was meant to be."""
-
-    name: FunctionName
-    arguments: str
-
-
-class CallOfMessage(Body):
-    """One of an assistant's `tool_calls`."""
-
-    id: Annotated[str, StringConstraints(min_length=1, max_length=256)]
-    type: Literal["function"]
-    function: CalledFunction

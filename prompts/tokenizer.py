@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
-from loragate.gateway.text.token_bytes import TokenBytes
+from loragate.prompts.token_bytes import TokenBytes
 
 
 class TextTokenizer:

@@ -4,10 +4,10 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from loragate.gateway.schemas.messages import ChatMessage
-from loragate.gateway.schemas.tools import CallOfMessage
-from loragate.gateway.text.template_traits import TemplateTraits
-from loragate.gateway.tools.json_text import parsed
+from loragate.prompts.json_text import parsed
+from loragate.prompts.messages import ChatMessage
+from loragate.prompts.template_traits import TemplateTraits
+from loragate.prompts.tools import CallOfMessage
 
 _CHARACTERS_OF_A_MESSAGE = 64  # as long as these take, a template takes with a message that says nothing
 

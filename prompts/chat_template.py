@@ -19,7 +19,7 @@ import jinja2.parser
 import jinja2.runtime
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from loragate.gateway.text.template_traits import read_traits
+from loragate.prompts.template_traits import read_traits
 
 _MAX_SECONDS = 2.0
 _MAX_CHARACTERS = 32 << 20
@@ -48,11 +48,14 @@ class ChatTemplate:
         except jinja2.TemplateError as error:
             raise TemplateError(f"the base model's chat template does not compile: {error}") from error
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
-        """The prompt up to where the assistant's next message begins. No tools at all are None to the template."""
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, prompt: bool = True) -> str:
+        """The messages as text, as a prompt up to where the assistant's next message begins.
+
+        No tools at all are None to the template. Raises TemplateError.
+        """
         token = _budget.set(_Budget())
         try:
-            return _joined(self._template.generate(**self._variables(messages, tools)))
+            return _joined(self._template.generate(**self._variables(messages, tools, prompt)))
         except (jinja2.TemplateError, _OverBudget) as error:
             raise TemplateError(str(error)) from None
         except Exception as error:  # a template is a program: it can fail in any way
@@ -60,13 +63,13 @@ class ChatTemplate:
         finally:
             _budget.reset(token)
 
-    def _variables(self, messages: Sequence[Message], tools: Sequence[Tool]) -> dict[str, Any]:
+    def _variables(self, messages: Sequence[Message], tools: Sequence[Tool], prompt: bool) -> dict[str, Any]:
         return {
             **self._special_tokens,
             "messages": [dict(message) for message in messages],
             "tools": [dict(tool) for tool in tools] or None,
             "documents": None,
-            "add_generation_prompt": True,
+            "add_generation_prompt": prompt,
         }
 
 

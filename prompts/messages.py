@@ -1,13 +1,14 @@
 """Chat messages: roles, contents as text or as a list of text parts, and calls of tools with their results."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from loragate.gateway.schemas.body import Body
-from loragate.gateway.schemas.findings import finding
-from loragate.gateway.schemas.tools import MAX_TOOLS, CallOfMessage
+from loragate.prompts.body import Body
+from loragate.prompts.findings import finding
+from loragate.prompts.tools import MAX_TOOLS, CallOfMessage
 
 # What clients send back when they append an answer as they got it. Empty, these say nothing.
 _EMPTY_ALLOWED = ("annotations", "audio", "function_call", "refusal", "tool_calls", "reasoning_content")
@@ -66,3 +67,23 @@ class ChatMessage(Body):
         if self.role == "tool" and self.tool_call_id is None:
             raise finding("tool_call_id", "this field is required")
         return self
+
+
+def check_answers(messages: Sequence[ChatMessage]) -> None:
+    """Right after a message with calls stands one answer to each of them, and nowhere else. Raises a finding."""
+    caller, open_calls = 0, set[str]()
+    for position, message in enumerate(messages):
+        if message.role == "tool":
+            if message.tool_call_id not in open_calls:
+                words = "it answers no call of the assistant's message in front of it"
+                raise finding(f"messages.{position}.tool_call_id", words)
+            open_calls.discard(message.tool_call_id)
+            continue
+        if open_calls:
+            break
+        caller, open_calls = position, {call.id for call in message.tool_calls or ()}
+        if len(open_calls) < len(message.tool_calls or ()):
+            raise finding(f"messages.{position}.tool_calls", "two calls have the same id")
+    if open_calls:
+        words = "each call must be answered by a message of role 'tool', right after this message"
+        raise finding(f"messages.{caller}.tool_calls", words)

@@ -1,0 +1,71 @@
+"""Pydantic's findings in words. What the caller sent is never quoted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+M = TypeVar("M", bound=BaseModel)
+
+_WORDS = {
+    "missing": "this field is required",
+    "extra_forbidden": "there is no such field",
+}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a document was refused. `param` is a dotted path such as `messages.0.role`; None for the whole."""
+
+    param: str | None
+    words: str
+    unknown_field: bool
+
+    def __str__(self) -> str:
+        return f"Invalid '{self.param}': {self.words}." if self.param else f"{self.words}."
+
+
+class Refused(ValueError):
+    """A document is none of its model."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+def read(model: type[M], document: Mapping[str, Any]) -> M:
+    """`document` as what it should be. Raises Refused with the first reason."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        findings = error.errors(include_input=False, include_url=False)
+        raise Refused(first_reason([{**finding, "loc": _sent(document, finding)} for finding in findings])) from None
+
+
+def first_reason(errors: Sequence[Mapping[str, Any]]) -> Reason:
+    """Of pydantic's findings, whose paths are as they were sent."""
+    first = errors[0]
+    path = [*first["loc"], *_named(first)]
+    words = _WORDS.get(first["type"], first["msg"].rstrip("."))
+    return Reason(".".join(str(part) for part in path) or None, words, first["type"] == "extra_forbidden")
+
+
+def _sent(document: Any, finding: Mapping[str, Any]) -> list[Any]:
+    """The finding's path without the names of a union's alternatives, which pydantic puts into it."""
+    path: list[Any] = []
+    node, loc = document, finding["loc"]
+    for position, part in enumerate(loc):
+        is_missing = finding["type"] == "missing" and position == len(loc) - 1
+        there = (isinstance(node, dict) and part in node) or (isinstance(node, list) and part in range(len(node)))
+        if there or is_missing or isinstance(part, int):
+            path.append(part)
+        if there:
+            node = node[part]
+    return path
+
+
+def _named(error: Mapping[str, Any]) -> tuple[str, ...]:
+    """The field that a check of the whole object found fault with (see `findings`)."""
+    param = error.get("ctx", {}).get("param")
+    return () if param is None else (param,)

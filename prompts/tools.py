@@ -1,0 +1,79 @@
+"""Tools, and the calls in an assistant's message."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, StringConstraints
+from pydantic_core import PydanticCustomError
+
+from loragate.prompts.body import Body
+from loragate.prompts.findings import finding
+from loragate.prompts.json_schema import JsonSchema
+
+MAX_TOOLS = 128
+_NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+def _of_an_object(schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("type", "object") != "object":
+        raise PydanticCustomError("schema", "the schema must be of type 'object'", {})
+    return schema
+
+
+FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+ArgumentsSchema = Annotated[JsonSchema, AfterValidator(_of_an_object)]
+
+
+class FunctionDefinition(Body):
+    """What a function is called, what it is for, and what it takes; without `parameters` it takes nothing."""
+
+    name: FunctionName
+    description: Annotated[str, StringConstraints(max_length=1 << 16)] | None = None
+    parameters: ArgumentsSchema | None = None
+    strict: bool | None = None
+
+    @property
+    def arguments_schema(self) -> dict[str, Any]:
+        """An object's JSON Schema."""
+        return self.parameters or _NO_ARGUMENTS
+
+
+class Tool(Body):
+    """One of `tools`."""
+
+    type: Literal["function"]
+    function: FunctionDefinition
+
+    def for_template(self) -> dict[str, Any]:
+        """As chat templates expect it."""
+        function = self.function
+        described = {} if function.description is None else {"description": function.description}
+        return {
+            "type": "function",
+            "function": {"name": function.name, **described, "parameters": function.arguments_schema},
+        }
+
+
+class CalledFunction(Body):
+    """What was called, with its arguments as the model wrote them: JSON, or what was meant to be."""
+
+    name: FunctionName
+    arguments: str
+
+
+class CallOfMessage(Body):
+    """One of an assistant's `tool_calls`."""
+
+    id: Annotated[str, StringConstraints(min_length=1, max_length=256)]
+    type: Literal["function"]
+    function: CalledFunction
+
+
+def names_of(tools: Sequence[Tool]) -> set[str]:
+    """What they are called. Raises a finding about one whose name another has."""
+    names: set[str] = set()
+    for position, tool in enumerate(tools):
+        if tool.function.name in names:
+            raise finding(f"tools.{position}.function.name", "another tool has this name")
+        names.add(tool.function.name)
+    return names
