@@ -1,0 +1,68 @@
+"""Marked texts as tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from loragate.finetune.data.marking import Marked
+from loragate.prompts.tokenizer import TextTokenizer
+
+Ids = npt.NDArray[np.uint32]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Both `[tokens]`. The loss counts `learned` tokens only."""
+
+    ids: Ids
+    learned: Mask
+
+    @property
+    def teaches(self) -> bool:
+        """There is something to learn."""
+        return bool(self.learned[1:].any())
+
+    def cut(self, length: int) -> "Sample":
+        """Its first tokens."""
+        return self if len(self.ids) <= length else Sample(self.ids[:length], self.learned[:length])
+
+
+class Encoder:
+    """`end_ids` are the tokens that end an answer; the first is put behind one that ends with none of them."""
+
+    def __init__(self, tokenizer: TextTokenizer, end_ids: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._end_ids = np.array(end_ids, np.uint32)
+
+    def encode(self, texts: Sequence[Marked]) -> list[Sample]:
+        """All at once: the tokenizer works on several in parallel."""
+        samples: list[Sample | None] = [None] * len(texts)
+        for plain in (True, False):
+            places = [place for place, each in enumerate(texts) if each.plain is plain]
+            encoded = self._tokenizer.encode_batch([texts[place].text for place in places], plain=plain)
+            for place, (ids, spans) in zip(places, encoded, strict=True):
+                samples[place] = self._sample(texts[place], np.array(ids, np.uint32), spans)
+        return [sample for sample in samples if sample is not None]
+
+    def _sample(self, text: Marked, ids: Ids, spans: Sequence[tuple[int, int]]) -> Sample:
+        bounds = np.array(spans, np.int64).reshape(-1, 2)
+        learned = np.zeros(len(ids), np.bool_)
+        for start, stop in text.learned:
+            inside = (bounds[:, 0] >= start) & (bounds[:, 0] < stop) & (bounds[:, 1] > bounds[:, 0])
+            self._learn(ids, learned, np.flatnonzero(inside))
+        return self._ended(ids, learned)
+
+    def _learn(self, ids: Ids, learned: Mask, places: npt.NDArray[np.intp]) -> None:
+        """What a template writes behind an answer's end is nothing that the model generates."""
+        ends = np.flatnonzero(np.isin(ids[places], self._end_ids))
+        learned[places[: ends[-1] + 1] if len(ends) else places] = True
+
+    def _ended(self, ids: Ids, learned: Mask) -> Sample:
+        places = np.flatnonzero(learned)
+        if not len(places) or not len(self._end_ids) or ids[places[-1]] in self._end_ids:
+            return Sample(ids, learned)
+        stop = places[-1] + 1
+        return Sample(np.append(ids[:stop], self._end_ids[0]), np.append(learned[:stop], True))

@@ -1,0 +1,32 @@
+"""How the base model reads: its tokenizer, its template, and the tokens that end an answer."""
+
+import hashlib
+from dataclasses import dataclass
+
+from loragate.prompts.chat_template import ChatTemplate
+from loragate.prompts.tokenizer import TextTokenizer
+from loragate.v1 import engine_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """`digest` is of all the others: what is tokenised in the same language is the same."""
+
+    tokenizer: TextTokenizer
+    template: ChatTemplate | None
+    end_ids: tuple[int, ...]
+    digest: str
+
+
+def language_of(manifest: pb.Manifest) -> Language:
+    """The served base model's. Slow for large vocabularies (a second)."""
+    special = dict(manifest.special_tokens)
+    tokenizer = TextTokenizer(
+        manifest.tokenizer_json, bos_token=special.get("bos_token"), add_bos=manifest.add_bos_token
+    )
+    template = ChatTemplate(manifest.chat_template, special) if manifest.chat_template else None
+    end_ids = tuple(manifest.eos_token_ids)
+    facts = (manifest.chat_template, sorted(special.items()), end_ids, manifest.add_bos_token)
+    digest = hashlib.sha256(manifest.tokenizer_json)
+    digest.update(repr(facts).encode())
+    return Language(tokenizer, template, end_ids, digest.hexdigest())

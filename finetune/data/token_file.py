@@ -1,0 +1,106 @@
+"""Tokens on disk, read where they lie.
+
+A folder with three flat files, little-endian: `tokens.u32` and `learned.u8` hold all sequences one behind the other,
+`offsets.u64` where each begins and, last, where all end. `facts.json` comes into being when the others are complete.
+A reader maps them: a sequence is a view, not a copy, and the page cache is shared by all processes that read.
+"""
+
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from loragate.finetune.data.encoding import Ids, Mask, Sample
+
+TOKENS, LEARNED, OFFSETS, FACTS = "tokens.u32", "learned.u8", "offsets.u64", "facts.json"
+_BUFFER_BYTES = 1 << 20
+
+
+class TokenFileBroken(ValueError):
+    """The files do not fit each other."""
+
+
+class TokenFileWriter:
+    """Writes into `folder`, which is new. It is a token file once `finish` has returned."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self._tokens, self._learned, self._offsets = (self._open(name) for name in (TOKENS, LEARNED, OFFSETS))
+        self._offsets.write(np.uint64(0).tobytes())
+        self.sequences = 0
+        self.tokens = 0
+
+    def __enter__(self) -> "TokenFileWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in (self._tokens, self._learned, self._offsets):
+            file.close()
+
+    def add(self, sample: Sample) -> None:
+        """Behind the others. Raises OSError."""
+        self._tokens.write(sample.ids.astype("<u4", copy=False).tobytes())
+        self._learned.write(sample.learned.tobytes())
+        self.sequences += 1
+        self.tokens += len(sample.ids)
+        self._offsets.write(self.tokens.to_bytes(8, "little"))
+
+    def finish(self, facts: dict[str, Any]) -> None:
+        """Everything is on the disk, and `facts`, whatever the caller wants to know again, say so."""
+        for file in (self._tokens, self._learned, self._offsets):
+            file.flush()
+            os.fsync(file.fileno())
+        draft = self._folder / f"{FACTS}.tmp"
+        draft.write_text(json.dumps(facts))
+        draft.rename(self._folder / FACTS)
+
+    def _open(self, name: str) -> BinaryIO:
+        return (self._folder / name).open("xb", buffering=_BUFFER_BYTES)
+
+
+class TokenFile:
+    """A finished folder. It may be handed to other processes: each maps the files for itself."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises FileNotFoundError for an unfinished one, TokenFileBroken."""
+        self.folder = folder
+        self.facts: dict[str, Any] = json.loads((folder / FACTS).read_text())
+        self._offsets = _mapped(folder / OFFSETS, "<u8")
+        self._tokens = _mapped(folder / TOKENS, "<u4")
+        self._learned = _mapped(folder / LEARNED, "?")
+        if not len(self._offsets) or not len(self._tokens) == len(self._learned) == self._offsets[-1]:
+            raise TokenFileBroken(f"{folder.name}: its files do not fit each other")
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """`[sequences]`, in tokens."""
+        return np.diff(self._offsets.astype(np.int64))
+
+    def __getitem__(self, index: int) -> Sample:
+        """Views into the files."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"there are {len(self)} sequences, and no number {index}")
+        place = slice(int(self._offsets[index]), int(self._offsets[index + 1]))
+        ids: Ids = self._tokens[place]
+        learned: Mask = self._learned[place]
+        return Sample(ids, learned)
+
+    def __reduce__(self) -> tuple[type["TokenFile"], tuple[Path]]:
+        return TokenFile, (self.folder,)
+
+
+def _mapped(path: Path, dtype: str) -> np.ndarray[Any, Any]:
+    if path.stat().st_size % np.dtype(dtype).itemsize:
+        raise TokenFileBroken(f"{path.parent.name}/{path.name} ends within a number")
+    if not path.stat().st_size:
+        return np.empty(0, dtype)
+    return np.asarray(np.memmap(path, dtype, mode="r"))

@@ -1,0 +1,133 @@
+"""A training file's tokens: made once for each tokenizer and template, then found again."""
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from loragate.finetune.data.encoding import Encoder, Sample
+from loragate.finetune.data.examining import Examination, Examiner, Told
+from loragate.finetune.data.formats import Format
+from loragate.finetune.data.language import Language
+from loragate.finetune.data.marking import Marked, marked
+from loragate.finetune.data.problem import LineRefused
+from loragate.finetune.data.token_file import TokenFile, TokenFileBroken, TokenFileWriter
+
+T = TypeVar("T")
+
+_VERSION = 1  # of what becomes of an example
+_BATCH = 512  # examples tokenised at once
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of a whole training file. `cut` samples were too long, `dropped` ones had nothing to learn in what was left."""
+
+    format: str
+    examples: int
+    sequences: int
+    tokens: int
+    learned: int  # tokens
+    cut: int
+    dropped: int
+
+
+class TokenCache:
+    """Token files under one folder, by what they were made of. One process at a time makes any one of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def tokens_of(
+        self, file: BinaryIO, digest: str, language: Language, max_length: int, told: Told = lambda _: None
+    ) -> tuple[Examination, TokenFile | None]:
+        """Of a file with this digest, in samples of at most `max_length` tokens; no tokens of one with problems.
+
+        Raises OSError when the disk is full; nothing is left behind then.
+        """
+        place = self._folder / _key(digest, language, max_length)
+        with suppress(FileNotFoundError, TokenFileBroken):
+            found = TokenFile(place)
+            return Examination(Format(found.facts["format"]), found.facts["examples"]), found
+        draft = place.with_suffix(".tmp")
+        for rest in (place, draft):
+            shutil.rmtree(rest, ignore_errors=True)
+        try:
+            examination = _tokenise(file, draft, language, max_length, told)
+            if examination.problem_count or not examination.examples:
+                return examination, None
+            draft.rename(place)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return examination, TokenFile(place)
+
+
+def _tokenise(file: BinaryIO, folder: Path, language: Language, max_length: int, told: Told) -> Examination:
+    examiner = Examiner(told)
+    encoder = Encoder(language.tokenizer, language.end_ids)
+    with TokenFileWriter(folder) as writer:
+        tally = _Tally(writer, max_length)
+        for batch in _batches(_marked(examiner, file, language), _BATCH):
+            if examiner.problem_count:
+                continue  # there will be no tokens: only more problems are of interest
+            samples = iter(encoder.encode([text for texts in batch for text in texts]))
+            for texts in batch:
+                tally.add(list(islice(samples, len(texts))))
+        if not examiner.problem_count and examiner.examination.examples:
+            writer.finish(asdict(tally.facts(examiner.examination)))
+    return examiner.examination
+
+
+def _marked(examiner: Examiner, file: BinaryIO, language: Language) -> Iterator[list[Marked]]:
+    for line, example in examiner.examples(file):
+        try:
+            yield marked(example, language.template)
+        except LineRefused as refused:
+            examiner.refuse(line, refused)
+
+
+class _Tally:
+    """Puts samples into a token file and counts what becomes of them."""
+
+    def __init__(self, writer: TokenFileWriter, max_length: int) -> None:
+        self._writer = writer
+        self._max_length = max_length
+        self._learned = self._cut = self._dropped = 0
+
+    def add(self, samples: list[Sample]) -> None:
+        """Of one example: all or none, since preferences come in pairs."""
+        kept = [sample.cut(self._max_length) for sample in samples]
+        if not all(sample.teaches for sample in kept):
+            self._dropped += 1
+            return
+        self._cut += sum(len(sample.ids) > self._max_length for sample in samples)
+        for sample in kept:
+            self._learned += int(sample.learned.sum())
+            self._writer.add(sample)
+
+    def facts(self, examination: Examination) -> Facts:
+        """Once all are in."""
+        assert examination.format is not None
+        return Facts(
+            format=examination.format.value,
+            examples=examination.examples,
+            sequences=self._writer.sequences,
+            tokens=self._writer.tokens,
+            learned=self._learned,
+            cut=self._cut,
+            dropped=self._dropped,
+        )
+
+
+def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _key(digest: str, language: Language, max_length: int) -> str:
+    return hashlib.sha256(repr((_VERSION, digest, language.digest, max_length)).encode()).hexdigest()

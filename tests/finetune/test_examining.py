@@ -1,0 +1,142 @@
+"""Training files, good and bad: which format they are in, and what is wrong with each line."""
+
+import json
+import tracemalloc
+from io import BytesIO
+from typing import Any
+
+import pytest
+
+from loragate.finetune.data.examining import MIN_EXAMPLES, Examination, examine
+from loragate.finetune.data.formats import Format, Method
+from loragate.finetune.data.lines import MAX_LINE_BYTES, read_lines
+
+USER = {"role": "user", "content": "hi"}
+REPLY = {"role": "assistant", "content": "hello"}
+CHAT = {"messages": [USER, REPLY]}
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+TOOL = {"type": "function", "function": {"name": "f"}}
+PREFERENCE = {
+    "input": {"messages": [USER]},
+    "preferred_output": [REPLY],
+    "non_preferred_output": [{"role": "assistant", "content": "go away"}],
+}
+GOOD: list[tuple[Format, dict[str, Any]]] = [
+    (Format.CHAT, CHAT),
+    (Format.CHAT, {"messages": [{"role": "developer", "content": "be kind"}, USER, REPLY]}),
+    (Format.CHAT, {"messages": [USER, {**REPLY, "weight": 0}, USER, {**REPLY, "weight": 1}]}),
+    (Format.CHAT, {"messages": [USER, {"role": "assistant", "tool_calls": [CALL]}], "tools": [TOOL]}),
+    (Format.CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}, REPLY]}),
+    (Format.COMPLETION, {"prompt": "", "completion": "x"}),
+    (Format.TEXT, {"text": "x"}),
+    (Format.PREFERENCE, PREFERENCE),
+    (Format.TEXT_PREFERENCE, {"prompt": "a", "chosen": "b", "rejected": "c"}),
+]
+
+
+def jsonl(*documents: Any) -> bytes:
+    return b"".join(json.dumps(document).encode() + b"\n" for document in documents)
+
+
+def examined(content: bytes) -> Examination:
+    return examine(BytesIO(content))
+
+
+@pytest.mark.parametrize(("format", "document"), GOOD, ids=lambda value: value if isinstance(value, str) else "")
+def test_each_format_is_found(format: Format, document: dict[str, Any]) -> None:
+    found = examined(jsonl(*[document] * MIN_EXAMPLES))
+    assert found == Examination(format, MIN_EXAMPLES)
+    assert found.refusal(format.method) is None
+
+
+BAD: list[tuple[Any, str, str | None]] = [
+    ([CHAT], "it must be a JSON object", None),
+    ({"messages": []}, "at least 1 item", "messages"),
+    ({"messages": [USER]}, "the last message must be the assistant's", "messages.0.role"),
+    ({"messages": [USER, {**REPLY, "weight": 0}]}, "all have the weight 0", "messages"),
+    ({"messages": [{**USER, "weight": 1}, REPLY]}, "only messages of role 'assistant'", "messages.0.weight"),
+    ({"messages": [USER, {**REPLY, "weight": 2}]}, "0 or 1", "messages.1.weight"),
+    ({"messages": [USER, {**REPLY, "role": "bot"}]}, "'assistant'", "messages.1.role"),
+    ({"messages": [USER, {"role": "assistant"}]}, "required", "messages.1.content"),
+    ({"messages": [USER, {"role": "assistant", "content": 7}]}, "string", "messages.1.content"),
+    ({**CHAT, "functions": []}, "no such field", "functions"),
+    ({**CHAT, "tools": [TOOL, TOOL]}, "another tool has this name", "tools.1.function.name"),
+    (
+        {"messages": [USER, {"role": "assistant", "tool_calls": [CALL]}, USER, REPLY]},
+        "each call must be answered",
+        "messages.1.tool_calls",
+    ),
+    ({"prompt": "a", "completion": "b"}, "another format than the first line, which is chat", None),
+    ({"question": "a"}, "required", "messages"),
+]
+
+
+@pytest.mark.parametrize(("document", "words", "param"), BAD)
+def test_a_bad_line_is_named_with_its_reason(document: Any, words: str, param: str | None) -> None:
+    found = examined(jsonl(CHAT, document, CHAT))
+    assert (found.examples, found.problem_count) == (2, 1)
+    assert (found.problems[0].line, found.problems[0].param) == (2, param)
+    assert words in str(found.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{'text': 1}\n", "not valid JSON"),
+        (b'{"text": "\xff"}\n', "not valid JSON"),
+        (b'{"text": NaN}\n', "not valid JSON"),
+        (b'{"text": ' + b"[" * 5000 + b"\n", "not valid JSON"),
+        (b'{"text": "a"', "not valid JSON"),
+        (jsonl({"text": "a", "messages": [USER, REPLY]}), "it could be chat or text"),
+        (jsonl({"anything": 1}), "none of the known formats (chat: 'messages'; completion: 'prompt', 'completion'"),
+        (jsonl({**PREFERENCE, "non_preferred_output": [REPLY]}), "there is nothing to learn"),
+        (jsonl({**PREFERENCE, "input": {"messages": [USER, REPLY]}}), "it is to be answered"),
+        (jsonl({"prompt": "a", "chosen": "b", "rejected": "b"}), "there is nothing to learn"),
+    ],
+)
+def test_a_file_of_one_bad_line(content: bytes, words: str) -> None:
+    found = examined(content)
+    assert found.problem_count == 1
+    assert words in str(found.problems[0])
+    assert str(found.problems[0]).startswith("Line 1: ")
+
+
+def test_the_first_twenty_problems_are_told_and_the_others_counted() -> None:
+    found = examined(jsonl(*[CHAT, {"messages": [USER]}] * 30))
+    assert (found.examples, len(found.problems), found.problem_count) == (30, 20, 30)
+    assert [problem.line for problem in found.problems] == list(range(2, 42, 2))
+    assert (found.refusal(Method.SUPERVISED) or "").endswith("and 10 more")
+
+
+def test_what_is_too_little_or_for_another_method_is_refused_in_words() -> None:
+    assert "9 examples; at least 10" in (examined(jsonl(*[CHAT] * 9)).refusal(Method.SUPERVISED) or "")
+    assert "0 examples" in (examined(b"\n \n").refusal(Method.SUPERVISED) or "")
+    assert "'supervised', not 'dpo'" in (examined(jsonl(*[CHAT] * 10)).refusal(Method.DPO) or "")
+
+
+def test_blank_lines_count_but_are_none_and_a_byte_order_mark_is_no_part_of_a_line() -> None:
+    content = b"\xef\xbb\xbf" + jsonl(CHAT) + b"\n\r\n" + jsonl(CHAT).replace(b"\n", b"\r\n") + b'{"text": 1}'
+    found = examined(content)
+    assert found.examples == 2
+    assert found.problems[0].line == 5
+    assert [line.end for line in read_lines(BytesIO(content))][-1] == len(content)
+
+
+def test_a_line_without_end_takes_no_more_memory_than_a_line_may() -> None:
+    file = BytesIO(jsonl(CHAT) + b'{"text": "' + b"x" * (16 * MAX_LINE_BYTES) + b'"}\n' + jsonl(CHAT))
+    tracemalloc.start()
+    found = examine(file)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found.examples, [problem.line for problem in found.problems]) == (2, [2])
+    assert "longer than 4 MiB" in str(found.problems[0])
+    assert peak < 4 * MAX_LINE_BYTES
+
+
+def test_progress_is_told_in_bytes() -> None:
+    heard: list[int] = []
+    content = jsonl(*[{"text": "x" * 300_000}] * 20)
+    examine(BytesIO(content), heard.append)
+    assert heard == sorted(heard)
+    assert len(heard) >= 4
+    assert heard[-1] <= len(content)

@@ -1,0 +1,237 @@
+"""From examples to tokens on disk: what is learned, beside transformers' own marks, and what a whole file becomes."""
+
+import json
+import pickle
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_tokenizers import byte_level, sentencepiece_like
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from loragate.finetune.data.encoding import Encoder, Sample
+from loragate.finetune.data.formats import Format, example_of
+from loragate.finetune.data.language import Language, language_of
+from loragate.finetune.data.marking import marked
+from loragate.finetune.data.problem import LineRefused
+from loragate.finetune.data.token_file import TokenFile, TokenFileBroken, TokenFileWriter
+from loragate.finetune.data.tokenising import TokenCache
+from loragate.prompts.chat_template import ChatTemplate
+from loragate.v1 import engine_pb2 as pb
+
+END = "</s>"
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}{{ '<s>bot\n' }}{% generation %}{{ m.content + '</s>' }}"
+    "{% endgeneration %}{{ '\n' }}{% else %}{{ '<s>' + m.role + '\n' + m.content + '</s>\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<s>bot\n' }}{% endif %}"
+)
+FORGETFUL = (  # it drops all but the last answer's thoughts, and opens its own
+    "{% for m in messages %}{% if m.role == 'assistant' %}{{ '<s>bot\n' }}"
+    "{{ m.content if loop.last else m.content.split('|')[-1] }}{{ '</s>' }}"
+    "{% else %}{{ '<s>' + m.content + '</s>' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<s>bot\n' }}{% endif %}"
+)
+UNLIKE_ITS_PROMPT = "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if add_generation_prompt %}Go: {% endif %}"
+TURNS = [
+    {"role": "system", "content": "The quick brown fox"},
+    {"role": "user", "content": "Größe, 漢字?"},
+    {"role": "assistant", "content": "jumps over 😀"},
+    {"role": "user", "content": "says"},
+    {"role": "assistant", "content": " lazy dogs."},
+]
+TOKENIZERS = [byte_level, sentencepiece_like]
+
+
+def manifest(tokenizer: Tokenizer, template: str = CHAT_TEMPLATE, **others: Any) -> pb.Manifest:
+    return pb.Manifest(
+        tokenizer_json=tokenizer.to_str().encode(),
+        chat_template=template,
+        special_tokens={"bos_token": "<s>", "eos_token": END},
+        eos_token_ids=[tokenizer.token_to_id(END)],
+        **others,
+    )
+
+
+@pytest.fixture(params=TOKENIZERS, ids=lambda make: make.__name__)
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return request.param()
+
+
+@pytest.fixture
+def language(tokenizer: Tokenizer) -> Language:
+    return language_of(manifest(tokenizer))
+
+
+def samples_of(document: dict[str, Any], format: Format, language: Language) -> list[Sample]:
+    return Encoder(language.tokenizer, language.end_ids).encode(marked(example_of(document, format), language.template))
+
+
+def chat(language: Language, messages: list[dict[str, Any]]) -> list[Sample]:
+    return samples_of({"messages": messages}, Format.CHAT, language)
+
+
+def learned_text(sample: Sample, tokenizer: Tokenizer) -> str:
+    text: str = tokenizer.decode(sample.ids[sample.learned].tolist(), skip_special_tokens=False)
+    return text
+
+
+def test_ids_and_what_is_learned_are_transformers_own(tokenizer: Tokenizer, language: Language) -> None:
+    reference = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, bos_token="<s>")
+    told = reference.apply_chat_template(
+        TURNS, chat_template=CHAT_TEMPLATE, return_assistant_tokens_mask=True, return_dict=True, tokenize=True
+    )
+    (sample,) = chat(language, TURNS)
+    assert sample.ids.tolist() == told["input_ids"]
+    assert sample.learned.tolist() == [bool(mark) for mark in told["assistant_masks"]]
+    assert sample.learned.any()
+
+
+def test_an_answer_stands_behind_the_very_tokens_that_it_is_asked_with(language: Language) -> None:
+    (sample,) = chat(language, TURNS[:3])
+    assert language.template is not None
+    prompt = language.tokenizer.encode_chat(language.template.render(TURNS[:2]))
+    first = int(np.argmax(sample.learned))
+    assert sample.ids[:first].tolist() == prompt
+
+
+def test_an_answer_of_weight_zero_is_not_learned(tokenizer: Tokenizer, language: Language) -> None:
+    (sample,) = chat(language, [*TURNS[:2], {**TURNS[2], "weight": 0}, *TURNS[3:]])
+    text = learned_text(sample, tokenizer)
+    assert "jumps" not in text
+    assert "lazy dogs" in text
+
+
+@pytest.mark.parametrize("make", TOKENIZERS)
+def test_where_a_template_forgets_each_answer_is_a_sample(make: Callable[[], Tokenizer]) -> None:
+    tokenizer = make()
+    language = language_of(manifest(tokenizer, FORGETFUL))
+    turns = [TURNS[1], {"role": "assistant", "content": "a|b"}, TURNS[3], {"role": "assistant", "content": "c|d"}]
+    samples = chat(language, turns)
+    whole = [tokenizer.decode(sample.ids.tolist(), skip_special_tokens=False) for sample in samples]
+    assert len(samples) == 2
+    assert "a|b" in whole[0]
+    assert "a" not in whole[1].replace("says", "")
+    assert "c|d" in whole[1]
+    assert all(tokenizer.token_to_id(END) == sample.ids[-1] for sample in samples)
+
+
+def test_a_template_that_shows_answers_unlike_its_prompt_gets_the_answer_behind_its_prompt() -> None:
+    tokenizer = byte_level()
+    language = language_of(manifest(tokenizer, UNLIKE_ITS_PROMPT))
+    (sample,) = chat(language, [TURNS[1], TURNS[4]])
+    text = tokenizer.decode(sample.ids.tolist(), skip_special_tokens=False)
+    assert text.endswith("Go:  lazy dogs.</s>")
+    assert learned_text(sample, tokenizer) == " lazy dogs.</s>"
+
+
+def test_a_completion_is_learned_to_its_end_and_its_prompt_is_not(tokenizer: Tokenizer) -> None:
+    language = language_of(manifest(tokenizer, add_bos_token=True))
+    document = {"prompt": "The quick brown", "completion": " fox jumps"}
+    (sample,) = samples_of(document, Format.COMPLETION, language)
+    assert sample.ids[0] == tokenizer.token_to_id("<s>")
+    assert sample.ids[-1] == tokenizer.token_to_id(END)
+    assert learned_text(sample, tokenizer).strip() == "fox jumps</s>"
+    (text,) = samples_of({"text": "The quick"}, Format.TEXT, language)
+    assert text.learned.tolist() == [False] + [True] * (len(text.ids) - 1)
+
+
+def test_a_preference_is_two_samples_the_better_one_first(tokenizer: Tokenizer, language: Language) -> None:
+    document = {
+        "input": {"messages": TURNS[:2]},
+        "preferred_output": [TURNS[2]],
+        "non_preferred_output": [TURNS[4]],
+    }
+    better, worse = samples_of(document, Format.PREFERENCE, language)
+    assert "jumps" in learned_text(better, tokenizer)
+    assert "lazy" in learned_text(worse, tokenizer)
+    first = int(np.argmax(better.learned))
+    assert better.ids[:first].tolist() == worse.ids[:first].tolist()
+    texts = samples_of({"prompt": "a", "chosen": "b", "rejected": "c"}, Format.TEXT_PREFERENCE, language)
+    assert len(texts) == 2
+
+
+def test_what_the_template_refuses_is_refused_in_its_words() -> None:
+    template = ChatTemplate("{{ raise_exception('no systems here') }}", {})
+    with pytest.raises(LineRefused, match="no systems here"):
+        marked(example_of({"messages": TURNS}, Format.CHAT), template)
+    with pytest.raises(LineRefused, match="has no chat template"):
+        marked(example_of({"messages": TURNS}, Format.CHAT), None)
+
+
+def jsonl(count: int, **last: Any) -> BytesIO:
+    rows = [{"messages": [TURNS[1], {"role": "assistant", "content": f"says {i} " * (i + 1)}]} for i in range(count)]
+    return BytesIO("\n".join(map(json.dumps, [*rows, *([last] if last else [])])).encode())
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> TokenCache:
+    return TokenCache(tmp_path / "tokens")
+
+
+def test_a_file_is_tokenised_once(cache: TokenCache, language: Language, tmp_path: Path) -> None:
+    examination, tokens = cache.tokens_of(jsonl(700), "d1", language, 64)
+    assert tokens is not None
+    assert (examination.format, examination.examples, len(tokens)) == (Format.CHAT, 700, 700)
+    (direct,) = chat(language, [TURNS[1], {"role": "assistant", "content": "says 3 " * 4}])
+    assert tokens[3].ids.tolist() == direct.ids.tolist()
+    assert tokens[3].learned.tolist() == direct.learned.tolist()
+    assert tokens.facts["learned"] == sum(int(tokens[i].learned.sum()) for i in range(len(tokens)))
+    assert cache.tokens_of(BytesIO(b"never read"), "d1", language, 64)[1] is not None
+    assert len(list((tmp_path / "tokens").iterdir())) == 1
+    for other in (("d2", language, 64), ("d1", language, 65)):
+        assert cache.tokens_of(BytesIO(b""), *other)[1] is None
+
+
+def test_long_samples_are_cut_and_those_with_nothing_left_to_learn_dropped(
+    cache: TokenCache, language: Language
+) -> None:
+    prompt = len(chat(language, [TURNS[1], {"role": "assistant", "content": "x"}])[0].ids) - 3
+    _, tokens = cache.tokens_of(jsonl(12), "d", language, prompt + 4)
+    assert tokens is not None
+    assert tokens.facts["cut"] > 5
+    assert max(tokens.lengths) == prompt + 4
+    _, none = cache.tokens_of(jsonl(12), "d", language, 4)
+    assert none is not None
+    assert (len(none), none.facts["dropped"]) == (0, 12)
+
+
+def test_of_a_file_with_problems_there_are_no_tokens_and_nothing_stays(
+    cache: TokenCache, language: Language, tmp_path: Path
+) -> None:
+    examination, tokens = cache.tokens_of(jsonl(600, messages=[]), "d", language, 64)
+    assert tokens is None
+    assert [problem.line for problem in examination.problems] == [601]
+    assert list((tmp_path / "tokens").iterdir()) == []
+
+
+def test_an_unfinished_token_file_is_made_again(cache: TokenCache, language: Language, tmp_path: Path) -> None:
+    _, tokens = cache.tokens_of(jsonl(20), "d", language, 64)
+    assert tokens is not None
+    (tokens.folder / "tokens.u32").write_bytes(b"\1\2\3\4")
+    with pytest.raises(TokenFileBroken):
+        TokenFile(tokens.folder)
+    _, again = cache.tokens_of(jsonl(20), "d", language, 64)
+    assert again is not None
+    assert len(again) == 20
+    (again.folder / "facts.json").unlink()
+    assert len(cache.tokens_of(jsonl(20), "d", language, 64)[1] or ()) == 20
+
+
+def test_a_sequence_is_a_view_into_the_file(tmp_path: Path) -> None:
+    sample = Sample(np.arange(5, dtype=np.uint32), np.array([False, True, True, False, True]))
+    with TokenFileWriter(tmp_path / "t") as writer:
+        writer.add(sample)
+        writer.add(sample.cut(2))
+        writer.finish({"mine": 1})
+    tokens = TokenFile(tmp_path / "t")
+    assert [len(tokens), *tokens.lengths, tokens.facts["mine"]] == [2, 5, 2, 1]
+    assert tokens[0].ids.base is not None
+    assert not tokens[0].ids.flags.owndata
+    assert not tokens[0].ids.flags.writeable
+    assert len(pickle.dumps(tokens)) < 1000  # torch hands data sets to its loaders in this way
+    with pytest.raises(IndexError, match="no number 2"):
+        _ = tokens[2]
