@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from loragate.gateway.schemas.body import Body
 from loragate.gateway.schemas.limits import LimitsBody
+from loragate.prompts.body import Body
 
 Tag = Annotated[str, StringConstraints(max_length=1000)]
 
