@@ -9,9 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import Page, checked_limit, cut_page
-from loragate.adapter_store.tables import AdapterRow, ApiKeyRow, AuditRow, TenantRow
+from loragate.adapter_store.tables import AdapterImportRow, AdapterRow, ApiKeyRow, AuditRow, TenantRow
 
-Row = TypeVar("Row", AdapterRow, ApiKeyRow, AuditRow, TenantRow)
+Row = TypeVar("Row", AdapterImportRow, AdapterRow, ApiKeyRow, AuditRow, TenantRow)
 
 
 async def newest_first(

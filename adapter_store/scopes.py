@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from loragate.adapter_store.adapters import AdapterRepository
 from loragate.adapter_store.api_keys import ApiKeyRepository
 from loragate.adapter_store.audit import AuditLog
+from loragate.adapter_store.imports import ImportRepository
 from loragate.adapter_store.published import PublishedAdapters
 from loragate.adapter_store.replies import Replies
 from loragate.adapter_store.tenants import TenantRepository
@@ -17,6 +18,7 @@ class TenantScope:
     """Repositories bound to one tenant; none of their methods takes a tenant's id."""
 
     adapters: AdapterRepository
+    imports: ImportRepository
     usage: UsageRepository
     replies: Replies
 

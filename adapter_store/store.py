@@ -12,6 +12,7 @@ from loragate.adapter_store.authentication import Authenticator
 from loragate.adapter_store.blobs import Blobs, StoredAdapter, TenantBlobs
 from loragate.adapter_store.credentials import KeyHasher
 from loragate.adapter_store.database import Database
+from loragate.adapter_store.imports import ImportRepository
 from loragate.adapter_store.installation import check_secret_key
 from loragate.adapter_store.manifests import Manifests
 from loragate.adapter_store.notices import LocalNotices, Notices
@@ -73,7 +74,8 @@ class Store:
         async with self._announcing(tenant_id) as changed, opened as session:
             audit = AuditLog(session, by, changed)
             adapters = AdapterRepository(session, blobs, self._stage, self._manifests, audit)
-            yield TenantScope(adapters, UsageRepository(session), Replies(session, self._secret_key))
+            imports = ImportRepository(session, self._manifests, audit)
+            yield TenantScope(adapters, imports, UsageRepository(session), Replies(session, self._secret_key))
 
     def _blobs_of(self, tenant_id: str) -> TenantBlobs:
         try:

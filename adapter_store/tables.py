@@ -225,6 +225,31 @@ class AdapterVersionRow(TenantOwned, Base):
     deleted_at: Mapped[datetime | None]
 
 
+class AdapterImportRow(TenantOwned, Base):
+    """What was asked for and how far it has come; a secret that opens the source is never kept."""
+
+    __tablename__ = "adapter_imports"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
+        Index(None, "tenant_id", "created_at", "id"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    source: Mapped[str] = mapped_column(String(1024))
+    name: Mapped[str] = mapped_column(String(64))
+    alias: Mapped[str] = mapped_column(String(64))
+    status: Mapped[str] = mapped_column(String(16))
+    bytes_done: Mapped[int] = mapped_column(BigInteger)
+    bytes_total: Mapped[int | None] = mapped_column(BigInteger)
+    version: Mapped[int | None]
+    error_code: Mapped[str | None] = mapped_column(String(64))
+    error_message: Mapped[str | None] = mapped_column(Text)
+    error_param: Mapped[str | None]
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]  # by the database's clock, and every few seconds while somebody works on it
+
+
 class AdapterAliasRow(TenantOwned, Base):
     __tablename__ = "adapter_aliases"
     __table_args__ = (ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),)

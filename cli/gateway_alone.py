@@ -32,6 +32,7 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             workers=settings.workers,
             sharers=settings.replicas * settings.workers,
             default_limits=settings.limits.of_tenants,
+            imports=settings.imports.config(),
             first_token_seconds=settings.first_token_seconds,
             max_queue_seconds=settings.max_queue_seconds,
             tool_parser=settings.tool_parser,

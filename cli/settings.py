@@ -30,6 +30,7 @@ from loragate.adapter_store.limits import MAX_LIMIT, TenantLimits
 from loragate.engine.config import EngineConfig
 from loragate.engine.log_format import LogFormat
 from loragate.gateway.auth.oidc_config import OidcConfig
+from loragate.gateway.imports.config import BucketGrant, ImportConfig
 from loragate.gateway.metering.prices import Price
 from loragate.gateway.metering.retention import MIN_RETENTION_DAYS
 from loragate.gateway.tools.detection import FORMATS
@@ -173,6 +174,39 @@ class TracingSettings(BaseModel):
         return None if self.endpoint is None else TracingConfig(self.endpoint, self.sample_ratio)
 
 
+class BucketSettings(BaseModel):
+    """One of `[[imports.buckets]]`: everything below `place`, for these tenants by id; without any, for all."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    place: str
+    tenants: tuple[str, ...] | None = None
+
+
+class ImportSettings(BaseModel):
+    """`LORAGATE_IMPORTS__<NAME>`, or `[imports]` in the file: the fields of `ImportConfig`. An empty hub is none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hub: str = "https://huggingface.co"
+    hosts: tuple[str, ...] = ImportConfig().hosts
+    buckets: tuple[BucketSettings, ...] = ()
+    at_once: PositiveInt = 2
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "ImportSettings":
+        self.config()
+        return self
+
+    def config(self) -> ImportConfig:
+        """What the gateway is started with."""
+        grants = (
+            BucketGrant(bucket.place, None if bucket.tenants is None else frozenset(bucket.tenants))
+            for bucket in self.buckets
+        )
+        return ImportConfig(self.hub or None, self.hosts, tuple(grants), self.at_once)
+
+
 class PriceSettings(BaseModel):
     """One of `[[prices]]` in the file, or of `LORAGATE_PRICES`' JSON list: the fields of `Price`."""
 
@@ -251,6 +285,7 @@ class Settings(BaseSettings):
     tool_parser: ToolParser | None = None
     oidc: OidcSettings = OidcSettings()
     tracing: TracingSettings = TracingSettings()
+    imports: ImportSettings = ImportSettings()
     prices: tuple[PriceSettings, ...] = ()
     currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
     usage_retention_days: Annotated[int, Field(ge=MIN_RETENTION_DAYS)] | None = None

@@ -25,6 +25,7 @@ from loragate.gateway.grpc.server import serving
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
+from loragate.gateway.imports.runner import ImportRunner
 from loragate.gateway.limits.opening import open_limiter
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.prices import Prices
@@ -46,6 +47,7 @@ from loragate.gateway.routes import (
     docs,
     embeddings,
     health,
+    imports,
     metrics,
     models,
     responses,
@@ -87,7 +89,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     )
     # In the order in which they are tried: what is asked most comes first.
     inference = (chat, completions, responses, embeddings)
-    tenants = (models, aliases, adapters, usage)
+    tenants = (models, aliases, adapters, imports, usage)
     operators = (admin_tenants, admin_keys, admin_adapters, admin_audit, admin_engines)
     for module in (*inference, health, metrics, *tenants, *operators, docs):
         app.include_router(module.router)
@@ -123,6 +125,7 @@ async def _open_services(
         redis = None if config.redis_url is None else RedisLink(config.redis_url, counted.limits.redis_away)
         limiter = open_limiter(redis, store, config.sharers, counted.limits)
         limiter.start()
+        imports = ImportRunner(config.imports)
         try:
             yield Services(
                 config,
@@ -137,9 +140,11 @@ async def _open_services(
                 ledger,
                 counted.http,
                 EngineReading(link),
+                imports,
                 started_at=int(time.time()),
             )
         finally:
+            await imports.close()
             for task in (lag, writing, purge):
                 task.cancel()
                 with suppress(asyncio.CancelledError):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from loragate.adapter_store.limits import TenantLimits
 from loragate.gateway.auth.oidc_config import OidcConfig
+from loragate.gateway.imports.config import ImportConfig
 from loragate.gateway.metering.prices import Price
 from loragate.gateway.metering.retention import MIN_RETENTION_DAYS
 from loragate.gateway.tools.detection import FORMATS
@@ -45,6 +46,7 @@ class GatewayConfig:
     prices: tuple[Price, ...] = ()  # of tokens; the most specific one counts
     currency: str = "USD"  # of the prices, for whoever reads amounts
     usage_retention_days: int | None = None  # of the ledger's rows, one a request; None: for ever. Sums stay.
+    imports: ImportConfig = ImportConfig()  # noqa: RUF009 (frozen)
     tool_parser: str | None = None  # how the model writes tool calls; None: told from its chat template
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """What the routes of one process share."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -18,6 +18,9 @@ from loragate.gateway.limits.limiter import Limiter
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.observability.engine_reading import EngineReading
 from loragate.gateway.observability.http_metrics import HttpMetrics
+
+if TYPE_CHECKING:
+    from loragate.gateway.imports.runner import ImportRunner  # which publishes with these services
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Services:
     ledger: Ledger
     http_metrics: HttpMetrics
     engine_reading: EngineReading
+    imports: "ImportRunner"
     started_at: int  # Unix time
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loragate.gateway.openapi.request_examples import NAME
-from loragate.gateway.openapi.shapes import adapters, admin, engines, health, inference, responses, usage
+from loragate.gateway.openapi.shapes import adapters, admin, engines, health, imports, inference, responses, usage
 
 _BASE = "meta-llama/Llama-3.1-8B-Instruct"
 _DIGEST = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -52,6 +52,20 @@ _ADAPTER = {
     "description": "Answers in verse.",
     "created_at": _THEN,
     "updated_at": _LATER,
+}
+_IMPORT = {
+    "id": "im_8kLm4nPq6rSt",
+    "object": "adapter.import",
+    "source": "hf://acme/haiku@" + 8 * "0f9c3",
+    "name": NAME,
+    "alias": "default",
+    "status": "fetching",
+    "bytes_done": 1048576,
+    "bytes_total": 4194304,
+    "version": None,
+    "error": None,
+    "created_at": _THEN,
+    "updated_at": _THEN,
 }
 _VERSION = {
     "id": _ADAPTER["id"],
@@ -242,6 +256,8 @@ ANSWERS: Mapping[Any, Any] = {
     adapters.Alias: _ALIAS,
     adapters.AliasList: _page(_ALIAS),
     adapters.DeletedAdapter: {"id": _ADAPTER["id"], "object": "adapter", "deleted": True, "name": NAME},
+    imports.AdapterImport: _IMPORT,
+    imports.AdapterImportList: _page(_IMPORT),
     admin.Tenant: _TENANT,
     admin.TenantList: _page(_TENANT),
     admin.ApiKey: _KEY,

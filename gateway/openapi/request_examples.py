@@ -11,6 +11,7 @@ from loragate.gateway.schemas.aliases import AliasPut
 from loragate.gateway.schemas.chat import ChatRequest
 from loragate.gateway.schemas.completions import CompletionRequest
 from loragate.gateway.schemas.embeddings import EmbeddingRequest
+from loragate.gateway.schemas.imports import ImportCreate
 from loragate.gateway.schemas.limits import LimitsPatch
 from loragate.gateway.schemas.responses import ResponseRequest
 
@@ -83,6 +84,9 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
     AliasPut: {
         "All to one version": {"targets": [{"version": 1}]},
         "A tenth to a new version": {"targets": [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]},
+    },
+    ImportCreate: {
+        "From the public hub": {"source": "hf://acme/haiku@" + 8 * "0f9c3", "name": NAME, "alias": "canary"},
     },
     TenantCreate: {
         "With limits": {"name": "acme", "weight": 2.0, "limits": {"requests_per_minute": 600, "max_adapters": 20}},

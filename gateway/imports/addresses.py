@@ -1,0 +1,42 @@
+"""Which addresses a name may lead to. What is checked here is what is connected to: a name is asked for once."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+_NAT64 = ip_network("64:ff9b::/96")  # RFC 6052
+_COMPATIBLE = ip_network("::/96")  # IPv4-compatible, RFC 4291
+
+
+async def addresses_of(host: str, port: int) -> tuple[str, ...]:
+    """In the system's order of preference. Raises OSError when there are none."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def is_public(address: str) -> bool:
+    """Whether it is a place in the public internet, and so is every address that it wraps."""
+    try:
+        ip = ip_address(address)
+    except ValueError:  # among others, one with a zone
+        return False
+    return all(each.is_global and not each.is_multicast and not each.is_reserved for each in _unwrapped(ip))
+
+
+def _unwrapped(ip: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
+    """The address, or the one that it stands for: translators and tunnels lead to it."""
+    if isinstance(ip, IPv4Address):
+        yield ip
+        return
+    low = IPv4Address(int(ip) & 0xFFFF_FFFF)
+    if ip.ipv4_mapped is not None:
+        yield ip.ipv4_mapped
+    elif ip in _NAT64 or (ip in _COMPATIBLE and int(ip) > 0xFFFF):
+        yield low
+    else:
+        yield ip
+        if ip.sixtofour is not None:
+            yield ip.sixtofour
+        if ip.teredo is not None:
+            yield from ip.teredo

@@ -1,0 +1,44 @@
+"""From where adapters may be imported."""
+
+import re
+from dataclasses import dataclass, field
+
+_HOST = re.compile(r"(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)+")
+_ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+
+
+@dataclass(frozen=True, slots=True)
+class BucketGrant:
+    """Everything below `place` ("bucket" or "bucket/prefix"), for these tenants by id; None: for all of them."""
+
+    place: str
+    tenants: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if not _BUCKET.fullmatch(self.place):
+            raise ValueError(f"imports.buckets must name a bucket or bucket/prefix, got {self.place!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class ImportConfig:
+    """`hub` is where `hf://` leads, None for nowhere; `hosts` are those that it may redirect to.
+
+    A host is a name, "*.name" for all below it, or an origin ("https://mirror.example:8443"). Names are reached over
+    https on port 443, at public addresses only. An origin is what the operator wrote out: it may be anywhere, the
+    machine itself included.
+    """
+
+    hub: str | None = "https://huggingface.co"
+    hosts: tuple[str, ...] = ("huggingface.co", "*.huggingface.co", "*.hf.co")
+    buckets: tuple[BucketGrant, ...] = field(default=())
+    at_once: int = 2  # imports that one process fetches; the others wait
+
+    def __post_init__(self) -> None:
+        for host in self.hosts:
+            if not _HOST.fullmatch(host) and not _ORIGIN.fullmatch(host):
+                raise ValueError(f"imports.hosts takes names, *.names and origins (https://host:port), got {host!r}")
+        if self.hub is not None and not _ORIGIN.fullmatch(self.hub):
+            raise ValueError(f"imports.hub must be an origin (https://host), got {self.hub!r}")
+        if self.at_once < 1:
+            raise ValueError(f"imports.at_once must be at least 1, got {self.at_once}")

@@ -1,0 +1,137 @@
+"""The imports that this process works on: a few at a time, beside all requests, through the same door as uploads."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+
+import orjson
+
+from loragate.adapter_store.actor import Actor
+from loragate.adapter_store.errors import StoreError
+from loragate.adapter_store.imports import Import, ImportFailure, ImportStatus
+from loragate.adapter_store.principal import TenantPrincipal
+from loragate.gateway import adapter_actions as actions
+from loragate.gateway.http.errors import ApiError
+from loragate.gateway.http.idempotency import Once
+from loragate.gateway.imports.config import ImportConfig
+from loragate.gateway.imports.failures import ImportFailed
+from loragate.gateway.imports.fetching import Fetcher
+from loragate.gateway.imports.hub import hub_files
+from loragate.gateway.imports.job import Job
+from loragate.gateway.imports.places import Places
+from loragate.gateway.imports.source import BucketSource, HubSource, not_allowed, parse_source
+from loragate.gateway.services import Services
+from loragate.gateway.upload_form import UploadForm
+from loragate.gateway.uploads import collected
+
+log = logging.getLogger(__name__)
+
+_STOPPED = ImportFailure("import_interrupted", "The server stopped before the import was done; start it again.")
+_BUG = ImportFailure("internal_error", "The server failed on this import. Quote its id when asking why.")
+
+
+class ImportRunner:
+    """`start` returns at once; `close` ends what still runs, and says so in the database."""
+
+    def __init__(self, config: ImportConfig) -> None:
+        self._config = config
+        self._places = Places((*config.hosts, *([config.hub] if config.hub else [])))
+        self._turns = asyncio.Semaphore(config.at_once)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def check(self, source: str, tenant_id: str, token: str | None) -> None:
+        """Raises InvalidRequest for what is no source, or one that the operator does not let this tenant import."""
+        found = parse_source(source)
+        if isinstance(found, HubSource) and self._config.hub is None:
+            raise not_allowed("This server imports nothing from a hub.")
+        if isinstance(found, BucketSource):
+            raise not_allowed("This server imports nothing from that bucket.")
+
+    def start(self, use: Services, caller: TenantPrincipal, by: Actor, wanted: Import, token: str | None) -> None:
+        """`token` is the tenant's own, for its hub; it is kept for as long as the fetching takes, and nowhere else."""
+        task = asyncio.create_task(self._work(use, caller, by, wanted, token), name="import")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @property
+    def running(self) -> int:
+        """How many wait or are worked on here."""
+        return len(self._tasks)
+
+    async def close(self) -> None:
+        """Returns when all have ended."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _work(self, use: Services, caller: TenantPrincipal, by: Actor, wanted: Import, token: str | None) -> None:
+        job = Job(use.store, caller.tenant_id, wanted)
+        work = asyncio.current_task()
+        assert work is not None
+        telling = asyncio.create_task(job.keep_telling(work), name="import-progress")
+        failure: ImportFailure | None = None
+        try:
+            async with self._turns:
+                version = await self._import(use, caller, by, job, token, telling)
+            await job.finish(version)
+        except asyncio.CancelledError:
+            failure = _STOPPED
+        except ImportFailed as failed:
+            failure = failed.failure
+        except (ApiError, StoreError) as error:
+            failure = ImportFailure(error.code or "invalid_value", error.message, error.param)
+        except Exception:
+            log.exception("import %s failed", wanted.id)
+            failure = _BUG
+        finally:
+            await _ended(telling)
+        if failure is not None:
+            await job.fail(failure)
+
+    async def _import(
+        self,
+        use: Services,
+        caller: TenantPrincipal,
+        by: Actor,
+        job: Job,
+        token: str | None,
+        telling: asyncio.Task[None],
+    ) -> int:
+        """The number of the version that it has become."""
+        job.status = ImportStatus.FETCHING
+        form = UploadForm()
+        form.add("name", job.wanted.name.encode())
+        form.add("alias", job.wanted.alias.encode())
+        async with AsyncExitStack() as stack:
+            files = await self._files(use, caller, job, token, stack)
+            upload = await stack.enter_async_context(collected(form, _filling(form, files, job), use.config))
+            job.status = ImportStatus.CHECKING  # from here on it cannot be cancelled
+            if not await job.tell():
+                raise asyncio.CancelledError
+            answer = await actions.publish(use, caller, by, upload, Once(None, use.store, ""))
+        return int(orjson.loads(answer.body)["version"])
+
+    async def _files(
+        self, use: Services, caller: TenantPrincipal, job: Job, token: str | None, stack: AsyncExitStack
+    ) -> AsyncIterator[tuple[str, bytes]]:
+        source = parse_source(job.wanted.source)
+        limit = use.config.max_upload_bytes
+        assert isinstance(source, HubSource)
+        assert self._config.hub is not None
+        fetcher = Fetcher(self._places, self._config.hub, token, use.config.stall_seconds)
+        await stack.enter_async_context(fetcher)
+        return hub_files(fetcher, self._config.hub, source, limit, job.announce)
+
+
+async def _filling(form: UploadForm, files: AsyncIterator[tuple[str, bytes]], job: Job) -> AsyncIterator[None]:
+    async for file, piece in files:
+        form.add(file, piece)
+        job.done += len(piece)
+        yield
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
