@@ -50,6 +50,7 @@ class GatewayConfig:
     tool_parser: str | None = None  # how the model writes tool calls; None: told from its chat template
 
     def __post_init__(self) -> None:
+        self.imports.check_apart(self.blob_url)
         if self.redis_url is None and self.sharers > 1:
             raise ValueError(f"redis_url is needed for {self.sharers} gateway processes to share their limits")
         counts = ("workers", "sharers", "max_json_bytes", "max_upload_bytes", "max_n", "max_prompts")

@@ -19,6 +19,10 @@ class BucketGrant:
         if not _BUCKET.fullmatch(self.place):
             raise ValueError(f"imports.buckets must name a bucket or bucket/prefix, got {self.place!r}")
 
+    def covers(self, place: str) -> bool:
+        """Whether it is the place, or contains it."""
+        return f"{place}/".startswith(f"{self.place}/")
+
 
 @dataclass(frozen=True, slots=True)
 class ImportConfig:
@@ -42,3 +46,16 @@ class ImportConfig:
             raise ValueError(f"imports.hub must be an origin (https://host), got {self.hub!r}")
         if self.at_once < 1:
             raise ValueError(f"imports.at_once must be at least 1, got {self.at_once}")
+
+    def grants(self, place: str, tenant_id: str) -> bool:
+        """Whether the tenant may have what is there."""
+        return any(
+            grant.covers(place) and (grant.tenants is None or tenant_id in grant.tenants) for grant in self.buckets
+        )
+
+    def check_apart(self, blob_url: str) -> None:
+        """Raises ValueError where a grant would open our own blobs, which are all tenants'."""
+        scheme, _, blobs = blob_url.partition("://")
+        for grant in self.buckets if scheme in ("s3", "s3a") else ():
+            if grant.covers(blobs.rstrip("/")) or f"{grant.place}/".startswith(f"{blobs.rstrip('/')}/"):
+                raise ValueError(f"imports.buckets: {grant.place} is where the adapters of all tenants are kept")

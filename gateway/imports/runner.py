@@ -14,6 +14,7 @@ from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway import adapter_actions as actions
 from loragate.gateway.http.errors import ApiError
 from loragate.gateway.http.idempotency import Once
+from loragate.gateway.imports.buckets import bucket_files
 from loragate.gateway.imports.config import ImportConfig
 from loragate.gateway.imports.failures import ImportFailed
 from loragate.gateway.imports.fetching import Fetcher
@@ -45,7 +46,7 @@ class ImportRunner:
         found = parse_source(source)
         if isinstance(found, HubSource) and self._config.hub is None:
             raise not_allowed("This server imports nothing from a hub.")
-        if isinstance(found, BucketSource):
+        if isinstance(found, BucketSource) and not self._config.grants(found.place, tenant_id):
             raise not_allowed("This server imports nothing from that bucket.")
 
     def start(self, use: Services, caller: TenantPrincipal, by: Actor, wanted: Import, token: str | None) -> None:
@@ -115,10 +116,10 @@ class ImportRunner:
     async def _files(
         self, use: Services, caller: TenantPrincipal, job: Job, token: str | None, stack: AsyncExitStack
     ) -> AsyncIterator[tuple[str, bytes]]:
-        source = parse_source(job.wanted.source)
-        limit = use.config.max_upload_bytes
-        assert isinstance(source, HubSource)
-        assert self._config.hub is not None
+        source, limit = parse_source(job.wanted.source), use.config.max_upload_bytes
+        if isinstance(source, BucketSource):
+            return bucket_files(source, limit, job.announce)
+        assert self._config.hub is not None, "it was checked before the import began"
         fetcher = Fetcher(self._places, self._config.hub, token, use.config.stall_seconds)
         await stack.enter_async_context(fetcher)
         return hub_files(fetcher, self._config.hub, source, limit, job.announce)

@@ -15,6 +15,7 @@ from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.adapters import AdapterRepository
 from loragate.adapter_store.database import Database
 from loragate.adapter_store.errors import NotFound
+from loragate.adapter_store.imports import ImportRepository
 from loragate.adapter_store.replies import Replies
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, Base, TenantOwned
 from loragate.adapter_store.tenancy import UnscopedStatement
@@ -50,7 +51,7 @@ def test_every_table_with_a_tenant_is_marked() -> None:
 
 
 def test_no_method_of_a_tenants_repository_takes_a_tenant() -> None:
-    repositories = [AdapterRepository, UsageRepository, Replies]
+    repositories = [AdapterRepository, ImportRepository, UsageRepository, Replies]
     assert [field.type for field in scopes.TenantScope.__dataclass_fields__.values()] == repositories
     for repository in repositories:
         for name, method in inspect.getmembers(repository, inspect.isfunction):

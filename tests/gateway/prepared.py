@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from loragate.adapter_store.schema import upgrade
 from loragate.adapter_store.store import Store
 from loragate.gateway.config import GatewayConfig
+from loragate.gateway.imports.config import ImportConfig
 
 from . import tiny_model
 from .running import ADMIN_KEY
@@ -40,6 +41,7 @@ async def new_config(folder: Path, engine: StubEngine) -> GatewayConfig:
         engine_target=engine.target,
         data_dir=folder,
         grpc_listen="127.0.0.1:0",
+        imports=ImportConfig(hub="http://127.0.0.1:9", hosts=()),  # nobody is there
         heartbeat_timeout=30.0,  # the engine's stub shares this process, and with it every pause
     )
 

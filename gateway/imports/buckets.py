@@ -1,0 +1,44 @@
+"""The two files of a place in a bucket, read with the operator's credentials where the operator allowed that."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+
+from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE, open_objects
+from loragate.adapter_store.errors import CannotOpen
+from loragate.adapter_store.objects import Objects
+from loragate.gateway.imports.failures import ImportFailed
+from loragate.gateway.imports.source import BucketSource
+
+_MAX_CONFIG_BYTES = 1 << 20
+
+
+async def bucket_files(
+    source: BucketSource, limit: int, announce: Callable[[int | None], None]
+) -> AsyncIterator[tuple[str, bytes]]:
+    """Pieces of both files, each with its file's name. `announce` hears how large they are. Raises ImportFailed."""
+    try:
+        objects, root = await asyncio.to_thread(open_objects, f"s3://{source.place}")
+        for file, most in ((CONFIG_FILE, min(_MAX_CONFIG_BYTES, limit)), (TENSORS_FILE, limit)):
+            size = await asyncio.to_thread(partial(_size, objects, f"{root}/{file}", most))
+            if file == TENSORS_FILE:
+                announce(size)
+            async for piece in objects.chunks(f"{root}/{file}"):
+                yield file, piece
+    except FileNotFoundError:
+        raise ImportFailed(
+            "source_not_found", f"s3://{source.place} lacks one of the two files that PEFT saves."
+        ) from None
+    except PermissionError:
+        raise ImportFailed(
+            "source_denied", f"s3://{source.place} may not be read with this server's credentials."
+        ) from None
+    except (OSError, CannotOpen):
+        raise ImportFailed("source_unavailable", f"s3://{source.place} cannot be read at the moment.") from None
+
+
+def _size(objects: Objects, path: str, most: int) -> int:
+    size = objects.size(path)
+    if size > most:
+        raise ImportFailed("import_too_large", f"The source has a file of more than {most} bytes.")
+    return size
