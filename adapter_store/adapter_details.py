@@ -1,60 +1,80 @@
-"""What a list tells of each adapter beyond its row: two queries, however many adapters."""
+"""Adapters with all that is told of them, in one query however many there are."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
-from sqlalchemy import and_, func, select
+import orjson
+from sqlalchemy import ColumnElement, Select, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.adapter import Adapter, Aliases, AliasTarget
+from loragate.adapter_store.adapter import Adapter, AliasTarget
+from loragate.adapter_store.cursor import newest_of
+from loragate.adapter_store.description import Description
+from loragate.adapter_store.json_lists import json_lists
+from loragate.adapter_store.page import Page
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, AliasTargetRow
-from loragate.adapter_store.versions import adapter_of
 
 
-async def with_details(session: AsyncSession, rows: Sequence[AdapterRow]) -> tuple[Adapter, ...]:
-    """In the same order. Reached through the adapters' own rows, so that indices that begin with a tenant serve."""
-    ids = [row.id for row in rows]
-    if not ids:
-        return ()
-    latest = await _latest_versions(session, ids)
-    aliases, routed = await _aliases(session, ids)
-    return tuple(adapter_of(row, latest.get(row.id), aliases.get(row.id, {}), routed.get(row.id, {})) for row in rows)
+async def adapter_page(
+    session: AsyncSession, where: Sequence[ColumnElement[bool]], *, after: str | None, limit: int
+) -> Page[Adapter]:
+    """Newest first. Raises Invalid for what is no cursor of this scope."""
+    page = await newest_of(session, AdapterRow, _detailed().where(*where), after=after, limit=limit)
+    return Page(tuple(_adapter_of(row) for row in page), page.has_more)
 
 
-async def _latest_versions(session: AsyncSession, ids: Sequence[str]) -> dict[str, int]:
-    adapter, version = AdapterRow, AdapterVersionRow
-    same = and_(version.tenant_id == adapter.tenant_id, version.adapter_id == adapter.id)
-    query = (
-        select(version.adapter_id, func.max(version.version))
-        .join(adapter, same)
-        .where(adapter.id.in_(ids), version.deleted_at.is_(None))
-        .group_by(version.adapter_id)
+async def adapter_of(session: AsyncSession, adapter_id: str) -> Adapter:
+    """One that is there."""
+    return _adapter_of((await session.execute(_detailed().where(AdapterRow.id == adapter_id))).one())
+
+
+@cache
+def _detailed() -> Select[Any]:
+    """Reached through the adapters' own rows, so that indices that begin with a tenant serve operators too."""
+    adapter, version, target = AdapterRow, AdapterVersionRow, AliasTargetRow
+    latest = select(func.max(version.version)).where(
+        version.tenant_id == adapter.tenant_id, version.adapter_id == adapter.id, version.deleted_at.is_(None)
     )
-    return dict(iter(await session.execute(query)))
-
-
-async def _aliases(
-    session: AsyncSession, ids: Sequence[str]
-) -> tuple[Mapping[str, Aliases], Mapping[str, Mapping[int, str]]]:
-    """Aliases by adapter, ordered by name and their targets by version; and the digests of those versions."""
-    adapter, target, version = AdapterRow, AliasTargetRow, AdapterVersionRow
-    same = and_(target.tenant_id == adapter.tenant_id, target.adapter_id == adapter.id)
     targeted = and_(
         version.tenant_id == target.tenant_id,
         version.adapter_id == target.adapter_id,
         version.version == target.version,
     )
-    query = (
-        select(target.adapter_id, target.alias, target.version, target.weight, version.digest)
-        .join(adapter, same)
+    arms = (
+        select(json_lists(target.alias, target.version, target.weight, version.digest))
         .join(version, targeted)
-        .where(adapter.id.in_(ids))
-        .order_by(target.alias, target.version)
+        .where(target.tenant_id == adapter.tenant_id, target.adapter_id == adapter.id)
     )
-    aliases: dict[str, dict[str, tuple[AliasTarget, ...]]] = defaultdict(dict)
-    routed: dict[str, dict[int, str]] = defaultdict(dict)
-    for adapter_id, alias, number, weight, digest in await session.execute(query):
-        of_adapter = aliases[adapter_id]
-        of_adapter[alias] = (*of_adapter.get(alias, ()), AliasTarget(number, weight))
-        routed[adapter_id][number] = digest
-    return aliases, routed
+    return select(
+        adapter.id,
+        adapter.tenant_id,
+        adapter.name,
+        adapter.tags,
+        adapter.description,
+        adapter.limits,
+        adapter.created_at,
+        adapter.updated_at,
+        latest.correlate(adapter).scalar_subquery().label("latest_version"),
+        arms.correlate(adapter).scalar_subquery().label("arms"),
+    )
+
+
+def _adapter_of(row: Any) -> Adapter:
+    aliases: dict[str, tuple[AliasTarget, ...]] = {}
+    routed: dict[int, str] = {}
+    for alias, version, weight, digest in sorted(orjson.loads(row.arms or "[]")):
+        aliases[alias] = (*aliases.get(alias, ()), AliasTarget(version, weight))
+        routed[version] = digest
+    return Adapter(
+        id=row.id,
+        tenant_id=row.tenant_id,
+        name=row.name,
+        latest_version=row.latest_version,
+        aliases=aliases,
+        routed=routed,
+        limits=row.limits,
+        description=Description(row.tags, row.description),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )

@@ -14,7 +14,7 @@ from loragate.adapter_store.adapter import (
     Aliases,
     AliasTarget,
 )
-from loragate.adapter_store.adapter_details import with_details
+from loragate.adapter_store.adapter_details import adapter_of, adapter_page
 from loragate.adapter_store.adapter_filter import EVERY_ADAPTER, AdapterFilter
 from loragate.adapter_store.aliases import (
     aliases_of,
@@ -25,7 +25,6 @@ from loragate.adapter_store.aliases import (
 )
 from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.blobs import TenantBlobs
-from loragate.adapter_store.cursor import newest_first
 from loragate.adapter_store.describing import describe
 from loragate.adapter_store.description import NOTHING_SAID, described
 from loragate.adapter_store.errors import Conflict, Invalid, Unavailable
@@ -101,13 +100,12 @@ class AdapterRepository:
         self, wanted: AdapterFilter = EVERY_ADAPTER, *, after: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> Page[Adapter]:
         """Newest first; `after` is the id of the last one seen."""
-        where = wanted.conditions(self._session)
-        page = await newest_first(self._session, AdapterRow, *where, after=after, limit=limit)
-        return Page(await with_details(self._session, page.items), page.has_more)
+        where = list(wanted.conditions(self._session))
+        return await adapter_page(self._session, where, after=after, limit=limit)
 
     async def get(self, name: str) -> Adapter:
         adapter = await require_adapter(self._session, name)
-        return (await with_details(self._session, [adapter]))[0]
+        return await adapter_of(self._session, adapter.id)
 
     async def versions(
         self, name: str, *, after: int | None = None, limit: int = DEFAULT_LIMIT

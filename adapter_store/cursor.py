@@ -21,14 +21,22 @@ async def newest_first(
 
     Raises Invalid for an `after` that never was in this scope and for a limit out of range.
     """
+    page = await newest_of(session, kind, select(kind).where(*where), after=after, limit=limit)
+    return Page(tuple(row[0] for row in page), page.has_more)
+
+
+async def newest_of(
+    session: AsyncSession, kind: type[Row], query: Select[Any], *, after: str | None, limit: int
+) -> Page[Any]:
+    """The same, of what `query` selects of them."""
     checked_limit(limit)
-    query: Select[Any] = select(kind).where(*where).order_by(kind.created_at.desc(), kind.id.desc())
+    query = query.order_by(kind.created_at.desc(), kind.id.desc())
     if after is not None:
         position = await _position(session, kind, after)
         if position is None:
             raise Invalid("`after` is not the id of an item of this list.", param="after")
         query = query.where(tuple_(kind.created_at, kind.id) < tuple_(*position))
-    return cut_page((await session.scalars(query.limit(limit + 1))).all(), limit)
+    return cut_page((await session.execute(query.limit(limit + 1))).all(), limit)
 
 
 async def _position(session: AsyncSession, kind: type[Row], row_id: str) -> tuple[datetime, str] | None:

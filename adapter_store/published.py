@@ -8,9 +8,8 @@ from sqlalchemy import and_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import Adapter
-from loragate.adapter_store.adapter_details import with_details
+from loragate.adapter_store.adapter_details import adapter_page
 from loragate.adapter_store.adapter_filter import EVERY_ADAPTER, AdapterFilter
-from loragate.adapter_store.cursor import newest_first
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
@@ -51,8 +50,7 @@ class PublishedAdapters:
             if not could_be_id(tenant_id) or tenant_of(self._session) not in (None, tenant_id):
                 return Page((), has_more=False)
             where.append(AdapterRow.tenant_id == tenant_id)
-        page = await newest_first(self._session, AdapterRow, *where, after=after, limit=limit)
-        return Page(await with_details(self._session, page.items), page.has_more)
+        return await adapter_page(self._session, where, after=after, limit=limit)
 
     async def names(self, contents: Iterable[Content]) -> dict[Content, tuple[VersionName, ...]]:
         """What these contents are called, in order; those that nobody has under a name any more are left out."""

@@ -1,13 +1,11 @@
 """Rows of adapters and their versions as nouns, and the look-ups that several actions share."""
 
-from collections.abc import Mapping
 from datetime import datetime
 
 from sqlalchemy import Row, Select, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.adapter import Adapter, AdapterVersion, Aliases, VersionStatus
-from loragate.adapter_store.description import Description
+from loragate.adapter_store.adapter import AdapterVersion, VersionStatus
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.names import could_be_name, could_be_version
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
@@ -69,18 +67,3 @@ def select_versions(adapter_id: str) -> VersionSelect:
 def version_of(name: str, row: VersionRow) -> AdapterVersion:
     columns = row._asdict()
     return AdapterVersion(name=name, **{**columns, "status": VersionStatus(columns["status"])})
-
-
-def adapter_of(row: AdapterRow, latest_version: int | None, aliases: Aliases, routed: Mapping[int, str]) -> Adapter:
-    return Adapter(
-        id=row.id,
-        tenant_id=row.tenant_id,
-        name=row.name,
-        latest_version=latest_version,
-        aliases=aliases,
-        routed=routed,
-        limits=row.limits,
-        description=Description(row.tags, row.description),
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-    )

@@ -1,0 +1,153 @@
+"""Fills a store with adapters: tenants, versions, aliases, tags and descriptions as teams write them."""
+
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from typing import Any
+
+from rich.progress import track
+from sqlalchemy import insert, text
+
+from loragate.adapter_store.base62 import new_id
+from loragate.adapter_store.database import Database
+from loragate.adapter_store.description import Description
+from loragate.adapter_store.search_text import search_text
+from loragate.adapter_store.tables import (
+    AdapterAliasRow,
+    AdapterRow,
+    AdapterTagRow,
+    AdapterVersionRow,
+    AliasTargetRow,
+    Base,
+    EngineManifestRow,
+    TenantRow,
+)
+
+BASE_DIGEST = "sha256:" + "b" * 64
+RARE_TAG, RARE_WORD = "the-only-one", "xylophone"  # of one adapter each
+_LARGEST = 0.05  # of all adapters are one tenant's
+_ROWS_AT_ONCE = 1000
+_WORDS, _TAGS = 5000, 300
+_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+_ORDER = (TenantRow, AdapterRow, AdapterVersionRow, AdapterAliasRow, AliasTargetRow, AdapterTagRow)
+
+Rows = dict[type[Base], list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Library:
+    """What was put there. The first tenant has a twentieth of all adapters, the others share the rest evenly."""
+
+    tenants: tuple[str, ...]
+    adapters: tuple[tuple[str, str], ...]  # tenant and name
+    ids: tuple[str, ...]
+    words: tuple[str, ...]  # the most frequent first
+    tags: tuple[str, ...]
+
+
+async def fill(database_url: str, adapters: int, tenants: int) -> Library:
+    """A migrated, empty database."""
+    made = _Making(tenants)
+    database = Database(database_url)
+    async with database.operator(write=True) as session:
+        base = {"id": 1, "base_digest": BASE_DIGEST, "payload": b"", "updated_at": _EPOCH}
+        await session.execute(insert(EngineManifestRow), [base])
+        await session.execute(insert(TenantRow), [_tenant(owner, number) for number, owner in enumerate(made.tenants)])
+        for start in track(range(0, adapters, _ROWS_AT_ONCE), description="filling"):
+            rows = made.rows(range(start, min(start + _ROWS_AT_ONCE, adapters)), rare=adapters // 3)
+            for kind in _ORDER:
+                if rows[kind]:
+                    await session.execute(insert(kind), rows[kind])
+    async with database.operator(write=True) as session:
+        await session.execute(text("ANALYZE"))  # as Postgres does by itself after a while
+    await database.close()
+    return made.library
+
+
+class _Making:
+    """Draws what teams might write; the same in every run but for the ids."""
+
+    def __init__(self, tenants: int) -> None:
+        self._chance = random.Random(20261122)
+        self.tenants = tuple(new_id("tn") for _ in range(tenants))
+        self._words = tuple({_word(self._chance): None for _ in range(_WORDS)})
+        self._frequencies = tuple(accumulate(1 / (rank + 1) for rank in range(len(self._words))))
+        self._tags = tuple(f"team:{word}" for word in self._words[:_TAGS])
+        self._adapters: list[tuple[str, str]] = []
+        self._ids: list[str] = []
+
+    @property
+    def library(self) -> Library:
+        return Library(self.tenants, tuple(self._adapters), tuple(self._ids), self._words, self._tags)
+
+    def rows(self, numbers: range, rare: int) -> Rows:
+        """Of these adapters; the one with the number `rare` alone has the rare word and the rare tag."""
+        rows: Rows = {kind: [] for kind in _ORDER}
+        for number in numbers:
+            self._add(rows, number, number == rare)
+        return rows
+
+    def _add(self, rows: Rows, number: int, rare: bool) -> None:
+        first = number % round(1 / _LARGEST) == 0
+        owner = self.tenants[0 if first else 1 + number % (len(self.tenants) - 1)]
+        name = f"{'-'.join(self._drawn(2))}-{number}"[:64]
+        tags = {self._chance.choice(self._tags) for _ in range(2)} | ({"prod"} if number % 3 == 0 else set())
+        said = Description(
+            tuple(sorted(tags | ({RARE_TAG} if rare else set()))),
+            " ".join(self._drawn(12)) + (f" {RARE_WORD}" if rare else ""),
+        )
+        adapter = _adapter(owner, name, said, _EPOCH + timedelta(seconds=number))
+        self._adapters.append((owner, name))
+        self._ids.append(adapter["id"])
+        here = {"tenant_id": owner, "adapter_id": adapter["id"]}
+        at = {"created_at": adapter["created_at"]}
+        rows[AdapterRow].append(adapter)
+        rows[AdapterVersionRow] += [_version(here, at, version, number) for version in (1, 2)]
+        for alias, versions in (("default", (2,)), ("canary", (1, 2))):
+            rows[AdapterAliasRow].append({**here, **at, "name": alias, "updated_at": at["created_at"]})
+            rows[AliasTargetRow] += [{**here, "alias": alias, "version": each, "weight": 1} for each in versions]
+        rows[AdapterTagRow] += [{**here, "tag": tag} for tag in said.tags]
+
+    def _drawn(self, count: int) -> list[str]:
+        """By Zipf's law."""
+        return self._chance.choices(self._words, cum_weights=self._frequencies, k=count)
+
+
+def _word(chance: random.Random) -> str:
+    syllables = chance.choices(("ba", "cor", "del", "fin", "gra", "ho", "kil", "lum", "mar", "nes", "pol", "ru"), k=3)
+    return "".join(syllables)
+
+
+def _tenant(tenant_id: str, number: int) -> dict[str, Any]:
+    return {"id": tenant_id, "name": f"tenant {number}", "weight": 1.0, "created_at": _EPOCH, "updated_at": _EPOCH}
+
+
+def _adapter(owner: str, name: str, said: Description, at: datetime) -> dict[str, Any]:
+    return {
+        "tenant_id": owner,
+        "id": new_id("ad"),
+        "name": name,
+        "tags": said.tags,
+        "description": said.text,
+        "search_text": search_text(name, said),
+        "last_version": 2,
+        "created_at": at,
+        "updated_at": at,
+        "published_at": at,
+    }
+
+
+def _version(here: dict[str, Any], at: dict[str, Any], version: int, number: int) -> dict[str, Any]:
+    return {
+        **here,
+        **at,
+        "version": version,
+        "digest": f"sha256:{number:056x}{version:08x}",
+        "status": "ready",
+        "rank": 16,
+        "size_bytes": 40 << 20,
+        "config": b"{}" * 300,
+        "base_model": "base",
+        "base_digest": BASE_DIGEST,
+    }
