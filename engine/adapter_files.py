@@ -8,10 +8,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from loragate.engine.adapter_weights import CONFIG_FILE, TENSORS_FILE, load_weights, read_files
 from loragate.engine.base_model import BaseModel
@@ -21,8 +22,12 @@ from loragate.engine.sequence import AdapterKey
 from loragate.engine.service_cost import token_cost
 from loragate.peft_format.errors import AdapterRefused
 from loragate.peft_format.layout import BaseLayout
+from loragate.peft_format.reading import AdapterReading
 from loragate.v1 import engine_pb2 as pb
 
+T = TypeVar("T")
+
+_DIGEST_KIND = "sha256:"
 _STAGING = "fetch-"
 _DISK_SHARE = 0.1  # of free space, unless told otherwise
 _SAFE = re.compile(r"[A-Za-z0-9_-]+")
@@ -73,27 +78,62 @@ class AdapterFiles:
                     return await asyncio.to_thread(self._read, path, key)
                 except AdapterUnavailable:  # corrupted on our disk: fetch it anew
                     self.tier.remove(path)
-            await self._fetch(key, path)
-            self.tier.add(path)
-            return await asyncio.to_thread(self._read, path, key)
+            return await self._fetched(key, path, self._read)
+
+    async def fetch(self, key: AdapterKey) -> None:
+        """See to it that its files are here, checked. Raises AdapterUnavailable."""
+        path = self._path(key)
+        with self.tier.reading(path):
+            if path not in self.tier:
+                await self._fetched(key, path, self._check)
+
+    def keep(self, keys: Iterable[AdapterKey]) -> None:
+        """The files of these are the last to leave, in place of those that were before."""
+        self.tier.kept = frozenset(path for key in keys if (path := self._folder(key)) is not None)
+
+    def forget(self, key: AdapterKey) -> None:
+        """Remove its files, unless somebody reads them now."""
+        path = self._folder(key)
+        if path is not None and not self.tier.is_in_use(path):
+            self.tier.remove(path)
+
+    def keys(self) -> list[AdapterKey]:
+        """Whose files are here."""
+        return [AdapterKey(path.parent.name, f"{_DIGEST_KIND}{path.name}") for path in self.tier.paths()]
 
     def _path(self, key: AdapterKey) -> Path:
-        parts = (key.tenant_id, key.digest.removeprefix("sha256:"))
-        if not all(_SAFE.fullmatch(part) for part in parts):
+        path = self._folder(key)
+        if path is None:
             raise AdapterUnavailable("its tenant id or digest is malformed")
-        return self._directory.joinpath(*parts)
+        return path
+
+    def _folder(self, key: AdapterKey) -> Path | None:
+        """Where its files are or would be; None for what is no key."""
+        parts = (key.tenant_id, key.digest.removeprefix(_DIGEST_KIND))
+        return self._directory.joinpath(*parts) if all(_SAFE.fullmatch(part) for part in parts) else None
 
     def _read(self, path: Path, key: AdapterKey) -> HostAdapter:
-        try:
-            reading = read_files(path, self._layout)
-            if reading.digest != key.digest:
-                raise AdapterUnavailable(f"its bytes have the digest {reading.digest}")
+        reading = self._check(path, key)
+        with _in_words():
             host = load_weights(path, reading.plan, self._base)
             return replace(host, token_cost=token_cost(reading.plan, self._layout))
-        except AdapterRefused as error:
-            raise AdapterUnavailable(str(error)) from error
-        except OSError as error:
-            raise AdapterUnavailable(f"its files cannot be read ({error.strerror})") from error
+
+    def _check(self, path: Path, key: AdapterKey) -> AdapterReading:
+        with _in_words():
+            reading = read_files(path, self._layout)
+        if reading.digest != key.digest:
+            raise AdapterUnavailable(f"its bytes have the digest {reading.digest}")
+        return reading
+
+    async def _fetched(self, key: AdapterKey, path: Path, look: Callable[[Path, AdapterKey], T]) -> T:
+        """What `look` finds in files that come now. Nothing stays of those that are not what their digest says."""
+        await self._fetch(key, path)
+        self.tier.add(path)
+        try:
+            return await asyncio.to_thread(look, path, key)
+        except AdapterUnavailable:
+            self.tier.remove(path)
+            raise
 
     async def _fetch(self, key: AdapterKey, path: Path) -> None:
         for peer in self._peers(key):
@@ -109,6 +149,16 @@ class AdapterFiles:
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
         raise AdapterUnavailable("nobody who can read its bytes is connected")
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except AdapterRefused as error:
+        raise AdapterUnavailable(str(error)) from error
+    except OSError as error:
+        raise AdapterUnavailable(f"its files cannot be read ({error.strerror})") from error
 
 
 def _publish(staging: Path, path: Path) -> None:

@@ -107,6 +107,7 @@ class AdapterPool:
         self._reading: dict[AdapterKey, set[Waiter]] = {}  # being read, for these
         self._awaiting: dict[AdapterKey, set[Waiter]] = {}  # in host memory, for these, which have no slot yet
         self._pinned: frozenset[AdapterKey] = frozenset()
+        self._retiring: set[AdapterKey] = set()
         self._clock = count(1)
         self.counters = PoolCounters()
         self.loaded: Callable[[AdapterKey], None] = lambda _: None
@@ -193,6 +194,29 @@ class AdapterPool:
         """Bring pinned adapters that are not on the device; to be called whenever something was read or left."""
         for key in self._pinned - self._by_key.keys():
             self.want(key, None, overdue=False)
+
+    def retire(self, keys: Iterable[AdapterKey]) -> None:
+        """These are no more: see `let_go`. A pin on one is gone."""
+        self._retiring.update(keys)
+        for key in self._pinned & self._retiring:
+            self._wait_no_more(key, None)
+        self._pinned -= self._retiring
+
+    def let_go(self, is_wanted: Callable[[AdapterKey], bool]) -> list[AdapterKey]:
+        """Those of the retired that left device and host memory now; the others wait for whoever uses or wants them."""
+        gone = [key for key in self._retiring if not self._is_used(key) and not is_wanted(key)]
+        for key in gone:
+            slot = self._by_key.get(key)
+            if slot is not None:
+                self._empty(slot)
+            self.host.remove(key)
+        self._retiring.difference_update(gone)
+        return gone
+
+    def _is_used(self, key: AdapterKey) -> bool:
+        slot = self._by_key.get(key)
+        coming = key in self._reading or key in self._awaiting
+        return coming or (slot is not None and not slot.unused)
 
     def read(self, key: AdapterKey, host: HostAdapter) -> None:
         """A read ended well. Raises AdapterTooLarge; then the adapter is as if the read had failed."""

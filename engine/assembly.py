@@ -106,8 +106,9 @@ def build_core(
     request_read: Callable[[AdapterKey], None],
     emit: Callable[[list[Output]], None],
     died: Callable[[], None],
+    retired: Callable[[AdapterKey], None] = lambda key: None,
 ) -> EngineCore:
-    """The step loop over a loaded model; not started yet."""
+    """The step loop over a loaded model; not started yet. `retired` hears of adapters that left all memory for good."""
     copier = AdapterCopier(loaded.base.device, lambda copy, result: core.post(AdapterCopied(copy, result)))
     adapters = AdapterPool(
         config.adapter_slots,
@@ -131,6 +132,7 @@ def build_core(
         limits,
         emit=emit,
         died=died,
+        retired=retired,
         stopped=copier.close,
     )
     return core

@@ -85,6 +85,7 @@ class EngineClient:
         self._runner: asyncio.Task[None] | None = None
         self._session: _Session | None = None
         self._pins = pb.Pins()
+        self._prefetch = pb.Prefetch()
 
     async def start(self) -> None:
         """Begin connecting in the background; returns at once."""
@@ -120,6 +121,10 @@ class EngineClient:
         """Counters and gauges as of the last step. Raises EngineUnavailable, at the latest after `patience` seconds."""
         return await self._answer(self._stub().Stats(request or pb.StatsRequest(), timeout=patience))
 
+    async def inventory(self) -> pb.InventoryResponse:
+        """Which adapters it holds, and where. Raises EngineUnavailable."""
+        return await self._answer(self._stub().Inventory(pb.InventoryRequest(), timeout=_UNARY_SECONDS))
+
     async def trace(self, last_steps: int = 0) -> bytes:
         """The last steps, or all that are remembered, in Chrome's trace-event format. Raises EngineUnavailable."""
         request = pb.TraceRequest(last_steps=last_steps)
@@ -129,8 +134,20 @@ class EngineClient:
     def pin(self, adapters: Iterable[pb.AdapterRef]) -> None:
         """Have these adapters kept on the device, and no longer those given before; also after a reconnect."""
         self._pins = pb.Pins(adapters=adapters)
+        self._tell(pb.ClientFrame(pins=self._pins))
+
+    def prefetch(self, adapters: Iterable[pb.AdapterRef]) -> None:
+        """Have these adapters fetched to the engine's disk, in place of those given before; also after a reconnect."""
+        self._prefetch = pb.Prefetch(adapters=adapters)
+        self._tell(pb.ClientFrame(prefetch=self._prefetch))
+
+    def retire(self, adapters: Iterable[pb.AdapterRef]) -> None:
+        """These are no more: the engine lets go of them, each once nobody uses it. Lost where it is not connected."""
+        self._tell(pb.ClientFrame(retire=pb.Retire(adapters=adapters)))
+
+    def _tell(self, frame: pb.ClientFrame) -> None:
         if self._session is not None:
-            self._session.pin(self._pins)
+            self._session.tell(frame)
 
     @asynccontextmanager
     async def generate(self, submit: pb.Submit) -> AsyncIterator[AsyncIterator[pb.Delta]]:
@@ -163,7 +180,8 @@ class EngineClient:
         failures = 0
         while True:
             session = _Session(self._channel, self._source, self._heartbeat_timeout)
-            session.pin(self._pins)
+            session.tell(pb.ClientFrame(pins=self._pins))
+            session.tell(pb.ClientFrame(prefetch=self._prefetch))
             try:
                 async for _ in session.run():
                     self._session, failures = session, 0
@@ -229,8 +247,8 @@ class _Session:
         if request is not None and request.pending > 0:
             self._outbox.put(pb.ClientFrame(abort=pb.Abort(request_id=request_id)))
 
-    def pin(self, pins: pb.Pins) -> None:
-        self._outbox.put(pb.ClientFrame(pins=pins))
+    def tell(self, frame: pb.ClientFrame) -> None:
+        self._outbox.put(frame)
 
     def fail(self, error: EngineError) -> None:
         for request in self._requests.values():

@@ -52,6 +52,13 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
+class Retire:
+    """Let go of these adapters, each once nobody uses it."""
+
+    keys: tuple[AdapterKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GrammarCompiled:
     grammar: Grammar
     result: Compiled
@@ -62,4 +69,4 @@ class Stop:
     pass
 
 
-Command = Submit | Abort | AdapterRead | AdapterFailed | AdapterCopied | GrammarCompiled | Pin | Stop
+Command = Submit | Abort | AdapterRead | AdapterFailed | AdapterCopied | GrammarCompiled | Pin | Retire | Stop

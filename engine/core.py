@@ -22,6 +22,7 @@ from loragate.engine.commands import (
     Command,
     GrammarCompiled,
     Pin,
+    Retire,
     Stop,
     Submit,
 )
@@ -53,6 +54,7 @@ class EngineCore:
         limits: ModelLimits,
         emit: Callable[[list[Output]], None],
         died: Callable[[], None],
+        retired: Callable[[AdapterKey], None],
         stopped: Callable[[], None],
     ) -> None:
         self._runner = runner
@@ -63,6 +65,7 @@ class EngineCore:
         self.limits = limits
         self._emit = emit
         self._died = died
+        self._retired = retired
         self._stopped = stopped
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._threads = torch.get_num_threads()
@@ -100,6 +103,7 @@ class EngineCore:
         while not self._stopping:
             outputs = self._take_commands(wait=idle)
             self.adapters.fetch_pinned()
+            self._let_go()
             outputs += [self._refuse(s, failure) for s, failure in self.scheduler.late(time.monotonic())]
             self.timeline.ended("commands")
             scheduled = self.scheduler.schedule()
@@ -176,9 +180,16 @@ class EngineCore:
                 self.adapters.copied(copy, result)
             case Pin(keys):
                 self.adapters.pin(keys)
+            case Retire(keys):
+                self.adapters.retire(keys)
             case Stop():
                 self._stopping = True
         return []
+
+    def _let_go(self) -> None:
+        """Of adapters that are no more and that nobody uses any longer."""
+        for key in self.adapters.let_go(lambda key: bool(self.scheduler.waiting_for(key))):
+            self._retired(key)
 
     def _adapter_failed(self, key: AdapterKey, reason: str) -> list[Output]:
         """Those who wait for it hear so; nobody else does."""

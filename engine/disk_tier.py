@@ -14,6 +14,8 @@ class DiskTier:
         self.budget = budget
         self._sizes: OrderedDict[Path, int] = OrderedDict()  # least recently used first
         self._in_use: dict[Path, int] = {}
+        self.kept: frozenset[Path] = frozenset()
+        """The last to leave."""
         for path in sorted(directory.glob("*/*"), key=lambda p: p.stat().st_mtime):
             self._sizes[path] = _size(path)
         self._shrink()
@@ -47,13 +49,19 @@ class DiskTier:
             if not self._in_use[path]:
                 del self._in_use[path]
 
+    def paths(self) -> list[Path]:
+        return list(self._sizes)
+
+    def is_in_use(self, path: Path) -> bool:
+        return path in self._in_use
+
     def remove(self, path: Path) -> None:
         self._sizes.pop(path, None)
         shutil.rmtree(path, ignore_errors=True)
 
     def _shrink(self) -> None:
         excess = self.used - self.budget
-        for path in list(self._sizes):
+        for path in sorted(self._sizes, key=self.kept.__contains__):
             if excess <= 0:
                 return
             if path not in self._in_use:

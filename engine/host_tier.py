@@ -33,6 +33,17 @@ class HostTier:
             self._awaited.add(key)
         self._shrink()
 
+    def keys(self) -> list[AdapterKey]:
+        """May be called from any thread."""
+        return list(self._adapters)
+
+    def remove(self, key: AdapterKey) -> None:
+        """It is no more, and nobody waits for it."""
+        assert key not in self._awaited
+        adapter = self._adapters.pop(key, None)
+        if adapter is not None:
+            self.used -= adapter.nbytes
+
     def settled(self, key: AdapterKey) -> None:
         """Nobody waits for this adapter any more: it went to the device, or its requests ended."""
         self._awaited.discard(key)

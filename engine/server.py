@@ -17,11 +17,13 @@ from loragate.engine.adapter_files import AdapterFiles, AdapterUnavailable
 from loragate.engine.assembly import LoadedModel, build_core, load
 from loragate.engine.base_model import ModelRefused
 from loragate.engine.channel_options import SERVER_OPTIONS
-from loragate.engine.commands import Abort, AdapterFailed, AdapterRead, Pin, Submit
+from loragate.engine.commands import Abort, AdapterFailed, AdapterRead, Pin, Retire, Submit
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import EngineCore
 from loragate.engine.garbage import keep_for_good
+from loragate.engine.inventory import inventory_of
 from loragate.engine.outbox import each_of
+from loragate.engine.prefetch import Prefetch
 from loragate.engine.sequence import AdapterKey, Output
 from loragate.engine.stats import stats_of
 from loragate.engine.trace_events import trace_json
@@ -50,12 +52,14 @@ class EngineService(pb_grpc.EngineServiceServicer):
         self._files = AdapterFiles(
             config.cache_dir / "adapters", loaded.base, loaded.layout, self._peers, config.adapter_disk_bytes
         )
+        self._prefetch = Prefetch(self._files)
         self.core: EngineCore = build_core(
             loaded,
             config,
             request_read=lambda key: self._call(self._start_read, key),
             emit=lambda outputs: self._call(self._dispatch, outputs),
             died=lambda: os._exit(_EXIT_DIED),
+            retired=lambda key: self._call(self._files.forget, key),
         )
 
     async def Describe(self, request: pb.DescribeRequest, context: object) -> pb.Manifest:
@@ -63,6 +67,9 @@ class EngineService(pb_grpc.EngineServiceServicer):
 
     async def Stats(self, request: pb.StatsRequest, context: object) -> pb.StatsResponse:
         return stats_of(self.core, self._files.tier, request)
+
+    async def Inventory(self, request: pb.InventoryRequest, context: object) -> pb.InventoryResponse:
+        return inventory_of(self.core.adapters, self._files.keys())
 
     async def Trace(self, request: pb.TraceRequest, context: object) -> pb.TraceResponse:
         steps = self.core.timeline.steps(request.last_steps or None)
@@ -82,6 +89,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
             del self._sessions[session.id]
             self.core.post(Abort(session.id))
             self._pin(session.id, ())
+            self._prefetch.forget(session.id)
             await session.end()
 
     async def tell_load(self) -> None:
@@ -105,7 +113,11 @@ class EngineService(pb_grpc.EngineServiceServicer):
                 case "adapter_part":
                     await session.receive(frame.adapter_part)
                 case "pins":
-                    self._pin(session.id, tuple(AdapterKey(a.tenant_id, a.digest) for a in frame.pins.adapters))
+                    self._pin(session.id, _keys(frame.pins.adapters))
+                case "prefetch":
+                    self._prefetch.want(session.id, _keys(frame.prefetch.adapters))
+                case "retire":
+                    self.core.post(Retire(_keys(frame.retire.adapters)))
 
     def _pin(self, session_id: int, keys: tuple[AdapterKey, ...]) -> None:
         """One session's pins, beside those of the others."""
@@ -148,6 +160,10 @@ class EngineService(pb_grpc.EngineServiceServicer):
             self._loop.call_soon_threadsafe(function, argument)  # type: ignore[arg-type]
         except RuntimeError:
             log.debug("the event loop is closed")
+
+
+def _keys(adapters: Iterable[pb.AdapterRef]) -> tuple[AdapterKey, ...]:
+    return tuple(AdapterKey(adapter.tenant_id, adapter.digest) for adapter in adapters)
 
 
 def run(config: EngineConfig) -> None:

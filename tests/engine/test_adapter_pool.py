@@ -194,6 +194,38 @@ def test_a_pinned_adapter_comes_and_stays() -> None:
     assert "p" not in world.residents
 
 
+def test_one_that_is_no_more_leaves_device_and_host_once_nobody_uses_it() -> None:
+    world = World(slots=3)
+    world.pool.pin([key("a"), key("b")])
+    used, unused = world.bring("a"), world.bring("b")
+    world.pool.release(unused)
+    world.pool.retire([key("a"), key("b"), key("never seen")])
+    assert set(world.pool.let_go(lambda key: False)) == {key("b"), key("never seen")}
+    assert world.residents == {"a"}
+    assert world.pool.host.keys() == [key("a")]
+    world.pool.check(used)
+    world.pool.release(used)
+    assert world.pool.let_go(lambda key: True) == [], "somebody waits for it"
+    assert world.pool.let_go(lambda key: False) == [key("a")]
+    assert (world.residents, world.pool.host.keys(), world.pool.host.used) == (set(), [], 0)
+    world.pool.fetch_pinned()
+    assert not world.reads, "a pin on it is gone"
+    world.pool.release(world.bring("a"))  # it exists again
+    assert world.pool.let_go(lambda key: False) == []
+
+
+def test_one_that_is_no_more_while_it_comes() -> None:
+    world = World()
+    gone = waiting("a")
+    world.want("a", gone)
+    world.pool.retire([key("a")])
+    assert world.pool.let_go(lambda key: False) == [], "it is being read"
+    world.pool.forget(gone)
+    world.finish_reads()
+    assert world.pool.let_go(lambda key: False) == [key("a")]
+    assert len(world.pool.host) == 0
+
+
 def test_the_host_keeps_to_its_budget_but_for_those_awaited() -> None:
     world = World(slots=1, host_bytes=2 * 2 * PAGE)  # two adapters of the small kind
     lease = world.bring("c1")
@@ -271,6 +303,17 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(names=st.sets(st.sampled_from("abcdef"), max_size=3))
     def pin(self, names: set[str]) -> None:
         self.world.pool.pin([key(n) for n in sorted(names)])
+
+    @rule(names=st.sets(st.sampled_from("abcdef"), max_size=3))
+    def retire(self, names: set[str]) -> None:
+        self.world.pool.retire([key(n) for n in sorted(names)])
+
+    @rule()
+    def let_go(self) -> None:
+        for gone in self.world.pool.let_go(lambda key: key.digest in self.waiting):
+            assert gone.digest not in self.world.residents
+            assert self.world.pool.host.get(gone) is None
+            assert gone.digest not in {name for name, _ in self.leases}
 
     @invariant()
     def leases_hold_their_own_adapter(self) -> None:

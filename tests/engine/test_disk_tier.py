@@ -48,3 +48,17 @@ def test_a_restart_finds_what_was_kept_and_shrinks_it(tmp_path: Path) -> None:
         put(tmp_path, name)
     assert DiskTier(tmp_path, budget=1000).used == 300
     assert len(DiskTier(tmp_path, budget=150)) == 1
+
+
+def test_what_is_to_be_kept_leaves_last(tmp_path: Path) -> None:
+    tier = DiskTier(tmp_path, budget=250)
+    a, b = put(tmp_path, "a"), put(tmp_path, "b")
+    tier.add(a)
+    tier.add(b)
+    tier.kept = frozenset({a})
+    c = put(tmp_path, "c")
+    tier.add(c)
+    assert (a.exists(), b.exists(), c.exists()) == (True, False, True)
+    tier.kept = frozenset({a, c})
+    tier.add(put(tmp_path, "d"))
+    assert not a.exists(), "one of those that are to be kept, where there is nothing else"

@@ -35,6 +35,13 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_NON_FINITE: _ClassVar[ErrorCode]
     ERROR_CODE_INTERNAL: _ClassVar[ErrorCode]
     ERROR_CODE_OVERLOADED: _ClassVar[ErrorCode]
+
+class Tier(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TIER_UNSPECIFIED: _ClassVar[Tier]
+    TIER_DISK: _ClassVar[Tier]
+    TIER_HOST: _ClassVar[Tier]
+    TIER_DEVICE: _ClassVar[Tier]
 MODULE_KIND_UNSPECIFIED: ModuleKind
 MODULE_KIND_LINEAR: ModuleKind
 MODULE_KIND_CONV1D: ModuleKind
@@ -53,6 +60,10 @@ ERROR_CODE_ADAPTER_UNAVAILABLE: ErrorCode
 ERROR_CODE_NON_FINITE: ErrorCode
 ERROR_CODE_INTERNAL: ErrorCode
 ERROR_CODE_OVERLOADED: ErrorCode
+TIER_UNSPECIFIED: Tier
+TIER_DISK: Tier
+TIER_HOST: Tier
+TIER_DEVICE: Tier
 
 class DescribeRequest(_message.Message):
     __slots__ = ()
@@ -160,20 +171,36 @@ class SamplingDefaults(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ...) -> None: ...
 
 class ClientFrame(_message.Message):
-    __slots__ = ("submit", "abort", "adapter_part", "pins", "more")
+    __slots__ = ("submit", "abort", "adapter_part", "pins", "prefetch", "retire", "more")
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_PART_FIELD_NUMBER: _ClassVar[int]
     PINS_FIELD_NUMBER: _ClassVar[int]
+    PREFETCH_FIELD_NUMBER: _ClassVar[int]
+    RETIRE_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     submit: Submit
     abort: Abort
     adapter_part: AdapterPart
     pins: Pins
+    prefetch: Prefetch
+    retire: Retire
     more: _containers.RepeatedCompositeFieldContainer[ClientFrame]
-    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., adapter_part: _Optional[_Union[AdapterPart, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., more: _Optional[_Iterable[_Union[ClientFrame, _Mapping]]] = ...) -> None: ...
+    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., adapter_part: _Optional[_Union[AdapterPart, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., prefetch: _Optional[_Union[Prefetch, _Mapping]] = ..., retire: _Optional[_Union[Retire, _Mapping]] = ..., more: _Optional[_Iterable[_Union[ClientFrame, _Mapping]]] = ...) -> None: ...
 
 class Pins(_message.Message):
+    __slots__ = ("adapters",)
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    adapters: _containers.RepeatedCompositeFieldContainer[AdapterRef]
+    def __init__(self, adapters: _Optional[_Iterable[_Union[AdapterRef, _Mapping]]] = ...) -> None: ...
+
+class Prefetch(_message.Message):
+    __slots__ = ("adapters",)
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    adapters: _containers.RepeatedCompositeFieldContainer[AdapterRef]
+    def __init__(self, adapters: _Optional[_Iterable[_Union[AdapterRef, _Mapping]]] = ...) -> None: ...
+
+class Retire(_message.Message):
     __slots__ = ("adapters",)
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     adapters: _containers.RepeatedCompositeFieldContainer[AdapterRef]
@@ -617,6 +644,26 @@ class Resident(_message.Message):
     pinned: bool
     id: str
     def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., slot: _Optional[int] = ..., sequences: _Optional[int] = ..., pinned: bool = ..., id: _Optional[str] = ...) -> None: ...
+
+class InventoryRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class InventoryResponse(_message.Message):
+    __slots__ = ("held",)
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    held: _containers.RepeatedCompositeFieldContainer[Held]
+    def __init__(self, held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ...) -> None: ...
+
+class Held(_message.Message):
+    __slots__ = ("adapter", "tier", "pinned")
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    adapter: AdapterRef
+    tier: Tier
+    pinned: bool
+    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., tier: _Optional[_Union[Tier, str]] = ..., pinned: bool = ...) -> None: ...
 
 class Room(_message.Message):
     __slots__ = ("used_bytes", "total_bytes")

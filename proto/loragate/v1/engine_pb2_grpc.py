@@ -31,6 +31,11 @@ class EngineServiceStub(object):
                 request_serializer=loragate_dot_v1_dot_engine__pb2.StatsRequest.SerializeToString,
                 response_deserializer=loragate_dot_v1_dot_engine__pb2.StatsResponse.FromString,
                 )
+        self.Inventory = channel.unary_unary(
+                '/loragate.v1.EngineService/Inventory',
+                request_serializer=loragate_dot_v1_dot_engine__pb2.InventoryRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_engine__pb2.InventoryResponse.FromString,
+                )
         self.Trace = channel.unary_unary(
                 '/loragate.v1.EngineService/Trace',
                 request_serializer=loragate_dot_v1_dot_engine__pb2.TraceRequest.SerializeToString,
@@ -65,6 +70,13 @@ class EngineServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Inventory(self, request, context):
+        """Which adapters it holds, and where.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Trace(self, request, context):
         """The last steps as a timeline. It holds numbers alone: no names, no ids of tenants or adapters, no tokens.
         """
@@ -89,6 +101,11 @@ def add_EngineServiceServicer_to_server(servicer, server):
                     servicer.Stats,
                     request_deserializer=loragate_dot_v1_dot_engine__pb2.StatsRequest.FromString,
                     response_serializer=loragate_dot_v1_dot_engine__pb2.StatsResponse.SerializeToString,
+            ),
+            'Inventory': grpc.unary_unary_rpc_method_handler(
+                    servicer.Inventory,
+                    request_deserializer=loragate_dot_v1_dot_engine__pb2.InventoryRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_engine__pb2.InventoryResponse.SerializeToString,
             ),
             'Trace': grpc.unary_unary_rpc_method_handler(
                     servicer.Trace,
@@ -155,6 +172,23 @@ class EngineService(object):
         return grpc.experimental.unary_unary(request, target, '/loragate.v1.EngineService/Stats',
             loragate_dot_v1_dot_engine__pb2.StatsRequest.SerializeToString,
             loragate_dot_v1_dot_engine__pb2.StatsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Inventory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.EngineService/Inventory',
+            loragate_dot_v1_dot_engine__pb2.InventoryRequest.SerializeToString,
+            loragate_dot_v1_dot_engine__pb2.InventoryResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
