@@ -41,6 +41,7 @@ class Adapter:
     routed: Mapping[int, str]
     limits: Limits
     description: Description
+    keep: str | None  # see desired_state.Tier
     created_at: datetime
     updated_at: datetime
 

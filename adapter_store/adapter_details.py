@@ -1,6 +1,5 @@
 """Adapters with all that is told of them, in one query however many there are."""
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -9,6 +8,7 @@ from sqlalchemy import ColumnElement, Select, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import Adapter, AliasTarget
+from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.cursor import newest_of
 from loragate.adapter_store.description import Description
 from loragate.adapter_store.json_lists import json_lists
@@ -17,10 +17,11 @@ from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, AliasTa
 
 
 async def adapter_page(
-    session: AsyncSession, where: Sequence[ColumnElement[bool]], *, after: str | None, limit: int
+    session: AsyncSession, wanted: AdapterFilter, *where: ColumnElement[bool], after: str | None, limit: int
 ) -> Page[Adapter]:
     """Newest first. Raises Invalid for what is no cursor of this scope."""
-    page = await newest_of(session, AdapterRow, _detailed().where(*where), after=after, limit=limit)
+    query = wanted.applied(_detailed(), session).where(*where)
+    page = await newest_of(session, AdapterRow, query, after=after, limit=limit, order=wanted.order)
     return Page(tuple(_adapter_of(row) for row in page), page.has_more)
 
 
@@ -53,6 +54,7 @@ def _detailed() -> Select[Any]:
         adapter.tags,
         adapter.description,
         adapter.limits,
+        adapter.keep,
         adapter.created_at,
         adapter.updated_at,
         latest.correlate(adapter).scalar_subquery().label("latest_version"),
@@ -75,6 +77,7 @@ def _adapter_of(row: Any) -> Adapter:
         routed=routed,
         limits=row.limits,
         description=Description(row.tags, row.description),
+        keep=row.keep,
         created_at=row.created_at,
         updated_at=row.updated_at,
     )

@@ -100,8 +100,7 @@ class AdapterRepository:
         self, wanted: AdapterFilter = EVERY_ADAPTER, *, after: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> Page[Adapter]:
         """Newest first; `after` is the id of the last one seen."""
-        where = list(wanted.conditions(self._session))
-        return await adapter_page(self._session, where, after=after, limit=limit)
+        return await adapter_page(self._session, wanted, after=after, limit=limit)
 
     async def get(self, name: str) -> Adapter:
         adapter = await require_adapter(self._session, name)
@@ -146,7 +145,7 @@ class AdapterRepository:
         here = AdapterRow.id == adapter.id
         await self._session.execute(update(AdapterRow).where(here).values(limits=changed, updated_at=utc_now()))
         if said != adapter.description:
-            await describe(self._session, adapter.id, name, said)
+            await describe(self._session, adapter, said)
         after = await self.get(name)
         await self._audit.record_change("adapter.update", f"adapter:{name}", "", adapter, after)
         return after

@@ -5,12 +5,14 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Select, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute
 
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import Page, checked_limit, cut_page
 from loragate.adapter_store.tables import AdapterImportRow, AdapterRow, ApiKeyRow, AuditRow, TenantRow
 
+Order = tuple[InstrumentedAttribute[datetime], InstrumentedAttribute[str]]
 Row = TypeVar("Row", AdapterImportRow, AdapterRow, ApiKeyRow, AuditRow, TenantRow)
 
 
@@ -26,16 +28,23 @@ async def newest_first(
 
 
 async def newest_of(
-    session: AsyncSession, kind: type[Row], query: Select[Any], *, after: str | None, limit: int
+    session: AsyncSession,
+    kind: type[Row],
+    query: Select[Any],
+    *,
+    after: str | None,
+    limit: int,
+    order: Order | None = None,
 ) -> Page[Any]:
-    """The same, of what `query` selects of them."""
+    """The same, of what `query` selects of them. `order` are columns that say the same as `created_at` and `id`."""
     checked_limit(limit)
-    query = query.order_by(kind.created_at.desc(), kind.id.desc())
+    made, named = order or (kind.created_at, kind.id)
+    query = query.order_by(made.desc(), named.desc())
     if after is not None:
         position = await _position(session, kind, after)
         if position is None:
             raise Invalid("`after` is not the id of an item of this list.", param="after")
-        query = query.where(tuple_(kind.created_at, kind.id) < tuple_(*position))
+        query = query.where(tuple_(made, named) < tuple_(*position))
     return cut_page((await session.execute(query.limit(limit + 1))).all(), limit)
 
 

@@ -45,12 +45,12 @@ class PublishedAdapters:
         limit: int = DEFAULT_LIMIT,
     ) -> Page[Adapter]:
         """All tenants' adapters, or one's, newest first; `after` is the id of the last one seen."""
-        where = list(wanted.conditions(self._session))
+        where = []
         if tenant_id is not None:
             if not could_be_id(tenant_id) or tenant_of(self._session) not in (None, tenant_id):
                 return Page((), has_more=False)
             where.append(AdapterRow.tenant_id == tenant_id)
-        return await adapter_page(self._session, where, after=after, limit=limit)
+        return await adapter_page(self._session, wanted, *where, after=after, limit=limit)
 
     async def names(self, contents: Iterable[Content]) -> dict[Content, tuple[VersionName, ...]]:
         """What these contents are called, in order; those that nobody has under a name any more are left out."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from loragate.adapter_store.adapters import AdapterRepository
 from loragate.adapter_store.api_keys import ApiKeyRepository
 from loragate.adapter_store.audit import AuditLog
+from loragate.adapter_store.desired_state import DesiredState
 from loragate.adapter_store.imports import ImportRepository
 from loragate.adapter_store.published import PublishedAdapters
 from loragate.adapter_store.replies import Replies
@@ -30,6 +31,7 @@ class AdminScope:
     tenants: TenantRepository
     keys: ApiKeyRepository
     published: PublishedAdapters
+    desired: DesiredState
     audit: AuditLog
     replies: Replies
     usage: UsageRepository

@@ -12,6 +12,7 @@ from loragate.adapter_store.authentication import Authenticator
 from loragate.adapter_store.blobs import Blobs, StoredAdapter, TenantBlobs
 from loragate.adapter_store.credentials import KeyHasher
 from loragate.adapter_store.database import Database
+from loragate.adapter_store.desired_state import DesiredState
 from loragate.adapter_store.imports import ImportRepository
 from loragate.adapter_store.installation import check_secret_key
 from loragate.adapter_store.manifests import Manifests
@@ -95,6 +96,7 @@ class Store:
                 TenantRepository(session, audit),
                 ApiKeyRepository(session, self._hasher, audit),
                 PublishedAdapters(session),
+                DesiredState(session, audit),
                 audit,
                 Replies(session, self._secret_key),
                 UsageRepository(session),

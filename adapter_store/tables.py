@@ -189,12 +189,14 @@ class AdapterTagRow(TenantOwned, Base):
     __tablename__ = "adapter_tags"
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),
-        Index(None, "tag", "tenant_id", "adapter_id"),
+        Index(None, "tag", "created_at", "adapter_id"),
+        Index(None, "tenant_id", "tag", "created_at", "adapter_id"),
     )
 
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     tag: Mapped[str] = mapped_column(String(64), primary_key=True)
+    created_at: Mapped[datetime]  # the adapter's, so that an index has a tag's adapters in the order of lists
 
 
 class AdapterVersionRow(TenantOwned, Base):

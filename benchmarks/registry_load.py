@@ -29,6 +29,34 @@ RARE_TAG, RARE_WORD = "the-only-one", "xylophone"  # of one adapter each
 _LARGEST = 0.05  # of all adapters are one tenant's
 _ROWS_AT_ONCE = 1000
 _WORDS, _TAGS = 5000, 300
+_SOUNDS = (
+    (
+        "b",
+        "c",
+        "d",
+        "f",
+        "g",
+        "h",
+        "k",
+        "l",
+        "m",
+        "n",
+        "p",
+        "r",
+        "s",
+        "t",
+        "v",
+        "w",
+        "br",
+        "ch",
+        "gr",
+        "pl",
+        "st",
+        "tr",
+    ),
+    ("a", "e", "i", "o", "u"),
+    ("", "l", "m", "n", "r", "s", "t"),
+)
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _ORDER = (TenantRow, AdapterRow, AdapterVersionRow, AdapterAliasRow, AliasTargetRow, AdapterTagRow)
 
@@ -107,7 +135,7 @@ class _Making:
         for alias, versions in (("default", (2,)), ("canary", (1, 2))):
             rows[AdapterAliasRow].append({**here, **at, "name": alias, "updated_at": at["created_at"]})
             rows[AliasTargetRow] += [{**here, "alias": alias, "version": each, "weight": 1} for each in versions]
-        rows[AdapterTagRow] += [{**here, "tag": tag} for tag in said.tags]
+        rows[AdapterTagRow] += [{**here, **at, "tag": tag} for tag in said.tags]
 
     def _drawn(self, count: int) -> list[str]:
         """By Zipf's law."""
@@ -115,8 +143,9 @@ class _Making:
 
 
 def _word(chance: random.Random) -> str:
-    syllables = chance.choices(("ba", "cor", "del", "fin", "gra", "ho", "kil", "lum", "mar", "nes", "pol", "ru"), k=3)
-    return "".join(syllables)
+    """Of two or three syllables, as many languages' words are."""
+    parts = [[chance.choice(each) for each in _SOUNDS] for _ in range(chance.randint(2, 3))]
+    return "".join("".join(part) for part in parts)
 
 
 def _tenant(tenant_id: str, number: int) -> dict[str, Any]:

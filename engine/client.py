@@ -121,9 +121,9 @@ class EngineClient:
         """Counters and gauges as of the last step. Raises EngineUnavailable, at the latest after `patience` seconds."""
         return await self._answer(self._stub().Stats(request or pb.StatsRequest(), timeout=patience))
 
-    async def inventory(self) -> pb.InventoryResponse:
+    async def inventory(self, *, patience: float = _UNARY_SECONDS) -> pb.InventoryResponse:
         """Which adapters it holds, and where. Raises EngineUnavailable."""
-        return await self._answer(self._stub().Inventory(pb.InventoryRequest(), timeout=_UNARY_SECONDS))
+        return await self._answer(self._stub().Inventory(pb.InventoryRequest(), timeout=patience))
 
     async def trace(self, last_steps: int = 0) -> bytes:
         """The last steps, or all that are remembered, in Chrome's trace-event format. Raises EngineUnavailable."""

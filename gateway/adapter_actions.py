@@ -35,7 +35,9 @@ async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upl
                 tags=upload.tags,
                 description=upload.description,
             )
-            return await attempt.keep(scope.replies, version_object(version))
+            holdings = await use.residency.holdings()
+            residency = holdings.tier(caller.tenant_id, [version.digest])
+            return await attempt.keep(scope.replies, version_object(version, residency))
 
 
 async def list_adapters(
@@ -44,13 +46,15 @@ async def list_adapters(
     """Newest first."""
     async with use.store.tenant(caller.tenant_id) as scope:
         page = await scope.adapters.list(wanted, after=after, limit=limit)
-    return list_object([adapter_object(adapter) for adapter in page], has_more=page.has_more)
+    holdings = await use.residency.holdings()
+    return list_object([adapter_object(adapter, holdings) for adapter in page], has_more=page.has_more)
 
 
 async def get(use: Services, caller: TenantPrincipal, name: str) -> Document:
     """One adapter with its aliases."""
     async with use.store.tenant(caller.tenant_id) as scope:
-        return adapter_object(await scope.adapters.get(name))
+        adapter = await scope.adapters.get(name)
+    return adapter_object(adapter, await use.residency.holdings())
 
 
 async def update(use: Services, caller: TenantPrincipal, by: Actor, name: str, body: AdapterPatch) -> Document:
@@ -59,7 +63,7 @@ async def update(use: Services, caller: TenantPrincipal, by: Actor, name: str, b
         changed = await scope.adapters.update(
             name, limits=body.limits.changes, tags=body.tags, description=body.description
         )
-        return adapter_object(changed)
+    return adapter_object(changed, await use.residency.holdings())
 
 
 async def delete(use: Services, caller: TenantPrincipal, by: Actor, name: str) -> Document:
@@ -74,14 +78,17 @@ async def list_versions(use: Services, caller: TenantPrincipal, name: str, after
     """Highest number first; the cursor is a version's number."""
     async with use.store.tenant(caller.tenant_id) as scope:
         page = await scope.adapters.versions(name, after=after, limit=limit)
-    data = [version_object(version) for version in page]
+    holdings = await use.residency.holdings()
+    data = [version_object(version, holdings.tier(caller.tenant_id, [version.digest])) for version in page]
     return list_object(data, has_more=page.has_more, cursor="version")
 
 
 async def get_version(use: Services, caller: TenantPrincipal, name: str, version: int) -> Document:
     """One version."""
     async with use.store.tenant(caller.tenant_id) as scope:
-        return version_object(await scope.adapters.version(name, version))
+        found = await scope.adapters.version(name, version)
+    holdings = await use.residency.holdings()
+    return version_object(found, holdings.tier(caller.tenant_id, [found.digest]))
 
 
 async def delete_version(use: Services, caller: TenantPrincipal, by: Actor, name: str, version: int) -> Document:

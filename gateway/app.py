@@ -33,7 +33,9 @@ from loragate.gateway.metering.retention import keep_purging
 from loragate.gateway.observability.engine_reading import EngineReading
 from loragate.gateway.observability.loop_lag import watch_lag
 from loragate.gateway.observability.metrics import GatewayMetrics
+from loragate.gateway.reconciler import Reconciler
 from loragate.gateway.redis_link import RedisLink
+from loragate.gateway.residency import Residency
 from loragate.gateway.routes import (
     adapters,
     admin_adapters,
@@ -115,13 +117,20 @@ async def _open_services(
         client = EngineClient(
             config.engine_target, StoreAdapterSource(store), heartbeat_timeout=config.heartbeat_timeout
         )
-        link = EngineLink(client, store, config.tool_parser, counted.http.ready)
+        reconciler = Reconciler(store, client)
+
+        def engine_changed(ready: bool) -> None:
+            counted.http.ready(ready)
+            reconciler.due()
+
+        link = EngineLink(client, store, config.tool_parser, engine_changed)
         await link.start()
         await link.connected(_ENGINE_PATIENCE)
         lag = asyncio.create_task(watch_lag(counted.http.lagged), name="loop-lag")
         key_use = KeyUse(store, config.key_use_seconds)
         writing = asyncio.create_task(key_use.write_for_ever(), name="key-use")
         purge = asyncio.create_task(keep_purging(store, config.usage_retention_days), name="usage-retention")
+        reconciling = asyncio.create_task(reconciler.keep_reconciling(), name="reconciler")
         redis = None if config.redis_url is None else RedisLink(config.redis_url, counted.limits.redis_away)
         limiter = open_limiter(redis, store, config.sharers, counted.limits)
         limiter.start()
@@ -140,12 +149,13 @@ async def _open_services(
                 ledger,
                 counted.http,
                 EngineReading(link),
+                Residency(client),
                 imports,
                 started_at=int(time.time()),
             )
         finally:
             await imports.close()
-            for task in (lag, writing, purge):
+            for task in (lag, writing, purge, reconciling):
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task

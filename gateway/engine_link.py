@@ -19,6 +19,7 @@ from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
 
+ENGINE_ID = "engine-0"  # of the one that there is
 _LOOK_SECONDS = 0.1
 _RETRY_SECONDS = 1.0
 

@@ -18,6 +18,7 @@ from loragate.gateway.limits.limiter import Limiter
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.observability.engine_reading import EngineReading
 from loragate.gateway.observability.http_metrics import HttpMetrics
+from loragate.gateway.residency import Residency
 
 if TYPE_CHECKING:
     from loragate.gateway.imports.runner import ImportRunner  # which publishes with these services
@@ -39,6 +40,7 @@ class Services:
     ledger: Ledger
     http_metrics: HttpMetrics
     engine_reading: EngineReading
+    residency: Residency
     imports: "ImportRunner"
     started_at: int  # Unix time
 

@@ -50,6 +50,7 @@ _ADAPTER = {
     "limits": _LIMITS,
     "tags": ["team:verse", "three-lines"],
     "description": "Answers in verse.",
+    "residency": "device",
     "created_at": _THEN,
     "updated_at": _LATER,
 }
@@ -67,6 +68,12 @@ _IMPORT = {
     "created_at": _THEN,
     "updated_at": _THEN,
 }
+_ADMIN_ADAPTER = {
+    **_ADAPTER,
+    "tenant_id": _TENANT["id"],
+    "keep": "device",
+    "held": [{"engine_id": "engine-0", "version": 2, "tier": "device", "pinned": True}],
+}
 _VERSION = {
     "id": _ADAPTER["id"],
     "object": "adapter.version",
@@ -78,6 +85,7 @@ _VERSION = {
     "size_bytes": 167_832_240,
     "base_model": _BASE,
     "base_digest": _BASE_DIGEST,
+    "residency": "host",
     "created_at": _LATER,
 }
 _ALIAS = {
@@ -151,6 +159,7 @@ _ENGINE_ADAPTER = {
     "mean_queue_seconds": 0.004,
     "mean_first_token_seconds": 0.05,
     "loads": 2,
+    "residency": "device",
 }
 _HEAD: dict[str, Any] = {"created": 1_772_357_400, "model": NAME, "system_fingerprint": "fp_60303ae22b99"}
 _USAGE = {
@@ -264,7 +273,8 @@ ANSWERS: Mapping[Any, Any] = {
     admin.ApiKeyList: _page(_KEY),
     admin.NewApiKey: {**_KEY, "last_used_at": None, "secret": "lg-3kTz9QbW1xYd-<shown this one time>"},
     admin.DeletedThing: {"id": _TENANT["id"], "object": "tenant", "deleted": True},
-    admin.AdminAdapterList: _page({**_ADAPTER, "tenant_id": _TENANT["id"]}),
+    admin.AdminAdapter: _ADMIN_ADAPTER,
+    admin.AdminAdapterList: _page(_ADMIN_ADAPTER),
     admin.AuditEventList: _page(_EVENT),
     engines.Engine: _ENGINE,
     engines.EngineList: _page(_ENGINE),

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from loragate.gateway.schemas.adapters import AdapterPatch
+from loragate.gateway.schemas.adapters import AdapterKeep, AdapterPatch
 from loragate.gateway.schemas.admin import KeyCreate, KeyRotate, TenantCreate, TenantPatch
 from loragate.gateway.schemas.aliases import AliasPut
 from loragate.gateway.schemas.chat import ChatRequest
@@ -80,6 +80,7 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
         "What it is": {"tags": ["team:verse", "three-lines"], "description": "Answers in verse."},
         "A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}},
     },
+    AdapterKeep: {"Pinned": {"keep": "device"}, "Fetched ahead of time": {"keep": "disk"}, "As used": {"keep": None}},
     LimitsPatch: {"A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}}},
     AliasPut: {
         "All to one version": {"targets": [{"version": 1}]},

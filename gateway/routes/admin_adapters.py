@@ -2,15 +2,19 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
+from loragate.adapter_store.desired_state import KeepBounds
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.gateway.adapter_query import Wanted
-from loragate.gateway.auth.requirements import Administrator
+from loragate.gateway.auth.requirements import Administrator, By, Operator
+from loragate.gateway.engine_link import ENGINE_ID
+from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.openapi.answers import answers
-from loragate.gateway.openapi.shapes.admin import AdminAdapterList
-from loragate.gateway.services import Use
+from loragate.gateway.openapi.shapes.admin import AdminAdapter, AdminAdapterList
+from loragate.gateway.schemas.adapters import AdapterKeep
+from loragate.gateway.services import Services, Use
 from loragate.gateway.wire.adapters import admin_adapter_object
 from loragate.gateway.wire.lists import list_object
 
@@ -30,4 +34,30 @@ async def list_all_adapters(
     """Newest first."""
     async with use.store.admin(within=caller.tenant_id) as admin:
         page = await admin.published.list(wanted, tenant_id=tenant, after=after, limit=limit)
-    return json_response(list_object([admin_adapter_object(adapter) for adapter in page], has_more=page.has_more))
+    holdings = await use.residency.holdings()
+    data = [admin_adapter_object(adapter, holdings, ENGINE_ID) for adapter in page]
+    return json_response(list_object(data, has_more=page.has_more))
+
+
+@router.patch("/{adapter_id}")
+@answers(AdminAdapter, refusals=(409,))
+async def keep_adapter(
+    adapter_id: str,
+    operator: Operator,
+    by: By,
+    body: Annotated[AdapterKeep, Depends(JsonBody(AdapterKeep))],
+    use: Use,
+) -> Response:
+    """Pins what its aliases point at to every engine's `device`, or has it fetched ahead of time to the `disk`; null
+    lets it come and go with its use. 409 where engines have no room for more."""
+    bounds = await _room(use)
+    async with use.store.admin(write=True, by=by) as admin:
+        adapter = await admin.desired.keep(adapter_id, body.keep, bounds)
+    return json_response(admin_adapter_object(adapter, await use.residency.holdings(), ENGINE_ID))
+
+
+async def _room(use: Services) -> KeepBounds:
+    """One slot is left to everybody else."""
+    stats = await use.engine_reading.shared()
+    on_disk = None if stats is None else stats.adapter_disk.total_bytes
+    return KeepBounds(use.link.base.manifest.adapter_slots - 1, on_disk)

@@ -1,4 +1,4 @@
-"""/admin/v1/engines. There is one engine now; its id is `ENGINE_ID`."""
+"""/admin/v1/engines. There is one engine now."""
 
 from typing import Annotated
 
@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from loragate.engine.client import EngineUnavailable
 from loragate.gateway.auth.requirements import Operator
+from loragate.gateway.engine_link import ENGINE_ID
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import NotFound, Unavailable
 from loragate.gateway.observability.adapter_names import names_of
@@ -18,7 +19,6 @@ from loragate.v1 import engine_pb2 as pb
 
 router = APIRouter(prefix="/admin/v1/engines", tags=["admin"])
 
-ENGINE_ID = "engine-0"
 _MOST_STEPS = 100_000
 
 EngineId = Annotated[str, Path()]
@@ -52,7 +52,8 @@ async def list_engine_adapters(
     _require(engine_id)
     stats = await _stats(use, pb.StatsRequest(adapter_rows=limit, adapters_after=after))
     names = await names_of(use.store, [row.adapter for row in stats.adapters])
-    rows = [adapter_row_object(row, names) for row in stats.adapters]
+    holdings = await use.residency.holdings()
+    rows = [adapter_row_object(row, names, holdings) for row in stats.adapters]
     return json_response(list_object(rows, has_more=stats.more_adapters))
 
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
+from loragate.adapter_store.desired_state import Tier
 from loragate.gateway.schemas.limits import LimitsBody
 from loragate.prompts.body import Body
 
@@ -16,3 +17,9 @@ class AdapterPatch(Body):
     limits: LimitsBody = Field(default_factory=LimitsBody)
     tags: Annotated[list[Tag], Field(max_length=1000)] | None = None
     description: Annotated[str, StringConstraints(max_length=10_000)] | None = None
+
+
+class AdapterKeep(Body):
+    """PATCH /admin/v1/adapters/{adapter_id}."""
+
+    keep: Annotated[Tier, Field(strict=False)] | None

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from loragate.adapter_store.adapter import Adapter, AdapterVersion, AliasTarget
+from loragate.gateway.residency import Holdings
 from loragate.gateway.wire.limits import limits_object
 from loragate.gateway.wire.times import rfc3339
 
 
-def adapter_object(adapter: Adapter) -> dict[str, Any]:
-    """An adapter with its aliases."""
+def adapter_object(adapter: Adapter, holdings: Holdings) -> dict[str, Any]:
+    """An adapter with its aliases, and where the engine has what they point at."""
     return {
         "id": adapter.id,
         "object": "adapter",
@@ -19,18 +20,24 @@ def adapter_object(adapter: Adapter) -> dict[str, Any]:
         "limits": limits_object(adapter.limits),
         "tags": list(adapter.description.tags),
         "description": adapter.description.text,
+        "residency": holdings.tier(adapter.tenant_id, adapter.routed.values()),
         "created_at": rfc3339(adapter.created_at),
         "updated_at": rfc3339(adapter.updated_at),
     }
 
 
-def admin_adapter_object(adapter: Adapter) -> dict[str, Any]:
-    """The same, with whose it is."""
-    return {**adapter_object(adapter), "tenant_id": adapter.tenant_id}
+def admin_adapter_object(adapter: Adapter, holdings: Holdings, engine_id: str) -> dict[str, Any]:
+    """The same as the operator sees it: whose it is, where it is to be kept, and which engine holds what of it."""
+    held = [
+        {"engine_id": engine_id, "version": version, "tier": tier, "pinned": holdings.pinned(adapter.tenant_id, digest)}
+        for version, digest in sorted(adapter.routed.items())
+        if (tier := holdings.tier(adapter.tenant_id, [digest])) not in (None, "none")
+    ]
+    return {**adapter_object(adapter, holdings), "tenant_id": adapter.tenant_id, "keep": adapter.keep, "held": held}
 
 
-def version_object(version: AdapterVersion) -> dict[str, Any]:
-    """One version; `id` is its adapter's."""
+def version_object(version: AdapterVersion, residency: str | None) -> dict[str, Any]:
+    """One version; `id` is its adapter's. `residency` says where the engine has it."""
     return {
         "id": version.adapter_id,
         "object": "adapter.version",
@@ -42,6 +49,7 @@ def version_object(version: AdapterVersion) -> dict[str, Any]:
         "size_bytes": version.size_bytes,
         "base_model": version.base_model,
         "base_digest": version.base_digest,
+        "residency": residency,
         "created_at": rfc3339(version.created_at),
     }
 

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loragate.gateway.observability.adapter_names import Names, content_of
+from loragate.gateway.residency import Holdings
 from loragate.gateway.wire.times import rfc3339
 from loragate.v1 import engine_pb2 as pb
 
@@ -26,8 +27,9 @@ def engine_object(
     }
 
 
-def adapter_row_object(row: pb.AdapterRow, names: Names) -> dict[str, Any]:
-    """What one adapter, or the base model alone, has served."""
+def adapter_row_object(row: pb.AdapterRow, names: Names, holdings: Holdings) -> dict[str, Any]:
+    """What one adapter, or the base model alone, has served, and where it is."""
+    residency = holdings.tier(row.adapter.tenant_id, [row.adapter.digest]) if row.HasField("adapter") else None
     return {
         **_adapter(row.id, row.adapter, names),
         "object": "engine.adapter",
@@ -37,6 +39,7 @@ def adapter_row_object(row: pb.AdapterRow, names: Names) -> dict[str, Any]:
         "mean_queue_seconds": row.queue_seconds / row.started if row.started else None,
         "mean_first_token_seconds": row.first_token_seconds / row.first_tokens if row.first_tokens else None,
         "loads": row.loads,
+        "residency": residency,
     }
 
 

@@ -72,6 +72,7 @@ def upgrade() -> None:
         sa.Column("tenant_id", sa.String(64), nullable=False),
         sa.Column("adapter_id", sa.String(64), nullable=False),
         sa.Column("tag", sa.String(64), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("tenant_id", "adapter_id", "tag", name="pk_adapter_tags"),
         sa.ForeignKeyConstraint(
             ["tenant_id", "adapter_id"],
@@ -79,7 +80,8 @@ def upgrade() -> None:
             name="fk_adapter_tags_tenant_id_adapter_id_adapters",
         ),
     )
-    op.create_index("ix_adapter_tags_tag_tenant_id_adapter_id", "adapter_tags", ["tag", "tenant_id", "adapter_id"])
+    for columns in (["tag", "created_at", "adapter_id"], ["tenant_id", "tag", "created_at", "adapter_id"]):
+        op.create_index(f"ix_adapter_tags_{'_'.join(columns)}", "adapter_tags", columns)
     _by_dialect(_search_on_postgres, _search_on_sqlite)
 
 

@@ -55,6 +55,9 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.paused = asyncio.Event()
         self.resume = asyncio.Event()
         self.hanging = False
+        self.held: list[pb.Held] = []
+        self.pinned: list[pb.AdapterRef] = []
+        self.prefetched: list[pb.AdapterRef] = []
         self.stats = pb.StatsResponse()
         self.stats_asked: list[pb.StatsRequest] = []
         self.trace = b'{"traceEvents":[]}'
@@ -100,6 +103,9 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         answer.more_adapters = len(rows) > request.adapter_rows > 0
         return answer
 
+    async def Inventory(self, request: pb.InventoryRequest, context: object) -> pb.InventoryResponse:
+        return pb.InventoryResponse(held=self.held)
+
     async def Trace(self, request: pb.TraceRequest, context: object) -> pb.TraceResponse:
         self.traces_asked.append(request)
         return pb.TraceResponse(json=self.trace)
@@ -140,6 +146,13 @@ class _Session:
                 case "abort":
                     self._running[frame.abort.request_id].cancel()
                     self._engine.aborted.put_nowait(frame.abort.request_id)
+                case "pins":
+                    self._engine.pinned = list(frame.pins.adapters)
+                case "prefetch":
+                    self._engine.prefetched = list(frame.prefetch.adapters)
+                case "retire":
+                    gone = list(frame.retire.adapters)
+                    self._engine.held = [held for held in self._engine.held if held.adapter not in gone]
                 case "adapter_part":
                     self._take(frame.adapter_part)
 

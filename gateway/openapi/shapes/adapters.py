@@ -4,7 +4,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from loragate.gateway.openapi.shapes.common import Count, Digest, Moment, Page
+from loragate.gateway.openapi.shapes.common import Count, Digest, Moment, Page, Residency
 
 _TEXT = {"type": "string"}
 _FILE = {"type": "string", "format": "binary"}
@@ -49,6 +49,7 @@ class Adapter(TypedDict):
     limits: Limits
     tags: list[str]
     description: str
+    residency: Residency | None
     created_at: Moment
     updated_at: Moment
 
@@ -66,6 +67,7 @@ class AdapterVersion(TypedDict):
     size_bytes: Count
     base_model: str
     base_digest: Digest
+    residency: Residency | None
     created_at: Moment
 
 

@@ -31,10 +31,21 @@ class Tenant(TypedDict):
     updated_at: Moment
 
 
+class HeldVersion(TypedDict):
+    """A version that an alias points at, on an engine."""
+
+    engine_id: str
+    version: Count
+    tier: Literal["device", "host", "disk"]
+    pinned: bool
+
+
 class AdminAdapter(Adapter):
-    """A tenant's adapter."""
+    """A tenant's adapter. `keep` says where every engine should have what its aliases point at; null: where it may."""
 
     tenant_id: str
+    keep: Literal["device", "disk"] | None
+    held: list[HeldVersion]
 
 
 class AdminAdapterList(Page):

@@ -8,6 +8,10 @@ from typing_extensions import TypedDict
 Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"}, description="RFC 3339, in UTC.")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
+Residency = Annotated[
+    Literal["device", "host", "disk", "none"],
+    Field(description="The highest of the engine's tiers that has its weights; null while the engine does not answer."),
+]
 
 
 class Page(TypedDict):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from loragate.gateway.openapi.shapes.common import Count, Digest, Moment, Page
+from loragate.gateway.openapi.shapes.common import Count, Digest, Moment, Page, Residency
 
 
 class Running(TypedDict):
@@ -106,6 +106,7 @@ class EngineAdapter(OfAdapter):
     mean_queue_seconds: float | None
     mean_first_token_seconds: float | None
     loads: Count
+    residency: Residency | None
 
 
 class EngineAdapterList(Page):

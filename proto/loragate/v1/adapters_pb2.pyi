@@ -22,7 +22,7 @@ class UploadRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ..., adapter_config: _Optional[bytes] = ..., adapter_model: _Optional[bytes] = ..., tags: _Optional[str] = ..., description: _Optional[str] = ...) -> None: ...
 
 class AdapterVersion(_message.Message):
-    __slots__ = ("id", "name", "version", "digest", "status", "rank", "size_bytes", "base_model", "base_digest", "created_at", "object")
+    __slots__ = ("id", "name", "version", "digest", "status", "rank", "size_bytes", "base_model", "base_digest", "created_at", "object", "residency")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,7 @@ class AdapterVersion(_message.Message):
     BASE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
+    RESIDENCY_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     version: int
@@ -45,10 +46,11 @@ class AdapterVersion(_message.Message):
     base_digest: str
     created_at: str
     object: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., digest: _Optional[str] = ..., status: _Optional[str] = ..., rank: _Optional[int] = ..., size_bytes: _Optional[int] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., created_at: _Optional[str] = ..., object: _Optional[str] = ...) -> None: ...
+    residency: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., digest: _Optional[str] = ..., status: _Optional[str] = ..., rank: _Optional[int] = ..., size_bytes: _Optional[int] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., created_at: _Optional[str] = ..., object: _Optional[str] = ..., residency: _Optional[str] = ...) -> None: ...
 
 class Adapter(_message.Message):
-    __slots__ = ("id", "name", "latest_version", "aliases", "created_at", "updated_at", "object", "limits", "tags", "description")
+    __slots__ = ("id", "name", "latest_version", "aliases", "created_at", "updated_at", "object", "limits", "tags", "description", "residency")
     class AliasesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +68,7 @@ class Adapter(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    RESIDENCY_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     latest_version: int
@@ -76,7 +79,8 @@ class Adapter(_message.Message):
     limits: Limits
     tags: _containers.RepeatedScalarFieldContainer[str]
     description: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., latest_version: _Optional[int] = ..., aliases: _Optional[_Mapping[str, AliasTargets]] = ..., created_at: _Optional[str] = ..., updated_at: _Optional[str] = ..., object: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., description: _Optional[str] = ...) -> None: ...
+    residency: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., latest_version: _Optional[int] = ..., aliases: _Optional[_Mapping[str, AliasTargets]] = ..., created_at: _Optional[str] = ..., updated_at: _Optional[str] = ..., object: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., description: _Optional[str] = ..., residency: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("requests_per_minute", "tokens_per_minute", "max_concurrency", "tokens_per_day", "tokens_per_month")
