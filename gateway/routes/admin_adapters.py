@@ -59,5 +59,5 @@ async def keep_adapter(
 async def _room(use: Services) -> KeepBounds:
     """One slot is left to everybody else."""
     stats = await use.engine_reading.shared()
-    on_disk = None if stats is None else stats.adapter_disk.total_bytes
-    return KeepBounds(use.link.base.manifest.adapter_slots - 1, on_disk)
+    on_disk = stats.adapter_disk.total_bytes or None if stats else None
+    return KeepBounds(max(0, use.link.base.manifest.adapter_slots - 1), on_disk)

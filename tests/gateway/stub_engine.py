@@ -56,8 +56,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         self.resume = asyncio.Event()
         self.hanging = False
         self.held: list[pb.Held] = []
-        self.pinned: list[pb.AdapterRef] = []
-        self.prefetched: list[pb.AdapterRef] = []
+        self.inventories: list[pb.InventoryRequest] = []
         self.stats = pb.StatsResponse()
         self.stats_asked: list[pb.StatsRequest] = []
         self.trace = b'{"traceEvents":[]}'
@@ -75,6 +74,10 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         """What waits, to every gateway."""
         for session in self._sessions:
             session.outbox.put_nowait(pb.EngineFrame(load=load))
+
+    def wanted(self) -> list[tuple[set[str], set[str]]]:
+        """What each gateway has pinned, and wants on the disk, by digest."""
+        return [(session.pinned, session.prefetched) for session in self._sessions]
 
     async def start(self) -> None:
         self._server = grpc.aio.server()
@@ -104,6 +107,7 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         return answer
 
     async def Inventory(self, request: pb.InventoryRequest, context: object) -> pb.InventoryResponse:
+        self.inventories.append(request)
         return pb.InventoryResponse(held=self.held)
 
     async def Trace(self, request: pb.TraceRequest, context: object) -> pb.TraceResponse:
@@ -135,6 +139,8 @@ class _Session:
         self._engine = engine
         self._running: dict[int, asyncio.Task[None]] = {}
         self._timed: set[int] = set()
+        self.pinned: set[str] = set()
+        self.prefetched: set[str] = set()
 
     async def read(self, frames: AsyncIterator[pb.ClientFrame]) -> None:
         async for frame in each_of(frames):
@@ -147,9 +153,9 @@ class _Session:
                     self._running[frame.abort.request_id].cancel()
                     self._engine.aborted.put_nowait(frame.abort.request_id)
                 case "pins":
-                    self._engine.pinned = list(frame.pins.adapters)
+                    self.pinned = {adapter.digest for adapter in frame.pins.adapters}
                 case "prefetch":
-                    self._engine.prefetched = list(frame.prefetch.adapters)
+                    self.prefetched = {adapter.digest for adapter in frame.prefetch.adapters}
                 case "retire":
                     gone = list(frame.retire.adapters)
                     self._engine.held = [held for held in self._engine.held if held.adapter not in gone]

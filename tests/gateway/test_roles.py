@@ -42,6 +42,7 @@ OPERATORS_ONLY = {
     "GET /admin/v1/tenants",
     "PATCH /admin/v1/tenants/{tenant_id}",
     "DELETE /admin/v1/tenants/{tenant_id}",
+    "PATCH /admin/v1/adapters/{adapter_id}",
 }
 
 

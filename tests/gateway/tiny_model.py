@@ -72,6 +72,7 @@ def manifest(tokenizer: Tokenizer, *, max_model_len: int = 256, chat_template: s
         special_tokens={"bos_token": "<s>", "eos_token": "</s>"},
         eos_token_ids=[tokenizer.token_to_id("</s>")],
         max_lora_rank=64,
+        adapter_slots=4,
     )
 
 
