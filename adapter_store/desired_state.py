@@ -85,7 +85,11 @@ class DesiredState:
             .where(version.deleted_at.is_(None), version.status == VersionStatus.READY)
             .order_by(adapter.created_at, adapter.id, version.version)
         )
-        found = [Kept(*row[:3], Tier(row[3])) for row in await self._session.execute(query)]
+        found = (
+            Kept(tenant_id, digest, size_bytes, Tier(keep))
+            for tenant_id, digest, size_bytes, keep in await self._session.execute(query)
+            if keep is not None
+        )
         return tuple(dict.fromkeys(found))
 
     async def living(self, contents: Iterable[Content]) -> set[Content]:

@@ -26,6 +26,7 @@ async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upl
     async with once.attempt(caller.tenant_id, *content) as attempt:
         if attempt.reply is not None:
             return attempt.reply
+        holdings = await use.residency.holdings()
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             version = await scope.adapters.publish(
                 upload.name,
@@ -35,7 +36,6 @@ async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upl
                 tags=upload.tags,
                 description=upload.description,
             )
-            holdings = await use.residency.holdings()
             residency = holdings.tier(caller.tenant_id, [version.digest])
             return await attempt.keep(scope.replies, version_object(version, residency))
 

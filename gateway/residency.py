@@ -32,7 +32,7 @@ class Holdings:
 
     def pinned(self, tenant_id: str, digest: str) -> bool:
         """It stays on the device."""
-        held = self.held and self.held.get((tenant_id, digest))
+        held = None if self.held is None else self.held.get((tenant_id, digest))
         return held is not None and held.pinned
 
 

@@ -169,8 +169,8 @@ async def test_every_example_is_answered_as_described(
         (key, _) = await tour("create_key", ADMIN_KEY, tenant_id=tenant["id"])
         for name in ("get_key", "limit_key", "rotate_key", "revoke_key"):
             await tour(name, ADMIN_KEY, key_id=key["id"])
-        adapter_id = (await http.get("/v1/adapters/haiku")).json()["id"]
-        await tour("keep_adapter", ADMIN_KEY, adapter_id=adapter_id)
+        (adapter,) = await tour("get_adapter", gateway.key, name="haiku")
+        await tour("keep_adapter", ADMIN_KEY, adapter_id=adapter["id"])
         for name in ("list_tenants", "list_all_adapters", "list_audit_events", "list_engines"):
             await tour(name, ADMIN_KEY)
         for name in ("get_engine", "list_engine_adapters", "trace_engine"):
