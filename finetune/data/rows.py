@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from loragate.finetune.data.encoding import Sample
@@ -15,22 +16,50 @@ from loragate.finetune.data.token_file import TokenFile
 IGNORED = -100  # what torch's cross entropy leaves out
 
 
-class PackedRows(Dataset[dict[str, Tensor]]):
-    """Rows of whole samples, each row up to `row_length` tokens. Nothing is read before a row is asked for."""
+Row = dict[str, Tensor]
 
-    def __init__(self, tokens: TokenFile, row_length: int) -> None:
+
+class Rows(Dataset[Row]):
+    """Each sample a row; nothing is read before a row is asked for."""
+
+    def __init__(self, tokens: TokenFile) -> None:
         self._tokens = tokens
-        self._rows = pack(tokens.lengths.tolist(), row_length)
+        self._rows = [[index] for index in range(len(tokens))]
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
+    def __getitem__(self, index: int) -> Row:
         """See `ragged_row`."""
         return ragged_row([self._tokens[place] for place in self._rows[index]])
 
 
-def ragged_row(samples: Sequence[Sample]) -> dict[str, Tensor]:
+class PackedRows(Rows):
+    """Rows of whole samples, each row up to `row_length` tokens."""
+
+    def __init__(self, tokens: TokenFile, row_length: int) -> None:
+        super().__init__(tokens)
+        self._rows = pack(tokens.lengths.tolist(), row_length)
+
+
+class PairRows(Rows):
+    """Each preference a row: the better answer's sample, then the other's, both behind their prompt."""
+
+    def __init__(self, tokens: TokenFile) -> None:
+        super().__init__(tokens)
+        self._rows = [[first, first + 1] for first in range(0, len(tokens), 2)]
+
+    def __getitem__(self, index: int) -> Row:
+        """`chosen`, `rejected`, int64 `[tokens]`, and of each what is `_learned`, bool."""
+        named = zip(("chosen", "rejected"), (self._tokens[place] for place in self._rows[index]), strict=True)
+        row: Row = {}
+        for name, sample in named:
+            row[name] = torch.from_numpy(sample.ids.astype(np.int64))
+            row[f"{name}_learned"] = torch.from_numpy(sample.learned.copy())
+        return row
+
+
+def ragged_row(samples: Sequence[Sample]) -> Row:
     """`input_ids`, `position_ids`, `labels`, each int64 `[tokens]`, one sample behind the other.
 
     Positions begin anew with each sample: that is how attention knows that samples do not see each other. A sample's
@@ -44,6 +73,17 @@ def ragged_row(samples: Sequence[Sample]) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def one_row(rows: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+def one_row(rows: Sequence[Row]) -> Row:
     """A collator: the rows behind one another, `[1, tokens]`, without padding."""
     return {name: torch.cat([row[name] for row in rows])[None] for name in rows[0]}
+
+
+def pairs_padded(rows: Sequence[Row]) -> Row:
+    """A collator: the better answers, then the others, each int64 `[2 * rows, longest]`, padded on the right."""
+    ids = [row[name] for name in ("chosen", "rejected") for row in rows]
+    learned = [row[name] for name in ("chosen_learned", "rejected_learned") for row in rows]
+    return {
+        "input_ids": pad_sequence(ids, batch_first=True),
+        "attention_mask": pad_sequence([torch.ones_like(each) for each in ids], batch_first=True),
+        "completion_mask": pad_sequence(learned, batch_first=True).long(),
+    }

@@ -1,0 +1,30 @@
+"""The adapter in training: a new one, or a version to go on from."""
+
+from pathlib import Path
+
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import PreTrainedModel
+
+from loragate.finetune.recipe import Recipe
+
+
+def new_adapter(base: PreTrainedModel, recipe: Recipe) -> PeftModel:
+    """As the recipe says. Raises ValueError for targets that the base model does not have."""
+    targets = recipe.target_modules
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=recipe.lora_rank,
+        lora_alpha=recipe.lora_alpha,
+        lora_dropout=recipe.lora_dropout,
+        use_rslora=recipe.use_rslora,
+        use_dora=recipe.use_dora,
+        target_modules=targets if isinstance(targets, str) else list(targets),
+    )
+    model = get_peft_model(base, config)
+    assert isinstance(model, PeftModel)
+    return model
+
+
+def continued_adapter(base: PreTrainedModel, folder: Path) -> PeftModel:
+    """From PEFT's two files, which the upload's validator has passed."""
+    return PeftModel.from_pretrained(base, folder, is_trainable=True, use_safetensors=True)

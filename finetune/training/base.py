@@ -1,0 +1,31 @@
+"""The frozen base model under an adapter in training."""
+
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
+
+
+def load_base(folder: Path, quantization: str, device: torch.device) -> PreTrainedModel:
+    """`nf4`: 4-bit NormalFloat, its constants quantised too (QLoRA, arXiv:2305.14314). CPUs compute in fp32."""
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    config = None
+    if quantization == "nf4":
+        config = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+        )
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        folder,
+        quantization_config=config,
+        dtype=dtype,
+        device_map={"": device},
+        attn_implementation="sdpa",
+        use_safetensors=True,
+        trust_remote_code=False,
+        local_files_only=True,
+    )
+    model.config.use_cache = False
+    return model

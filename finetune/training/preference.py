@@ -1,0 +1,42 @@
+"""Direct preference optimisation on TRL's DPOTrainer, on pairs that are tokens already.
+
+Rafailov et al. 2023, "Direct Preference Optimization", arXiv:2305.18290.
+"""
+
+from typing import Any
+
+from datasets import Dataset
+from peft import PeftModel
+from transformers import PreTrainedTokenizerBase
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_trainer import DPOTrainer
+
+from loragate.finetune.data.rows import PairRows, pairs_padded
+from loragate.finetune.recipe import Recipe
+from loragate.finetune.training.resumable import Resumable
+from loragate.finetune.training.run import Run, arguments, by_number, early_stopping, together
+from loragate.finetune.training.watch import Watch
+
+
+class PreferenceTrainer(Resumable, DPOTrainer):
+    """The reference is the model as it was before: the base, or the adapter that is gone on from."""
+
+    def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
+        return dataset
+
+
+def preference_trainer(
+    model: PeftModel, tokenizer: PreTrainedTokenizerBase, recipe: Recipe, run: Run, watch: Watch
+) -> PreferenceTrainer:
+    """Ready to train."""
+    assert recipe.beta is not None
+    at_once = together(2 * int(run.train.lengths.max(initial=1)), recipe, run.row_tokens)
+    return PreferenceTrainer(
+        model=model,
+        processing_class=tokenizer,
+        args=DPOConfig(**arguments(recipe, run, at_once), beta=recipe.beta),
+        train_dataset=by_number(PairRows(run.train)),
+        eval_dataset=by_number(PairRows(run.valid)) if run.valid is not None and run.validated else None,
+        data_collator=pairs_padded,
+        callbacks=[watch, *early_stopping(recipe, run)],
+    )

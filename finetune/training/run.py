@@ -1,0 +1,90 @@
+"""What the two methods share: where a run keeps itself, and what TRL is told of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import EarlyStoppingCallback
+
+from loragate.finetune.data.rows import Rows
+from loragate.finetune.data.token_file import TokenFile
+from loragate.finetune.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Run:
+    """`row_tokens` bounds what goes through the model at once. With `valid`, the best checkpoint is what comes out."""
+
+    folder: Path
+    train: TokenFile
+    valid: TokenFile | None
+    row_tokens: int
+    checkpoint_steps: int
+    log_steps: int
+
+    @property
+    def validated(self) -> bool:
+        """There is data that is not trained on."""
+        return self.valid is not None and len(self.valid) > 0
+
+
+def together(longest: int, recipe: Recipe, row_tokens: int) -> int:
+    """Rows that go through the model at once: a divisor of the batch, so that each step has as many."""
+    most = max(1, min(recipe.batch_size, row_tokens // max(1, longest)))
+    return next(each for each in range(most, 0, -1) if recipe.batch_size % each == 0)
+
+
+def by_number(rows: Rows) -> Dataset:
+    """TRL takes no other kind of data set: this one holds the rows' numbers, and reads a row when it is asked for."""
+
+    def read(batch: dict[str, list[int]]) -> dict[str, list[Tensor]]:
+        found = [rows[number] for number in batch["number"]]
+        return {name: [row[name] for row in found] for name in found[0]}
+
+    return Dataset.from_dict({"number": range(len(rows))}).with_transform(read)
+
+
+def early_stopping(recipe: Recipe, run: Run) -> list[EarlyStoppingCallback]:
+    """For those who asked for it and have something to tell it by."""
+    if recipe.early_stopping_patience is None or not run.validated:
+        return []
+    return [EarlyStoppingCallback(recipe.early_stopping_patience)]
+
+
+def arguments(recipe: Recipe, run: Run, rows_together: int) -> dict[str, Any]:
+    """Of transformers' TrainingArguments."""
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
+    return {
+        "output_dir": str(run.folder),
+        "num_train_epochs": recipe.epochs,
+        "per_device_train_batch_size": rows_together,
+        "per_device_eval_batch_size": rows_together,
+        "gradient_accumulation_steps": recipe.batch_size // rows_together,
+        "gradient_checkpointing": True,
+        "gradient_checkpointing_kwargs": {"use_reentrant": False},
+        "learning_rate": recipe.learning_rate,
+        "lr_scheduler_type": recipe.lr_scheduler,
+        "warmup_steps": recipe.warmup_ratio,
+        "weight_decay": recipe.weight_decay,
+        "max_grad_norm": recipe.max_grad_norm,
+        "optim": "adamw_torch",
+        "bf16": torch.cuda.is_available(),
+        "use_cpu": not torch.cuda.is_available(),
+        "seed": recipe.seed,
+        "data_seed": recipe.seed,
+        "logging_steps": run.log_steps,
+        "logging_nan_inf_filter": False,
+        "save_strategy": "steps",
+        "save_steps": run.checkpoint_steps,
+        "eval_strategy": "steps" if run.validated else "no",
+        "eval_steps": run.checkpoint_steps,
+        "prediction_loss_only": True,
+        "remove_unused_columns": False,
+        "max_length": None,
+        "disable_tqdm": True,
+        "report_to": [],
+        **(best if run.validated else {}),
+    }

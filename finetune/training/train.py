@@ -1,0 +1,45 @@
+"""A run from its beginning, or from its newest checkpoint, to its end."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from peft import PeftModel
+from transformers import PreTrainedTokenizerBase, PrinterCallback
+
+from loragate.finetune.data.formats import Method
+from loragate.finetune.recipe import Recipe
+from loragate.finetune.training.checkpoint import checkpoints_in
+from loragate.finetune.training.preference import preference_trainer
+from loragate.finetune.training.run import Run
+from loragate.finetune.training.supervised import supervised_trainer
+from loragate.finetune.training.watch import TrainingFailed, Watch
+
+
+def train(
+    model: PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    recipe: Recipe,
+    run: Run,
+    watch: Watch,
+    written: Callable[[Path], None] = lambda _: None,
+) -> int:
+    """To the end, or until `watch` stops it; afterwards `model` has the best adapter, or the last. The steps done.
+
+    `written` hears of each checkpoint that is on the disk, from another thread. Raises TrainingFailed, OSError when
+    the disk is full.
+    """
+    if not len(run.train):
+        raise TrainingFailed("In no example anything is left to learn: all of them are longer than `max_length`.")
+    make = supervised_trainer if recipe.method is Method.SUPERVISED else preference_trainer
+    trainer = make(model, tokenizer, recipe, run, watch)
+    trainer.remove_callback(PrinterCallback)
+    for parameter in model.parameters():
+        if parameter.requires_grad:  # TRL makes them bf16 on a quantised base, in which small steps are lost
+            parameter.data = parameter.data.float()
+    trainer.keep_checkpoints(written)
+    done = checkpoints_in(run.folder)
+    try:
+        trainer.train(resume_from_checkpoint=str(done[-1]) if done else None)
+    finally:
+        trainer.writer.wait()
+    return int(trainer.state.global_step)

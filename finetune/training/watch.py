@@ -1,0 +1,81 @@
+"""What goes on in a run, for whoever follows it; and how they end it."""
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+
+class TrainingFailed(Exception):
+    """The run has ended without an adapter worth keeping. Its text is for the tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Of the steps since the last ones; None where they were not taken."""
+
+    step: int
+    steps: int  # in all
+    epoch: float
+    train_loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    token_accuracy: float | None = None
+    valid_loss: float | None = None
+    valid_token_accuracy: float | None = None
+
+
+class Watch(TrainerCallback):
+    """`told` hears of each step; `stop` set, the run ends behind the step, with a checkpoint.
+
+    `breathe` is called between micro-batches: whoever shares the machine gets his turn there.
+    """
+
+    def __init__(self, told: Callable[[Metrics], None], stop: threading.Event, breathe: Callable[[], None]) -> None:
+        self._told = told
+        self._stop = stop
+        self._breathe = breathe
+
+    def on_substep_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._breathe()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._breathe()
+        if self._stop.is_set():
+            control.should_save = control.should_training_stop = True
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Raises TrainingFailed for a loss that is no number: what comes after it would not be one either."""
+        logs = logs or {}
+        for name in ("loss", "grad_norm", "eval_loss"):
+            if name in logs and not math.isfinite(logs[name]):
+                raise TrainingFailed(
+                    f"The {name.replace('_', ' ')} became {logs[name]} at step {state.global_step}: the training has "
+                    "diverged. Lower `learning_rate_multiplier`, or look for outliers in the data."
+                )
+        if "loss" in logs or "eval_loss" in logs:
+            self._told(
+                Metrics(
+                    step=state.global_step,
+                    steps=state.max_steps,
+                    epoch=float(state.epoch or 0),
+                    train_loss=logs.get("loss"),
+                    learning_rate=logs.get("learning_rate"),
+                    grad_norm=logs.get("grad_norm"),
+                    token_accuracy=logs.get("mean_token_accuracy"),
+                    valid_loss=logs.get("eval_loss"),
+                    valid_token_accuracy=logs.get("eval_mean_token_accuracy"),
+                )
+            )

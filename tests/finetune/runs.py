@@ -1,0 +1,103 @@
+"""Small runs on a random base model, for tests and for processes that are killed in the middle of one.
+
+python runs.py BASE TOKENS FOLDER METHOD     tells each step's loss on a line of its own, and is never in a hurry
+"""
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from peft import PeftModel
+from tiny_tokenizers import byte_level
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from loragate.finetune.data.encoding import Sample
+from loragate.finetune.data.formats import Method
+from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
+from loragate.finetune.hyperparameters import DpoHyperparameters
+from loragate.finetune.recipe import BaseFacts, DataFacts, Recipe, recipe_of
+from loragate.finetune.training.adapter import new_adapter
+from loragate.finetune.training.base import load_base
+from loragate.finetune.training.run import Run
+from loragate.finetune.training.train import train
+from loragate.finetune.training.watch import Metrics, Watch
+
+HIDDEN = 64
+EXAMPLES = 32
+BASE = BaseFacts(hidden_size=HIDDEN, max_model_len=256, max_lora_rank=64)
+RECIPES = {
+    method: replace(
+        recipe_of(DpoHyperparameters(n_epochs=2, lora_dropout=0.1), method, BASE, DataFacts(EXAMPLES, 300), seed=7),
+        learning_rate=2e-3,
+    )
+    for method in Method
+}
+
+
+def make_base(folder: Path) -> Path:
+    """A Llama of two layers that knows nothing, with a tokenizer."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=320, hidden_size=HIDDEN, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=byte_level(), pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+    )
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_tokens(folder: Path, method: Method) -> TokenFile:
+    """Numbers in their order; the worse answers in the opposite one."""
+    draw = np.random.default_rng(0)
+    with TokenFileWriter(folder) as writer:
+        for _ in range(EXAMPLES):
+            ids = np.arange(3, 3 + draw.integers(5, 12), dtype=np.uint32)
+            writer.add(Sample(ids, np.arange(len(ids)) >= 2))
+            if method is Method.DPO:
+                writer.add(Sample(np.concatenate([ids[:2], ids[:1:-1]]), np.arange(len(ids)) >= 2))
+        writer.finish({})
+    return TokenFile(folder)
+
+
+def go(
+    base: Path,
+    tokens: TokenFile,
+    folder: Path,
+    recipe: Recipe,
+    told: Callable[[Metrics], None],
+    *,
+    stop: threading.Event | None = None,
+    valid: TokenFile | None = None,
+    checkpoint_steps: int = 4,
+) -> tuple[PeftModel, int]:
+    """The trained model, and the steps done."""
+    model = load_base(base, recipe.quantization, torch.device("cpu"))
+    torch.manual_seed(recipe.seed)
+    adapted = new_adapter(model, recipe)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(base)
+    run = Run(folder, tokens, valid, row_tokens=64, checkpoint_steps=checkpoint_steps, log_steps=1)
+    watch = Watch(told, stop or threading.Event(), lambda: None)
+    return adapted, train(adapted, tokenizer, recipe, run, watch)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    base, tokens, folder, method = sys.argv[1:]
+
+    def tell(metrics: Metrics) -> None:
+        print(json.dumps([metrics.step, metrics.train_loss]), flush=True)
+        sys.stdin.readline()
+
+    go(Path(base), TokenFile(Path(tokens)), Path(folder), RECIPES[Method(method)], tell)
+
+
+if __name__ == "__main__":
+    main()

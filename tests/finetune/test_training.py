@@ -1,0 +1,192 @@
+"""Runs: they learn, they go on where they were killed to the same curve, and what they keep is no pickle."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from loragate.finetune.data.formats import Method
+from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
+from loragate.finetune.recipe import Recipe
+from loragate.finetune.training.checkpoint import checkpoints_in
+from loragate.finetune.training.watch import Metrics, TrainingFailed
+
+from .runs import EXAMPLES, RECIPES, go, make_base, make_tokens
+
+STEPS = 2 * EXAMPLES // 4
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(params=list(Method))
+def method(request: pytest.FixtureRequest) -> Method:
+    return Method(request.param)
+
+
+@pytest.fixture
+def tokens(tmp_path: Path, method: Method) -> TokenFile:
+    return make_tokens(tmp_path / "tokens", method)
+
+
+def losses(told: list[Metrics]) -> list[tuple[int, float]]:
+    return [(each.step, each.train_loss) for each in told if each.train_loss is not None]
+
+
+@pytest.mark.parametrize("quantization", ["nf4", "none"])
+def test_a_run_learns(base: Path, tokens: TokenFile, method: Method, quantization: str, tmp_path: Path) -> None:
+    told: list[Metrics] = []
+    recipe = replace(RECIPES[method], quantization=quantization)
+    _, steps = go(base, tokens, tmp_path / "run", recipe, told.append)
+    curve = losses(told)
+    assert (steps, [step for step, _ in curve]) == (STEPS, list(range(1, STEPS + 1)))
+    assert curve[-1][1] < 0.9 * curve[0][1]
+    assert told[-1].steps == STEPS
+    assert told[2].learning_rate == pytest.approx(recipe.learning_rate, rel=0.1)
+
+
+def test_the_same_seed_gives_the_same_curve_and_another_another(
+    base: Path, tokens: TokenFile, method: Method, tmp_path: Path
+) -> None:
+    curves = []
+    for name, seed in (("a", 7), ("b", 7), ("c", 8)):
+        told: list[Metrics] = []
+        go(base, tokens, tmp_path / name, replace(RECIPES[method], seed=seed), told.append)
+        curves.append(losses(told))
+    assert curves[0] == curves[1]
+    assert curves[0] != curves[2]
+
+
+def test_a_stopped_run_goes_on_to_the_same_curve(base: Path, tokens: TokenFile, method: Method, tmp_path: Path) -> None:
+    whole: list[Metrics] = []
+    go(base, tokens, tmp_path / "whole", RECIPES[method], whole.append)
+    parts: list[Metrics] = []
+    stop = threading.Event()
+
+    def told(metrics: Metrics) -> None:
+        parts.append(metrics)
+        if metrics.step == 6:
+            stop.set()
+
+    assert go(base, tokens, tmp_path / "parts", RECIPES[method], told, stop=stop)[1] == 7  # the one that had begun
+    assert go(base, tokens, tmp_path / "parts", RECIPES[method], parts.append)[1] == STEPS
+    assert losses(parts) == losses(whole)
+
+
+def test_a_killed_run_goes_on_to_the_same_curve(base: Path, tokens: TokenFile, method: Method, tmp_path: Path) -> None:
+    whole: list[Metrics] = []
+    go(base, tokens, tmp_path / "whole", RECIPES[method], whole.append)
+    curve = dict(losses(whole))
+    last = random.Random(method).randrange(5, STEPS)
+    assert _told_until(last, base, tokens, tmp_path / "run", method) == {
+        step: curve[step] for step in range(1, last + 1)
+    }
+    assert checkpoints_in(tmp_path / "run")
+    rest = _told_until(STEPS, base, tokens, tmp_path / "run", method)
+    assert min(rest) <= last + 1
+    assert rest == {step: curve[step] for step in rest}
+
+
+def _told_until(last: int, base: Path, tokens: TokenFile, folder: Path, method: Method) -> dict[int, float]:
+    """By a run in a process of its own, which is killed when it has told of step `last`."""
+    command = [sys.executable, str(Path(__file__).with_name("runs.py")), base, tokens.folder, folder, method]
+    support = str(Path(__file__).parents[1] / "support")
+    process = subprocess.Popen(
+        list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, env=os.environ | {"PYTHONPATH": support},
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    told: dict[int, float] = {}
+    with process:
+        while last not in told:
+            step, loss = json.loads(process.stdout.readline())
+            told |= {} if loss is None else {step: loss}
+            if last not in told:
+                process.stdin.write("\n")
+                process.stdin.flush()
+        process.kill()
+    return told
+
+
+def test_a_checkpoint_is_an_adapter_that_peft_reads_and_holds_no_pickle(
+    base: Path, tokens: TokenFile, method: Method, tmp_path: Path
+) -> None:
+    model, _ = go(base, tokens, tmp_path / "run", replace(RECIPES[method], quantization="none"), lambda _: None)
+    *_, before_last, last = checkpoints_in(tmp_path / "run")
+    assert {path.suffix for path in last.iterdir()} == {".json", ".safetensors"}
+    assert len(checkpoints_in(tmp_path / "run")) == 2
+    ids = torch.arange(3, 12)[None]
+    read = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), last)
+    with torch.no_grad():
+        torch.testing.assert_close(read(ids).logits, model.eval()(ids).logits, rtol=1e-4, atol=1e-4)
+    assert any(
+        not torch.equal(tensor, load_file(before_last / "adapter_model.safetensors")[name])
+        for name, tensor in load_file(last / "adapter_model.safetensors").items()
+    )
+
+
+def test_with_validation_data_the_best_checkpoint_comes_out_and_stays(
+    base: Path, tokens: TokenFile, method: Method, tmp_path: Path
+) -> None:
+    """The rate is such that it gets worse at some time."""
+    told: list[Metrics] = []
+    wild = replace(RECIPES[method], learning_rate=0.2, early_stopping_patience=2, epochs=12, lr_scheduler="constant")
+    model, _ = go(base, tokens, tmp_path / "run", wild, told.append, valid=tokens)
+    found = {each.step: each.valid_loss for each in told if each.valid_loss is not None}
+    best = min(found, key=lambda step: found[step] or 0)
+    assert best < max(found), "it never got worse"
+    assert tmp_path / "run" / f"checkpoint-{best}" in checkpoints_in(tmp_path / "run")
+    kept = load_file(tmp_path / "run" / f"checkpoint-{best}" / "adapter_model.safetensors")
+    trained = dict(model.named_parameters())
+    name = next(name for name in kept if name.endswith("lora_B.weight"))
+    assert torch.equal(kept[name], trained[name.replace("lora_B.weight", "lora_B.default.weight")])
+
+
+def test_a_loss_that_is_no_number_ends_the_run(base: Path, tmp_path: Path) -> None:
+    tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED)
+    wild = replace(RECIPES[Method.SUPERVISED], learning_rate=1e20, warmup_ratio=0.0, max_grad_norm=1e9)
+    with pytest.raises(TrainingFailed, match="diverged"):
+        go(base, tokens, tmp_path / "run", wild, lambda _: None)
+
+
+def test_nothing_to_learn_is_said(base: Path, tmp_path: Path) -> None:
+    with TokenFileWriter(tmp_path / "tokens") as writer:
+        writer.finish({})
+    with pytest.raises(TrainingFailed, match="longer than `max_length`"):
+        go(base, TokenFile(tmp_path / "tokens"), tmp_path / "run", RECIPES[Method.SUPERVISED], lambda _: None)
+
+
+def test_packed_rows_are_trained_on(base: Path, tmp_path: Path) -> None:
+    told: list[Metrics] = []
+    packed = replace(RECIPES[Method.SUPERVISED], packing=True, max_length=64, batch_size=1)
+    tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED)
+    _, steps = go(base, tokens, tmp_path / "run", packed, told.append)
+    assert steps < EXAMPLES
+    assert losses(told)[-1][1] < losses(told)[0][1]
+
+
+def test_a_recipe_survives_json(method: Method) -> None:
+    recipe = replace(RECIPES[method], target_modules=("q_proj", "v_proj"))
+    assert Recipe.of_document(json.loads(json.dumps(recipe.to_document()))) == recipe
