@@ -11,9 +11,9 @@ from transformers import PreTrainedTokenizerBase
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
-from loragate.finetune.data.rows import PairRows, pairs_padded
 from loragate.finetune.recipe import Recipe
 from loragate.finetune.training.resumable import Resumable
+from loragate.finetune.training.rows import PairRows, pairs_padded
 from loragate.finetune.training.run import Run, arguments, by_number, early_stopping, together
 from loragate.finetune.training.watch import Watch
 

@@ -9,9 +9,9 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import EarlyStoppingCallback
 
-from loragate.finetune.data.rows import Rows
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.recipe import Recipe
+from loragate.finetune.training.rows import Rows
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from transformers import PreTrainedTokenizerBase
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from loragate.finetune.data.rows import PackedRows, Rows, one_row
 from loragate.finetune.recipe import Recipe
 from loragate.finetune.training.resumable import Resumable
+from loragate.finetune.training.rows import PackedRows, Rows, one_row
 from loragate.finetune.training.run import Run, arguments, by_number, early_stopping, together
 from loragate.finetune.training.watch import Watch
 

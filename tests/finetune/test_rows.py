@@ -9,8 +9,8 @@ from torch.utils.data import DataLoader
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loragate.finetune.data.encoding import Sample
-from loragate.finetune.data.rows import IGNORED, PackedRows, one_row, ragged_row
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
+from loragate.finetune.training.rows import IGNORED, PackedRows, one_row, ragged_row
 
 VOCABULARY = 64
 
