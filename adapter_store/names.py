@@ -6,7 +6,7 @@ from loragate.adapter_store.errors import Invalid
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FINE_TUNE_PREFIX = "ft:"
-_ID = re.compile(r"[0-9A-Za-z_]{1,64}")
+_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _LABEL_LENGTH = 100
 _MAX_VERSION = 2**31 - 1  # what the database's integer holds
 

@@ -1,11 +1,17 @@
 """What a tenant may keep here, held when something is published."""
 
-from sqlalchemy import func, select
+from typing import Any
+
+from sqlalchemy import Select, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.errors import Conflict
+from loragate.adapter_store.file_tables import FileRow, FileUploadRow
+from loragate.adapter_store.file_upload import UploadStatus
 from loragate.adapter_store.limits import TenantLimits
-from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, TenantRow
+from loragate.adapter_store.tenancy import tenant_of
+from loragate.adapter_store.times import utc_now
 
 
 async def check_quotas(session: AsyncSession, limits: TenantLimits) -> None:
@@ -13,10 +19,33 @@ async def check_quotas(session: AsyncSession, limits: TenantLimits) -> None:
     if limits.max_adapters is not None:
         living = select(func.count(AdapterRow.id)).where(AdapterRow.deleted_at.is_(None))
         _refuse_above(limits.max_adapters, await session.scalar(living) or 0, "adapters", "max_adapters")
+    await _check_storage(session, limits)
+
+
+async def check_storage(session: AsyncSession, more: int = 0) -> None:
+    """What is kept already, with `more` bytes. Raises Conflict."""
+    query = select(TenantRow.limits).where(TenantRow.id == tenant_of(session))
+    await _check_storage(session, (await session.execute(query)).scalar_one(), more)
+
+
+async def _check_storage(session: AsyncSession, limits: TenantLimits, more: int = 0) -> None:
     if limits.max_storage_bytes is not None:
-        kept = select(func.sum(AdapterVersionRow.size_bytes)).where(AdapterVersionRow.deleted_at.is_(None))
-        used = int(await session.scalar(kept) or 0)
-        _refuse_above(limits.max_storage_bytes, used, "bytes of adapters", "max_storage_bytes")
+        used = more
+        for query in _kept():
+            used += int(await session.scalar(query) or 0)
+        _refuse_above(limits.max_storage_bytes, used, "bytes of adapters and files", "max_storage_bytes")
+
+
+def _kept() -> tuple[Select[Any], ...]:
+    """Adapters, files, and what uploads in parts have announced."""
+    version, file, upload, now = AdapterVersionRow, FileRow, FileUploadRow, utc_now()
+    return (
+        select(func.sum(version.size_bytes)).where(version.deleted_at.is_(None)),
+        select(func.sum(file.size_bytes)).where(
+            file.deleted_at.is_(None), or_(file.expires_at.is_(None), file.expires_at > now)
+        ),
+        select(func.sum(upload.size_bytes)).where(upload.status == UploadStatus.PENDING.value, upload.expires_at > now),
+    )
 
 
 def _refuse_above(limit: int, would_be: int, what: str, name: str) -> None:

@@ -6,6 +6,8 @@ from loragate.adapter_store.adapters import AdapterRepository
 from loragate.adapter_store.api_keys import ApiKeyRepository
 from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.desired_state import DesiredState
+from loragate.adapter_store.file_uploads import FileUploadRepository
+from loragate.adapter_store.files import FileRepository
 from loragate.adapter_store.imports import ImportRepository
 from loragate.adapter_store.published import PublishedAdapters
 from loragate.adapter_store.replies import Replies
@@ -19,6 +21,8 @@ class TenantScope:
     """Repositories bound to one tenant; none of their methods takes a tenant's id."""
 
     adapters: AdapterRepository
+    files: FileRepository
+    file_uploads: FileUploadRepository
     imports: ImportRepository
     usage: UsageRepository
     replies: Replies

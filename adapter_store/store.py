@@ -1,6 +1,6 @@
 """The store: SQL is the truth, bytes are beside it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -13,6 +13,8 @@ from loragate.adapter_store.blobs import Blobs, StoredAdapter, TenantBlobs
 from loragate.adapter_store.credentials import KeyHasher
 from loragate.adapter_store.database import Database
 from loragate.adapter_store.desired_state import DesiredState
+from loragate.adapter_store.file_uploads import FileUploadRepository
+from loragate.adapter_store.files import FileRepository
 from loragate.adapter_store.imports import ImportRepository
 from loragate.adapter_store.installation import check_secret_key
 from loragate.adapter_store.manifests import Manifests
@@ -74,9 +76,15 @@ class Store:
         opened = self._database.tenant(tenant_id, write=write)
         async with self._announcing(tenant_id) as changed, opened as session:
             audit = AuditLog(session, by, changed)
-            adapters = AdapterRepository(session, blobs, self._stage, self._manifests, audit)
-            imports = ImportRepository(session, self._manifests, audit)
-            yield TenantScope(adapters, imports, UsageRepository(session), Replies(session, self._secret_key))
+            files = FileRepository(session, blobs.pieces, audit)
+            yield TenantScope(
+                AdapterRepository(session, blobs, self._stage, self._manifests, audit),
+                files,
+                FileUploadRepository(session, blobs.pieces, files, audit),
+                ImportRepository(session, self._manifests, audit),
+                UsageRepository(session),
+                Replies(session, self._secret_key),
+            )
 
     def _blobs_of(self, tenant_id: str) -> TenantBlobs:
         try:
@@ -140,6 +148,10 @@ class Store:
         Raises LookupError when they are not there, OSError (also while iterating) when they cannot be read.
         """
         return await self.blobs.of(tenant_id).open(digest)
+
+    def read_pieces(self, tenant_id: str, pieces: Sequence[str]) -> AsyncIterator[bytes]:
+        """The bytes of a file, from what `files.pieces` said of it. Raises Unavailable while iterating."""
+        return self._blobs_of(tenant_id).pieces.read(pieces)
 
     async def sweep(self, grace: timedelta = DEFAULT_GRACE) -> SweepReport:
         """Reclaims bytes that nothing needs and nobody has touched for `grace`."""

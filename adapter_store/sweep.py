@@ -1,4 +1,4 @@
-"""Reclaims bytes that no version needs: of uploads that were cut off, and of deleted versions."""
+"""Reclaims bytes that nothing needs: of uploads that were cut off, of deleted versions, of files that are gone."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.blobs import Blobs, TenantBlobs
 from loragate.adapter_store.database import Database
+from loragate.adapter_store.piece_sweep import sweep_pieces
 from loragate.adapter_store.tables import AdapterVersionRow, TenantRow
 from loragate.adapter_store.times import utc_now
 
@@ -19,6 +20,7 @@ class SweepReport:
     """What one sweep removed."""
 
     adapters: int  # digests, each with its two files
+    pieces: int = 0  # of files, and parts of uploads
 
 
 async def sweep(database: Database, blobs: Blobs, grace: timedelta) -> SweepReport:
@@ -28,13 +30,14 @@ async def sweep(database: Database, blobs: Blobs, grace: timedelta) -> SweepRepo
     published. Folders of tenants that this database never had are left alone.
     """
     before = utc_now() - grace
-    removed = 0
+    adapters = pieces = 0
     for tenant_id in await blobs.tenant_ids():
         owned = blobs.of(tenant_id)
         await owned.remove_temporary(before)
         for digest in await owned.digests_older_than(before):
-            removed += await _remove_unneeded(database, owned, tenant_id, digest, before)
-    return SweepReport(adapters=removed)
+            adapters += await _remove_unneeded(database, owned, tenant_id, digest, before)
+        pieces += await sweep_pieces(database, owned, tenant_id, before)
+    return SweepReport(adapters, pieces)
 
 
 async def _remove_unneeded(

@@ -48,11 +48,13 @@ from loragate.gateway.routes import (
     completions,
     docs,
     embeddings,
+    files,
     health,
     imports,
     metrics,
     models,
     responses,
+    uploads,
     usage,
 )
 from loragate.gateway.services import Services
@@ -91,7 +93,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     )
     # In the order in which they are tried: what is asked most comes first.
     inference = (chat, completions, responses, embeddings)
-    tenants = (models, aliases, adapters, imports, usage)
+    tenants = (models, aliases, adapters, imports, files, uploads, usage)
     operators = (admin_tenants, admin_keys, admin_adapters, admin_audit, admin_engines)
     for module in (*inference, health, metrics, *tenants, *operators, docs):
         app.include_router(module.router)

@@ -6,6 +6,7 @@ from pathlib import Path
 from loragate.adapter_store.limits import TenantLimits
 from loragate.gateway.auth.oidc_config import OidcConfig
 from loragate.gateway.imports.config import ImportConfig
+from loragate.gateway.intake import Pace
 from loragate.gateway.metering.prices import Price
 from loragate.gateway.metering.retention import MIN_RETENTION_DAYS
 from loragate.gateway.tools.detection import FORMATS
@@ -36,8 +37,12 @@ class GatewayConfig:
     snapshot_seconds: float = 5.0  # a revoked key works, and a moved alias counts, at most this long, whatever fails
     key_use_seconds: float = 30.0  # how often it is written when keys were last used
     stall_seconds: float = 60.0  # a client that takes no bytes, or sends none, for this long is dropped
+    upload_stall_seconds: float = 10.0  # an upload that brings nothing for this long is ended
+    min_upload_rate: float = 10_000.0  # bytes a second, of the last `upload_window_seconds`
+    upload_window_seconds: float = 30.0
     max_json_bytes: int = 8 << 20
-    max_upload_bytes: int = 4 << 30
+    max_upload_bytes: int = 4 << 30  # an adapter, or a file in parts
+    max_file_bytes: int = 512 << 20  # a file in one piece
     max_n: int = 16  # completions of one prompt
     max_prompts: int = 64  # prompts of one request
     default_chat_tokens: int = 4096  # cap on a chat answer whose request names no max_tokens
@@ -53,11 +58,12 @@ class GatewayConfig:
         self.imports.check_apart(self.blob_url)
         if self.redis_url is None and self.sharers > 1:
             raise ValueError(f"redis_url is needed for {self.sharers} gateway processes to share their limits")
-        counts = ("workers", "sharers", "max_json_bytes", "max_upload_bytes", "max_n", "max_prompts")
+        counts = ("workers", "sharers", "max_json_bytes", "max_upload_bytes", "max_file_bytes", "max_n", "max_prompts")
         for name in (*counts, "default_chat_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"gateway.{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("heartbeat_timeout", "stall_seconds", "key_use_seconds"):
+        uploads = ("upload_stall_seconds", "min_upload_rate", "upload_window_seconds")
+        for name in ("heartbeat_timeout", "stall_seconds", "key_use_seconds", *uploads):
             if getattr(self, name) <= 0:
                 raise ValueError(f"gateway.{name} must be positive, got {getattr(self, name)}")
         if self.first_token_seconds is not None and self.first_token_seconds <= 0:
@@ -74,6 +80,17 @@ class GatewayConfig:
             )
         if not 0 <= self.snapshot_seconds <= 5:
             raise ValueError(f"gateway.snapshot_seconds must be 0 to 5, got {self.snapshot_seconds}")
+
+    @property
+    def body_pace(self) -> Pace:
+        """Of bodies that are kept in memory."""
+        return Pace(self.stall_seconds)
+
+    @property
+    def upload_pace(self) -> Pace:
+        """Of uploads, which hold the disk's room meanwhile."""
+        stall = min(self.stall_seconds, self.upload_stall_seconds)
+        return Pace(stall, self.min_upload_rate, self.upload_window_seconds)
 
     @property
     def upload_dir(self) -> Path:

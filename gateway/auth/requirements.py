@@ -29,10 +29,10 @@ class Public(Requirement):
 
 
 class TenantWith(Requirement):
-    """A tenant's key with one scope."""
+    """A tenant's key with one of these scopes."""
 
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
+    def __init__(self, *scopes: Scope) -> None:
+        self.scopes = scopes
 
     async def __call__(self, request: Request) -> TenantPrincipal:
         return await self.admit(services_of(request), _authorization(request), context_of(request.scope))
@@ -44,7 +44,7 @@ class TenantWith(Requirement):
             raise Forbidden(
                 "The admin key has no tenant: call this route with a tenant's key.", code="tenant_key_required"
             )
-        _require_scope(principal, self.scope)
+        require_scope(principal, *self.scopes)
         return principal
 
 
@@ -64,7 +64,7 @@ class TenantAdmin(Requirement):
     async def __call__(self, request: Request) -> Principal:
         principal = await _principal(request)
         if isinstance(principal, TenantPrincipal):
-            _require_scope(principal, Scope.ADMIN)
+            require_scope(principal, Scope.ADMIN)
         return principal
 
 
@@ -78,9 +78,11 @@ class AdminOrAnybody(Requirement):
         return principal if isinstance(principal, AdminPrincipal) else None
 
 
-def _require_scope(principal: TenantPrincipal, scope: Scope) -> None:
-    if not principal.allows(scope):
-        raise Forbidden(f"This key lacks the scope '{scope}'.")
+def require_scope(principal: TenantPrincipal, *scopes: Scope) -> None:
+    """One of them. Raises Forbidden."""
+    if not any(principal.allows(scope) for scope in scopes):
+        wanted = " or ".join(f"'{scope}'" for scope in scopes)
+        raise Forbidden(f"This key lacks the scope {wanted}.")
 
 
 async def _principal(request: Request) -> Principal:
@@ -119,6 +121,7 @@ public = Depends(Public())
 Inference = Annotated[TenantPrincipal, Depends(TenantWith(Scope.INFERENCE))]
 AdapterReader = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADAPTERS_READ))]
 AdapterWriter = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADAPTERS_WRITE))]
+FileKeeper = Annotated[TenantPrincipal, Depends(TenantWith(Scope.FINETUNE, Scope.ADAPTERS_WRITE))]
 UsageReader = Annotated[TenantPrincipal, Depends(TenantWith(Scope.USAGE))]
 Operator = Annotated[AdminPrincipal, Depends(Admin())]
 Administrator = Annotated[Principal, Depends(TenantAdmin())]

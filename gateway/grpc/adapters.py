@@ -8,6 +8,7 @@ from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.page import DEFAULT_LIMIT
 from loragate.gateway import adapter_actions as actions
+from loragate.gateway.form import Form
 from loragate.gateway.grpc.answers import adapter_response, adapters_response
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import body_of, parsed
@@ -15,8 +16,7 @@ from loragate.gateway.http.idempotency import REPLAYED, once_of
 from loragate.gateway.http.validation import validated
 from loragate.gateway.schemas.adapters import AdapterPatch
 from loragate.gateway.schemas.aliases import AliasPut
-from loragate.gateway.upload_form import UploadForm
-from loragate.gateway.uploads import collected
+from loragate.gateway.uploads import ADAPTER_FORM, collected
 from loragate.v1 import adapters_pb2 as pb
 
 _UPLOAD = "POST /v1/adapters"  # as REST calls the same
@@ -25,7 +25,7 @@ _FILES = {"adapter_config": CONFIG_FILE, "adapter_model": TENSORS_FILE}
 
 async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
     """The next version of a name; once for an `idempotency-key`, whichever way it comes."""
-    form = UploadForm()
+    form = Form(ADAPTER_FORM)
     once = once_of(call.wire.metadata.get("idempotency-key"), call.services.store, _UPLOAD)
     _ = call.services.link.base  # nothing can be checked before an engine has said what it serves
     async with collected(form, _filling(form, call), call.services.config) as complete:
@@ -35,8 +35,9 @@ async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
     yield pb.AdapterVersion(**orjson.loads(answer.body))
 
 
-async def _filling(form: UploadForm, call: Call) -> AsyncIterator[None]:
-    async for raw in call.messages(call.services.config.max_upload_bytes):
+async def _filling(form: Form, call: Call) -> AsyncIterator[None]:
+    config = call.services.config
+    async for raw in call.messages(config.max_upload_bytes, config.upload_pace):
         for field, value in parsed(pb.UploadRequest, raw).ListFields():
             form.add(_FILES.get(field.name, field.name), value.encode() if isinstance(value, str) else value)
         yield

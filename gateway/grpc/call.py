@@ -7,6 +7,7 @@ from typing import TypeVar
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway.grpc.wire import Wire
 from loragate.gateway.http.context import RequestContext
+from loragate.gateway.intake import Pace
 from loragate.gateway.large_bodies import parsed
 from loragate.gateway.services import Services
 
@@ -36,6 +37,6 @@ class Call:
         """The call's one message, as `parse` reads it. Raises ApiError."""
         return await parsed(parse, await self.wire.message())
 
-    def messages(self, limit: int) -> AsyncIterator[bytes]:
+    def messages(self, limit: int, pace: Pace) -> AsyncIterator[bytes]:
         """All messages of a client's stream, of at most `limit` bytes together."""
-        return self.wire.messages(limit)
+        return self.wire.messages(limit, pace)

@@ -58,7 +58,7 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     async def _handle(self, name: str, method: Method, rpc: ServicerContext) -> None:
         config = self._services.config
-        wire = Wire(rpc, config.max_json_bytes, config.stall_seconds)
+        wire = Wire(rpc, config.max_json_bytes, config.body_pace)
         context = new_context(wire.metadata.get("x-request-id", ""))
         status = grpc.StatusCode.CANCELLED
         public = isinstance(method.requirement, Public)

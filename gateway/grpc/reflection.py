@@ -34,5 +34,5 @@ async def server_reflection_info(call: Call) -> AsyncGenerator[reflection_pb2.Se
 
 
 async def _questions(call: Call) -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
-    async for raw in call.messages(_MOST_BYTES):
+    async for raw in call.messages(_MOST_BYTES, call.services.config.body_pace):
         yield parsed(reflection_pb2.ServerReflectionRequest, raw)

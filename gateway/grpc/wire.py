@@ -9,7 +9,7 @@ import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from loragate.gateway.http.errors import InvalidRequest
-from loragate.gateway.intake import Intake
+from loragate.gateway.intake import Intake, Pace
 
 T = TypeVar("T")
 
@@ -25,24 +25,25 @@ class Wire:
     there. So every operation runs in a task of its own, which nobody cancels: it ends with the call at the latest.
     """
 
-    def __init__(self, context: "grpc.aio.ServicerContext[Any, Any]", max_bytes: int, stall_seconds: float) -> None:
+    def __init__(self, context: "grpc.aio.ServicerContext[Any, Any]", max_bytes: int, pace: Pace) -> None:
         self.metadata = _texts(context)
         self._context = context
         self._max_bytes = max_bytes
-        self._stall_seconds = stall_seconds
+        self._pace = pace
+        self._stall_seconds = pace.stall_seconds
         self._operations: set[asyncio.Task[Any]] = set()
         self._begun = False
 
     async def message(self) -> bytes:
         """The only message of a request. Raises as `messages` does, and InvalidRequest where there is none."""
-        async with aclosing(self.messages(self._max_bytes)) as messages:
+        async with aclosing(self.messages(self._max_bytes, self._pace)) as messages:
             async for message in messages:
                 return message
         raise InvalidRequest("The call has no message.", code="invalid_message")
 
-    async def messages(self, limit: int) -> AsyncGenerator[bytes, None]:
+    async def messages(self, limit: int, pace: Pace) -> AsyncGenerator[bytes, None]:
         """Until the client has sent its last. Raises PayloadTooLarge beyond `limit` bytes, RequestTimeout, Hangup."""
-        intake = Intake(limit, self._stall_seconds)
+        intake = Intake(limit, pace)
         while True:
             try:
                 message = await self._operate(self._context.read(), intake.patience)

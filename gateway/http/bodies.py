@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from loragate.gateway.http.errors import InvalidRequest, UnsupportedMediaType
 from loragate.gateway.http.validation import validated
-from loragate.gateway.intake import Intake
+from loragate.gateway.intake import Intake, Pace
 from loragate.gateway.large_bodies import parsed
 from loragate.gateway.services import Services, services_of
 
@@ -47,10 +47,10 @@ class JsonBody(Generic[M]):
         return validated(self.model, document)
 
 
-async def chunks(request: Request, limit: int, stall_seconds: float) -> AsyncIterator[bytes]:
-    """The body piece by piece. Raises PayloadTooLarge beyond `limit` bytes, RequestTimeout when it stalls."""
-    intake = Intake(limit, stall_seconds)
-    intake.announce(_announced(request))
+async def chunks(request: Request, limit: int, pace: Pace) -> AsyncIterator[bytes]:
+    """The body piece by piece. Raises PayloadTooLarge beyond `limit` bytes, RequestTimeout when it is too slow."""
+    intake = Intake(limit, pace)
+    intake.announce(announced(request))
     more = True
     while more:
         try:
@@ -67,11 +67,12 @@ async def chunks(request: Request, limit: int, stall_seconds: float) -> AsyncIte
 
 async def _read(request: Request, services: Services) -> bytes:
     config = services.config
-    parts = [part async for part in chunks(request, config.max_json_bytes, config.stall_seconds)]
+    parts = [part async for part in chunks(request, config.max_json_bytes, config.body_pace)]
     return b"".join(parts)
 
 
-def _announced(request: Request) -> int:
+def announced(request: Request) -> int:
+    """How long it says that its body is; 0 where it does not say."""
     length = request.headers.get("content-length", "0")
     return int(length) if length.isascii() and length.isdigit() else 0
 

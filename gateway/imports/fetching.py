@@ -19,7 +19,7 @@ from loragate.gateway.http.errors import PayloadTooLarge
 from loragate.gateway.imports.addresses import addresses_of, is_public
 from loragate.gateway.imports.failures import ImportFailed
 from loragate.gateway.imports.places import Place, Places
-from loragate.gateway.intake import Intake
+from loragate.gateway.intake import Intake, Pace
 
 _MOST_REDIRECTS = 5
 _CONNECT_SECONDS = 10.0
@@ -85,7 +85,7 @@ class Fetcher:
 
     async def read(self, download: Download, limit: int) -> AsyncIterator[bytes]:
         """The body. Raises ImportFailed when it is larger than `limit`, stalls, or breaks off."""
-        intake = Intake(limit, self._stall_seconds)
+        intake = Intake(limit, Pace(self._stall_seconds))
         pieces = download.response.aiter_raw(_PIECE)
         try:
             intake.announce(download.size or 0)

@@ -12,6 +12,7 @@ from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.imports import Import, ImportFailure, ImportStatus
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway import adapter_actions as actions
+from loragate.gateway.form import Form
 from loragate.gateway.http.errors import ApiError
 from loragate.gateway.http.idempotency import Once
 from loragate.gateway.imports.buckets import bucket_files
@@ -23,8 +24,7 @@ from loragate.gateway.imports.job import Job
 from loragate.gateway.imports.places import Places
 from loragate.gateway.imports.source import BucketSource, HubSource, not_allowed, parse_source
 from loragate.gateway.services import Services
-from loragate.gateway.upload_form import UploadForm
-from loragate.gateway.uploads import collected
+from loragate.gateway.uploads import ADAPTER_FORM, collected
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class ImportRunner:
     ) -> int:
         """The number of the version that it has become."""
         job.status = ImportStatus.FETCHING
-        form = UploadForm()
+        form = Form(ADAPTER_FORM)
         form.add("name", job.wanted.name.encode())
         form.add("alias", job.wanted.alias.encode())
         async with AsyncExitStack() as stack:
@@ -125,7 +125,7 @@ class ImportRunner:
         return hub_files(fetcher, self._config.hub, source, limit, job.announce)
 
 
-async def _filling(form: UploadForm, files: AsyncIterator[tuple[str, bytes]], job: Job) -> AsyncIterator[None]:
+async def _filling(form: Form, files: AsyncIterator[tuple[str, bytes]], job: Job) -> AsyncIterator[None]:
     async for file, piece in files:
         form.add(file, piece)
         job.done += len(piece)

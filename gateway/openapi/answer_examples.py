@@ -4,7 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from loragate.gateway.openapi.request_examples import NAME
-from loragate.gateway.openapi.shapes import adapters, admin, engines, health, imports, inference, responses, usage
+from loragate.gateway.openapi.shapes import (
+    adapters,
+    admin,
+    engines,
+    files,
+    health,
+    imports,
+    inference,
+    responses,
+    usage,
+)
 
 _BASE = "meta-llama/Llama-3.1-8B-Instruct"
 _DIGEST = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -170,6 +180,36 @@ _USAGE = {
 }
 _ADAPTER_MODEL = {"id": NAME, "object": "model", "created": 1_772_357_400, "owned_by": "tenant", "parent": _BASE}
 
+_FILE = {
+    "id": "file-7hJk3mNp5qRs1tUv9wXy2zAb",
+    "object": "file",
+    "bytes": 167_832_240,
+    "created_at": 1_772_357_400,
+    "expires_at": 1_772_443_800,
+    "filename": "adapter_model.safetensors",
+    "purpose": "adapter",
+    "status": "processed",
+}
+_UPLOAD = {
+    "id": "upload_3kTz9QbW1xYd5eFg6hJk",
+    "object": "upload",
+    "bytes": _FILE["bytes"],
+    "created_at": 1_772_357_300,
+    "expires_at": 1_772_361_000,
+    "filename": _FILE["filename"],
+    "purpose": "adapter",
+    "mime_type": "application/octet-stream",
+    "status": "completed",
+    "file": _FILE,
+}
+_PART = {
+    "id": "part_4fGh2kLmN8pQ6rStU0vW",
+    "object": "upload.part",
+    "bytes": 64 << 20,
+    "created_at": 1_772_357_350,
+    "upload_id": _UPLOAD["id"],
+}
+
 
 def _page(item: Mapping[str, Any], cursor: str = "id") -> dict[str, Any]:
     ids = {"first_id": str(item[cursor]), "last_id": str(item[cursor])}
@@ -267,6 +307,12 @@ ANSWERS: Mapping[Any, Any] = {
     adapters.DeletedAdapter: {"id": _ADAPTER["id"], "object": "adapter", "deleted": True, "name": NAME},
     imports.AdapterImport: _IMPORT,
     imports.AdapterImportList: _page(_IMPORT),
+    files.File: _FILE,
+    files.FileList: _page(_FILE),
+    files.DeletedFile: {"id": _FILE["id"], "object": "file", "deleted": True},
+    files.Upload: _UPLOAD,
+    files.UploadPart: _PART,
+    files.UploadPartList: _page(_PART),
     admin.Tenant: _TENANT,
     admin.TenantList: _page(_TENANT),
     admin.ApiKey: _KEY,

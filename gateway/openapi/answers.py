@@ -9,7 +9,10 @@ Bodies, callers and the refusals that come with both are told from the route's d
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from loragate.gateway.http.bodies import JsonBody
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,7 +24,8 @@ class Answers:
     """`shape` is the type of the JSON answer, None for any; `refusals` are statuses of this route's own.
 
     `media` are further media types of a good answer with what they hold; `events` is the type of what a stream's
-    events hold; `form` the schema of a multipart body; `headers` name those of a good answer beside every answer's.
+    events hold; `form` the schema of a multipart body, `body` what reads a JSON one that may be sent instead;
+    `headers` name those of a good answer beside every answer's.
     """
 
     shape: Any
@@ -29,6 +33,7 @@ class Answers:
     media: Mapping[str, str] = field(default_factory=dict)
     events: Any = None
     form: Mapping[str, Any] | None = None
+    body: "JsonBody[Any] | None" = None
     headers: tuple[str, ...] = ()
     json: bool = True
     also: Mapping[int, Any] = field(default_factory=dict)

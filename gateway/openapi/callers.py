@@ -28,8 +28,8 @@ def refusals_of(requirement: Requirement) -> tuple[int, ...]:
 def security_of(requirement: Requirement) -> list[dict[str, list[str]]]:
     """The keys that it takes, one of them."""
     match requirement:
-        case TenantWith(scope=scope):
-            return [{TENANT_KEY: [scope.value]}]
+        case TenantWith(scopes=scopes):
+            return [{TENANT_KEY: [scope.value]} for scope in scopes]
         case Admin():
             return [{ADMIN_KEY: []}]
         case TenantAdmin():
@@ -43,8 +43,8 @@ def security_of(requirement: Requirement) -> list[dict[str, list[str]]]:
 def need_of(requirement: Requirement) -> str:
     """The same in words."""
     match requirement:
-        case TenantWith(scope=scope):
-            return f"Needs a tenant's key with the scope `{scope}`."
+        case TenantWith(scopes=scopes):
+            return f"Needs a tenant's key with the scope {' or '.join(f'`{scope}`' for scope in scopes)}."
         case Admin():
             return "Needs the admin key."
         case TenantAdmin():

@@ -13,13 +13,14 @@ from loragate.gateway.openapi.schemas import reference
 
 
 def request_of(body: JsonBody[Any] | None, declared: Answers) -> dict[str, Any]:
+    content: dict[str, Any] = {}
     if declared.form is not None:
-        return {"required": True, "content": {"multipart/form-data": {"schema": dict(declared.form)}}}
-    if body is None:
-        return {}
-    examples = {name: {"summary": name, "value": value} for name, value in REQUESTS[body.model].items()}
-    content = {"schema": reference(body.model.__name__), "examples": examples}
-    return {"required": not body.optional, "content": {"application/json": content}}
+        content["multipart/form-data"] = {"schema": dict(declared.form)}
+    if body is not None:
+        examples = {name: {"summary": name, "value": value} for name, value in REQUESTS[body.model].items()}
+        content["application/json"] = {"schema": reference(body.model.__name__), "examples": examples}
+    required = body is None or not body.optional
+    return {"required": required, "content": content} if content else {}
 
 
 def answer_of(declared: Answers, headers: tuple[str, ...]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ _TAGS = {
     "`name:version` or `name@alias`.",
     "models": "What a key may use as `model`.",
     "adapters": "A tenant's adapters: versions, aliases, files.",
+    "files": "Files, whole or in parts, as in OpenAI's API: data to train with, adapters on their way in.",
     "usage": "What a tenant used.",
     "admin": "Tenants, keys, the audit log, engines, usage.",
     "health": "For probes and Prometheus.",

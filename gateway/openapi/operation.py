@@ -31,7 +31,8 @@ class Operation:
     @property
     def body(self) -> JsonBody[Any] | None:
         """What reads its body."""
-        return next((call for call in _calls(self.dependant) if isinstance(call, JsonBody)), None)
+        bodies = (call for call in _calls(self.dependant) if isinstance(call, JsonBody))
+        return self.answers.body or next(bodies, None)
 
     @property
     def requirement(self) -> Requirement:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from loragate.gateway.schemas.adapters import AdapterKeep, AdapterPatch
+from loragate.gateway.schemas.adapters import AdapterFromFiles, AdapterKeep, AdapterPatch
 from loragate.gateway.schemas.admin import KeyCreate, KeyRotate, TenantCreate, TenantPatch
 from loragate.gateway.schemas.aliases import AliasPut
 from loragate.gateway.schemas.chat import ChatRequest
@@ -14,6 +14,7 @@ from loragate.gateway.schemas.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.imports import ImportCreate
 from loragate.gateway.schemas.limits import LimitsPatch
 from loragate.gateway.schemas.responses import ResponseRequest
+from loragate.gateway.schemas.uploads import UploadComplete, UploadCreate
 
 NAME = "haiku"  # of the adapter
 _USER = {"role": "user", "content": "Write a line about the sea."}
@@ -82,6 +83,35 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
     },
     AdapterKeep: {"Pinned": {"keep": "device"}, "Fetched ahead of time": {"keep": "disk"}, "As used": {"keep": None}},
     LimitsPatch: {"A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}}},
+    AdapterFromFiles: {
+        "Two files": {
+            "name": NAME,
+            "alias": "canary",
+            "config_file_id": "file-2bCd4eFg6hJk8mNp0qRs1tUv",
+            "tensors_file_id": "file-7hJk3mNp5qRs1tUv9wXy2zAb",
+        },
+    },
+    UploadCreate: {
+        "Data to train with": {
+            "filename": "train.jsonl",
+            "purpose": "fine-tune",
+            "bytes": 3,
+            "mime_type": "application/jsonl",
+        },
+        "An adapter that lives for two hours": {
+            "filename": "adapter_model.safetensors",
+            "purpose": "adapter",
+            "bytes": 3,
+            "mime_type": "application/octet-stream",
+            "expires_after": {"anchor": "created_at", "seconds": 7200},
+        },
+    },
+    UploadComplete: {
+        "Parts, and the sum of the whole": {
+            "part_ids": ["part_4fGh2kLmN8pQ6rStU0vW"],
+            "md5": "900150983cd24fb0d6963f7d28e17f72",
+        },
+    },
     AliasPut: {
         "All to one version": {"targets": [{"version": 1}]},
         "A tenth to a new version": {"targets": [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]},

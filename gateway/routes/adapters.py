@@ -1,5 +1,6 @@
 """/v1/adapters: upload, list, versions, files, delete."""
 
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -7,10 +8,12 @@ from starlette.responses import StreamingResponse
 
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway import adapter_actions as actions
 from loragate.gateway.adapter_query import Wanted
 from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter, By
-from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.file_actions import check_room
+from loragate.gateway.http.bodies import JsonBody, announced
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import Unavailable
 from loragate.gateway.http.idempotency import OnlyOnce
@@ -23,24 +26,27 @@ from loragate.gateway.openapi.shapes.adapters import (
     AdapterVersionList,
     DeletedAdapter,
 )
-from loragate.gateway.schemas.adapters import AdapterPatch
-from loragate.gateway.services import Use
-from loragate.gateway.uploads import received
+from loragate.gateway.schemas.adapters import AdapterFromFiles, AdapterPatch
+from loragate.gateway.services import Services, Use
+from loragate.gateway.uploads import Upload, received
+from loragate.gateway.uploads_from_files import from_files
 
 router = APIRouter(prefix="/v1/adapters", tags=["adapters"])
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
 Version = Annotated[int, Path(ge=1, lt=1 << 31)]
+_FORM_BYTES = 2 << 20  # beside the tensors, the config included
+_FROM_FILES = JsonBody(AdapterFromFiles)
 FileName = Literal["adapter_config.json", "adapter_model.safetensors"]
 
 
 @router.post("", status_code=201)
-@answers(AdapterVersion, form=UPLOAD_FORM)
+@answers(AdapterVersion, form=UPLOAD_FORM, body=_FROM_FILES, refusals=(404,))
 async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
     """Multipart: `name`, optional `alias`, `tags` and `description`, and the two files that PEFT saves. The next
-    version of that name."""
+    version of that name. Or JSON: the same of files that were uploaded before."""
     _ = use.link.base  # nothing can be checked before an engine has said what it serves
-    async with received(request, use.config) as upload:
+    async with await _upload(caller, request, use) as upload:
         return await actions.publish(use, caller, by, upload, once)
 
 
@@ -123,3 +129,10 @@ async def download_file(name: str, version: Version, file: FileName, caller: Ada
     assert file == TENSORS_FILE
     length = {"content-length": str(found.size_bytes)}
     return StreamingResponse(stored.tensors, headers=length, media_type="application/octet-stream")
+
+
+async def _upload(caller: TenantPrincipal, request: Request, use: Services) -> AbstractAsyncContextManager[Upload]:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
+        return from_files(use, caller, await _FROM_FILES(request))
+    await check_room(use, caller, max(0, announced(request) - _FORM_BYTES))
+    return received(request, use.config)

@@ -63,19 +63,19 @@ def test_every_method_is_in_the_table_with_what_it_demands() -> None:
     for name in TENANTS:
         requirement = METHODS[name].requirement
         assert isinstance(requirement, TenantWith)
-        assert (requirement.scope == Scope.INFERENCE) == ("InferenceService" in name)
+        assert (requirement.scopes == (Scope.INFERENCE,)) == ("InferenceService" in name)
 
 
 @pytest.mark.parametrize("method", TENANTS)
 async def test_every_method_asks_for_a_key_of_a_tenant_with_its_scope(gateway: Gateway, method: str) -> None:
     requirement = METHODS[method].requirement
     assert isinstance(requirement, TenantWith)
-    others = {Scope.INFERENCE, Scope.ADAPTERS_READ, Scope.ADAPTERS_WRITE} - {requirement.scope}
+    others = {Scope.INFERENCE, Scope.ADAPTERS_READ, Scope.ADAPTERS_WRITE} - {*requirement.scopes}
     unauthenticated, denied = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
     for key, expected in ((None, unauthenticated), ("lg-a-b", unauthenticated), (ADMIN_KEY, denied)):
         assert await status_of(gateway, method, key) == expected
     assert await status_of(gateway, method, await key_with(gateway, *sorted(others))) == denied
-    allowed = await status_of(gateway, method, await key_with(gateway, requirement.scope.value))
+    allowed = await status_of(gateway, method, await key_with(gateway, requirement.scopes[0].value))
     assert allowed not in {unauthenticated, denied}
 
 

@@ -18,6 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from sqlalchemy import update
 
 import loragate.v1
+from loragate.adapter_store.file import Purpose
 from loragate.adapter_store.principal import Scope
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables import ApiKeyRow
@@ -110,8 +111,8 @@ def expected(requirement: Requirement, caller: Caller) -> int | None:
         return 403 if isinstance(requirement, TenantWith) else None
     if isinstance(requirement, Admin):
         return 403
-    needed = requirement.scope if isinstance(requirement, TenantWith) else Scope.ADMIN
-    return None if caller.allows(needed) else 403
+    needed = requirement.scopes if isinstance(requirement, TenantWith) else (Scope.ADMIN,)
+    return None if any(caller.allows(scope) for scope in needed) else 403
 
 
 async def tenants_key(store: Store, tenant_id: str, *scopes: str) -> tuple[str, str]:
@@ -281,6 +282,7 @@ async def test_nobody_reaches_another_tenants_things(
         "alias": "default",
         "model": "poet",
         "file": "adapter_config.json",
+        **await _files(gateway),
     }
     bodies: dict[str, Any] = {
         "/v1/adapters/{name}/aliases/{alias}": {"targets": [{"version": 1}]},
@@ -288,6 +290,7 @@ async def test_nobody_reaches_another_tenants_things(
         "/v1/completions": {"model": "poet", "prompt": "x"},
         "/v1/embeddings": {"model": "poet", "input": "x"},
         "/v1/responses": {"model": "poet", "input": "x"},
+        "/v1/uploads/{upload_id}/complete": {"part_ids": ["part_x"]},
     }
     before = await _everything(gateway, store)
     async with httpx.AsyncClient(base_url=gateway.base_url, timeout=30) as http:
@@ -309,11 +312,22 @@ async def test_nobody_reaches_another_tenants_things(
     assert await _everything(gateway, store) == before
 
 
+async def _files(gateway: Gateway) -> dict[str, str]:
+    """A file and an upload of the first tenant's."""
+    async with gateway.http() as http:
+        form: dict[str, Any] = {"data": {"purpose": "adapter"}, "files": {"file": ("poet", b"x")}}
+        file = (await http.post("/v1/files", **form)).json()
+        facts = {"filename": "poet", "purpose": "adapter", "bytes": 1, "mime_type": "text/plain"}
+        upload = (await http.post("/v1/uploads", json=facts)).json()
+    return {"file_id": file["id"], "upload_id": upload["id"]}
+
+
 async def _everything(gateway: Gateway, store: Store) -> Any:
     async with store.tenant(gateway.tenant_id) as scope, store.admin() as admin:
         return (
             list(await scope.adapters.list()),
             list(await scope.adapters.versions("poet")),
+            list(await scope.files.list(Purpose)),
             [(key.id, key.expires_at, key.revoked_at) for key in await admin.keys.list(gateway.tenant_id)],
             await admin.tenants.get(gateway.tenant_id),
             [event.id for event in await admin.audit.list(tenant_id=gateway.tenant_id, limit=100)],

@@ -1,49 +1,75 @@
-"""The parts of an adapter upload's form, as the multipart parser finds them."""
+"""The parts of a form that brings a file, as the multipart parser finds them."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from python_multipart.multipart import parse_options_header
 
-from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.gateway.http.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
-_FIELDS = {"name": 1024, "alias": 1024, "tags": 16 << 10, "description": 16 << 10}  # the most bytes of each
-_FILES = (CONFIG_FILE, TENSORS_FILE)
-_MAX_CONFIG_BYTES = 1 << 20
+
+@dataclass(frozen=True)
+class FormShape:
+    """Which parts there are: the most bytes of each text field and of each small file, and the file that is spooled."""
+
+    fields: Mapping[str, int]
+    spooled: str
+    small_files: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (*self.small_files, self.spooled)
 
 
-class UploadForm:
+class Form:
     """Takes each part by what it is: a field by its name, a file by its file name or else its field's name.
 
-    `tensors` holds what came of the safetensors file since somebody last emptied it.
+    `unspooled` holds what came of the spooled file since somebody last emptied it; `filename` is what the client
+    calls that file.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shape: FormShape) -> None:
+        self.shape = shape
         self.complete = False
         self.seen: set[str] = set()
-        self.config = bytearray()
-        self.tensors = bytearray()
-        self._fields: dict[str, bytearray] = {field: bytearray() for field in _FIELDS}
+        self.unspooled = bytearray()
+        self.filename = ""
+        self._limits = {**shape.fields, **shape.small_files}
+        self._small = {name: bytearray() for name in self._limits}
         self._header_name = bytearray()
         self._header_value = bytearray()
         self._disposition = b""
         self._part = ""
+
+    def content(self, file: str) -> bytes:
+        """A small file's."""
+        return bytes(self._small[file])
+
+    def require(self, *parts: str) -> None:
+        """Raises InvalidRequest for one that did not come."""
+        for part in parts:
+            if part not in self.seen:
+                what = "file" if part in self.shape.files else "field"
+                code = "missing_file" if part in self.shape.files else "invalid_value"
+                words = f"Invalid '{part}': this {what} is required."
+                raise InvalidRequest(words, param=part, code=code)
 
     def text(self, field: str) -> str | None:
         """A field's value; None if it was not sent."""
         if field not in self.seen:
             return None
         try:
-            return self._fields[field].decode()
+            return self._small[field].decode()
         except UnicodeDecodeError:
             raise _refused(field, "it is not UTF-8") from None
 
     def add(self, part: str, data: bytes) -> None:
         """A field, whole, or more of a file, for an upload that is no multipart form."""
-        if part in _FIELDS and part in self.seen:
+        if part in self.shape.fields and part in self.seen:
             raise _refused(part, "it was sent twice")
         self.seen.add(part)
         self._grow(part, data)
@@ -78,31 +104,34 @@ class UploadForm:
         _, options = parse_options_header(self._disposition)
         field = options.get(b"name", b"").decode(errors="replace")
         file = options.get(b"filename", b"").decode(errors="replace").replace("\\", "/").rpartition("/")[2]
-        self._part = next((name for name in (file, field) if name in _FILES), field)
-        if self._part not in (*_FIELDS, *_FILES) or (file and self._part in _FIELDS):
-            wanted = f"'{CONFIG_FILE}', '{TENSORS_FILE}', and the fields " + ", ".join(
-                f"'{field}'" for field in _FIELDS
-            )
-            raise InvalidRequest(
-                f"The form has a part that does not belong there. It takes exactly {wanted}.",
-                param=field[:100] or None,
-                code="unexpected_part",
-            )
+        self._part = next((name for name in (file, field) if name in self.shape.files), field)
+        if self._part not in (*self._limits, self.shape.spooled) or (file and self._part in self.shape.fields):
+            raise self._unexpected(field)
         if self._part in self.seen:
             raise _refused(self._part, "it was sent twice")
         self.seen.add(self._part)
+        if self._part == self.shape.spooled:
+            self.filename = file
 
     def _take(self, data: bytes, start: int, end: int) -> None:
         self._grow(self._part, data[start:end])
 
     def _grow(self, part: str, data: bytes) -> None:
-        if part == TENSORS_FILE:
-            self.tensors += data
+        if part == self.shape.spooled:
+            self.unspooled += data
             return
-        small, limit = (self.config, _MAX_CONFIG_BYTES) if part == CONFIG_FILE else (self._fields[part], _FIELDS[part])
-        small += data
-        if len(small) > limit:
-            raise _refused(part, f"it is larger than {limit} bytes")
+        self._small[part] += data
+        if len(self._small[part]) > self._limits[part]:
+            raise _refused(part, f"it is larger than {self._limits[part]} bytes")
+
+    def _unexpected(self, field: str) -> InvalidRequest:
+        files, fields = (", ".join(f"'{name}'" for name in names) for names in (self.shape.files, self.shape.fields))
+        wanted = f"{files}{' and the fields ' + fields if fields else ''}"
+        return InvalidRequest(
+            f"The form has a part that does not belong there. It takes exactly {wanted}.",
+            param=field[:100] or None,
+            code="unexpected_part",
+        )
 
     def _end(self) -> None:
         self.complete = True

@@ -1,0 +1,97 @@
+"""/v1/files, as in OpenAI's API."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.responses import StreamingResponse
+
+from loragate.adapter_store.file import FileFacts, Purpose
+from loragate.adapter_store.files import MOST_LISTED
+from loragate.gateway import file_actions as actions
+from loragate.gateway.auth.requirements import By, FileKeeper
+from loragate.gateway.form import Form, FormShape
+from loragate.gateway.http.bodies import announced
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.errors import InvalidRequest
+from loragate.gateway.http.idempotency import OnlyOnce
+from loragate.gateway.http.started import started
+from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.shapes.files import FILE_FORM, DeletedFile, File, FileList
+from loragate.gateway.services import Use
+from loragate.gateway.spool import form_of
+
+router = APIRouter(prefix="/v1/files", tags=["files"])
+
+_FORM_BYTES = 64 << 10  # beside the file itself
+_ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
+_SHAPE = FormShape({"purpose": 64, _ANCHOR: 64, _SECONDS: 16}, spooled="file")
+_PURPOSES = (Purpose.FINE_TUNE, Purpose.ADAPTER)
+
+
+@router.post("")
+@answers(File, form=FILE_FORM)
+async def create_file(caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
+    """Multipart: `file`, `purpose` (`fine-tune` or `adapter`), perhaps `expires_after`. Larger ones come in parts."""
+    await actions.check_room(use, caller, max(0, announced(request) - _FORM_BYTES))
+    form = Form(_SHAPE)
+    async with form_of(request, form, use.config.max_file_bytes + _FORM_BYTES, use.config) as content:
+        form.require("file", "purpose")
+        return await actions.create(use, caller, by, _facts(form), content, once)
+
+
+@router.get("")
+@answers(FileList)
+async def list_files(
+    caller: FileKeeper,
+    use: Use,
+    purpose: str | None = None,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = MOST_LISTED,
+    order: Literal["asc", "desc"] = "desc",
+) -> Response:
+    """By the time of their making, newest first unless `order` is `asc`; those that the key's scopes are good for."""
+    return json_response(await actions.list_files(use, caller, purpose, after, limit, oldest=order == "asc"))
+
+
+@router.get("/{file_id}")
+@answers(File)
+async def get_file(file_id: str, caller: FileKeeper, use: Use) -> Response:
+    """One file."""
+    return json_response(await actions.get(use, caller, file_id))
+
+
+@router.get("/{file_id}/content")
+@answers(None, json=False, media={"application/octet-stream": "The file, byte for byte."})
+async def get_file_content(file_id: str, caller: FileKeeper, use: Use) -> Response:
+    """Its bytes."""
+    file, chunks = await actions.content(use, caller, file_id)
+    headers = {"content-length": str(file.size_bytes)}
+    return StreamingResponse(await started(chunks), headers=headers, media_type="application/octet-stream")
+
+
+@router.delete("/{file_id}")
+@answers(DeletedFile)
+async def delete_file(file_id: str, caller: FileKeeper, by: By, use: Use) -> Response:
+    """Who reads it reads on."""
+    return json_response(await actions.delete(use, caller, by, file_id))
+
+
+def _facts(form: Form) -> FileFacts:
+    purpose = form.text("purpose")
+    if purpose not in _PURPOSES:
+        wanted = " or ".join(f"'{each}'" for each in _PURPOSES)
+        raise InvalidRequest(f"Invalid 'purpose': it must be {wanted}.", param="purpose", code="invalid_value")
+    return FileFacts(form.filename or "file", Purpose(purpose), _lifetime(form))
+
+
+def _lifetime(form: Form) -> int | None:
+    anchor, seconds = form.text(_ANCHOR), form.text(_SECONDS)
+    if anchor is None and seconds is None:
+        return None
+    if anchor != "created_at":
+        words = "Invalid 'expires_after.anchor': it must be 'created_at'."
+        raise InvalidRequest(words, param="expires_after.anchor", code="invalid_value")
+    if seconds is None or not (seconds.isascii() and seconds.isdigit()):
+        words = "Invalid 'expires_after.seconds': it must be a whole number."
+        raise InvalidRequest(words, param="expires_after.seconds", code="invalid_value")
+    return int(seconds)

@@ -1,0 +1,310 @@
+import io
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from loragate.adapter_store import file_uploads
+from loragate.adapter_store.errors import Conflict, Invalid, NotFound, StorageFull
+from loragate.adapter_store.file import File, FileFacts, Purpose
+from loragate.adapter_store.file_tables import FileRow, FileUploadRow
+from loragate.adapter_store.file_upload import FileUpload, Part, UploadStatus
+from loragate.adapter_store.pieces import TenantPieces
+from loragate.adapter_store.times import utc_now
+
+ALL = frozenset(Purpose)
+TUNE = FileFacts("train.jsonl", Purpose.FINE_TUNE)
+
+
+class Desk:
+    """One tenant's files, each call in a scope of its own."""
+
+    def __init__(self, world: Any, tenant: Any = None) -> None:
+        self.store = world.store
+        self.tenant_id = (tenant or world.acme).id
+
+    async def create(self, content: bytes = b"abc", facts: FileFacts = TUNE) -> File:
+        async with self.store.tenant(self.tenant_id, write=True) as scope:
+            return await scope.files.create(facts, io.BytesIO(content), len(content))
+
+    async def content(self, file_id: str) -> bytes:
+        async with self.store.tenant(self.tenant_id) as scope:
+            file = await scope.files.get(file_id, ALL)
+            pieces = await scope.files.pieces(file.id)
+        return b"".join([chunk async for chunk in self.store.read_pieces(self.tenant_id, pieces)])
+
+    async def files(self, **options: Any) -> list[str]:
+        async with self.store.tenant(self.tenant_id) as scope:
+            return [file.id for file in await scope.files.list(ALL, **options)]
+
+    async def delete(self, file_id: str) -> None:
+        async with self.store.tenant(self.tenant_id, write=True) as scope:
+            await scope.files.delete(file_id, ALL)
+
+    async def upload(self, size: int, facts: FileFacts = TUNE) -> FileUpload:
+        async with self.store.tenant(self.tenant_id, write=True) as scope:
+            return await scope.file_uploads.create(facts, "application/jsonl", size)
+
+    async def part(self, upload: FileUpload, content: bytes) -> Part:
+        async with self.store.tenant(self.tenant_id, write=True) as scope:
+            return await scope.file_uploads.add_part(upload.id, ALL, io.BytesIO(content), len(content))
+
+    async def complete(self, upload: FileUpload, parts: Sequence[Part | str]) -> FileUpload:
+        ids = [part if isinstance(part, str) else part.id for part in parts]
+        async with self.store.tenant(self.tenant_id, write=True) as scope:
+            return await scope.file_uploads.complete(upload.id, ALL, ids)
+
+    async def cancel(self, upload: FileUpload) -> FileUpload:
+        async with self.store.tenant(self.tenant_id, write=True) as scope:
+            return await scope.file_uploads.cancel(upload.id, ALL)
+
+    async def status(self, upload: FileUpload) -> UploadStatus:
+        async with self.store.tenant(self.tenant_id) as scope:
+            return (await scope.file_uploads.get(upload.id, ALL)).status
+
+    async def expire(self, row: Any, row_id: str) -> None:
+        """As if its time had passed."""
+        past = utc_now() - timedelta(days=3)
+        async with self.store._database.operator(write=True) as session:
+            await session.execute(update(row).where(row.id == row_id).values(expires_at=past))
+
+    async def limit(self, size: int) -> None:
+        async with self.store.admin(write=True) as admin:
+            await admin.tenants.update(self.tenant_id, limits={"max_storage_bytes": size})
+
+
+@pytest.fixture
+def desk(world: Any) -> Desk:
+    return Desk(world)
+
+
+async def test_a_file_comes_back(desk: Desk) -> None:
+    content = bytes(range(256)) * 10_000
+    file = await desk.create(content)
+    assert (file.size_bytes, file.purpose, file.expires_at) == (len(content), Purpose.FINE_TUNE, None)
+    assert await desk.content(file.id) == content
+
+
+async def test_lists_both_ways_by_purpose_and_by_page(desk: Desk, world: Any) -> None:
+    made = [(await desk.create()).id for _ in range(3)]
+    adapter = (await desk.create(facts=FileFacts("a", Purpose.ADAPTER))).id
+    await Desk(world, world.other).create()
+    assert await desk.files() == [adapter, *made[::-1]]
+    assert await desk.files(oldest=True) == [*made, adapter]
+    assert await desk.files(after=made[2], limit=1) == [made[1]]
+    assert await desk.files(after=made[1], oldest=True) == [made[2], adapter]
+    async with desk.store.tenant(desk.tenant_id) as scope:
+        assert [file.id for file in await scope.files.list([Purpose.ADAPTER])] == [adapter]
+        assert (await scope.files.list(ALL, limit=4)).has_more is False
+        assert (await scope.files.list(ALL, limit=3)).has_more is True
+        with pytest.raises(Invalid):
+            await scope.files.list(ALL, after="file-x")
+        with pytest.raises(NotFound):
+            await scope.files.get(adapter, [Purpose.FINE_TUNE])
+
+
+async def test_another_tenants_file_is_none(desk: Desk, world: Any) -> None:
+    file, upload = await desk.create(), await desk.upload(3)
+    part = await desk.part(upload, b"abc")
+    stranger = Desk(world, world.other)
+    theirs = await stranger.upload(3)
+    for attempt in (
+        stranger.content(file.id),
+        stranger.delete(file.id),
+        stranger.part(upload, b"abc"),
+        stranger.complete(upload, [part]),
+        stranger.cancel(upload),
+    ):
+        with pytest.raises(NotFound):
+            await attempt
+    with pytest.raises(Invalid, match="no part"):
+        await stranger.complete(theirs, [part])
+    with pytest.raises(Invalid):
+        await stranger.files(after=file.id)
+
+
+async def test_a_deleted_file_is_gone_and_its_bytes_with_the_sweep(desk: Desk, kept: Any) -> None:
+    file = await desk.create()
+    await desk.delete(file.id)
+    with pytest.raises(NotFound):
+        await desk.content(file.id)
+    assert await desk.files() == []
+    await desk.store.sweep(timedelta(hours=1))
+    assert len(kept.names()) == 1
+    report = await desk.store.sweep(timedelta(0))
+    assert (report.pieces, kept.names()) == (1, [])
+
+
+async def test_an_expired_file_is_gone(desk: Desk, kept: Any) -> None:
+    file = await desk.create(facts=FileFacts("a", Purpose.FINE_TUNE, seconds=3600))
+    assert file.expires_at == file.created_at + timedelta(hours=1)
+    await desk.expire(FileRow, file.id)
+    assert await desk.files() == []
+    assert (await desk.store.sweep(timedelta(0))).pieces == 1
+    assert kept.names() == []
+
+
+async def test_what_is_to_become_an_adapter_is_kept_for_a_day(desk: Desk) -> None:
+    file = await desk.create(facts=FileFacts("adapter_model.safetensors", Purpose.ADAPTER))
+    assert file.expires_at == file.created_at + timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "param"),
+    [
+        (lambda: FileFacts("", Purpose.FINE_TUNE), "filename"),
+        (lambda: FileFacts("a\0b", Purpose.FINE_TUNE), "filename"),
+        (lambda: FileFacts("x" * 256, Purpose.FINE_TUNE), "filename"),
+        (lambda: FileFacts("x", Purpose.FINE_TUNE, seconds=3599), "expires_after.seconds"),
+        (lambda: FileFacts("x", Purpose.FINE_TUNE, seconds=2_592_001), "expires_after.seconds"),
+    ],
+)
+def test_facts_that_are_refused(make: Any, param: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        make()
+    assert refused.value.param == param
+
+
+async def test_parts_in_any_order_are_one_file(desk: Desk, kept: Any) -> None:
+    upload = await desk.upload(9)
+    assert upload.status is UploadStatus.PENDING
+    third, _, first, second = [await desk.part(upload, part) for part in (b"ghi", b"abc", b"abc", b"def")]
+    assert await desk.files() == []
+    done = await desk.complete(upload, [first, second, third])
+    assert done.status is UploadStatus.COMPLETED
+    assert done.file is not None
+    assert await desk.content(done.file.id) == b"abcdefghi"
+    assert await desk.complete(upload, [first, second, third]) == done, "the answer was lost, and it is asked again"
+    with pytest.raises(Conflict, match="completed"):
+        await desk.complete(upload, [third, second, first])
+    with pytest.raises(Conflict, match="completed"):
+        await desk.part(upload, b"x")
+    with pytest.raises(Conflict, match="completed"):
+        await desk.cancel(upload)
+    assert (await desk.store.sweep(timedelta(0))).pieces == 2, "what was sent twice, and what was refused"
+    assert kept.names() == sorted(f"{desk.tenant_id}/pieces/{part.id}" for part in (first, second, third))
+    assert await desk.content(done.file.id) == b"abcdefghi"
+
+
+async def test_parts_that_make_no_file(desk: Desk) -> None:
+    upload = await desk.upload(6)
+    one, two = await desk.part(upload, b"abc"), await desk.part(upload, b"de")
+    for parts, param in (([one], "part_ids"), ([one, two], "part_ids"), ([one, one], "part_ids"), ([], "part_ids")):
+        with pytest.raises(Invalid) as refused:
+            await desk.complete(upload, parts)
+        assert refused.value.param == param
+    with pytest.raises(Invalid) as refused:
+        await desk.complete(upload, [one, "part_x"])
+    assert refused.value.param == "part_ids.1"
+    assert await desk.status(upload) is UploadStatus.PENDING
+    done = await desk.complete(upload, [one, await desk.part(upload, b"def")])
+    assert done.file is not None
+
+
+async def test_a_cancelled_upload_is_swept(desk: Desk, kept: Any) -> None:
+    upload = await desk.upload(6)
+    await desk.part(upload, b"abc")
+    assert (await desk.cancel(upload)).status is UploadStatus.CANCELLED
+    assert (await desk.cancel(upload)).status is UploadStatus.CANCELLED
+    with pytest.raises(Conflict, match="cancelled"):
+        await desk.part(upload, b"abc")
+    await desk.store.sweep(timedelta(0))
+    assert kept.names() == []
+
+
+async def test_an_upload_that_nobody_ends_expires(desk: Desk, kept: Any) -> None:
+    upload = await desk.upload(6)
+    part = await desk.part(upload, b"abcdef")
+    assert (await desk.store.sweep(timedelta(0))).pieces == 0
+    await desk.expire(FileUploadRow, upload.id)
+    assert await desk.status(upload) is UploadStatus.EXPIRED
+    for attempt in (desk.part(upload, b"x"), desk.complete(upload, [part]), desk.cancel(upload)):
+        with pytest.raises(Conflict, match="expired"):
+            await attempt
+    await desk.store.sweep(timedelta(0))
+    assert kept.names() == []
+    with pytest.raises(NotFound):
+        await desk.status(upload)
+
+
+async def test_a_part_moves_the_end(desk: Desk) -> None:
+    upload = await desk.upload(6)
+    await desk.part(upload, b"abc")
+    async with desk.store.tenant(desk.tenant_id) as scope:
+        later = await scope.file_uploads.get(upload.id, ALL)
+        assert [part.size_bytes for part in await scope.file_uploads.parts(upload.id, ALL)] == [3]
+    assert later.expires_at > upload.expires_at
+
+
+async def test_bytes_count_from_the_announcement_on(desk: Desk, kept: Any) -> None:
+    await desk.limit(10)
+    await desk.create(b"abc")
+    upload = await desk.upload(6)
+    for attempt in (desk.create(b"xy"), desk.upload(2)):
+        with pytest.raises(Conflict) as refused:
+            await attempt
+        assert refused.value.code == "quota_exceeded"
+    async with desk.store.tenant(desk.tenant_id) as scope:
+        await scope.files.check_room(1)
+        with pytest.raises(Conflict):
+            await scope.files.check_room(2)
+    await desk.cancel(upload)
+    await desk.create(b"abcdefg")
+    await desk.store.sweep(timedelta(0))
+    assert len(kept.names()) == 2
+
+
+async def test_parts_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    upload = await desk.upload(4)
+    with pytest.raises(Invalid, match="whole upload"):
+        await desk.part(upload, b"abcde")
+    for _ in range(2):
+        await desk.part(upload, b"abcd")
+    with pytest.raises(Conflict) as refused:
+        await desk.part(upload, b"a")
+    assert refused.value.code == "too_many_parts"
+    monkeypatch.setattr(file_uploads, "MOST_PARTS", 1)
+    few = await desk.upload(2)
+    part = await desk.part(few, b"ab")
+    with pytest.raises(Conflict):
+        await desk.part(few, b"")
+    assert (await desk.complete(few, [part])).file
+
+
+async def test_pending_uploads_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_uploads, "_MOST_PENDING", 1)
+    upload = await desk.upload(1)
+    with pytest.raises(Conflict) as refused:
+        await desk.upload(1)
+    assert refused.value.code == "too_many_uploads"
+    await desk.cancel(upload)
+    await desk.upload(1)
+
+
+async def test_a_full_disk_makes_no_file(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(*ignored: Any) -> None:
+        raise StorageFull("full")
+
+    monkeypatch.setattr(TenantPieces, "put", full)
+    with pytest.raises(StorageFull):
+        await desk.create()
+    assert await desk.files() == []
+
+
+async def test_the_audit_log_tells_of_files(desk: Desk) -> None:
+    await desk.delete((await desk.create()).id)
+    upload = await desk.upload(3)
+    await desk.complete(upload, [await desk.part(upload, b"abc")])
+    await desk.cancel(await desk.upload(3))
+    async with desk.store.admin() as admin:
+        told = [event.action for event in await admin.audit.list(tenant_id=desk.tenant_id)]
+    assert told[::-1] == [
+        "file.create",
+        "file.delete",
+        "file_upload.create",
+        "file.create",
+        "file_upload.create",
+        "file_upload.cancel",
+    ]
