@@ -35,6 +35,8 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             imports=settings.imports.config(),
             first_token_seconds=settings.first_token_seconds,
             max_queue_seconds=settings.max_queue_seconds,
+            upload_stall_seconds=settings.upload_stall_seconds,
+            min_upload_rate=settings.min_upload_rate,
             tool_parser=settings.tool_parser,
             oidc=settings.oidc.config(),
             tracing=settings.tracing.config(),

@@ -275,6 +275,8 @@ class Settings(BaseSettings):
     drain_seconds: NonNegativeFloat = 25.0
     first_token_seconds: PositiveFloat | None = None
     max_queue_seconds: PositiveFloat = 30.0
+    upload_stall_seconds: PositiveFloat = 10.0
+    min_upload_rate: PositiveFloat = 10_000.0
     database_url: str | None = None
     redis_url: RedisUrl | None = None
     limits: LimitSettings = LimitSettings()

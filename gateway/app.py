@@ -58,6 +58,7 @@ from loragate.gateway.routes import (
     usage,
 )
 from loragate.gateway.services import Services
+from loragate.gateway.sweeping import keep_sweeping
 
 if TYPE_CHECKING:
     from loragate.gateway.tracing.opening import Tracing
@@ -131,6 +132,7 @@ async def _open_services(
         lag = asyncio.create_task(watch_lag(counted.http.lagged), name="loop-lag")
         key_use = KeyUse(store, config.key_use_seconds)
         writing = asyncio.create_task(key_use.write_for_ever(), name="key-use")
+        sweeping = asyncio.create_task(keep_sweeping(store), name="sweep")
         purge = asyncio.create_task(keep_purging(store, config.usage_retention_days), name="usage-retention")
         reconciling = asyncio.create_task(reconciler.keep_reconciling(), name="reconciler")
         redis = None if config.redis_url is None else RedisLink(config.redis_url, counted.limits.redis_away)
@@ -157,7 +159,7 @@ async def _open_services(
             )
         finally:
             await imports.close()
-            for task in (lag, writing, purge, reconciling):
+            for task in (lag, writing, sweeping, purge, reconciling):
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task

@@ -16,6 +16,8 @@ _GATEWAY = (
     "drain_seconds",
     "first_token_seconds",
     "max_queue_seconds",
+    "upload_stall_seconds",
+    "min_upload_rate",
     "database_url",
     "redis_url",
     "workers",

@@ -300,7 +300,7 @@ async def test_the_audit_log_tells_of_files(desk: Desk) -> None:
     await desk.cancel(await desk.upload(3))
     async with desk.store.admin() as admin:
         told = [event.action for event in await admin.audit.list(tenant_id=desk.tenant_id)]
-    assert told[::-1] == [
+    assert [action for action in told[::-1] if action.startswith("file")] == [
         "file.create",
         "file.delete",
         "file_upload.create",

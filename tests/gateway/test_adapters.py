@@ -177,7 +177,7 @@ async def test_forms_that_are_none(gateway: Gateway) -> None:
     head = {"content-type": "multipart/form-data; boundary=x"}
     cut = b'--x\r\nContent-Disposition: form-data; name="name"\r\n\r\na'
     async with gateway.http() as http:
-        json_body = await http.post("/v1/adapters", json={"name": "a"})
+        json_body = await http.post("/v1/adapters", content=b"{}", headers={"content-type": "text/json"})
         broken = await http.post("/v1/adapters", content=cut, headers=head)
         empty = await http.post("/v1/adapters", content=b"", headers=head)
     assert json_body.status_code == 415
