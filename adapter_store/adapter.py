@@ -7,14 +7,30 @@ from enum import StrEnum
 
 from loragate.adapter_store.description import Description
 from loragate.adapter_store.limits import UNLIMITED, Limits
+from loragate.adapter_store.lineage import UPLOADED, Lineage
 
 DEFAULT_ALIAS = "default"
 
 
 class VersionStatus(StrEnum):
-    """A version is invisible before it is ready."""
+    """A version is invisible before it is ready. `reason` tells why one is rejected or quarantined."""
 
+    VERIFYING = "verifying"  # its bytes are stored, the engine has not tried it yet
     READY = "ready"
+    DISABLED = "disabled"  # by its tenant, until it is enabled again
+    QUARANTINED = "quarantined"  # its bytes are damaged
+    REJECTED = "rejected"  # it never was ready
+    DELETED = "deleted"
+
+
+PUBLISHED = (VersionStatus.READY, VersionStatus.DISABLED, VersionStatus.QUARANTINED)
+"""What its tenant sees, and aliases can point at."""
+
+
+class AdapterStatus(StrEnum):
+    READY = "ready"
+    DISABLED = "disabled"
+    DELETED = "deleted"
 
 
 @dataclass(frozen=True)
@@ -36,7 +52,8 @@ class Adapter:
     id: str
     tenant_id: str
     name: str
-    latest_version: int | None  # the highest one that is not deleted
+    status: AdapterStatus
+    latest_version: int | None  # the highest one that is published and not deleted
     aliases: Aliases
     routed: Mapping[int, str]
     limits: Limits
@@ -44,6 +61,7 @@ class Adapter:
     keep: str | None  # see desired_state.Tier
     created_at: datetime
     updated_at: datetime
+    deleted_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,9 @@ class AdapterVersion:
     base_model: str
     base_digest: str
     created_at: datetime
+    deleted_at: datetime | None = None
+    reason: str | None = None
+    lineage: Lineage = UPLOADED
 
 
 @dataclass(frozen=True)
@@ -73,3 +94,4 @@ class ResolvedAdapter:
     size_bytes: int
     base_digest: str
     limits: Limits = UNLIMITED
+    alias: str | None = None  # that was asked for; None: the version itself was

@@ -7,7 +7,7 @@ import orjson
 from sqlalchemy import ColumnElement, Select, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.adapter import Adapter, AliasTarget
+from loragate.adapter_store.adapter import PUBLISHED, Adapter, AdapterStatus, AliasTarget
 from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.cursor import newest_of
 from loragate.adapter_store.description import Description
@@ -35,7 +35,10 @@ def _detailed() -> Select[Any]:
     """Reached through the adapters' own rows, so that indices that begin with a tenant serve operators too."""
     adapter, version, target = AdapterRow, AdapterVersionRow, AliasTargetRow
     latest = select(func.max(version.version)).where(
-        version.tenant_id == adapter.tenant_id, version.adapter_id == adapter.id, version.deleted_at.is_(None)
+        version.tenant_id == adapter.tenant_id,
+        version.adapter_id == adapter.id,
+        version.deleted_at.is_(None),
+        version.status.in_(PUBLISHED),
     )
     targeted = and_(
         version.tenant_id == target.tenant_id,
@@ -57,6 +60,8 @@ def _detailed() -> Select[Any]:
         adapter.keep,
         adapter.created_at,
         adapter.updated_at,
+        adapter.disabled_at,
+        adapter.deleted_at,
         latest.correlate(adapter).scalar_subquery().label("latest_version"),
         arms.correlate(adapter).scalar_subquery().label("arms"),
     )
@@ -72,6 +77,7 @@ def _adapter_of(row: Any) -> Adapter:
         id=row.id,
         tenant_id=row.tenant_id,
         name=row.name,
+        status=_status_of(row),
         latest_version=row.latest_version,
         aliases=aliases,
         routed=routed,
@@ -80,4 +86,11 @@ def _adapter_of(row: Any) -> Adapter:
         keep=row.keep,
         created_at=row.created_at,
         updated_at=row.updated_at,
+        deleted_at=row.deleted_at,
     )
+
+
+def _status_of(row: Any) -> AdapterStatus:
+    if row.deleted_at is not None:
+        return AdapterStatus.DELETED
+    return AdapterStatus.READY if row.disabled_at is None else AdapterStatus.DISABLED

@@ -23,10 +23,12 @@ _INDEXED = table("adapter_search_rows", column("number"), column("adapter_id"))
 
 @dataclass(frozen=True)
 class AdapterFilter:
-    """`search` is a part of the name, of a tag or of the description; all of `tags` are wanted."""
+    """`search` is a part of the name, of a tag or of the description; all of `tags` are wanted. Those that are there,
+    or those that are `deleted`."""
 
     search: str = ""
     tags: tuple[str, ...] = ()
+    deleted: bool = False
 
     def __post_init__(self) -> None:
         if len(self.tags) > MAX_TAGS_ASKED:
@@ -42,8 +44,9 @@ class AdapterFilter:
         return AdapterRow.created_at, AdapterRow.id
 
     def applied(self, query: Select[Any], session: AsyncSession) -> Select[Any]:
-        """To a query of AdapterRow; living ones only. Raises Invalid."""
-        query = query.where(AdapterRow.deleted_at.is_(None))
+        """To a query of AdapterRow. Raises Invalid."""
+        gone = AdapterRow.deleted_at.is_not(None) if self.deleted else AdapterRow.deleted_at.is_(None)
+        query = query.where(AdapterRow.published_at.is_not(None), gone)
         text = sought(self.search)
         if text is not None:
             query = query.where(_found(session, text))

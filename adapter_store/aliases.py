@@ -1,19 +1,21 @@
 """Aliases of adapters: what they point at, and how they are moved."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+import orjson
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.adapter import Aliases, AliasTarget
-from loragate.adapter_store.errors import Invalid, NotFound
+from loragate.adapter_store.adapter import PUBLISHED, AliasTarget, VersionStatus
+from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.names import could_be_version
 from loragate.adapter_store.tables import AdapterAliasRow, AdapterVersionRow, AliasTargetRow
 from loragate.adapter_store.times import utc_now
 
 MAX_TARGETS = 16
 MAX_WEIGHT = 1_000_000
+
+Targets = tuple[AliasTarget, ...]
 
 
 def check_targets(targets: Sequence[AliasTarget]) -> None:
@@ -27,37 +29,52 @@ def check_targets(targets: Sequence[AliasTarget]) -> None:
             raise Invalid(f"`weight` must be a whole number from 1 to {MAX_WEIGHT}.", param=f"targets[{index}].weight")
 
 
-async def aliases_of(session: AsyncSession, adapter_ids: Iterable[str]) -> dict[str, Aliases]:
-    """Aliases by adapter id, ordered by name and their targets by version."""
+async def targets_of(session: AsyncSession, adapter_id: str, alias: str) -> Targets:
+    """Ordered by version; none of an alias that is not there."""
     row = AliasTargetRow
-    query = select(row).where(row.adapter_id.in_(list(adapter_ids))).order_by(row.alias, row.version)
-    found: dict[str, dict[str, tuple[AliasTarget, ...]]] = defaultdict(dict)
-    for target in await session.scalars(query):
-        of_adapter = found[target.adapter_id]
-        arm = AliasTarget(target.version, target.weight)
-        of_adapter[target.alias] = (*of_adapter.get(target.alias, ()), arm)
-    return dict(found)
+    query = select(row).where(row.adapter_id == adapter_id, row.alias == alias).order_by(row.version)
+    return tuple(AliasTarget(target.version, target.weight) for target in await session.scalars(query))
 
 
-async def move_alias(session: AsyncSession, adapter_id: str, alias: str, targets: Sequence[AliasTarget]) -> None:
-    """Points an alias, new or not, at checked targets. Raises NotFound for a version that is not there."""
-    await _require_versions(session, adapter_id, targets)
-    now = utc_now()
+async def previous_targets(session: AsyncSession, adapter_id: str, alias: str) -> Targets:
+    """What the alias pointed at before it was last moved. Raises NotFound, and Conflict where it never was."""
     here = (AdapterAliasRow.adapter_id == adapter_id, AdapterAliasRow.name == alias)
-    if await session.scalar(select(AdapterAliasRow.name).where(*here)) is None:
+    row = (await session.execute(select(AdapterAliasRow.previous).where(*here))).one_or_none()
+    if row is None:
+        raise alias_not_found()
+    if row.previous is None:
+        raise Conflict(
+            f"`{alias}` has pointed at nothing else before, so there is nothing to go back to.",
+            code="nothing_to_roll_back",
+            param="alias",
+        )
+    return tuple(AliasTarget(version, weight) for version, weight in orjson.loads(row.previous))
+
+
+def alias_not_found() -> NotFound:
+    return NotFound("The alias does not exist.", code="alias_not_found", param="alias")
+
+
+async def move_alias(
+    session: AsyncSession, adapter_id: str, alias: str, targets: Sequence[AliasTarget], was: Sequence[AliasTarget]
+) -> None:
+    """Points an alias, new where it `was` nowhere, at checked targets.
+
+    Raises NotFound for a version that is not there, Conflict for one that cannot be served.
+    """
+    await _require_ready(session, adapter_id, targets)
+    now, here = utc_now(), (AdapterAliasRow.adapter_id == adapter_id, AdapterAliasRow.name == alias)
+    if was:
+        previous = orjson.dumps([(target.version, target.weight) for target in was]).decode()
+        await session.execute(update(AdapterAliasRow).where(*here).values(previous=previous, updated_at=now))
+    else:
         new = insert(AdapterAliasRow).values(adapter_id=adapter_id, name=alias, created_at=now, updated_at=now)
         await session.execute(new)
-    else:
-        await session.execute(update(AdapterAliasRow).where(*here).values(updated_at=now))
-    await session.execute(
-        delete(AliasTargetRow).where(AliasTargetRow.adapter_id == adapter_id, AliasTargetRow.alias == alias)
-    )
+    old = (AliasTargetRow.adapter_id == adapter_id, AliasTargetRow.alias == alias)
+    await session.execute(delete(AliasTargetRow).where(*old))
     for target in targets:
-        await session.execute(
-            insert(AliasTargetRow).values(
-                adapter_id=adapter_id, alias=alias, version=target.version, weight=target.weight
-            )
-        )
+        arm = {"version": target.version, "weight": target.weight}
+        await session.execute(insert(AliasTargetRow).values(adapter_id=adapter_id, alias=alias, **arm))
 
 
 async def aliases_pointing_at(session: AsyncSession, adapter_id: str, version: int) -> Sequence[str]:
@@ -66,17 +83,19 @@ async def aliases_pointing_at(session: AsyncSession, adapter_id: str, version: i
     return (await session.scalars(query)).all()
 
 
-async def drop_aliases(session: AsyncSession, adapter_id: str) -> None:
-    await session.execute(delete(AliasTargetRow).where(AliasTargetRow.adapter_id == adapter_id))
-    await session.execute(delete(AdapterAliasRow).where(AdapterAliasRow.adapter_id == adapter_id))
-
-
-async def _require_versions(session: AsyncSession, adapter_id: str, targets: Sequence[AliasTarget]) -> None:
+async def _require_ready(session: AsyncSession, adapter_id: str, targets: Sequence[AliasTarget]) -> None:
     row = AdapterVersionRow
-    wanted = [target.version for target in targets]
-    possible = [version for version in wanted if could_be_version(version)]
-    query = select(row.version).where(row.adapter_id == adapter_id, row.version.in_(possible), row.deleted_at.is_(None))
-    found = set(await session.scalars(query))
-    for index, version in enumerate(wanted):
-        if version not in found:
-            raise NotFound(f"Version {version} does not exist.", param=f"targets[{index}].version")
+    wanted = [target.version for target in targets if could_be_version(target.version)]
+    query = select(row.version, row.status).where(
+        row.adapter_id == adapter_id,
+        row.version.in_(wanted),
+        row.deleted_at.is_(None),
+        row.status.in_([status.value for status in PUBLISHED]),
+    )
+    statuses = dict(iter(await session.execute(query)))
+    for index, target in enumerate(targets):
+        param, status = f"targets[{index}].version", statuses.get(target.version)
+        if status is None:
+            raise NotFound(f"Version {target.version} does not exist.", param=param)
+        if status != VersionStatus.READY:
+            raise Conflict(f"Version {target.version} is {status}.", code=f"version_{status}", param=param)

@@ -3,6 +3,7 @@
     StoreError
     ├── Invalid             400  a value breaks a rule; `param` names the field
     │   └── AdapterInvalid  400  an uploaded adapter cannot be served; `param` names the file and the tensor
+    ├── Forbidden           403  it is there, but out of service
     ├── NotFound            404  no such thing in this scope (someone else's thing is the same 404)
     ├── Conflict            409  the request is right but the state of things forbids it
     ├── Unavailable         503  try again later: the database, the blobs or the engine's manifest is missing
@@ -40,6 +41,12 @@ class Invalid(StoreError):
 
 class AdapterInvalid(Invalid):
     default_code = "invalid_adapter"
+
+
+class Forbidden(StoreError):
+    status = 403
+    type = "permission_error"
+    default_code = "forbidden"
 
 
 class NotFound(StoreError):

@@ -1,19 +1,21 @@
 """The operator's view of what all tenants have published."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from sqlalchemy import and_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.adapter import Adapter
+from loragate.adapter_store.adapter import Adapter, VersionStatus
 from loragate.adapter_store.adapter_details import adapter_page
 from loragate.adapter_store.adapter_filter import EVERY_ADAPTER, AdapterFilter
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.tenancy import tenant_of
+from loragate.adapter_store.times import utc_now
 
 _PAIRS = 500  # of one query
 
@@ -68,3 +70,11 @@ class PublishedAdapters:
             for tenant_id, digest, name, number in await self._session.execute(query):
                 names[tenant_id, digest].append(VersionName(name, number))
         return {content: tuple(sorted(found)) for content, found in names.items()}
+
+    async def tenants_with_abandoned(self, age: timedelta) -> Sequence[str]:
+        """Those who have been publishing something for at least that long."""
+        row = AdapterVersionRow
+        query = select(row.tenant_id).where(
+            row.status == VersionStatus.VERIFYING.value, row.deleted_at.is_(None), row.created_at < utc_now() - age
+        )
+        return (await self._session.scalars(query.distinct())).all()

@@ -1,4 +1,4 @@
-"""What a tenant may keep here, held when something is published."""
+"""What a tenant may keep here, held when something is published or comes back."""
 
 from typing import Any
 
@@ -14,8 +14,24 @@ from loragate.adapter_store.tenancy import tenant_of
 from loragate.adapter_store.times import utc_now
 
 
+async def limits_of(session: AsyncSession) -> TenantLimits:
+    """The session's tenant's."""
+    query = select(TenantRow.limits).where(TenantRow.id == tenant_of(session))
+    return (await session.execute(query)).scalar_one()
+
+
+def check_rank(limits: TenantLimits, rank: int) -> None:
+    """Raises Conflict."""
+    if limits.max_adapter_rank is not None and rank > limits.max_adapter_rank:
+        raise Conflict(
+            f"This tenant's adapters may have ranks up to {limits.max_adapter_rank} (max_adapter_rank), and this one "
+            f"has {rank}.",
+            code="quota_exceeded",
+        )
+
+
 async def check_quotas(session: AsyncSession, limits: TenantLimits) -> None:
-    """After a publication, within its transaction: its scope's lock lets no other come between. Raises Conflict."""
+    """After an addition, within its transaction: its scope's lock lets no other come between. Raises Conflict."""
     if limits.max_adapters is not None:
         living = select(func.count(AdapterRow.id)).where(AdapterRow.deleted_at.is_(None))
         _refuse_above(limits.max_adapters, await session.scalar(living) or 0, "adapters", "max_adapters")
@@ -24,8 +40,7 @@ async def check_quotas(session: AsyncSession, limits: TenantLimits) -> None:
 
 async def check_storage(session: AsyncSession, more: int = 0) -> None:
     """What is kept already, with `more` bytes. Raises Conflict."""
-    query = select(TenantRow.limits).where(TenantRow.id == tenant_of(session))
-    await _check_storage(session, (await session.execute(query)).scalar_one(), more)
+    await _check_storage(session, await limits_of(session), more)
 
 
 async def _check_storage(session: AsyncSession, limits: TenantLimits, more: int = 0) -> None:
@@ -51,7 +66,6 @@ def _kept() -> tuple[Select[Any], ...]:
 def _refuse_above(limit: int, would_be: int, what: str, name: str) -> None:
     if would_be > limit:
         raise Conflict(
-            f"This tenant may keep {limit} {what} ({name}), and this upload would make it {would_be}; "
-            "delete something first.",
+            f"This tenant may keep {limit} {what} ({name}), and this would make it {would_be}; delete something first.",
             code="quota_exceeded",
         )

@@ -1,6 +1,7 @@
 """Which version a request for an adapter gets."""
 
 import hashlib
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +10,15 @@ from typing import Any
 from sqlalchemy import Select, and_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.adapter import ResolvedAdapter
-from loragate.adapter_store.errors import Conflict, NotFound
-from loragate.adapter_store.limits import Limits
+from loragate.adapter_store.adapter import PUBLISHED, ResolvedAdapter, VersionStatus
+from loragate.adapter_store.errors import Conflict, Forbidden, NotFound, Unavailable
 from loragate.adapter_store.manifests import base_model_unknown
 from loragate.adapter_store.names import could_be_name, could_be_version
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, AliasTargetRow, EngineManifestRow
 
 _HASH_RANGE = 1 << 64
+_ALMOST_ONE = math.nextafter(1, 0)
+_PUBLISHED = [status.value for status in PUBLISHED]
 _ECHOED = 100  # characters of an unknown name
 _system_random = random.SystemRandom()
 
@@ -30,14 +32,15 @@ def adapter_not_found(name: str) -> NotFound:
     )
 
 
-def choose_arm(weights: Sequence[int], point: float) -> int:
-    """Index of the weight on whose stretch of [0, 1), as long as its share of all weights, `point` lies."""
+def choose_arm(weights: Sequence[int], point: float) -> tuple[int, float]:
+    """On which weight's stretch of [0, 1), as long as its share of all weights, `point` lies; and where on it, as a
+    point in [0, 1) again."""
     remaining = point * sum(weights)
     for index, weight in enumerate(weights):
+        if remaining < weight:
+            return index, remaining / weight
         remaining -= weight
-        if remaining < 0:
-            return index
-    return len(weights) - 1  # rounding
+    return len(weights) - 1, _ALMOST_ONE  # rounding
 
 
 def sticky_point(adapter_id: str, alias: str, sticky_key: str) -> float:
@@ -52,6 +55,7 @@ class Arm:
 
     adapter: ResolvedAdapter
     weight: int
+    status: VersionStatus = VersionStatus.READY
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +69,37 @@ class Route:
     def pick(self, *, sticky_key: str | None = None, draw: float | None = None) -> ResolvedAdapter:
         """The arm for `sticky_key`, else at `draw`, a point in [0, 1) that is random by default.
 
-        Raises Conflict and Unavailable where the version cannot be served now.
+        An arm that is out of service leaves its share to the others. Raises Forbidden, Conflict and Unavailable where
+        none can be served now.
         """
         if len(self.arms) == 1:
-            return self._servable(self.arms[0].adapter)
+            return self._servable(self.arms[0])
         if sticky_key is not None:
             point = sticky_point(self.arms[0].adapter.adapter_id, self.alias or "", sticky_key)
         else:
             point = _system_random.random() if draw is None else draw
-        return self._servable(self.arms[choose_arm([arm.weight for arm in self.arms], point)].adapter)
+        index, within = choose_arm([arm.weight for arm in self.arms], point)
+        arm = self.arms[index]
+        rest = [each for each in self.arms if each.status is VersionStatus.READY]
+        if arm.status is not VersionStatus.READY and rest:
+            arm = rest[choose_arm([each.weight for each in rest], within)[0]]
+        return self._servable(arm)
 
-    def _servable(self, adapter: ResolvedAdapter) -> ResolvedAdapter:
+    def _servable(self, arm: Arm) -> ResolvedAdapter:
+        adapter = arm.adapter
+        if arm.status is VersionStatus.DISABLED:
+            raise Forbidden(
+                f"`{adapter.name}:{adapter.version}` is disabled; enable it to use it again.",
+                code="adapter_disabled",
+                param="model",
+            )
+        if arm.status is VersionStatus.QUARANTINED:
+            raise Unavailable(
+                f"`{adapter.name}:{adapter.version}` is quarantined: its bytes are damaged. Publish it again, or use "
+                "another version.",
+                code="adapter_quarantined",
+                param="model",
+            )
         if self.served_base is None:
             raise base_model_unknown()
         if adapter.base_digest != self.served_base:
@@ -96,7 +120,7 @@ async def route_to_version(session: AsyncSession, name: str, version: int) -> Ro
     row = (await session.execute(query)).one_or_none()
     if row is None:
         raise adapter_not_found(name)
-    return Route(None, (Arm(_adapter_of(row), 1),), row.served_base)
+    return Route(None, (Arm(_adapter_of(row), 1, _status_of(row)),), row.served_base)
 
 
 async def route_to_alias(session: AsyncSession, name: str, alias: str) -> Route:
@@ -112,11 +136,13 @@ async def route_to_alias(session: AsyncSession, name: str, alias: str) -> Route:
     rows = (await session.execute(query.order_by(AliasTargetRow.version))).all()
     if not rows:
         raise adapter_not_found(name)
-    return Route(alias, tuple(Arm(_adapter_of(row), row.weight) for row in rows), rows[0].served_base)
+    return Route(
+        alias, tuple(Arm(_adapter_of(row, alias), row.weight, _status_of(row)) for row in rows), rows[0].served_base
+    )
 
 
-def _versions_of(name: str) -> Select[str, str, int, str, int, str, Limits, str | None]:
-    """The living versions of the adapter with this name, each beside the base that the engine serves."""
+def _versions_of(name: str) -> Select[*tuple[Any, ...]]:
+    """The published versions of the adapter with this name, each beside the base that the engine serves."""
     adapter, version = AdapterRow, AdapterVersionRow
     served_base = select(EngineManifestRow.base_digest).scalar_subquery()
     return (
@@ -127,15 +153,23 @@ def _versions_of(name: str) -> Select[str, str, int, str, int, str, Limits, str 
             version.digest,
             version.size_bytes,
             version.base_digest,
+            version.status,
             adapter.limits,
+            adapter.disabled_at,
             served_base.label("served_base"),
         )
         .join(adapter, adapter.id == version.adapter_id)
         .where(adapter.name == name, adapter.deleted_at.is_(None), version.deleted_at.is_(None))
+        .where(version.status.in_(_PUBLISHED))
     )
 
 
-def _adapter_of(row: Any) -> ResolvedAdapter:
+def _status_of(row: Any) -> VersionStatus:
+    """A disabled adapter's versions are disabled."""
+    return VersionStatus(row.status) if row.disabled_at is None else VersionStatus.DISABLED
+
+
+def _adapter_of(row: Any, alias: str | None = None) -> ResolvedAdapter:
     """Of `_versions_of`, with or without more columns."""
     return ResolvedAdapter(
         adapter_id=row.adapter_id,
@@ -145,4 +179,5 @@ def _adapter_of(row: Any) -> ResolvedAdapter:
         size_bytes=row.size_bytes,
         base_digest=row.base_digest,
         limits=row.limits,
+        alias=alias,
     )

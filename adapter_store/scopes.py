@@ -9,6 +9,7 @@ from loragate.adapter_store.desired_state import DesiredState
 from loragate.adapter_store.file_uploads import FileUploadRepository
 from loragate.adapter_store.files import FileRepository
 from loragate.adapter_store.imports import ImportRepository
+from loragate.adapter_store.publications import Publications
 from loragate.adapter_store.published import PublishedAdapters
 from loragate.adapter_store.replies import Replies
 from loragate.adapter_store.tenants import TenantRepository
@@ -24,6 +25,7 @@ class TenantScope:
     files: FileRepository
     file_uploads: FileUploadRepository
     imports: ImportRepository
+    publications: Publications
     usage: UsageRepository
     replies: Replies
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,9 +13,11 @@ from loragate.adapter_store.errors import AdapterInvalid
 from loragate.adapter_store.layout import layout_of
 from loragate.peft_format.errors import AdapterRefused
 from loragate.peft_format.layout import BaseLayout
+from loragate.peft_format.plan import AdapterPlan
 from loragate.peft_format.reading import AdapterReading, read_adapter
 from loragate.v1 import engine_pb2
 
+_MOST_TRAINED = 16  # of the tokens that it trained
 _CHECKS_AT_ONCE = 2  # each one hashes a whole file: more would only starve the other users of the thread pool
 
 
@@ -28,6 +31,7 @@ class StagedAdapter:
     config: bytes
     base_model: str
     base_digest: str
+    own_tokens: tuple[int, ...] = ()  # a prompt that ends with these shows what it changes, where it needs some
 
 
 class Stage:
@@ -51,7 +55,13 @@ class Stage:
             config=config_json,
             base_model=manifest.model_id,
             base_digest=manifest.base_digest,
+            own_tokens=_own_tokens(reading.plan),
         )
+
+
+def _own_tokens(plan: AdapterPlan) -> tuple[int, ...]:
+    trained = (token for tokens in plan.trained_tokens.values() for token in tokens.token_ids)
+    return (*islice(trained, _MOST_TRAINED), *(plan.invocation_tokens or ()))
 
 
 def _check(config_json: bytes, file: BinaryIO, layout: BaseLayout) -> AdapterReading:

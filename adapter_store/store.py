@@ -20,12 +20,13 @@ from loragate.adapter_store.installation import check_secret_key
 from loragate.adapter_store.manifests import Manifests
 from loragate.adapter_store.notices import LocalNotices, Notices
 from loragate.adapter_store.principal import Snapshot
+from loragate.adapter_store.publications import Publications
 from loragate.adapter_store.published import PublishedAdapters
 from loragate.adapter_store.replies import Replies
 from loragate.adapter_store.schema import require_current
 from loragate.adapter_store.scopes import AdminScope, TenantScope
 from loragate.adapter_store.staging import Stage
-from loragate.adapter_store.sweep import DEFAULT_GRACE, SweepReport, sweep
+from loragate.adapter_store.sweep import DEFAULT_GRACE, DEFAULT_KEPT, SweepReport, sweep
 from loragate.adapter_store.tenants import TenantRepository, tenant_not_found
 from loragate.adapter_store.usage import UsageRepository
 from loragate.adapter_store.usage_settlement import UsageSettlement
@@ -35,28 +36,38 @@ from loragate.v1 import engine_pb2
 class Store:
     """One per process. Every method may raise Unavailable (the database is away) besides what it names."""
 
-    def __init__(self, database: Database, blobs: Blobs, secret_key: bytes, notices: Notices) -> None:
+    def __init__(self, database: Database, blobs: Blobs, secret_key: bytes, notices: Notices, kept: timedelta) -> None:
         self.blobs = blobs
         self.notices = notices
         self._database = database
         self._secret_key = secret_key
+        self._kept = kept
         self._hasher = KeyHasher(secret_key)
         self._authenticator = Authenticator(database, self._hasher)
         self._manifests = Manifests(database)
         self._stage = Stage()
 
     @classmethod
-    async def open(cls, database_url: str, blob_url: str, secret_key: bytes, notices: Notices | None = None) -> "Store":
+    async def open(
+        cls,
+        database_url: str,
+        blob_url: str,
+        secret_key: bytes,
+        notices: Notices | None = None,
+        *,
+        kept: timedelta = DEFAULT_KEPT,
+    ) -> "Store":
         """Raises Invalid (the URL), SchemaMismatch (before `upgrade`), WrongSecretKey, Unavailable.
 
-        Without `notices` other processes are not told of changes.
+        Without `notices` other processes are not told of changes. What is deleted can be restored for as long as it
+        is `kept`.
         """
         database = Database(database_url)
         try:
             await require_current(database)
             async with database.operator(write=True) as session:
                 await check_secret_key(session, secret_key)
-            return cls(database, Blobs(blob_url), secret_key, notices or LocalNotices())
+            return cls(database, Blobs(blob_url), secret_key, notices or LocalNotices(), kept)
         except BaseException:
             await database.close()
             raise
@@ -76,12 +87,16 @@ class Store:
         opened = self._database.tenant(tenant_id, write=write)
         async with self._announcing(tenant_id) as changed, opened as session:
             audit = AuditLog(session, by, changed)
-            files = FileRepository(session, blobs.pieces, audit)
+            adapters, files = (
+                AdapterRepository(session, audit, self._kept),
+                FileRepository(session, blobs.pieces, audit),
+            )
             yield TenantScope(
-                AdapterRepository(session, blobs, self._stage, self._manifests, audit),
+                adapters,
                 files,
                 FileUploadRepository(session, blobs.pieces, files, audit),
                 ImportRepository(session, self._manifests, audit),
+                Publications(session, adapters, blobs, self._stage, self._manifests, audit),
                 UsageRepository(session),
                 Replies(session, self._secret_key),
             )
@@ -153,6 +168,12 @@ class Store:
         """The bytes of a file, from what `files.pieces` said of it. Raises Unavailable while iterating."""
         return self._blobs_of(tenant_id).pieces.read(pieces)
 
-    async def sweep(self, grace: timedelta = DEFAULT_GRACE) -> SweepReport:
-        """Reclaims bytes that nothing needs and nobody has touched for `grace`."""
-        return await sweep(self._database, self.blobs, grace)
+    async def sweep(self, grace: timedelta = DEFAULT_GRACE, kept: timedelta | None = None) -> SweepReport:
+        """Reclaims bytes that nothing needs and nobody has touched for `grace`, and gives up what was being published
+        then. What was deleted stays for as long as it can be restored, or else for `kept`."""
+        async with self.admin() as admin:
+            tenants = await admin.published.tenants_with_abandoned(grace)
+        for tenant_id in tenants:
+            async with self.tenant(tenant_id, write=True) as scope:
+                await scope.publications.reject_abandoned(grace)
+        return await sweep(self._database, self.blobs, grace, self._kept if kept is None else kept)

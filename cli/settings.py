@@ -240,6 +240,7 @@ class LimitSettings(BaseModel):
     tokens_per_month: Limit = "unlimited"
     max_adapters: Limit = "unlimited"
     max_storage_bytes: Limit = "unlimited"
+    max_adapter_rank: Limit = "unlimited"
 
     @property
     def of_tenants(self) -> TenantLimits:

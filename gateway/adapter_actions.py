@@ -6,9 +6,11 @@ from typing import Any
 from starlette.responses import Response
 
 from loragate.adapter_store.actor import Actor
-from loragate.adapter_store.adapter import DEFAULT_ALIAS, AliasTarget
+from loragate.adapter_store.adapter import DEFAULT_ALIAS, AliasTarget, VersionStatus
 from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.principal import TenantPrincipal
+from loragate.gateway.adapter_probe import EngineProbe
+from loragate.gateway.generation.turns import share_of
 from loragate.gateway.http.idempotency import Once
 from loragate.gateway.schemas.adapters import AdapterPatch
 from loragate.gateway.schemas.aliases import AliasPut
@@ -28,11 +30,13 @@ async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upl
             return attempt.reply
         holdings = await use.residency.holdings()
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-            version = await scope.adapters.publish(
+            version = await scope.publications.publish(
                 upload.name,
                 upload.config_json,
                 upload.tensors,
+                probe=EngineProbe(use.link, share_of(caller, None, use.config)),
                 alias=upload.alias or DEFAULT_ALIAS,
+                lineage=upload.lineage,
                 tags=upload.tags,
                 description=upload.description,
             )
@@ -59,9 +63,10 @@ async def get(use: Services, caller: TenantPrincipal, name: str) -> Document:
 
 async def update(use: Services, caller: TenantPrincipal, by: Actor, name: str, body: AdapterPatch) -> Document:
     """Changes what is given."""
+    enabled = None if body.status is None else body.status == "ready"
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         changed = await scope.adapters.update(
-            name, limits=body.limits.changes, tags=body.tags, description=body.description
+            name, limits=body.limits.changes, tags=body.tags, description=body.description, enabled=enabled
         )
     return adapter_object(changed, await use.residency.holdings())
 
@@ -74,10 +79,17 @@ async def delete(use: Services, caller: TenantPrincipal, by: Actor, name: str) -
     return deleted_object("adapter", adapter.id, name=name)
 
 
-async def list_versions(use: Services, caller: TenantPrincipal, name: str, after: int | None, limit: int) -> Document:
-    """Highest number first; the cursor is a version's number."""
+async def list_versions(
+    use: Services,
+    caller: TenantPrincipal,
+    name: str,
+    after: int | None,
+    limit: int,
+    status: VersionStatus | None = None,
+) -> Document:
+    """Highest number first; the cursor is a version's number. Those in one state, or all that are published."""
     async with use.store.tenant(caller.tenant_id) as scope:
-        page = await scope.adapters.versions(name, after=after, limit=limit)
+        page = await scope.adapters.versions(name, after=after, limit=limit, status=status)
     holdings = await use.residency.holdings()
     data = [version_object(version, holdings.tier(caller.tenant_id, [version.digest])) for version in page]
     return list_object(data, has_more=page.has_more, cursor="version")

@@ -19,8 +19,9 @@ async def _wanted(
     tag: Annotated[
         tuple[str, ...], Query(max_length=MAX_TAGS_ASKED, description="Adapters with this tag; may be given again.")
     ] = (),
+    deleted: Annotated[bool, Query(description="Those that are deleted, instead.")] = False,
 ) -> AdapterFilter:
-    return AdapterFilter(search, tag)
+    return AdapterFilter(search, tag, deleted)
 
 
 Wanted = Annotated[AdapterFilter, Depends(_wanted)]

@@ -53,6 +53,7 @@ from loragate.gateway.routes import (
     imports,
     metrics,
     models,
+    releases,
     responses,
     uploads,
     usage,
@@ -94,7 +95,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     )
     # In the order in which they are tried: what is asked most comes first.
     inference = (chat, completions, responses, embeddings)
-    tenants = (models, aliases, adapters, imports, files, uploads, usage)
+    tenants = (models, aliases, adapters, releases, imports, files, uploads, usage)
     operators = (admin_tenants, admin_keys, admin_adapters, admin_audit, admin_engines)
     for module in (*inference, health, metrics, *tenants, *operators, docs):
         app.include_router(module.router)

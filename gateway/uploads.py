@@ -7,16 +7,32 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
+import orjson
+import pydantic_core
 from starlette.requests import Request
 
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
+from loragate.adapter_store.lineage import UPLOADED, Lineage
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.form import Form, FormShape
+from loragate.gateway.http.errors import InvalidRequest
+from loragate.gateway.http.validation import validated
+from loragate.gateway.schemas.lineage import LineageFields
 from loragate.gateway.spool import form_of, spooled
 
 MOST_CONFIG_BYTES = 1 << 20
+_TEXT_BYTES = 16 << 10
 ADAPTER_FORM = FormShape(
-    fields={"name": 1024, "alias": 1024, "tags": 16 << 10, "description": 16 << 10},
+    fields={
+        "name": 1024,
+        "alias": 1024,
+        "tags": _TEXT_BYTES,
+        "description": _TEXT_BYTES,
+        "notes": _TEXT_BYTES,
+        "dataset_digest": 1024,
+        "parent_version": 1024,
+        "evaluation": _TEXT_BYTES,
+    },
     small_files={CONFIG_FILE: MOST_CONFIG_BYTES},
     spooled=TENSORS_FILE,
 )
@@ -33,11 +49,13 @@ class Upload:
     description: str | None
     config_json: bytes
     tensors: BinaryIO
+    lineage: Lineage = UPLOADED
 
     def identity(self) -> tuple[bytes, ...]:
         """What makes it another upload than others. Reads the whole file, so call it in a thread."""
         told = (self.name, self.alias or "", repr(self.tags), repr(self.description))
-        return (*(text.encode() for text in told), self.config_json, digest_of(self.tensors))
+        lineage = orjson.dumps(self.lineage, option=orjson.OPT_SORT_KEYS)
+        return (*(text.encode() for text in told), lineage, self.config_json, digest_of(self.tensors))
 
 
 def digest_of(file: BinaryIO) -> bytes:
@@ -66,11 +84,25 @@ async def collected(form: Form, steps: AsyncIterator[None], config: GatewayConfi
 
 def _complete(form: Form, tensors: BinaryIO) -> Upload:
     form.require(CONFIG_FILE, TENSORS_FILE, "name")
-    alias, description = form.text("alias"), form.text("description")
-    return Upload(form.text("name") or "", alias, _tags(form), description, form.content(CONFIG_FILE), tensors)
+    said = form.text("alias"), _tags(form), form.text("description")
+    return Upload(form.text("name") or "", *said, form.content(CONFIG_FILE), tensors, _lineage(form))
 
 
 def _tags(form: Form) -> tuple[str, ...] | None:
     """They are written in one field."""
     tags = form.text("tags")
     return None if tags is None else tuple(tag for each in tags.split(",") if (tag := each.strip()))
+
+
+def _lineage(form: Form) -> Lineage:
+    """Raises ApiError and Invalid."""
+    texts = {field: form.text(field) for field in ("notes", "dataset_digest")}
+    values = {field: _json(field, form.text(field)) for field in ("parent_version", "evaluation")}
+    return validated(LineageFields, {**texts, **values}).lineage()
+
+
+def _json(field: str, text: str | None) -> object:
+    try:
+        return None if text is None else pydantic_core.from_json(text, allow_inf_nan=False)
+    except ValueError:
+        raise InvalidRequest(f"Invalid '{field}': it is not JSON.", param=field, code="invalid_value") from None

@@ -25,7 +25,7 @@ async def from_files(use: Services, caller: TenantPrincipal, body: AdapterFromFi
             async for chunk in chunks:
                 await asyncio.to_thread(tensors.write, chunk)
         tags = None if body.tags is None else tuple(body.tags)
-        yield Upload(body.name, body.alias, tags, body.description, config, tensors)
+        yield Upload(body.name, body.alias, tags, body.description, config, tensors, body.lineage())
 
 
 async def _config(use: Services, caller: TenantPrincipal, body: AdapterFromFiles) -> bytes:

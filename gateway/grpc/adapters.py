@@ -1,9 +1,11 @@
 """loragate.v1.AdapterService."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 import orjson
 
+from loragate.adapter_store.adapter import VersionStatus
 from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.page import DEFAULT_LIMIT
@@ -11,8 +13,9 @@ from loragate.gateway import adapter_actions as actions
 from loragate.gateway.form import Form
 from loragate.gateway.grpc.answers import adapter_response, adapters_response
 from loragate.gateway.grpc.call import Call
+from loragate.gateway.grpc.releases import document_of, once_for
 from loragate.gateway.grpc.requests import body_of, parsed
-from loragate.gateway.http.idempotency import REPLAYED, once_of
+from loragate.gateway.http.errors import InvalidRequest
 from loragate.gateway.http.validation import validated
 from loragate.gateway.schemas.adapters import AdapterPatch
 from loragate.gateway.schemas.aliases import AliasPut
@@ -26,21 +29,32 @@ _FILES = {"adapter_config": CONFIG_FILE, "adapter_model": TENSORS_FILE}
 async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
     """The next version of a name; once for an `idempotency-key`, whichever way it comes."""
     form = Form(ADAPTER_FORM)
-    once = once_of(call.wire.metadata.get("idempotency-key"), call.services.store, _UPLOAD)
+    once = once_for(call, _UPLOAD)
     _ = call.services.link.base  # nothing can be checked before an engine has said what it serves
     async with collected(form, _filling(form, call), call.services.config) as complete:
         answer = await actions.publish(call.services, call.tenant, call.context.actor, complete, once)
-    if REPLAYED in answer.headers:
-        call.headers[REPLAYED] = answer.headers[REPLAYED]
-    yield pb.AdapterVersion(**orjson.loads(answer.body))
+    yield pb.AdapterVersion(**document_of(call, answer))
 
 
 async def _filling(form: Form, call: Call) -> AsyncIterator[None]:
     config = call.services.config
     async for raw in call.messages(config.max_upload_bytes, config.upload_pace):
         for field, value in parsed(pb.UploadRequest, raw).ListFields():
-            form.add(_FILES.get(field.name, field.name), value.encode() if isinstance(value, str) else value)
+            form.add(_FILES.get(field.name, field.name), _part(value))
         yield
+
+
+def _part(value: Any) -> bytes:
+    """As a form would have it."""
+    match value:
+        case bytes():
+            return value
+        case str():
+            return value.encode()
+        case int():
+            return b"%d" % value
+        case _:
+            return orjson.dumps(dict(value))
 
 
 async def list_adapters(call: Call) -> AsyncGenerator[pb.ListAdaptersResponse, None]:
@@ -48,7 +62,7 @@ async def list_adapters(call: Call) -> AsyncGenerator[pb.ListAdaptersResponse, N
     request = await call.request(lambda raw: parsed(pb.ListAdaptersRequest, raw))
     after = request.after if request.HasField("after") else None
     limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
-    wanted = AdapterFilter(request.search, tuple(request.tags))
+    wanted = AdapterFilter(request.search, tuple(request.tags), deleted=request.deleted)
     yield adapters_response(await actions.list_adapters(call.services, call.tenant, wanted, after, limit))
 
 
@@ -89,8 +103,17 @@ async def list_versions(call: Call) -> AsyncGenerator[pb.ListVersionsResponse, N
     request = await call.request(lambda raw: parsed(pb.ListVersionsRequest, raw))
     after = request.after if request.HasField("after") else None
     limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
-    page = await actions.list_versions(call.services, call.tenant, request.name, after, limit)
+    status = _status(request.status) if request.HasField("status") else None
+    page = await actions.list_versions(call.services, call.tenant, request.name, after, limit, status)
     yield pb.ListVersionsResponse(**page)
+
+
+def _status(text: str) -> VersionStatus:
+    try:
+        return VersionStatus(text)
+    except ValueError:
+        words = f"Invalid 'status': it must be one of {', '.join(VersionStatus)}."
+        raise InvalidRequest(words, param="status", code="invalid_value") from None
 
 
 async def get_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:

@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 
 from loragate.adapter_store.principal import Scope
 from loragate.gateway.auth.requirements import Public, TenantWith
-from loragate.gateway.grpc import adapters, health, inference, reflection
+from loragate.gateway.grpc import adapters, health, inference, reflection, releases
 from loragate.gateway.grpc.call import Call
 
 
@@ -34,6 +34,11 @@ METHODS: Mapping[str, Method] = {
     "/loragate.v1.AdapterService/Get": Method(_READ, adapters.get),
     "/loragate.v1.AdapterService/Update": Method(_WRITE, adapters.update),
     "/loragate.v1.AdapterService/SetAlias": Method(_WRITE, adapters.set_alias),
+    "/loragate.v1.AdapterService/Promote": Method(_WRITE, releases.promote),
+    "/loragate.v1.AdapterService/Rollback": Method(_WRITE, releases.rollback),
+    "/loragate.v1.AdapterService/UpdateVersion": Method(_WRITE, releases.update_version),
+    "/loragate.v1.AdapterService/Restore": Method(_WRITE, releases.restore),
+    "/loragate.v1.AdapterService/RestoreVersion": Method(_WRITE, releases.restore_version),
     "/loragate.v1.AdapterService/Delete": Method(_WRITE, adapters.delete),
     "/loragate.v1.AdapterService/ListVersions": Method(_READ, adapters.list_versions),
     "/loragate.v1.AdapterService/GetVersion": Method(_READ, adapters.get_version),

@@ -40,7 +40,7 @@ class Attempt:
     _claim: Claim | None
 
     async def keep(self, replies: Replies, document: object, status: int = 201) -> Response:
-        """The answer that something was created, also for whoever sends the request again."""
+        """The answer that something was created, or done, also for whoever sends the request again."""
         response = json_response(document, status)
         if self._claim is not None:
             await replies.keep(self._claim, Reply(response.status_code, bytes(response.body)))

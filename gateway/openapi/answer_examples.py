@@ -33,7 +33,7 @@ _TENANT = {
     "object": "tenant",
     "name": "acme",
     "weight": 2.0,
-    "limits": {**_LIMITS, "max_adapters": 20, "max_storage_bytes": None},
+    "limits": {**_LIMITS, "max_adapters": 20, "max_storage_bytes": None, "max_adapter_rank": 64},
     "created_at": _THEN,
     "updated_at": _LATER,
 }
@@ -55,6 +55,7 @@ _ADAPTER = {
     "id": "ad_7hJk3mNp5qRs",
     "object": "adapter",
     "name": NAME,
+    "status": "ready",
     "latest_version": 2,
     "aliases": {"default": _ARMS},
     "limits": _LIMITS,
@@ -63,6 +64,7 @@ _ADAPTER = {
     "residency": "device",
     "created_at": _THEN,
     "updated_at": _LATER,
+    "deleted_at": None,
 }
 _IMPORT = {
     "id": "im_8kLm4nPq6rSt",
@@ -96,7 +98,16 @@ _VERSION = {
     "base_model": _BASE,
     "base_digest": _BASE_DIGEST,
     "residency": "host",
+    "lineage": {
+        "source": "upload",
+        "dataset_digest": None,
+        "parent_version": 1,
+        "evaluation": {"accuracy": 0.93},
+        "notes": "Trained on the haiku of March.",
+    },
+    "reason": None,
     "created_at": _LATER,
+    "deleted_at": None,
 }
 _ALIAS = {
     "id": f"{NAME}@default",

@@ -13,6 +13,7 @@ from loragate.gateway.schemas.completions import CompletionRequest
 from loragate.gateway.schemas.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.imports import ImportCreate
 from loragate.gateway.schemas.limits import LimitsPatch
+from loragate.gateway.schemas.releases import Promotion, Rollback, VersionPatch
 from loragate.gateway.schemas.responses import ResponseRequest
 from loragate.gateway.schemas.uploads import UploadComplete, UploadCreate
 
@@ -80,6 +81,8 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
     AdapterPatch: {
         "What it is": {"tags": ["team:verse", "three-lines"], "description": "Answers in verse."},
         "A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}},
+        "Out of service": {"status": "disabled"},
+        "Back again": {"status": "ready"},
     },
     AdapterKeep: {"Pinned": {"keep": "device"}, "Fetched ahead of time": {"keep": "disk"}, "As used": {"keep": None}},
     LimitsPatch: {"A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}}},
@@ -112,6 +115,12 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
             "md5": "900150983cd24fb0d6963f7d28e17f72",
         },
     },
+    VersionPatch: {"Out of service": {"status": "disabled"}, "Back again": {"status": "ready"}},
+    Promotion: {
+        "A version to everybody": {"alias": "default", "version": 2},
+        "The canary to everybody": {"alias": "default", "from_alias": "canary"},
+    },
+    Rollback: {"Back to what it was": {"alias": "default"}},
     AliasPut: {
         "All to one version": {"targets": [{"version": 1}]},
         "A tenth to a new version": {"targets": [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]},

@@ -6,10 +6,12 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
+from loragate.adapter_store.adapter import VersionStatus
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway import adapter_actions as actions
+from loragate.gateway import release_actions as releases
 from loragate.gateway.adapter_query import Wanted
 from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter, By
 from loragate.gateway.file_actions import check_room
@@ -27,6 +29,7 @@ from loragate.gateway.openapi.shapes.adapters import (
     DeletedAdapter,
 )
 from loragate.gateway.schemas.adapters import AdapterFromFiles, AdapterPatch
+from loragate.gateway.schemas.releases import VersionPatch
 from loragate.gateway.services import Services, Use
 from loragate.gateway.uploads import Upload, received
 from loragate.gateway.uploads_from_files import from_files
@@ -44,7 +47,8 @@ FileName = Literal["adapter_config.json", "adapter_model.safetensors"]
 @answers(AdapterVersion, form=UPLOAD_FORM, body=_FROM_FILES, refusals=(404,))
 async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
     """Multipart: `name`, optional `alias`, `tags` and `description`, and the two files that PEFT saves. The next
-    version of that name. Or JSON: the same of files that were uploaded before."""
+    version of that name, once the engine has computed with it. Or JSON: the same of files that were uploaded
+    before."""
     _ = use.link.base  # nothing can be checked before an engine has said what it serves
     async with await _upload(caller, request, use) as upload:
         return await actions.publish(use, caller, by, upload, once)
@@ -76,7 +80,7 @@ async def update_adapter(
     use: Use,
 ) -> Response:
     """Changes what is given: `tags` and `description` as a whole, of `limits` those that are named. Limits hold beside
-    the tenant's own, for all its keys together."""
+    the tenant's own, for all its keys together; what is `disabled` refuses new requests with 403 and loses nothing."""
     return json_response(await actions.update(use, caller, by, name, body))
 
 
@@ -95,9 +99,10 @@ async def list_versions(
     use: Use,
     after: Annotated[int | None, Query(ge=1, lt=1 << 31)] = None,
     limit: Limit = DEFAULT_LIMIT,
+    status: VersionStatus | None = None,
 ) -> Response:
-    """Highest number first; the cursor is a version's number."""
-    return json_response(await actions.list_versions(use, caller, name, after, limit))
+    """Highest number first; the cursor is a version's number. Those in one state, or all that are published."""
+    return json_response(await actions.list_versions(use, caller, name, after, limit, status))
 
 
 @router.get("/{name}/versions/{version}")
@@ -105,6 +110,20 @@ async def list_versions(
 async def get_version(name: str, version: Version, caller: AdapterReader, use: Use) -> Response:
     """One version."""
     return json_response(await actions.get_version(use, caller, name, version))
+
+
+@router.patch("/{name}/versions/{version}")
+@answers(AdapterVersion, refusals=(409,))
+async def change_version(
+    name: str,
+    version: Version,
+    caller: AdapterWriter,
+    by: By,
+    body: Annotated[VersionPatch, Depends(JsonBody(VersionPatch))],
+    use: Use,
+) -> Response:
+    """Takes it out of service, or puts it back. Meanwhile an alias's other versions serve its share."""
+    return json_response(await releases.change_version(use, caller, by, name, version, body))
 
 
 @router.delete("/{name}/versions/{version}")

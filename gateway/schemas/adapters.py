@@ -6,6 +6,8 @@ from pydantic import Field, StringConstraints, model_validator
 
 from loragate.adapter_store.desired_state import Tier
 from loragate.gateway.schemas.limits import LimitsBody
+from loragate.gateway.schemas.lineage import LineageFields
+from loragate.gateway.schemas.releases import Status
 from loragate.prompts.body import Body
 from loragate.prompts.findings import finding
 
@@ -19,6 +21,7 @@ class AdapterPatch(Body):
     limits: LimitsBody = Field(default_factory=LimitsBody)
     tags: Annotated[list[Tag], Field(max_length=1000)] | None = None
     description: Annotated[str, StringConstraints(max_length=10_000)] | None = None
+    status: Status | None = None
 
 
 class AdapterKeep(Body):
@@ -27,7 +30,7 @@ class AdapterKeep(Body):
     keep: Annotated[Tier, Field(strict=False)] | None
 
 
-class AdapterFromFiles(Body):
+class AdapterFromFiles(LineageFields):
     """POST /v1/adapters as JSON: of files that were uploaded before with the purpose `adapter`.
 
     The config is given as such a file, or as the text of one, which is kept byte for byte.

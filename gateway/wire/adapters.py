@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loragate.adapter_store.adapter import Adapter, AdapterVersion, AliasTarget
+from loragate.adapter_store.lineage import Lineage
 from loragate.gateway.residency import Holdings
 from loragate.gateway.wire.limits import limits_object
 from loragate.gateway.wire.times import rfc3339
@@ -15,6 +16,7 @@ def adapter_object(adapter: Adapter, holdings: Holdings) -> dict[str, Any]:
         "id": adapter.id,
         "object": "adapter",
         "name": adapter.name,
+        "status": adapter.status.value,
         "latest_version": adapter.latest_version,
         "aliases": {name: alias_targets(targets) for name, targets in adapter.aliases.items()},
         "limits": limits_object(adapter.limits),
@@ -23,6 +25,7 @@ def adapter_object(adapter: Adapter, holdings: Holdings) -> dict[str, Any]:
         "residency": holdings.tier(adapter.tenant_id, adapter.routed.values()),
         "created_at": rfc3339(adapter.created_at),
         "updated_at": rfc3339(adapter.updated_at),
+        "deleted_at": rfc3339(adapter.deleted_at),
     }
 
 
@@ -50,7 +53,21 @@ def version_object(version: AdapterVersion, residency: str | None) -> dict[str, 
         "base_model": version.base_model,
         "base_digest": version.base_digest,
         "residency": residency,
+        "lineage": lineage_object(version.lineage),
+        "reason": version.reason,
         "created_at": rfc3339(version.created_at),
+        "deleted_at": rfc3339(version.deleted_at),
+    }
+
+
+def lineage_object(lineage: Lineage) -> dict[str, Any]:
+    """Where a version came from."""
+    return {
+        "source": lineage.source,
+        "dataset_digest": lineage.dataset_digest,
+        "parent_version": lineage.parent_version,
+        "evaluation": dict(lineage.evaluation),
+        "notes": lineage.notes,
     }
 
 

@@ -20,6 +20,7 @@ from private_postgres import PostgresServer, private_postgres
 from s3_server import S3Server, s3_server
 from safetensors.numpy import save
 
+from loragate.adapter_store.probe import no_probe
 from loragate.adapter_store.schema import upgrade
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tenant import Tenant
@@ -202,6 +203,9 @@ def make_upload() -> Callable[..., Upload]:
     return make
 
 
+_SAID = {"alias", "tags", "description", "lineage", "probe"}
+
+
 @dataclass(frozen=True)
 class World:
     """A store with a base model and two tenants."""
@@ -211,21 +215,16 @@ class World:
     other: Tenant
     make_upload: Callable[..., Upload] = field(repr=False)
 
-    async def publish(
-        self,
-        name: str,
-        *,
-        tenant: Tenant | None = None,
-        alias: str = "default",
-        tags: list[str] | None = None,
-        description: str | None = None,
-        **upload: Any,
-    ) -> Any:
-        made = self.make_upload(**upload)
+    async def publish(self, name: str, *, tenant: Tenant | None = None, **said_and_made: Any) -> Any:
+        """What `Publications.publish` takes goes there, the rest makes the upload."""
+        said = {key: said_and_made.pop(key) for key in _SAID & said_and_made.keys()}
+        made = self.make_upload(**said_and_made)
+        return await self.send(name, made.config, made.file(), tenant=tenant, **said)
+
+    async def send(self, name: str, *files: Any, tenant: Tenant | None = None, **said: Any) -> Any:
+        """Publish these very bytes."""
         async with self.store.tenant((tenant or self.acme).id, write=True) as scope:
-            return await scope.adapters.publish(
-                name, made.config, made.file(), alias=alias, tags=tags, description=description
-            )
+            return await scope.publications.publish(name, *files, **{"probe": no_probe, **said})
 
     @asynccontextmanager
     async def adapters(self, tenant: Tenant | None = None, *, write: bool = False) -> AsyncIterator[Any]:

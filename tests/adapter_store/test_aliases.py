@@ -91,9 +91,9 @@ def test_arms_take_exactly_their_share() -> None:
     weights = [1, 5, 4]
     counts = [0, 0, 0]
     for step in range(1000):
-        counts[choose_arm(weights, (step + 0.5) / 1000)] += 1
+        counts[choose_arm(weights, (step + 0.5) / 1000)[0]] += 1
     assert counts == [100, 500, 400]
-    assert choose_arm(weights, 1.0) == 2
+    assert choose_arm(weights, 1.0)[0] == 2
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from safetensors.numpy import load, save
 
 from loragate.adapter_store.adapter import AliasTarget, VersionStatus
 from loragate.adapter_store.errors import AdapterInvalid, Invalid, NotFound, Unavailable
+from loragate.adapter_store.probe import no_probe
 
 
 async def test_a_publication_is_numbered_and_becomes_the_default(world: Any) -> None:
@@ -36,8 +37,7 @@ async def test_a_path_is_as_good_as_an_open_file(world: Any, tmp_path: Path) -> 
     upload = world.make_upload()
     path = tmp_path / "spooled"
     path.write_bytes(upload.tensors)
-    async with world.adapters(write=True) as adapters:
-        published = await adapters.publish("support", upload.config, path)
+    published = await world.send("support", upload.config, path)
     assert published.size_bytes == len(upload.tensors)
 
 
@@ -54,8 +54,8 @@ async def test_what_says_the_same_in_other_bytes_shares_the_first_ones_bytes(wor
     labelled = save(load(upload.tensors), metadata={"format": "pt"})
     assert (again, labelled) != (upload.config, upload.tensors)
     first = await world.publish("support")
-    async with world.adapters(write=True) as adapters:
-        second = await adapters.publish("support", again, io.BytesIO(labelled))
+    second = await world.send("support", again, io.BytesIO(labelled))
+    async with world.adapters() as adapters:
         assert await adapters.config("support", 1) == upload.config
         assert await adapters.config("support", 2) == again
     assert (second.digest, second.size_bytes) == (first.digest, len(upload.tensors))
@@ -96,9 +96,8 @@ async def test_a_non_finite_tensor_is_named(world: Any) -> None:
     upload = world.make_upload()
     broken = bytearray(upload.tensors)
     broken[-4:] = b"\x00\x00\xc0\x7f"  # NaN
-    async with world.adapters(write=True) as adapters:
-        with pytest.raises(AdapterInvalid) as refused:
-            await adapters.publish("support", upload.config, io.BytesIO(bytes(broken)))
+    with pytest.raises(AdapterInvalid) as refused:
+        await world.send("support", upload.config, io.BytesIO(bytes(broken)))
     assert "lora_" in str(refused.value.param)
 
 
@@ -130,7 +129,7 @@ async def test_without_a_manifest_nothing_can_be_checked(store: Any, make_upload
     upload = make_upload()
     with pytest.raises(Unavailable):
         async with store.tenant(tenant.id, write=True) as scope:
-            await scope.adapters.publish("support", upload.config, upload.file())
+            await scope.publications.publish("support", upload.config, upload.file(), probe=no_probe)
 
 
 async def test_a_deleted_tenant_cannot_publish(world: Any) -> None:

@@ -14,7 +14,7 @@ NOW = timedelta(0)
 
 
 async def _swept(world: Any, grace: timedelta = NOW) -> int:
-    return int((await world.store.sweep(grace)).adapters)
+    return int((await world.store.sweep(grace, grace)).adapters)
 
 
 async def test_living_versions_keep_their_bytes(world: Any) -> None:

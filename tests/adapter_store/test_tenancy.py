@@ -3,6 +3,7 @@
 import ast
 import inspect
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.adapters import AdapterRepository
 from loragate.adapter_store.database import Database
 from loragate.adapter_store.errors import NotFound
+from loragate.adapter_store.file_uploads import FileUploadRepository
+from loragate.adapter_store.files import FileRepository
 from loragate.adapter_store.imports import ImportRepository
+from loragate.adapter_store.publications import Publications
 from loragate.adapter_store.replies import Replies
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, Base, TenantOwned
 from loragate.adapter_store.tenancy import UnscopedStatement
@@ -51,7 +55,15 @@ def test_every_table_with_a_tenant_is_marked() -> None:
 
 
 def test_no_method_of_a_tenants_repository_takes_a_tenant() -> None:
-    repositories = [AdapterRepository, ImportRepository, UsageRepository, Replies]
+    repositories = [
+        AdapterRepository,
+        FileRepository,
+        FileUploadRepository,
+        ImportRepository,
+        Publications,
+        UsageRepository,
+        Replies,
+    ]
     assert [field.type for field in scopes.TenantScope.__dataclass_fields__.values()] == repositories
     for repository in repositories:
         for name, method in inspect.getmembers(repository, inspect.isfunction):
@@ -73,8 +85,7 @@ async def test_every_statement_of_every_method_names_the_tenant(world: Any, stat
         called.add(name)
 
     for seed in range(3):
-        upload = world.make_upload(seed=seed)
-        await call("publish", "support", upload.config, upload.file())
+        await world.publish("support", seed=seed)
     await call("set_alias", "support", "canary", [AliasTarget(2, 1), AliasTarget(3, 9)])
     async with world.adapters() as adapters:
         only = await adapters.get("support")
@@ -86,10 +97,17 @@ async def test_every_statement_of_every_method_names_the_tenant(world: Any, stat
     await call("aliases", "support")
     await call("route", "support", alias="canary")
     await call("route", "support", version=1)
-    await call("update", "support", limits={"max_concurrency": 1}, tags=["a"], description="about it")
+    await call("update", "support", limits={"max_concurrency": 1}, tags=["a"], description="about it", enabled=False)
     await call("list", AdapterFilter("about", ("a",)))
+    await call("promote", "support", "canary", version=2)
+    await call("promote", "support", "canary", from_alias="default")
+    await call("rollback", "support", "canary")
+    await call("enable_version", "support", 1, False)
     await call("delete_version", "support", 1)
+    await call("restore_version", "support", 1)
     await call("delete", "support")
+    await call("restore", "support")
+    await _reject(world)
     public = {name for name, _ in inspect.getmembers(AdapterRepository, inspect.isfunction) if name[0] != "_"}
     assert called == public
 
@@ -100,6 +118,17 @@ async def test_every_statement_of_every_method_names_the_tenant(world: Any, stat
         assert "tenant_id" in sql
         assert world.acme.id in _flat(parameters), sql
         assert world.other.id not in _flat(parameters)
+
+
+async def _reject(world: Any) -> None:
+    async def dies(tenant_id: str, staged: Any) -> None:
+        raise RuntimeError
+
+    upload = world.make_upload(seed=9)
+    with pytest.raises(RuntimeError):
+        await world.send("support", upload.config, upload.file(), probe=dies)
+    async with world.store.tenant(world.acme.id, write=True) as scope:
+        await scope.publications.reject_abandoned(timedelta(0))
 
 
 def _flat(parameters: Any) -> list[Any]:

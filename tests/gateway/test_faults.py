@@ -253,9 +253,17 @@ async def test_no_engine_was_ever_seen(
             assert response.headers["retry-after"]
 
 
-async def test_uploads_and_checks_go_on_without_the_engine(gateway: Gateway, upload: Any) -> None:
+async def test_without_the_engine_checks_go_on_and_uploads_are_to_be_sent_again(
+    gateway: Gateway, upload: Any, tmp_path: Path
+) -> None:
+    await upload("poet")
     await gateway.engine.kill()
-    assert (await upload("poet"))["version"] == 1
+    files = {file.name: file.read_bytes() for file in tiny_model.write_adapter(tmp_path / "a").iterdir()}
+    async with gateway.http() as http:
+        wrong = await http.post("/v1/adapters", data={"name": "a"}, files=files | {"adapter_config.json": b"{}"})
+        right = await http.post("/v1/adapters", data={"name": "a"}, files=files)
+    assert wrong.status_code == 400
+    assert (right.status_code, right.json()["error"]["code"]) == (503, "engine_unavailable")
     async with gateway.openai() as client:
         with pytest.raises(openai.BadRequestError):
             await client.completions.create(model="poet", prompt="x" * 10_000)

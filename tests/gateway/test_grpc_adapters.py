@@ -120,7 +120,7 @@ async def test_it_is_what_rest_tells(gateway: Gateway, client: Client, tmp_path:
 def bare(document: Any) -> Any:
     """Without what JSON says with null, false, 0 and what is empty."""
     if isinstance(document, dict):
-        return {key: bare(value) for key, value in document.items() if value not in (None, False, 0, "", [])}
+        return {key: bare(value) for key, value in document.items() if value not in (None, False, 0, "", [], {})}
     return [bare(each) for each in document] if isinstance(document, list) else document
 
 
@@ -257,3 +257,50 @@ async def test_what_is_said_of_an_adapter(client: Client, tmp_path: Path) -> Non
         )
     )
     assert (error.status, error.param) == (grpc.StatusCode.INVALID_ARGUMENT, "tags")
+
+
+async def test_what_becomes_of_adapters_is_the_same_as_over_rest(
+    gateway: Gateway, client: Client, tmp_path: Path
+) -> None:
+    adapters, metadata = client.adapters, client.metadata
+    for seed in range(2):
+        await upload(client, parts(tiny_model.write_adapter(tmp_path / f"{seed}", seed=seed), name="poet"))
+    promoted = await adapters.Promote(pb.PromoteRequest(name="poet", version=1), metadata=metadata)
+    assert [target.version for target in promoted.targets] == [1]
+    keyed = (*metadata, ("idempotency-key", "back"))
+    for _ in range(2):  # the second is answered, not done
+        back = await adapters.Rollback(pb.RollbackRequest(name="poet"), metadata=keyed)
+        assert [target.version for target in back.targets] == [2]
+    disabled = pb.UpdateVersionRequest(name="poet", version=2, status="disabled")
+    assert (await adapters.UpdateVersion(disabled, metadata=metadata)).status == "disabled"
+    request = ChatRequest(model="poet", messages=[{"role": "user", "content": "hello"}])
+    told = await refusal(client.inference.Chat(request, metadata=metadata))
+    assert (told.status, told.code) == (grpc.StatusCode.PERMISSION_DENIED, "adapter_disabled")
+    changed = pb.UpdateAdapterRequest(name="poet", status="disabled", limits=pb.Limits(max_concurrency=3))
+    adapter = await adapters.Update(changed, metadata=metadata)
+    assert (adapter.status, adapter.limits.max_concurrency) == ("disabled", 3)
+    await adapters.DeleteVersion(pb.DeleteVersionRequest(name="poet", version=1), metadata=metadata)
+    restored = pb.RestoreVersionRequest(name="poet", version=1)
+    assert (await adapters.RestoreVersion(restored, metadata=metadata)).status == "ready"
+    await adapters.Delete(pb.DeleteAdapterRequest(name="poet"), metadata=metadata)
+    (gone,) = (await adapters.List(pb.ListAdaptersRequest(deleted=True), metadata=metadata)).data
+    assert (gone.name, gone.status) == ("poet", "deleted")
+    assert (await adapters.Restore(pb.RestoreAdapterRequest(name="poet"), metadata=metadata)).status == "disabled"
+    states = [
+        [v.version for v in (await adapters.ListVersions(request, metadata=metadata)).data]
+        for request in (pb.ListVersionsRequest(name="poet", status=state) for state in ("ready", "disabled"))
+    ]
+    assert states == [[1], [2]]
+    odd = await refusal(adapters.ListVersions(pb.ListVersionsRequest(name="poet", status="odd"), metadata=metadata))
+    assert (odd.status, odd.param) == (grpc.StatusCode.INVALID_ARGUMENT, "status")
+
+
+async def test_lineage_comes_with_an_upload(client: Client, tmp_path: Path) -> None:
+    folder = tiny_model.write_adapter(tmp_path / "a")
+    await upload(client, parts(folder, name="a"))
+    first = pb.UploadRequest(name="a", notes="n", parent_version=1, evaluation={"accuracy": 0.5})
+    rest = parts(folder)
+    next(rest)
+    created = await upload(client, iter([first, *rest]))
+    assert (created.lineage.source, created.lineage.notes, created.lineage.parent_version) == ("upload", "n", 1)
+    assert dict(created.lineage.evaluation) == {"accuracy": 0.5}

@@ -10,6 +10,7 @@ import pytest
 from loragate.adapter_store.adapter import AliasTarget
 from loragate.adapter_store.notices import LocalNotices, Notices
 from loragate.adapter_store.principal import TenantPrincipal
+from loragate.adapter_store.probe import no_probe
 from loragate.adapter_store.store import Store
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.generation.resolving import Resolver
@@ -70,7 +71,9 @@ async def caller(config: GatewayConfig, tenants: Tenants, base: BaseModel, tmp_p
         folder = tiny_model.write_adapter(tmp_path / str(seed), seed=seed)
         async with store.tenant(tenants[0], write=True) as scope:
             config_json = (folder / "adapter_config.json").read_bytes()
-            await scope.adapters.publish("support", config_json, folder / "adapter_model.safetensors")
+            await scope.publications.publish(
+                "support", config_json, folder / "adapter_model.safetensors", probe=no_probe
+            )
     found = await store.authenticate(tenants[1])
     await store.close()
     assert found is not None

@@ -286,6 +286,8 @@ async def test_nobody_reaches_another_tenants_things(
     }
     bodies: dict[str, Any] = {
         "/v1/adapters/{name}/aliases/{alias}": {"targets": [{"version": 1}]},
+        "/v1/adapters/{name}/promote": {"version": 1},
+        "/v1/adapters/{name}/versions/{version}": {"status": "disabled"},
         "/v1/chat/completions": {"model": "poet", "messages": [{"role": "user", "content": "x"}]},
         "/v1/completions": {"model": "poet", "prompt": "x"},
         "/v1/embeddings": {"model": "poet", "input": "x"},

@@ -1,9 +1,11 @@
 """Answers about adapters."""
 
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
+from loragate.adapter_store.lineage import MAX_NOTES
 from loragate.gateway.openapi.shapes.common import Count, Digest, Moment, Page, Residency
 
 _TEXT = {"type": "string"}
@@ -14,8 +16,16 @@ _FILES = ("adapter_config.json", "adapter_model.safetensors")
 UPLOAD_FORM: dict[str, Any] = {
     "type": "object",
     "description": "The two files that PEFT saves, and the adapter's name. Without `alias` the alias is `default`. "
-    "`tags`, separated by commas, and `description` are the adapter's from then on.",
-    "properties": {**dict.fromkeys(_TEXTS, _TEXT), **dict.fromkeys(_FILES, _FILE)},
+    "`tags`, separated by commas, and `description` are the adapter's from then on. The rest says where the "
+    "version came from; `evaluation` is a JSON object of figures by name.",
+    "properties": {
+        **dict.fromkeys(_TEXTS, _TEXT),
+        "notes": {"type": "string", "maxLength": MAX_NOTES},
+        "dataset_digest": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+        "parent_version": {"type": "integer", "minimum": 1},
+        "evaluation": {"type": "string", "contentMediaType": "application/json"},
+        **dict.fromkeys(_FILES, _FILE),
+    },
     "required": ["name", *_FILES],
     "additionalProperties": False,
 }
@@ -44,6 +54,7 @@ class Adapter(TypedDict):
     id: str
     object: Literal["adapter"]
     name: str
+    status: Literal["ready", "disabled", "deleted"]
     latest_version: Count | None
     aliases: dict[str, list[AliasArm]]
     limits: Limits
@@ -52,6 +63,17 @@ class Adapter(TypedDict):
     residency: Residency | None
     created_at: Moment
     updated_at: Moment
+    deleted_at: Moment | None
+
+
+class Lineage(TypedDict):
+    """`source` is `upload`, `import` or the id of a fine-tuning job."""
+
+    source: str
+    dataset_digest: Digest | None
+    parent_version: Count | None
+    evaluation: dict[str, float]
+    notes: str | None
 
 
 class AdapterVersion(TypedDict):
@@ -62,13 +84,16 @@ class AdapterVersion(TypedDict):
     name: str
     version: Count
     digest: Digest
-    status: Literal["ready"]
+    status: Literal["verifying", "ready", "disabled", "quarantined", "rejected", "deleted"]
     rank: Count
     size_bytes: Count
     base_model: str
     base_digest: Digest
     residency: Residency | None
+    lineage: Lineage
+    reason: Annotated[str | None, Field(description="Why it is rejected or quarantined.")]
     created_at: Moment
+    deleted_at: Moment | None
 
 
 class Alias(TypedDict):

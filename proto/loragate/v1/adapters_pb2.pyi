@@ -6,23 +6,38 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class UploadRequest(_message.Message):
-    __slots__ = ("name", "alias", "adapter_config", "adapter_model", "tags", "description")
+    __slots__ = ("name", "alias", "adapter_config", "adapter_model", "tags", "description", "notes", "dataset_digest", "parent_version", "evaluation")
+    class EvaluationEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     ALIAS_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_CONFIG_FIELD_NUMBER: _ClassVar[int]
     ADAPTER_MODEL_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    DATASET_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PARENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     alias: str
     adapter_config: bytes
     adapter_model: bytes
     tags: str
     description: str
-    def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ..., adapter_config: _Optional[bytes] = ..., adapter_model: _Optional[bytes] = ..., tags: _Optional[str] = ..., description: _Optional[str] = ...) -> None: ...
+    notes: str
+    dataset_digest: str
+    parent_version: int
+    evaluation: _containers.ScalarMap[str, float]
+    def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ..., adapter_config: _Optional[bytes] = ..., adapter_model: _Optional[bytes] = ..., tags: _Optional[str] = ..., description: _Optional[str] = ..., notes: _Optional[str] = ..., dataset_digest: _Optional[str] = ..., parent_version: _Optional[int] = ..., evaluation: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class AdapterVersion(_message.Message):
-    __slots__ = ("id", "name", "version", "digest", "status", "rank", "size_bytes", "base_model", "base_digest", "created_at", "object", "residency")
+    __slots__ = ("id", "name", "version", "digest", "status", "rank", "size_bytes", "base_model", "base_digest", "created_at", "object", "residency", "lineage", "reason", "deleted_at")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +50,9 @@ class AdapterVersion(_message.Message):
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     RESIDENCY_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DELETED_AT_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     version: int
@@ -47,10 +65,34 @@ class AdapterVersion(_message.Message):
     created_at: str
     object: str
     residency: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., digest: _Optional[str] = ..., status: _Optional[str] = ..., rank: _Optional[int] = ..., size_bytes: _Optional[int] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., created_at: _Optional[str] = ..., object: _Optional[str] = ..., residency: _Optional[str] = ...) -> None: ...
+    lineage: Lineage
+    reason: str
+    deleted_at: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., digest: _Optional[str] = ..., status: _Optional[str] = ..., rank: _Optional[int] = ..., size_bytes: _Optional[int] = ..., base_model: _Optional[str] = ..., base_digest: _Optional[str] = ..., created_at: _Optional[str] = ..., object: _Optional[str] = ..., residency: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., reason: _Optional[str] = ..., deleted_at: _Optional[str] = ...) -> None: ...
+
+class Lineage(_message.Message):
+    __slots__ = ("source", "dataset_digest", "parent_version", "evaluation", "notes")
+    class EvaluationEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    DATASET_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PARENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EVALUATION_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    dataset_digest: str
+    parent_version: int
+    evaluation: _containers.ScalarMap[str, float]
+    notes: str
+    def __init__(self, source: _Optional[str] = ..., dataset_digest: _Optional[str] = ..., parent_version: _Optional[int] = ..., evaluation: _Optional[_Mapping[str, float]] = ..., notes: _Optional[str] = ...) -> None: ...
 
 class Adapter(_message.Message):
-    __slots__ = ("id", "name", "latest_version", "aliases", "created_at", "updated_at", "object", "limits", "tags", "description", "residency")
+    __slots__ = ("id", "name", "latest_version", "aliases", "created_at", "updated_at", "object", "limits", "tags", "description", "residency", "status", "deleted_at")
     class AliasesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +111,8 @@ class Adapter(_message.Message):
     TAGS_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     RESIDENCY_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DELETED_AT_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     latest_version: int
@@ -80,7 +124,9 @@ class Adapter(_message.Message):
     tags: _containers.RepeatedScalarFieldContainer[str]
     description: str
     residency: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., latest_version: _Optional[int] = ..., aliases: _Optional[_Mapping[str, AliasTargets]] = ..., created_at: _Optional[str] = ..., updated_at: _Optional[str] = ..., object: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., description: _Optional[str] = ..., residency: _Optional[str] = ...) -> None: ...
+    status: str
+    deleted_at: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., latest_version: _Optional[int] = ..., aliases: _Optional[_Mapping[str, AliasTargets]] = ..., created_at: _Optional[str] = ..., updated_at: _Optional[str] = ..., object: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., description: _Optional[str] = ..., residency: _Optional[str] = ..., status: _Optional[str] = ..., deleted_at: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("requests_per_minute", "tokens_per_minute", "max_concurrency", "tokens_per_day", "tokens_per_month")
@@ -111,16 +157,18 @@ class AliasTarget(_message.Message):
     def __init__(self, version: _Optional[int] = ..., weight: _Optional[int] = ...) -> None: ...
 
 class ListAdaptersRequest(_message.Message):
-    __slots__ = ("after", "limit", "search", "tags")
+    __slots__ = ("after", "limit", "search", "tags", "deleted")
     AFTER_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     SEARCH_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
     after: str
     limit: int
     search: str
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, after: _Optional[str] = ..., limit: _Optional[int] = ..., search: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    deleted: bool
+    def __init__(self, after: _Optional[str] = ..., limit: _Optional[int] = ..., search: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., deleted: bool = ...) -> None: ...
 
 class ListAdaptersResponse(_message.Message):
     __slots__ = ("data", "has_more", "first_id", "last_id", "object")
@@ -143,14 +191,18 @@ class GetAdapterRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class UpdateAdapterRequest(_message.Message):
-    __slots__ = ("name", "tags", "description")
+    __slots__ = ("name", "tags", "description", "status", "limits")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
     name: str
     tags: Tags
     description: str
-    def __init__(self, name: _Optional[str] = ..., tags: _Optional[_Union[Tags, _Mapping]] = ..., description: _Optional[str] = ...) -> None: ...
+    status: str
+    limits: Limits
+    def __init__(self, name: _Optional[str] = ..., tags: _Optional[_Union[Tags, _Mapping]] = ..., description: _Optional[str] = ..., status: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
 
 class Tags(_message.Message):
     __slots__ = ("tags",)
@@ -182,6 +234,50 @@ class AdapterAlias(_message.Message):
     object: str
     def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., alias: _Optional[str] = ..., targets: _Optional[_Iterable[_Union[AliasTarget, _Mapping]]] = ..., object: _Optional[str] = ...) -> None: ...
 
+class PromoteRequest(_message.Message):
+    __slots__ = ("name", "alias", "version", "from_alias")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FROM_ALIAS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    alias: str
+    version: int
+    from_alias: str
+    def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ..., version: _Optional[int] = ..., from_alias: _Optional[str] = ...) -> None: ...
+
+class RollbackRequest(_message.Message):
+    __slots__ = ("name", "alias")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    alias: str
+    def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ...) -> None: ...
+
+class UpdateVersionRequest(_message.Message):
+    __slots__ = ("name", "version", "status")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: int
+    status: str
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., status: _Optional[str] = ...) -> None: ...
+
+class RestoreAdapterRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class RestoreVersionRequest(_message.Message):
+    __slots__ = ("name", "version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: int
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
 class DeleteAdapterRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -203,14 +299,16 @@ class DeleteAdapterResponse(_message.Message):
     def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., deleted: bool = ..., object: _Optional[str] = ...) -> None: ...
 
 class ListVersionsRequest(_message.Message):
-    __slots__ = ("name", "after", "limit")
+    __slots__ = ("name", "after", "limit", "status")
     NAME_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
     name: str
     after: int
     limit: int
-    def __init__(self, name: _Optional[str] = ..., after: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    status: str
+    def __init__(self, name: _Optional[str] = ..., after: _Optional[int] = ..., limit: _Optional[int] = ..., status: _Optional[str] = ...) -> None: ...
 
 class ListVersionsResponse(_message.Message):
     __slots__ = ("data", "has_more", "first_id", "last_id", "object")

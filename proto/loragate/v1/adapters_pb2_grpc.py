@@ -40,6 +40,31 @@ class AdapterServiceStub(object):
                 request_serializer=loragate_dot_v1_dot_adapters__pb2.SetAliasRequest.SerializeToString,
                 response_deserializer=loragate_dot_v1_dot_adapters__pb2.AdapterAlias.FromString,
                 )
+        self.Promote = channel.unary_unary(
+                '/loragate.v1.AdapterService/Promote',
+                request_serializer=loragate_dot_v1_dot_adapters__pb2.PromoteRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_adapters__pb2.AdapterAlias.FromString,
+                )
+        self.Rollback = channel.unary_unary(
+                '/loragate.v1.AdapterService/Rollback',
+                request_serializer=loragate_dot_v1_dot_adapters__pb2.RollbackRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_adapters__pb2.AdapterAlias.FromString,
+                )
+        self.UpdateVersion = channel.unary_unary(
+                '/loragate.v1.AdapterService/UpdateVersion',
+                request_serializer=loragate_dot_v1_dot_adapters__pb2.UpdateVersionRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_adapters__pb2.AdapterVersion.FromString,
+                )
+        self.Restore = channel.unary_unary(
+                '/loragate.v1.AdapterService/Restore',
+                request_serializer=loragate_dot_v1_dot_adapters__pb2.RestoreAdapterRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_adapters__pb2.Adapter.FromString,
+                )
+        self.RestoreVersion = channel.unary_unary(
+                '/loragate.v1.AdapterService/RestoreVersion',
+                request_serializer=loragate_dot_v1_dot_adapters__pb2.RestoreVersionRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_adapters__pb2.AdapterVersion.FromString,
+                )
         self.Delete = channel.unary_unary(
                 '/loragate.v1.AdapterService/Delete',
                 request_serializer=loragate_dot_v1_dot_adapters__pb2.DeleteAdapterRequest.SerializeToString,
@@ -102,6 +127,43 @@ class AdapterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Promote(self, request, context):
+        """Points an alias at one version alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Rollback(self, request, context):
+        """Points an alias at what it pointed at before it was last moved; doing so again undoes that. Done once for an
+        `idempotency-key` in the metadata, as Promote, Restore and RestoreVersion are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateVersion(self, request, context):
+        """Takes a version out of service, or puts it back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Restore(self, request, context):
+        """Brings back the adapter of this name that was deleted last, with its aliases and the versions that went with it.
+        ABORTED when the name is taken, or the time for it is over.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreVersion(self, request, context):
+        """Brings back a deleted version.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Delete(self, request, context):
         """With its versions and aliases. Requests that run finish on their version.
         """
@@ -157,6 +219,31 @@ def add_AdapterServiceServicer_to_server(servicer, server):
                     servicer.SetAlias,
                     request_deserializer=loragate_dot_v1_dot_adapters__pb2.SetAliasRequest.FromString,
                     response_serializer=loragate_dot_v1_dot_adapters__pb2.AdapterAlias.SerializeToString,
+            ),
+            'Promote': grpc.unary_unary_rpc_method_handler(
+                    servicer.Promote,
+                    request_deserializer=loragate_dot_v1_dot_adapters__pb2.PromoteRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_adapters__pb2.AdapterAlias.SerializeToString,
+            ),
+            'Rollback': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rollback,
+                    request_deserializer=loragate_dot_v1_dot_adapters__pb2.RollbackRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_adapters__pb2.AdapterAlias.SerializeToString,
+            ),
+            'UpdateVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateVersion,
+                    request_deserializer=loragate_dot_v1_dot_adapters__pb2.UpdateVersionRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_adapters__pb2.AdapterVersion.SerializeToString,
+            ),
+            'Restore': grpc.unary_unary_rpc_method_handler(
+                    servicer.Restore,
+                    request_deserializer=loragate_dot_v1_dot_adapters__pb2.RestoreAdapterRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_adapters__pb2.Adapter.SerializeToString,
+            ),
+            'RestoreVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreVersion,
+                    request_deserializer=loragate_dot_v1_dot_adapters__pb2.RestoreVersionRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_adapters__pb2.AdapterVersion.SerializeToString,
             ),
             'Delete': grpc.unary_unary_rpc_method_handler(
                     servicer.Delete,
@@ -271,6 +358,91 @@ class AdapterService(object):
         return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/SetAlias',
             loragate_dot_v1_dot_adapters__pb2.SetAliasRequest.SerializeToString,
             loragate_dot_v1_dot_adapters__pb2.AdapterAlias.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Promote(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/Promote',
+            loragate_dot_v1_dot_adapters__pb2.PromoteRequest.SerializeToString,
+            loragate_dot_v1_dot_adapters__pb2.AdapterAlias.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Rollback(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/Rollback',
+            loragate_dot_v1_dot_adapters__pb2.RollbackRequest.SerializeToString,
+            loragate_dot_v1_dot_adapters__pb2.AdapterAlias.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def UpdateVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/UpdateVersion',
+            loragate_dot_v1_dot_adapters__pb2.UpdateVersionRequest.SerializeToString,
+            loragate_dot_v1_dot_adapters__pb2.AdapterVersion.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Restore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/Restore',
+            loragate_dot_v1_dot_adapters__pb2.RestoreAdapterRequest.SerializeToString,
+            loragate_dot_v1_dot_adapters__pb2.Adapter.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def RestoreVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/RestoreVersion',
+            loragate_dot_v1_dot_adapters__pb2.RestoreVersionRequest.SerializeToString,
+            loragate_dot_v1_dot_adapters__pb2.AdapterVersion.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

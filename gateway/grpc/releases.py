@@ -1,0 +1,77 @@
+"""loragate.v1.AdapterService: what becomes of adapters."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import orjson
+from google.protobuf.message import Message
+from starlette.responses import Response
+
+from loragate.gateway import release_actions
+from loragate.gateway.grpc.answers import adapter_response
+from loragate.gateway.grpc.call import Call
+from loragate.gateway.grpc.requests import body_of, parsed
+from loragate.gateway.http.idempotency import REPLAYED, Once, once_of
+from loragate.gateway.http.validation import validated
+from loragate.gateway.schemas.releases import Promotion, Rollback, VersionPatch
+from loragate.v1 import adapters_pb2 as pb
+
+
+async def promote(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
+    """Points an alias at one version alone."""
+    name, document = _named(await call.request(lambda raw: parsed(pb.PromoteRequest, raw)))
+    body, once = validated(Promotion, document), once_for(call, f"POST /v1/adapters/{name}/promote")
+    answer = await release_actions.promote(call.services, call.tenant, call.context.actor, name, body, once)
+    yield pb.AdapterAlias(**document_of(call, answer))
+
+
+async def rollback(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
+    """Points an alias at what it pointed at before."""
+    name, document = _named(await call.request(lambda raw: parsed(pb.RollbackRequest, raw)))
+    body, once = validated(Rollback, document), once_for(call, f"POST /v1/adapters/{name}/rollback")
+    answer = await release_actions.rollback(call.services, call.tenant, call.context.actor, name, body, once)
+    yield pb.AdapterAlias(**document_of(call, answer))
+
+
+async def update_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
+    """Takes a version out of service, or puts it back."""
+    request = await call.request(lambda raw: parsed(pb.UpdateVersionRequest, raw))
+    body = validated(VersionPatch, {"status": request.status})
+    target = request.name, request.version
+    changed = await release_actions.change_version(call.services, call.tenant, call.context.actor, *target, body)
+    yield pb.AdapterVersion(**changed)
+
+
+async def restore(call: Call) -> AsyncGenerator[pb.Adapter, None]:
+    """Brings back a deleted adapter."""
+    request = await call.request(lambda raw: parsed(pb.RestoreAdapterRequest, raw))
+    once = once_for(call, f"POST /v1/adapters/{request.name}/restore")
+    answer = await release_actions.restore(call.services, call.tenant, call.context.actor, request.name, once)
+    yield adapter_response(document_of(call, answer))
+
+
+async def restore_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
+    """Brings back a deleted version."""
+    request = await call.request(lambda raw: parsed(pb.RestoreVersionRequest, raw))
+    target = request.name, request.version
+    once = once_for(call, f"POST /v1/adapters/{request.name}/versions/{request.version}/restore")
+    answer = await release_actions.restore_version(call.services, call.tenant, call.context.actor, *target, once)
+    yield pb.AdapterVersion(**document_of(call, answer))
+
+
+def once_for(call: Call, route: str) -> Once:
+    """The call's `idempotency-key`; `route` is what REST calls the same."""
+    return once_of(call.wire.metadata.get("idempotency-key"), call.services.store, route)
+
+
+def document_of(call: Call, answer: Response) -> dict[str, Any]:
+    """What REST would have answered, with its headers."""
+    if REPLAYED in answer.headers:
+        call.headers[REPLAYED] = answer.headers[REPLAYED]
+    document: dict[str, Any] = orjson.loads(answer.body)
+    return document
+
+
+def _named(request: Message) -> tuple[str, dict[str, Any]]:
+    document = body_of(request)
+    return document.pop("name", ""), document
