@@ -42,6 +42,7 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             tracing=settings.tracing.config(),
             prices=tuple(price.price() for price in settings.prices),
             currency=settings.currency,
+            keep_deleted_hours=settings.keep_deleted_hours,
             usage_retention_days=settings.usage_retention_days,
         )
     except ValueError as error:

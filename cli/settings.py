@@ -291,6 +291,7 @@ class Settings(BaseSettings):
     imports: ImportSettings = ImportSettings()
     prices: tuple[PriceSettings, ...] = ()
     currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
+    keep_deleted_hours: NonNegativeFloat = 168.0
     usage_retention_days: Annotated[int, Field(ge=MIN_RETENTION_DAYS)] | None = None
     engine: EngineSettings = EngineSettings()
     base_url: HttpUrl | None = None

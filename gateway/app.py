@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext, suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -114,7 +115,8 @@ async def _open_services(
     tracing: "Tracing | None",
     notices: Notices,
 ) -> AsyncIterator[Services]:
-    store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices)
+    kept = timedelta(hours=config.keep_deleted_hours)
+    store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices, kept=kept)
     try:
         ledger = Ledger(store, config.usage_dir, Prices(config.prices), counted.usage)
         ledger.start()

@@ -50,6 +50,7 @@ class GatewayConfig:
     max_queue_seconds: float = 30.0  # a request that would wait longer in the engine is turned away; inf: none is
     prices: tuple[Price, ...] = ()  # of tokens; the most specific one counts
     currency: str = "USD"  # of the prices, for whoever reads amounts
+    keep_deleted_hours: float = 168.0  # adapters can be restored for so long
     usage_retention_days: int | None = None  # of the ledger's rows, one a request; None: for ever. Sums stay.
     imports: ImportConfig = ImportConfig()  # noqa: RUF009 (frozen)
     tool_parser: str | None = None  # how the model writes tool calls; None: told from its chat template
@@ -72,6 +73,8 @@ class GatewayConfig:
             raise ValueError(f"gateway.max_queue_seconds must be positive, got {self.max_queue_seconds}")
         if self.drain_seconds < 0:
             raise ValueError(f"gateway.drain_seconds must not be negative, got {self.drain_seconds}")
+        if self.keep_deleted_hours < 0:
+            raise ValueError(f"keep_deleted_hours must not be negative, got {self.keep_deleted_hours}")
         if self.tool_parser is not None and self.tool_parser not in FORMATS:
             raise ValueError(f"gateway.tool_parser must be one of {', '.join(FORMATS)}, got {self.tool_parser!r}")
         if self.usage_retention_days is not None and self.usage_retention_days < MIN_RETENTION_DAYS:

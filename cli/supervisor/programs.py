@@ -31,6 +31,7 @@ _GATEWAY = (
     "tracing",
     "prices",
     "currency",
+    "keep_deleted_hours",
     "usage_retention_days",
 )
 

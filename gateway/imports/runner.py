@@ -4,12 +4,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 
 import orjson
 
 from loragate.adapter_store.actor import Actor
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.imports import Import, ImportFailure, ImportStatus
+from loragate.adapter_store.lineage import Lineage
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway import adapter_actions as actions
 from loragate.gateway.form import Form
@@ -110,7 +112,8 @@ class ImportRunner:
             job.status = ImportStatus.CHECKING  # from here on it cannot be cancelled
             if not await job.tell():
                 raise asyncio.CancelledError
-            answer = await actions.publish(use, caller, by, upload, Once(None, use.store, ""))
+            told = replace(upload, lineage=Lineage("import", notes=job.wanted.source))
+            answer = await actions.publish(use, caller, by, told, Once(None, use.store, ""))
         return int(orjson.loads(answer.body)["version"])
 
     async def _files(
