@@ -31,7 +31,7 @@ async def adapter_of(session: AsyncSession, adapter_id: str) -> Adapter:
 
 
 @cache
-def _detailed() -> Select[Any]:
+def _detailed() -> Select[*tuple[Any, ...]]:
     """Reached through the adapters' own rows, so that indices that begin with a tenant serve operators too."""
     adapter, version, target = AdapterRow, AdapterVersionRow, AliasTargetRow
     latest = select(func.max(version.version)).where(
@@ -50,7 +50,7 @@ def _detailed() -> Select[Any]:
         .join(version, targeted)
         .where(target.tenant_id == adapter.tenant_id, target.adapter_id == adapter.id)
     )
-    return select(
+    columns: tuple[Any, ...] = (
         adapter.id,
         adapter.tenant_id,
         adapter.name,
@@ -65,6 +65,7 @@ def _detailed() -> Select[Any]:
         latest.correlate(adapter).scalar_subquery().label("latest_version"),
         arms.correlate(adapter).scalar_subquery().label("arms"),
     )
+    return select(*columns)
 
 
 def _adapter_of(row: Any) -> Adapter:

@@ -43,7 +43,7 @@ class AdapterFilter:
             return AdapterTagRow.created_at, AdapterTagRow.adapter_id
         return AdapterRow.created_at, AdapterRow.id
 
-    def applied(self, query: Select[Any], session: AsyncSession) -> Select[Any]:
+    def applied(self, query: Select[*tuple[Any, ...]], session: AsyncSession) -> Select[*tuple[Any, ...]]:
         """To a query of AdapterRow. Raises Invalid."""
         gone = AdapterRow.deleted_at.is_not(None) if self.deleted else AdapterRow.deleted_at.is_(None)
         query = query.where(AdapterRow.published_at.is_not(None), gone)
