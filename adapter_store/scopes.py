@@ -9,6 +9,9 @@ from loragate.adapter_store.desired_state import DesiredState
 from loragate.adapter_store.file_uploads import FileUploadRepository
 from loragate.adapter_store.files import FileRepository
 from loragate.adapter_store.imports import ImportRepository
+from loragate.adapter_store.job_queue import JobQueue
+from loragate.adapter_store.job_work import JobWork
+from loragate.adapter_store.jobs import JobRepository
 from loragate.adapter_store.publications import Publications
 from loragate.adapter_store.published import PublishedAdapters
 from loragate.adapter_store.replies import Replies
@@ -26,6 +29,8 @@ class TenantScope:
     file_uploads: FileUploadRepository
     imports: ImportRepository
     publications: Publications
+    jobs: JobRepository
+    job_work: JobWork
     usage: UsageRepository
     replies: Replies
 
@@ -38,6 +43,7 @@ class AdminScope:
     keys: ApiKeyRepository
     published: PublishedAdapters
     desired: DesiredState
+    job_queue: JobQueue
     audit: AuditLog
     replies: Replies
     usage: UsageRepository

@@ -17,6 +17,9 @@ from loragate.adapter_store.file_uploads import FileUploadRepository
 from loragate.adapter_store.files import FileRepository
 from loragate.adapter_store.imports import ImportRepository
 from loragate.adapter_store.installation import check_secret_key
+from loragate.adapter_store.job_queue import JobQueue
+from loragate.adapter_store.job_work import JobWork
+from loragate.adapter_store.jobs import JobRepository
 from loragate.adapter_store.manifests import Manifests
 from loragate.adapter_store.notices import LocalNotices, Notices
 from loragate.adapter_store.principal import Snapshot
@@ -97,6 +100,8 @@ class Store:
                 FileUploadRepository(session, blobs.pieces, files, audit),
                 ImportRepository(session, self._manifests, audit),
                 Publications(session, adapters, blobs, self._stage, self._manifests, audit),
+                JobRepository(session, audit),
+                JobWork(session),
                 UsageRepository(session),
                 Replies(session, self._secret_key),
             )
@@ -120,6 +125,7 @@ class Store:
                 ApiKeyRepository(session, self._hasher, audit),
                 PublishedAdapters(session),
                 DesiredState(session, audit),
+                JobQueue(session),
                 audit,
                 Replies(session, self._secret_key),
                 UsageRepository(session),

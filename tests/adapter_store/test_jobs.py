@@ -1,0 +1,257 @@
+"""Fine-tuning jobs, on both databases: whose turn it is, who works on one, what becomes of one whose worker dies."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from loragate.adapter_store.database_time import database_now
+from loragate.adapter_store.errors import Conflict, NotFound
+from loragate.adapter_store.job import JobFailure, JobRequest, JobStatus, Order
+from loragate.adapter_store.job_queue import MOST_ATTEMPTS, Claim
+from loragate.adapter_store.job_work import LeaseLost
+from loragate.adapter_store.tables import JobRow
+
+REQUEST = JobRequest(
+    method="supervised",
+    model="tiny/base",
+    training_file="file-1",
+    validation_file=None,
+    hyperparameters={"n_epochs": 2},
+    suffix="poet",
+    seed=7,
+    metadata={"team": "a"},
+)
+RECIPE = {"epochs": 2}
+VALIDATING, QUEUED = JobStatus.VALIDATING, JobStatus.QUEUED
+
+
+async def asked(world: Any, method: str, *arguments: Any, tenant: Any = None, **named: Any) -> Any:
+    """Of the tenant's side."""
+    async with world.store.tenant((tenant or world.acme).id, write=True) as scope:
+        return await getattr(scope.jobs, method)(*arguments, **named)
+
+
+async def said(world: Any, method: str, *arguments: Any, tenant: Any = None, **named: Any) -> Any:
+    """Of the worker's side."""
+    async with world.store.tenant((tenant or world.acme).id, write=True) as scope:
+        return await getattr(scope.job_work, method)(*arguments, **named)
+
+
+async def claimed(world: Any, stage: JobStatus = QUEUED, worker: str = "w1", most: int = 1) -> Claim | None:
+    async with world.store.admin(write=True) as admin:
+        found: Claim | None = await admin.job_queue.claim(worker, stage, most)
+        return found
+
+
+async def queued(world: Any, tenant: Any = None) -> str:
+    """A job whose files were found good."""
+    job = await asked(world, "create", REQUEST, tenant=tenant)
+    claim = await claimed(world, VALIDATING)
+    assert claim is not None
+    assert claim.job.id == job.id
+    await said(world, "validated", job.id, "w1", RECIPE, 1000, tenant=tenant)
+    found: str = job.id
+    return found
+
+
+async def silence(world: Any, job_id: str) -> None:
+    """The worker that has the job died a while ago."""
+    async with world.store.admin(write=True) as admin:
+        gone = update(JobRow).where(JobRow.id == job_id)
+        now = await admin.job_queue._session.scalar(database_now().select())
+        await admin.job_queue._session.execute(gone.values(held_until=now - timedelta(seconds=1)))
+
+
+async def test_a_jobs_life(world: Any) -> None:
+    made = await asked(world, "create", REQUEST)
+    assert made.id.startswith("ftjob-")
+    assert (made.status, made.request, made.recipe) == (VALIDATING, REQUEST, None)
+    assert (await claimed(world, VALIDATING)) is not None
+    await said(world, "validated", made.id, "w1", RECIPE, 1000)
+    assert (await asked(world, "get", made.id)).status is QUEUED
+    claim = await claimed(world)
+    assert claim is not None
+    assert (claim.job.status, claim.job.recipe, claim.died) == (JobStatus.RUNNING, RECIPE, False)
+    assert await said(world, "renew", made.id, "w1") is None
+    await said(world, "progress", made.id, "w1", 3, 12)
+    await said(world, "checkpoint", made.id, "w1", 3, {"loss": 1.5}, None)
+    await said(world, "checkpoint", made.id, "w1", 3, {"loss": 1.5}, "ft:x:ckpt-step-3")
+    await said(world, "succeed", made.id, "w1", "ft:tiny:acme:poet:1", "file-2")
+    done = await asked(world, "get", made.id)
+    assert (done.status, done.fine_tuned_model, done.result_file) == (
+        JobStatus.SUCCEEDED,
+        "ft:tiny:acme:poet:1",
+        "file-2",
+    )
+    assert (done.step, done.steps, done.trained_tokens) == (3, 12, 1000)
+    assert done.created_at <= done.started_at <= done.finished_at
+    (checkpoint,) = await asked(world, "checkpoints", made.id)
+    assert (checkpoint.step, checkpoint.metrics, checkpoint.model) == (3, {"loss": 1.5}, "ft:x:ckpt-step-3")
+    assert await claimed(world) is None
+
+
+async def test_events_are_told_newest_first_in_pages(world: Any) -> None:
+    job = await asked(world, "create", REQUEST)
+    for number in range(5):
+        await said(world, "tell", job.id, f"event {number}", type="metrics", data={"step": number})
+    first = await asked(world, "events", job.id, limit=3)
+    rest = await asked(world, "events", job.id, after=first.items[-1].number, limit=3)
+    assert [event.message for event in (*first, *rest)] == [f"event {number}" for number in (4, 3, 2, 1, 0)]
+    assert (first.has_more, rest.has_more) == (True, False)
+    assert first.items[0].data == {"step": 4}
+
+
+async def test_another_tenants_job_is_none(world: Any) -> None:
+    job = await asked(world, "create", REQUEST)
+    for method in ("get", "cancel", "pause", "resume", "events", "checkpoints"):
+        with pytest.raises(NotFound):
+            await asked(world, method, job.id, tenant=world.other)
+    assert not (await asked(world, "list", tenant=world.other)).items
+    assert [found.id for found in await asked(world, "list")] == [job.id]
+
+
+async def test_the_tenant_with_the_fewest_running_is_next_then_who_waited_longest(world: Any) -> None:
+    ours = [await queued(world) for _ in range(3)]
+    theirs = [await queued(world, world.other) for _ in range(2)]
+    order = [await claimed(world, most=9) for _ in range(5)]
+    assert [claim.job.id for claim in order if claim] == [ours[0], theirs[0], ours[1], theirs[1], ours[2]]
+
+
+async def test_a_tenant_has_no_more_than_its_share_in_training(world: Any) -> None:
+    first, second = await queued(world), await queued(world)
+    assert (await claimed(world)) is not None
+    assert await claimed(world) is None
+    assert await claimed(world, most=2) is not None
+    await said(world, "fail", first, "w1", JobFailure("x", "y"))
+    assert (await asked(world, "get", second)).status is JobStatus.RUNNING
+    assert (await asked(world, "get", first)).error == JobFailure("x", "y")
+
+
+async def test_workers_that_ask_at_once_get_different_jobs(world: Any) -> None:
+    jobs = {await queued(world) for _ in range(3)} | {await queued(world, world.other) for _ in range(3)}
+    claims = await asyncio.gather(*(claimed(world, worker=f"w{n}", most=2) for n in range(8)))
+    got = [claim for claim in claims if claim]
+    assert len({claim.job.id for claim in got}) == len(got)
+    assert {claim.job.id for claim in got} <= jobs
+    assert max(Counter(claim.tenant_id for claim in got).values()) == 2
+
+
+async def test_the_job_of_a_dead_worker_is_anothers_and_the_dead_one_is_not_heard(world: Any) -> None:
+    job = await queued(world)
+    await claimed(world)
+    assert await claimed(world, worker="w2") is None
+    await silence(world, job)
+    claim = await claimed(world, worker="w2")
+    assert claim is not None
+    assert (claim.job.id, claim.died, claim.hopeless) == (job, True, False)
+    for method, arguments in (
+        ("renew", ()),
+        ("progress", (1, 2)),
+        ("checkpoint", (1, {}, None)),
+        ("pause", ()),
+        ("give_back", ()),
+        ("succeed", ("m", None)),
+        ("fail", (JobFailure("a", "b"),)),
+        ("cancelled", ()),
+        ("validated", ({}, 1)),
+    ):
+        with pytest.raises(LeaseLost):
+            await said(world, method, job, "w1", *arguments)
+    await said(world, "progress", job, "w2", 1, 2)
+
+
+async def test_a_job_that_kills_its_workers_is_hopeless_unless_it_gets_on(world: Any) -> None:
+    job = await queued(world)
+    found: list[bool] = []
+    for _ in range(MOST_ATTEMPTS + 1):
+        claim = await claimed(world)
+        assert claim is not None
+        found.append(claim.hopeless)
+        await silence(world, job)
+    assert found == [False] * MOST_ATTEMPTS + [True]
+    await claimed(world)
+    await said(world, "progress", job, "w1", 1, 2)
+    await silence(world, job)
+    claim = await claimed(world)
+    assert claim is not None
+    assert not claim.hopeless
+
+
+async def test_what_nobody_works_on_is_cancelled_and_paused_at_once(world: Any) -> None:
+    waiting, silent, new = await queued(world), await queued(world), await asked(world, "create", REQUEST)
+    assert (await asked(world, "cancel", new.id)).status is JobStatus.CANCELLED
+    assert (await asked(world, "cancel", new.id)).status is JobStatus.CANCELLED
+    assert (await asked(world, "pause", waiting)).status is JobStatus.PAUSED
+    await claimed(world)
+    await silence(world, silent)
+    assert (await asked(world, "cancel", silent)).status is JobStatus.CANCELLED
+    assert (await asked(world, "get", silent)).finished_at is not None
+    assert await claimed(world) is None
+    assert (await asked(world, "resume", waiting)).status is QUEUED
+    for method in ("pause", "resume"):
+        with pytest.raises(Conflict, match="cancelled"):
+            await asked(world, method, new.id)
+
+
+@pytest.mark.parametrize("order", list(Order))
+async def test_a_worker_hears_what_its_tenant_wants(world: Any, order: Order) -> None:
+    job = await queued(world)
+    await claimed(world)
+    assert (await asked(world, order, job)).status is JobStatus.RUNNING
+    assert await said(world, "renew", job, "w1") is order
+    await said(world, "cancelled" if order is Order.CANCEL else "pause", job, "w1")
+    found = await asked(world, "get", job)
+    assert found.status is (JobStatus.CANCELLED if order is Order.CANCEL else JobStatus.PAUSED)
+    if order is Order.PAUSE:
+        await asked(world, "resume", job)
+        assert (await claimed(world)) is not None
+        assert await said(world, "renew", job, "w1") is None
+
+
+async def test_cancelling_outweighs_pausing(world: Any) -> None:
+    job = await queued(world)
+    await claimed(world)
+    for order in (Order.PAUSE, Order.CANCEL, Order.PAUSE):
+        await asked(world, order, job)
+    assert await said(world, "renew", job, "w1") is Order.CANCEL
+
+
+async def test_a_worker_that_stops_gives_its_job_back(world: Any) -> None:
+    new = await asked(world, "create", REQUEST)
+    await claimed(world, VALIDATING)
+    await said(world, "give_back", new.id, "w1")
+    assert (await asked(world, "get", new.id)).status is VALIDATING
+    await claimed(world, VALIDATING)
+    await said(world, "validated", new.id, "w1", RECIPE, 1)
+    await claimed(world)
+    await said(world, "give_back", new.id, "w1")
+    assert (await asked(world, "get", new.id)).status is QUEUED
+    claim = await claimed(world, worker="w2")
+    assert claim is not None
+    assert not claim.died
+
+
+async def test_a_tenant_cannot_pile_up_jobs_for_ever(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loragate.adapter_store.jobs._MOST_UNFINISHED", 2)
+    first = await asked(world, "create", REQUEST)
+    await asked(world, "create", replace(REQUEST, method="dpo"))
+    with pytest.raises(Conflict, match="not finished"):
+        await asked(world, "create", REQUEST)
+    await asked(world, "cancel", first.id)
+    await asked(world, "create", REQUEST)
+
+
+async def test_all_acts_of_the_tenant_are_in_the_audit_log(world: Any) -> None:
+    job = await queued(world)
+    for method in ("pause", "resume", "cancel"):
+        await asked(world, method, job)
+    async with world.store.admin() as admin:
+        acts = [event.action for event in await admin.audit.list(limit=100) if event.target.endswith(job)]
+        waiting = await admin.job_queue.waiting()
+    assert acts == [f"fine_tuning_job.{act}" for act in ("cancel", "resume", "pause", "create")]
+    assert waiting == {}
