@@ -7,6 +7,7 @@ system's calls run in threads, since a local one has no other kind.
 
 import asyncio
 import re
+import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +26,7 @@ CONFIG_FILE = "adapter_config.json"
 TENSORS_FILE = "adapter_model.safetensors"
 _TEMPORARY = "tmp"
 _PIECES = "pieces"
+_QUARANTINE = "quarantine"
 _TENANT = re.compile(r"tn_[0-9A-Za-z]+")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -35,6 +37,7 @@ class StoredAdapter:
 
     config_json: bytes
     tensors: AsyncIterator[bytes]
+    size_bytes: int  # of the tensors' file
 
 
 class Blobs:
@@ -89,8 +92,10 @@ class TenantBlobs:
         """Raises LookupError when it is not there, OSError (also while iterating) when it cannot be read."""
         if not await asyncio.to_thread(self._has, digest):
             raise LookupError(f"no adapter {digest!r}")
-        config_json = await asyncio.to_thread(self._objects.read, f"{self._folder(digest)}/{CONFIG_FILE}")
-        return StoredAdapter(config_json, self._objects.chunks(f"{self._folder(digest)}/{TENSORS_FILE}"))
+        config, tensors = (f"{self._folder(digest)}/{name}" for name in (CONFIG_FILE, TENSORS_FILE))
+        config_json = await asyncio.to_thread(self._objects.read, config)
+        size = await asyncio.to_thread(self._objects.size, tensors)
+        return StoredAdapter(config_json, self._objects.chunks(tensors), size)
 
     async def digests_older_than(self, moment: datetime) -> tuple[str, ...]:
         """Digests whose files, complete or not, were all written before `moment`."""
@@ -102,6 +107,19 @@ class TenantBlobs:
     async def remove(self, digest: str) -> None:
         with blob_faults():
             await asyncio.to_thread(self._objects.remove, self._folder(digest))
+
+    async def set_aside(self, digest: str) -> None:
+        """Its files are nobody's from now on, and kept for whoever wants to know what became of them."""
+        aside = f"{self._root}/{_QUARANTINE}/{digest.removeprefix('sha256:')}-{secrets.token_hex(4)}"
+        with blob_faults():
+            await asyncio.to_thread(self._objects.move, self._folder(digest), aside)
+
+    async def remove_set_aside(self, before: datetime) -> None:
+        """What was written before then."""
+        aside = f"{self._root}/{_QUARANTINE}"
+        with blob_faults():
+            for name in await asyncio.to_thread(self._objects.older_than, aside, before):
+                await asyncio.to_thread(self._objects.remove, f"{aside}/{name}")
 
     async def remove_temporary(self, before: datetime) -> None:
         """Removes what uploads left behind that were cut off before `before`."""

@@ -13,6 +13,7 @@ from loragate.adapter_store.adapters import AdapterRepository
 from loragate.adapter_store.alias_moves import AliasMoves
 from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.blobs import TenantBlobs
+from loragate.adapter_store.damage import Quarantine
 from loragate.adapter_store.description import NOTHING_SAID, described
 from loragate.adapter_store.errors import StoreError, Unavailable
 from loragate.adapter_store.lineage import UPLOADED, Lineage
@@ -102,6 +103,7 @@ class Publications:
 
     async def _make_ready(self, registered: AdapterVersion, alias: str) -> AdapterVersion:
         await make_ready(self._session, registered)
+        await Quarantine(self._session, self._blobs, self._audit).release(registered.digest)
         facts = {"digest": registered.digest, "rank": registered.rank, "size_bytes": registered.size_bytes}
         await self._audit.record("adapter_version.create", _target(registered), after=facts)
         moves = AliasMoves(self._session, self._audit)

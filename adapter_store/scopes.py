@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from loragate.adapter_store.adapters import AdapterRepository
 from loragate.adapter_store.api_keys import ApiKeyRepository
 from loragate.adapter_store.audit import AuditLog
+from loragate.adapter_store.damage import Quarantine
 from loragate.adapter_store.desired_state import DesiredState
 from loragate.adapter_store.file_uploads import FileUploadRepository
 from loragate.adapter_store.files import FileRepository
@@ -25,6 +26,7 @@ class TenantScope:
     """Repositories bound to one tenant; none of their methods takes a tenant's id."""
 
     adapters: AdapterRepository
+    quarantine: Quarantine
     files: FileRepository
     file_uploads: FileUploadRepository
     imports: ImportRepository

@@ -1,7 +1,9 @@
 """The store: SQL is the truth, bytes are beside it."""
 
-from collections.abc import AsyncIterator, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 from loragate.adapter_store.actor import SYSTEM, Actor
@@ -11,8 +13,10 @@ from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.authentication import Authenticator
 from loragate.adapter_store.blobs import Blobs, StoredAdapter, TenantBlobs
 from loragate.adapter_store.credentials import KeyHasher
+from loragate.adapter_store.damage import Damaged, Quarantine, damage_of, verified
 from loragate.adapter_store.database import Database
 from loragate.adapter_store.desired_state import DesiredState
+from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.file_uploads import FileUploadRepository
 from loragate.adapter_store.files import FileRepository
 from loragate.adapter_store.imports import ImportRepository
@@ -35,6 +39,8 @@ from loragate.adapter_store.usage import UsageRepository
 from loragate.adapter_store.usage_settlement import UsageSettlement
 from loragate.v1 import engine_pb2
 
+log = logging.getLogger(__name__)
+
 
 class Store:
     """One per process. Every method may raise Unavailable (the database is away) besides what it names."""
@@ -49,6 +55,7 @@ class Store:
         self._authenticator = Authenticator(database, self._hasher)
         self._manifests = Manifests(database)
         self._stage = Stage()
+        self.heard_of_damage: Callable[[], None] = lambda: None
 
     @classmethod
     async def open(
@@ -96,6 +103,7 @@ class Store:
             )
             yield TenantScope(
                 adapters,
+                Quarantine(session, blobs, audit),
                 files,
                 FileUploadRepository(session, blobs.pieces, files, audit),
                 ImportRepository(session, self._manifests, audit),
@@ -166,9 +174,33 @@ class Store:
     async def open_adapter(self, tenant_id: str, digest: str) -> StoredAdapter:
         """The bytes of a published adapter, also of a deleted version until the sweep.
 
-        Raises LookupError when they are not there, OSError (also while iterating) when they cannot be read.
+        Raises LookupError when they are not there, OSError (also while iterating) when they cannot be read. They are
+        checked while they are read: what is damaged ends in `Damaged` before its last chunk, and in quarantine.
         """
-        return await self.blobs.of(tenant_id).open(digest)
+        stored = await self.blobs.of(tenant_id).open(digest)
+        return replace(stored, tensors=self._verified(tenant_id, digest, stored))
+
+    async def _verified(self, tenant_id: str, digest: str, stored: StoredAdapter) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in verified(stored, digest):
+                yield chunk
+        except Damaged:
+            await self._quarantine(tenant_id, digest)
+            raise
+
+    async def _quarantine(self, tenant_id: str, digest: str) -> None:
+        """Unless it was a fault on the way: they are read once more."""
+        try:
+            reason = await damage_of(self.blobs.of(tenant_id), digest)
+            if reason is None:
+                return
+            async with self.tenant(tenant_id, write=True) as scope:
+                versions = await scope.quarantine.take(digest, reason)
+        except (StoreError, LookupError, OSError) as error:
+            log.warning("cannot put %s of %s into quarantine: %s", digest, tenant_id, error)
+        else:
+            log.error("%s of %s is damaged, %d versions are in quarantine: %s", digest, tenant_id, versions, reason)
+            self.heard_of_damage()
 
     def read_pieces(self, tenant_id: str, pieces: Sequence[str]) -> AsyncIterator[bytes]:
         """The bytes of a file, from what `files.pieces` said of it. Raises Unavailable while iterating."""

@@ -15,6 +15,7 @@ from loragate.adapter_store.times import utc_now
 
 DEFAULT_GRACE = timedelta(hours=1)
 DEFAULT_KEPT = timedelta(days=7)
+_SET_ASIDE = timedelta(days=30)
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ async def sweep(database: Database, blobs: Blobs, grace: timedelta, kept: timede
     for tenant_id in await blobs.tenant_ids():
         owned = blobs.of(tenant_id)
         await owned.remove_temporary(before)
+        await owned.remove_set_aside(before - _SET_ASIDE)
         for digest in await owned.digests_older_than(before):
             adapters += await _remove_unneeded(database, owned, tenant_id, digest, before, restorable)
         pieces += await sweep_pieces(database, owned, tenant_id, before)

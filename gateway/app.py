@@ -117,6 +117,7 @@ async def _open_services(
 ) -> AsyncIterator[Services]:
     kept = timedelta(hours=config.keep_deleted_hours)
     store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices, kept=kept)
+    store.heard_of_damage = counted.quarantines.inc
     try:
         ledger = Ledger(store, config.usage_dir, Prices(config.prices), counted.usage)
         ledger.start()

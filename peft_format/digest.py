@@ -13,6 +13,7 @@ What the base was called, what dropout was used and the like are no part of it.
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import BinaryIO
 
 from loragate.peft_format.config import LoraConfig
@@ -26,7 +27,11 @@ _FORMAT = "loragate-adapter-1"
 def adapter_digest(config: LoraConfig, header: Header, file: BinaryIO) -> str:
     """ "sha256:<64 hex digits>" of the adapter; reads the tensors a megabyte at a time."""
     # Hashed in the order of their bytes, listed by name.
-    hashes = {spec.name: _hash(file, spec) for spec in header.tensors.values()}
+    return digest_of_hashes(config, header, {spec.name: _hash(file, spec) for spec in header.tensors.values()})
+
+
+def digest_of_hashes(config: LoraConfig, header: Header, hashes: Mapping[str, str]) -> str:
+    """The same from the SHA-256 of each tensor's bytes."""
     document = {
         "format": _FORMAT,
         "config": _canonical(config),

@@ -56,6 +56,17 @@ def read_header(file: BinaryIO, size: int) -> Header:
     return Header({spec.name: spec for spec in specs}, metadata, size)
 
 
+def header_bytes(start: bytes | bytearray, size: int) -> int | None:
+    """How many bytes of a file of `size`, which starts like this, come before its tensors; None: more has to be seen
+    for that. Raises AdapterRefused."""
+    if len(start) < min(_LENGTH_BYTES, size):
+        return None
+    length = int.from_bytes(start[:_LENGTH_BYTES], "little")
+    if size < _LENGTH_BYTES or length > min(_LIMITS.size, size - _LENGTH_BYTES):
+        raise AdapterRefused(f"{TENSOR_FILE} declares a header of {length} bytes, in a file of {size}.", TENSOR_FILE)
+    return _LENGTH_BYTES + length
+
+
 def _read_json(file: BinaryIO, size: int) -> tuple[dict[str, object], int]:
     """The header's object, and the offset of the first byte after it."""
     file.seek(0)

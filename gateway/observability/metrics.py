@@ -1,5 +1,7 @@
 """All that a gateway process counts itself, in one registry."""
 
+from prometheus_client import Counter
+
 from loragate.gateway.calls.shedding_metrics import SheddingMetrics
 from loragate.gateway.limits.metrics import LimitMetrics
 from loragate.gateway.metering.metrics import UsageMetrics
@@ -14,3 +16,6 @@ class GatewayMetrics:
         self.usage = UsageMetrics(self.http.registry)
         self.limits = LimitMetrics(self.http.registry)
         self.shedding = SheddingMetrics(self.http.registry)
+        self.quarantines = Counter(
+            "loragate_gateway_quarantines", "Adapters whose bytes were found damaged.", registry=self.http.registry
+        )
