@@ -9,10 +9,11 @@ import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from loragate.engine.adapter_weights import CONFIG_FILE, TENSORS_FILE, load_weights, read_files
 from loragate.engine.base_model import BaseModel
@@ -64,6 +65,7 @@ class AdapterFiles:
         self._base = base
         self._layout = layout
         self._peers = peers
+        self._turns: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
         directory.mkdir(parents=True, exist_ok=True)
         for abandoned in directory.glob(f"{_STAGING}*"):
             shutil.rmtree(abandoned, ignore_errors=True)
@@ -72,7 +74,7 @@ class AdapterFiles:
     async def load(self, key: AdapterKey) -> HostAdapter:
         """The adapter's weights. Raises AdapterUnavailable with the reason in words."""
         path = self._path(key)
-        with self.tier.reading(path):
+        async with self._alone(path):
             if path in self.tier:
                 try:
                     return await asyncio.to_thread(self._read, path, key)
@@ -83,7 +85,7 @@ class AdapterFiles:
     async def fetch(self, key: AdapterKey) -> None:
         """See to it that its files are here, checked. Raises AdapterUnavailable."""
         path = self._path(key)
-        with self.tier.reading(path):
+        async with self._alone(path):
             if path not in self.tier:
                 await self._fetched(key, path, self._check)
 
@@ -124,6 +126,14 @@ class AdapterFiles:
         if reading.digest != key.digest:
             raise AdapterUnavailable(f"its bytes have the digest {reading.digest}")
         return reading
+
+    @asynccontextmanager
+    async def _alone(self, path: Path) -> AsyncIterator[None]:
+        """A session is asked for an adapter once at a time: its parts say no more than whose they are."""
+        turn = self._turns.setdefault(path, asyncio.Lock())
+        with self.tier.reading(path):
+            async with turn:
+                yield
 
     async def _fetched(self, key: AdapterKey, path: Path, look: Callable[[Path, AdapterKey], T]) -> T:
         """What `look` finds in files that come now. Nothing stays of those that are not what their digest says."""

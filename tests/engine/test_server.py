@@ -150,13 +150,16 @@ async def test_from_manifest_to_restart(tiny, tmp_path: Path, spawn, client) -> 
         while (inventory := await engine.inventory()).held:
             await asyncio.sleep(0.02)
     assert not list((tmp_path / "cache" / "adapters").glob("*/*"))
-    engine.prefetch([pb.AdapterRef(tenant_id="tn_1", digest=digest) for digest in (digests["c"], "../x")])
+    engine.pin([pb.AdapterRef(tenant_id="tn_1", digest=digests["b"])])
+    wanted = ("../x", digests["b"], digests["c"])  # one of them is on its way already
+    engine.prefetch([pb.AdapterRef(tenant_id="tn_1", digest=digest) for digest in wanted])
     async with asyncio.timeout(30):
-        while held() != {digests["c"]: pb.TIER_DISK}:
+        while held() != {digests["b"]: pb.TIER_DEVICE, digests["c"]: pb.TIER_DISK}:
             inventory = await engine.inventory()
             await asyncio.sleep(0.02)
     assert await tokens_of(engine, submit(digests["c"])) == greedy(tiny.model, PROMPT, 8, tiny.adapters["c"])
-    assert source.opened.count(digests["c"]) == 2
+    assert [source.opened.count(digests[name]) for name in "bc"] == [2, 2]
+    engine.pin([])
 
     # a request that is traced is told how long it waited, and how long its prompt took
     traced = submit()

@@ -1,0 +1,120 @@
+"""What operators want on engines, with a real engine and two gateway workers: it holds through restarts."""
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from redis_server import RedisServer
+from running_server import RunningServer, client, ok, until, upload
+
+from .conftest import Tiny
+from .workers import PROMPT, Workers
+
+STREAM = {"prompt": PROMPT, "max_tokens": 400, "ignore_eos": True, "stream": True}
+
+
+@pytest.fixture(scope="module")
+def workers(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory, redis_of_session: RedisServer) -> Iterator[Workers]:
+    options = ("--model", str(tiny.base), "--workers", "2")
+    environment = {"LORAGATE_REDIS_URL": redis_of_session.url, "LORAGATE_ENGINE__ADAPTER_SLOTS": "3"}
+    server = RunningServer(tmp_path_factory.mktemp("residency"), *options, **environment)
+    yield Workers(server, redis_of_session)
+    assert server.stop() == 0
+
+
+@pytest.fixture
+def tenant(workers: Workers, tiny: Tiny) -> Iterator[httpx.Client]:
+    """With the four tiny adapters."""
+    with client(workers.server.base_url, workers.tenant().key) as http:
+        for name, folder in tiny.adapters.items():
+            ok(upload(http, name, folder))
+        yield http
+
+
+def adapter(workers: Workers, tenant: httpx.Client, name: str) -> Any:
+    """As the operator sees it."""
+    wanted = ok(tenant.get(f"/v1/adapters/{name}"))["id"]
+    with workers.server.admin() as admin:
+        (found,) = [each for each in ok(admin.get("/admin/v1/adapters"))["data"] if each["id"] == wanted]
+    return found
+
+
+def keep(workers: Workers, tenant: httpx.Client, name: str, tier: str | None) -> None:
+    with workers.server.admin() as admin:
+        found = adapter(workers, tenant, name)
+        ok(admin.patch(f"/admin/v1/adapters/{found['id']}", json={"keep": tier}))
+
+
+def is_held(workers: Workers, tenant: httpx.Client, name: str, tier: str, *, pinned: bool = False) -> bool:
+    held = adapter(workers, tenant, name)["held"]
+    return held == [{"engine_id": "engine-0", "version": 1, "tier": tier, "pinned": pinned}]
+
+
+def test_what_is_kept_is_there_without_a_request_whatever_is_restarted(workers: Workers, tenant: httpx.Client) -> None:
+    keep(workers, tenant, "a", "device")
+    keep(workers, tenant, "b", "disk")
+    until(lambda: is_held(workers, tenant, "a", "device", pinned=True))
+    until(lambda: is_held(workers, tenant, "b", "disk"))
+    for name in "cdcd":
+        ok(tenant.post("/v1/completions", json={"model": name, "prompt": PROMPT, "max_tokens": 2}))
+    assert is_held(workers, tenant, "a", "device", pinned=True)
+
+    engine = workers.server.runtime["pids"]["engine"]
+    os.kill(engine, signal.SIGKILL)
+    until(lambda: workers.server.runtime["pids"]["engine"] != engine, 120)
+    until(lambda: is_held(workers, tenant, "a", "device", pinned=True), 120)
+    with workers.server.admin() as admin:  # whichever worker answers may have just found the engine again
+        until(lambda: admin.get("/admin/v1/engines/engine-0/adapters").is_success)
+        served = ok(admin.get("/admin/v1/engines/engine-0/adapters"))["data"]
+    assert not [row for row in served if row["requests"]], "nobody asked for it"
+
+    for worker in list(workers.pids):
+        os.kill(worker, signal.SIGKILL)
+    until(lambda: len(workers.pids) == 2 and _answers(workers), 120)
+    until(lambda: is_held(workers, tenant, "a", "device", pinned=True), 120)
+    keep(workers, tenant, "a", None)
+    until(lambda: not adapter(workers, tenant, "a")["held"][0]["pinned"])
+    keep(workers, tenant, "b", None)
+
+
+def _answers(workers: Workers) -> bool:
+    try:
+        return httpx.get(workers.server.base_url + "/readyz", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def test_all_workers_tell_the_same(workers: Workers, tenant: httpx.Client) -> None:
+    keep(workers, tenant, "a", "device")
+    until(lambda: is_held(workers, tenant, "a", "device", pinned=True))
+    told: dict[int, str] = {}
+
+    def all_told() -> bool:
+        with client(workers.server.base_url, tenant.headers["authorization"].removeprefix("Bearer ")) as fresh:
+            answer = fresh.get("/v1/adapters/a")
+            told[workers.worker_of(answer)] = ok(answer)["residency"]
+        return told == dict.fromkeys(workers.pids, "device")
+
+    until(all_told)
+    keep(workers, tenant, "a", None)
+
+
+def test_a_deleted_adapter_leaves_every_tier_once_nothing_runs_on_it(workers: Workers, tenant: httpx.Client) -> None:
+    digest = ok(tenant.get("/v1/adapters/c/versions/1"))["digest"]
+    disk = workers.server.data_dir / "engine-cache" / "adapters"
+    files = f"*/{digest.removeprefix('sha256:')}"
+    with tenant.stream("POST", "/v1/completions", json=STREAM | {"model": "c"}) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        assert list(disk.glob(files))
+        ok(tenant.delete("/v1/adapters/c"))
+        gone = tenant.post("/v1/completions", json={"model": "c", "prompt": PROMPT, "max_tokens": 1})
+        assert gone.status_code == 404
+        assert [line for line in lines if line][-1] == "data: [DONE]"
+    until(lambda: not list(disk.glob(files)))
+    with workers.server.admin() as admin:
+        engine = ok(admin.get("/admin/v1/engines/engine-0"))
+    assert digest not in [resident["digest"] for resident in engine["residents"]]
