@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, Select, and_, column, select, table
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
+from loragate.adapter_store.adapter import AdapterStatus
 from loragate.adapter_store.cursor import Order
 from loragate.adapter_store.description import check_tag
 from loragate.adapter_store.errors import Invalid
@@ -23,12 +24,12 @@ _INDEXED = table("adapter_search_rows", column("number"), column("adapter_id"))
 
 @dataclass(frozen=True)
 class AdapterFilter:
-    """`search` is a part of the name, of a tag or of the description; all of `tags` are wanted. Those that are there,
-    or those that are `deleted`."""
+    """`search` is a part of the name, of a tag or of the description; all of `tags` are wanted. Without a `status`
+    those that are there."""
 
     search: str = ""
     tags: tuple[str, ...] = ()
-    deleted: bool = False
+    status: AdapterStatus | None = None
 
     def __post_init__(self) -> None:
         if len(self.tags) > MAX_TAGS_ASKED:
@@ -45,8 +46,7 @@ class AdapterFilter:
 
     def applied(self, query: Select[*tuple[Any, ...]], session: AsyncSession) -> Select[*tuple[Any, ...]]:
         """To a query of AdapterRow. Raises Invalid."""
-        gone = AdapterRow.deleted_at.is_not(None) if self.deleted else AdapterRow.deleted_at.is_(None)
-        query = query.where(AdapterRow.published_at.is_not(None), gone)
+        query = query.where(AdapterRow.published_at.is_not(None), *_in_state(self.status))
         text = sought(self.search)
         if text is not None:
             query = query.where(_found(session, text))
@@ -57,6 +57,19 @@ class AdapterFilter:
 
 
 EVERY_ADAPTER = AdapterFilter()
+
+
+def _in_state(status: AdapterStatus | None) -> tuple[ColumnElement[bool], ...]:
+    row = AdapterRow
+    match status:
+        case None:
+            return (row.deleted_at.is_(None),)
+        case AdapterStatus.DELETED:
+            return (row.deleted_at.is_not(None),)
+        case AdapterStatus.DISABLED:
+            return (row.deleted_at.is_(None), row.disabled_at.is_not(None))
+        case AdapterStatus.READY:
+            return (row.deleted_at.is_(None), row.disabled_at.is_(None))
 
 
 def _tagged(row: type[AdapterTagRow], tag: str) -> ColumnElement[bool]:

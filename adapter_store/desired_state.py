@@ -15,7 +15,7 @@ from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, AliasTargetRow
 
 _PAIRS = 500  # of one query
-_DEAD = ("rejected", "quarantined")
+_DEAD = (VersionStatus.REJECTED, VersionStatus.QUARANTINED)
 
 Content = tuple[str, str]
 """A tenant's id and a digest."""

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
+from loragate.adapter_store.adapter import AdapterStatus
 from loragate.adapter_store.adapter_filter import MAX_TAGS_ASKED, AdapterFilter
 
 
@@ -19,9 +20,11 @@ async def _wanted(
     tag: Annotated[
         tuple[str, ...], Query(max_length=MAX_TAGS_ASKED, description="Adapters with this tag; may be given again.")
     ] = (),
-    deleted: Annotated[bool, Query(description="Those that are deleted, instead.")] = False,
+    status: Annotated[
+        AdapterStatus | None, Query(description="Those in this state; without it all that are not deleted.")
+    ] = None,
 ) -> AdapterFilter:
-    return AdapterFilter(search, tag, deleted)
+    return AdapterFilter(search, tag, status)
 
 
 Wanted = Annotated[AdapterFilter, Depends(_wanted)]

@@ -1,11 +1,11 @@
 """loragate.v1.AdapterService."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
-from loragate.adapter_store.adapter import VersionStatus
+from loragate.adapter_store.adapter import AdapterStatus, VersionStatus
 from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.page import DEFAULT_LIMIT
@@ -21,6 +21,8 @@ from loragate.gateway.schemas.adapters import AdapterPatch
 from loragate.gateway.schemas.aliases import AliasPut
 from loragate.gateway.uploads import ADAPTER_FORM, collected
 from loragate.v1 import adapters_pb2 as pb
+
+Status = TypeVar("Status", AdapterStatus, VersionStatus)
 
 _UPLOAD = "POST /v1/adapters"  # as REST calls the same
 _FILES = {"adapter_config": CONFIG_FILE, "adapter_model": TENSORS_FILE}
@@ -62,7 +64,8 @@ async def list_adapters(call: Call) -> AsyncGenerator[pb.ListAdaptersResponse, N
     request = await call.request(lambda raw: parsed(pb.ListAdaptersRequest, raw))
     after = request.after if request.HasField("after") else None
     limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
-    wanted = AdapterFilter(request.search, tuple(request.tags), deleted=request.deleted)
+    status = _status(AdapterStatus, request.status) if request.HasField("status") else None
+    wanted = AdapterFilter(request.search, tuple(request.tags), status)
     yield adapters_response(await actions.list_adapters(call.services, call.tenant, wanted, after, limit))
 
 
@@ -103,16 +106,16 @@ async def list_versions(call: Call) -> AsyncGenerator[pb.ListVersionsResponse, N
     request = await call.request(lambda raw: parsed(pb.ListVersionsRequest, raw))
     after = request.after if request.HasField("after") else None
     limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
-    status = _status(request.status) if request.HasField("status") else None
+    status = _status(VersionStatus, request.status) if request.HasField("status") else None
     page = await actions.list_versions(call.services, call.tenant, request.name, after, limit, status)
     yield pb.ListVersionsResponse(**page)
 
 
-def _status(text: str) -> VersionStatus:
+def _status(kind: type[Status], text: str) -> Status:
     try:
-        return VersionStatus(text)
+        return kind(text)
     except ValueError:
-        words = f"Invalid 'status': it must be one of {', '.join(VersionStatus)}."
+        words = f"Invalid 'status': it must be one of {', '.join(kind)}."
         raise InvalidRequest(words, param="status", code="invalid_value") from None
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, text, update
 
+from loragate.adapter_store.adapter import AdapterStatus
 from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.database import Database
 from loragate.adapter_store.errors import Invalid
@@ -77,6 +78,20 @@ async def test_tags(library: Any, who: str) -> None:
     assert await _names(library, AdapterFilter(tags=("prod", "Team: Äpfel")), who) == ["support-bot"]
     assert await _names(library, AdapterFilter(tags=("PROD",)), who) == []
     assert await _names(library, AdapterFilter("v2", ("prod",)), who) == ["support-bot-v2"]
+
+
+@pytest.mark.parametrize("who", ["tenant", "operator"])
+async def test_states(library: Any, who: str) -> None:
+    async with library.adapters(write=True) as adapters:
+        await adapters.update("poet", enabled=False)
+    found = {status: await _names(library, AdapterFilter(status=status), who) for status in AdapterStatus}
+    assert found == {
+        AdapterStatus.READY: ["support-bot-v2", "support-bot"],
+        AdapterStatus.DISABLED: ["poet"],
+        AdapterStatus.DELETED: ["gone"],
+    }
+    deleted = AdapterFilter("answers", status=AdapterStatus.DELETED)
+    assert await _names(library, deleted, who) == ["gone"]
 
 
 async def test_what_is_said_is_replaced_where_it_is_given(library: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loragate.adapter_store.adapter import AliasTarget, VersionStatus
+from loragate.adapter_store.adapter import AdapterStatus, AliasTarget, VersionStatus
 from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, NotFound, Unavailable
 
@@ -105,7 +105,7 @@ async def test_a_name_whose_first_version_is_rejected_is_free_and_cannot_be_rest
         await _send(world, probe=_refused)
     async with world.adapters(write=True) as adapters:
         assert len(await adapters.list()) == 0
-        assert len(await adapters.list(AdapterFilter(deleted=True))) == 0
+        assert len(await adapters.list(AdapterFilter(status=AdapterStatus.DELETED))) == 0
         with pytest.raises(NotFound):
             await adapters.restore("support")
     assert (await world.publish("support", seed=2)).version == 1

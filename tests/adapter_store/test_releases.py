@@ -12,7 +12,7 @@ from loragate.adapter_store.store import Store
 
 from .conftest import SECRET_KEY
 
-DELETED = AdapterFilter(deleted=True)
+DELETED = AdapterFilter(status=AdapterStatus.DELETED)
 
 
 @pytest.fixture

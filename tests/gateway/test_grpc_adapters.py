@@ -283,7 +283,7 @@ async def test_what_becomes_of_adapters_is_the_same_as_over_rest(
     restored = pb.RestoreVersionRequest(name="poet", version=1)
     assert (await adapters.RestoreVersion(restored, metadata=metadata)).status == "ready"
     await adapters.Delete(pb.DeleteAdapterRequest(name="poet"), metadata=metadata)
-    (gone,) = (await adapters.List(pb.ListAdaptersRequest(deleted=True), metadata=metadata)).data
+    (gone,) = (await adapters.List(pb.ListAdaptersRequest(status="deleted"), metadata=metadata)).data
     assert (gone.name, gone.status) == ("poet", "deleted")
     assert (await adapters.Restore(pb.RestoreAdapterRequest(name="poet"), metadata=metadata)).status == "disabled"
     states = [

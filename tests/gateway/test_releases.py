@@ -90,7 +90,7 @@ async def test_a_deleted_adapter_is_listed_and_restored(poet: Gateway) -> None:
     async with poet.http() as http:
         await http.delete("/v1/adapters/poet")
         assert (await http.get("/v1/adapters")).json()["data"] == []
-        (gone,) = (await http.get("/v1/adapters?deleted=true")).json()["data"]
+        (gone,) = (await http.get("/v1/adapters?status=deleted")).json()["data"]
         assert (gone["status"], gone["deleted_at"] is None) == ("deleted", False)
         restored = await http.post("/v1/adapters/poet/restore")
         assert (restored.status_code, restored.json()["status"]) == (200, "ready")

@@ -157,18 +157,18 @@ class AliasTarget(_message.Message):
     def __init__(self, version: _Optional[int] = ..., weight: _Optional[int] = ...) -> None: ...
 
 class ListAdaptersRequest(_message.Message):
-    __slots__ = ("after", "limit", "search", "tags", "deleted")
+    __slots__ = ("after", "limit", "search", "tags", "status")
     AFTER_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     SEARCH_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
-    DELETED_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
     after: str
     limit: int
     search: str
     tags: _containers.RepeatedScalarFieldContainer[str]
-    deleted: bool
-    def __init__(self, after: _Optional[str] = ..., limit: _Optional[int] = ..., search: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., deleted: bool = ...) -> None: ...
+    status: str
+    def __init__(self, after: _Optional[str] = ..., limit: _Optional[int] = ..., search: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., status: _Optional[str] = ...) -> None: ...
 
 class ListAdaptersResponse(_message.Message):
     __slots__ = ("data", "has_more", "first_id", "last_id", "object")
