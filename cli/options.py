@@ -42,3 +42,4 @@ AdminKey = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+AdapterName = Annotated[str, typer.Argument(help="The adapter's name.")]

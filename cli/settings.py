@@ -184,7 +184,7 @@ class BucketSettings(BaseModel):
 
 
 class ImportSettings(BaseModel):
-    """`LORAGATE_IMPORTS__<NAME>`, or `[imports]` in the file: the fields of `ImportConfig`. An empty hub is none."""
+    """`LORAGATE_IMPORTS__<NAME>`, or `[imports]` in the file: the fields of `ImportConfig`. The hub "none" is none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -204,7 +204,7 @@ class ImportSettings(BaseModel):
             BucketGrant(bucket.place, None if bucket.tenants is None else frozenset(bucket.tenants))
             for bucket in self.buckets
         )
-        return ImportConfig(self.hub or None, self.hosts, tuple(grants), self.at_once)
+        return ImportConfig(None if self.hub == "none" else self.hub, self.hosts, tuple(grants), self.at_once)
 
 
 class PriceSettings(BaseModel):

@@ -25,8 +25,12 @@ def _variables(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, st
         if isinstance(value, BaseModel):
             yield from _variables(f"{prefix}{name.upper()}__", dict(value))
         elif isinstance(value, tuple):
-            yield prefix + name.upper(), json.dumps([each.model_dump(mode="json", exclude_none=True) for each in value])
+            yield prefix + name.upper(), json.dumps([_plain(each) for each in value])
         elif isinstance(value, SecretStr):
             yield prefix + name.upper(), value.get_secret_value()
         elif value is not None:
             yield prefix + name.upper(), str(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json", exclude_none=True) if isinstance(value, BaseModel) else value

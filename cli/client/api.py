@@ -13,6 +13,10 @@ _ANSWER_SECONDS = 300.0  # a long completion, or the check of a large upload
 _PAGE = 100
 
 
+class NotThere(Refusal):
+    """The server has no such thing, or none for this caller."""
+
+
 class Api:
     """One server as one caller sees it. Every method raises Refusal with the server's words and request id."""
 
@@ -54,7 +58,7 @@ class Api:
             with self._client.stream(method, path, **request) as answer:
                 if answer.is_error:
                     answer.read()
-                    raise Refusal(error_in(answer))
+                    raise (NotThere if answer.status_code == httpx.codes.NOT_FOUND else Refusal)(error_in(answer))
                 yield answer
         except httpx.ConnectError:
             raise Refusal(

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+VERSION_COLUMNS = ("name", "version", "rank", "size_bytes", "digest", "created_at")
+
 
 def show_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
     """The named fields of each row; all fields in JSON."""
@@ -20,6 +22,16 @@ def show_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, as_j
 def show_json(value: Any) -> None:
     """Indented, in the server's own names."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def show_alias(alias: Mapping[str, Any], *, as_json: bool) -> None:
+    """Which version gets which share of an alias' requests."""
+    from loragate.cli.client.canary import shares
+
+    if as_json:
+        show_json(alias)
+    else:
+        print(f"{alias['name']}@{alias['alias']}: {shares(alias['targets'])}")
 
 
 def _show_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:

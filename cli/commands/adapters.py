@@ -1,53 +1,22 @@
-"""`loragate adapters …`: one tenant's adapters."""
+"""`loragate adapters …`: one tenant's adapters. What sends and fetches files is in `adapter_files`, what moves requests
+between versions in `adapter_releases`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from loragate.cli import options
+from loragate.cli.commands import adapter_files, adapter_releases
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Upload, list, alias and delete a tenant's LoRA adapters.
+    help="""Upload, list, release and delete a tenant's LoRA adapters.
 
 Needs a tenant's key. Example: `loragate adapters upload ./outputs/support-bot`
 """,
 )
 
-_VERSION_COLUMNS = ("name", "version", "rank", "size_bytes", "digest", "created_at")
-Name = Annotated[str, typer.Argument(help="The adapter's name.")]
-
-
-@app.command()
-def upload(
-    folder: Annotated[
-        Path,
-        typer.Argument(help="What PEFT saved: adapter_config.json and adapter_model.safetensors.", file_okay=False),
-    ],
-    name: Annotated[str | None, typer.Option(help="The adapter's name. [default: the folder's name]")] = None,
-    alias: Annotated[
-        str | None, typer.Option(help="The alias that moves to the new version. [default: `default`]")
-    ] = None,
-    as_json: options.AsJson = False,
-    base_url: options.BaseUrl = None,
-    api_key: options.ApiKey = None,
-    data_dir: options.DataDir = None,
-) -> None:
-    """Upload a PEFT LoRA adapter as the next version of its name; it can be used at once.
-
-    Examples:
-
-    - `loragate adapters upload ./outputs/support-bot`
-    - `loragate adapters upload ./outputs/checkpoint-800 --name support-bot --alias canary`
-    """
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.output import show_rows
-    from loragate.cli.client.upload import upload as send
-
-    with as_tenant(base_url, api_key, data_dir) as api:
-        version = send(api, folder, name or folder.resolve().name, alias)
-    show_rows([version], _VERSION_COLUMNS, as_json=as_json)
+Name = options.AdapterName
 
 
 @app.command("list")
@@ -69,6 +38,29 @@ def list_(
 
 
 @app.command()
+def show(
+    name: Name,
+    version: Annotated[int | None, typer.Option(help="This version instead of the adapter.")] = None,
+    base_url: options.BaseUrl = None,
+    api_key: options.ApiKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Show all that is known of an adapter, or of one of its versions.
+
+    Examples:
+
+    - `loragate adapters show support-bot`
+    - `loragate adapters show support-bot --version 2`
+    """
+    from loragate.cli.client.connect import as_tenant
+    from loragate.cli.client.output import show_json
+    from loragate.cli.client.paths import version_path
+
+    with as_tenant(base_url, api_key, data_dir) as api:
+        show_json(api.call("GET", version_path(name, version)))
+
+
+@app.command()
 def versions(
     name: Name,
     as_json: options.AsJson = False,
@@ -81,37 +73,34 @@ def versions(
     Example: `loragate adapters versions support-bot`
     """
     from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.output import show_rows
+    from loragate.cli.client.output import VERSION_COLUMNS, show_rows
     from loragate.cli.client.paths import path
 
     with as_tenant(base_url, api_key, data_dir) as api:
-        show_rows(api.every(path("v1", "adapters", name, "versions")), _VERSION_COLUMNS, as_json=as_json)
+        show_rows(api.every(path("v1", "adapters", name, "versions")), VERSION_COLUMNS, as_json=as_json)
 
 
 @app.command()
-def alias(
+def diff(
     name: Name,
-    alias: Annotated[str, typer.Argument(help="The alias; `default` is what the bare name means.")],
-    targets: Annotated[list[str], typer.Argument(help="VERSION, or VERSION=WEIGHT for each of several.")],
+    first: Annotated[int, typer.Argument(help="A version.")],
+    second: Annotated[int, typer.Argument(help="Another one.")],
+    as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Point an alias at a version, or split its requests between versions by weight.
+    """Show what sets two versions apart: their configs, and what is known of where they came from.
 
-    Examples:
-
-    - `loragate adapters alias support-bot default 3`
-    - `loragate adapters alias support-bot default 3=90 4=10`
+    Example: `loragate adapters diff support-bot 1 2`
     """
-    from loragate.cli.client.alias_targets import parse_targets
     from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.output import show_json
-    from loragate.cli.client.paths import path
+    from loragate.cli.client.differences import differences
+    from loragate.cli.client.output import show_rows
 
-    body = {"targets": parse_targets(targets)}
     with as_tenant(base_url, api_key, data_dir) as api:
-        show_json(api.call("PUT", path("v1", "adapters", name, "aliases", alias), json=body))
+        rows = differences(api, name, first, second)
+    show_rows(rows, ("field", str(first), str(second)), as_json=as_json)
 
 
 @app.command()
@@ -131,12 +120,15 @@ def delete(
     - `loragate adapters delete support-bot --yes`
     """
     from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.paths import path
+    from loragate.cli.client.paths import version_path
 
     what = name if version is None else f"{name}:{version}"
     if not yes:
         typer.confirm(f"Delete {what}?", abort=True, err=True)
-    parts = ("v1", "adapters", name) if version is None else ("v1", "adapters", name, "versions", version)
     with as_tenant(base_url, api_key, data_dir) as api:
-        api.call("DELETE", path(*parts))
+        api.call("DELETE", version_path(name, version))
     typer.echo(f"deleted {what}")
+
+
+for command in (*adapter_files.COMMANDS, *adapter_releases.COMMANDS):
+    app.command(command.__name__.rstrip("_").replace("_", "-"))(command)

@@ -29,6 +29,7 @@ _GATEWAY = (
     "tool_parser",
     "oidc",
     "tracing",
+    "imports",
     "prices",
     "currency",
     "keep_deleted_hours",

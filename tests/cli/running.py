@@ -2,90 +2,62 @@
 
 import asyncio
 import json
-import socket
+import queue
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import uvicorn
-from safetensors.numpy import save_file
-from tokenizers import Tokenizer, models
+from tests.gateway import tiny_model
+from tests.gateway.prepared import new_admin_key, new_config, stub_engine
+from tests.gateway.running import ADMIN_KEY, serving
+from tests.gateway.tiny_model import byte_level_tokenizer
 
-from loragate.adapter_store.schema import upgrade
-from loragate.adapter_store.store import Store
-from loragate.gateway.app import create_app
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.server import uvicorn_settings
-from loragate.v1 import engine_pb2
+__all__ = ["ADMIN_KEY", "ChatServer", "chat_server", "real_gateway", "write_adapter"]
 
-ADMIN_KEY = "the admin key of the tests"
 MODULE = "model.layers.0.self_attn.q_proj"
-WIDTH = 8
 
 
 @contextmanager
-def real_gateway(folder: Path) -> Iterator[str]:
-    """The gateway over a fresh store, without an engine: its base model is known from earlier."""
-    config = GatewayConfig(
-        database_url=f"sqlite+aiosqlite:///{folder}/loragate.db",
-        blob_url=(folder / "blobs").as_uri(),
-        secret_key=b"a secret key of the tests",
-        engine_target="127.0.0.1:9",
-        data_dir=folder,
-    )
-    asyncio.run(_prepare(config))
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn_settings(create_app(config), config))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    while not server.started:
-        assert thread.is_alive(), "the gateway did not start"
-        thread.join(0.01)
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
+def real_gateway(folder: Path, *, engine_runs: bool = True, **settings: Any) -> Iterator[str]:
+    """The gateway of tests/gateway over a fresh store without tenants; `settings` are more of `GatewayConfig`'s.
+
+    Where no engine runs, its base model is known from earlier.
+    """
+    ready: queue.SimpleQueue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = queue.SimpleQueue()
+
+    async def serve() -> None:
+        async with stub_engine(byte_level_tokenizer()) as engine:
+            config = replace(await new_config(folder, engine), **settings)
+            await new_admin_key(config)
+            async with serving(config, engine, ("", ADMIN_KEY, ADMIN_KEY)) as gateway:
+                await gateway.until_ready()
+                if not engine_runs:
+                    await engine.kill()
+                done = asyncio.Event()
+                ready.put((gateway.base_url, asyncio.get_running_loop(), done))
+                await done.wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        served = pool.submit(asyncio.run, serve())
+        served.add_done_callback(lambda _: ready.put(("", asyncio.new_event_loop(), asyncio.Event())))
+        url, loop, done = ready.get()
+        try:
+            assert url, served.exception()
+            yield url
+        finally:
+            loop.call_soon_threadsafe(done.set)
+            served.result()
 
 
-async def _prepare(config: GatewayConfig) -> None:
-    await upgrade(config.database_url)
-    store = await Store.open(config.database_url, config.blob_url, config.secret_key)
-    await store.set_admin_key(ADMIN_KEY)
-    module = engine_pb2.TargetModule(
-        name=MODULE, kind=engine_pb2.MODULE_KIND_LINEAR, in_features=WIDTH, out_features=WIDTH, servable=True
-    )
-    await store.publish_manifest(
-        engine_pb2.Manifest(
-            model_id="base",
-            base_digest="sha256:" + "0" * 64,
-            model_type="llama",
-            num_layers=1,
-            modules=[module],
-            max_model_len=64,
-            tokenizer_json=Tokenizer(models.BPE()).to_str().encode(),
-            max_lora_rank=64,
-        )
-    )
-    await store.close()
-
-
-def write_adapter(folder: Path, *, poison: bool = False) -> Path:
-    """What PEFT saves, for the one module above."""
-    folder.mkdir()
-    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"], "task_type": "CAUSAL_LM"}
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-    stem = f"base_model.model.{MODULE}"
-    tensors = {
-        f"{stem}.lora_A.weight": np.ones((2, WIDTH), np.float32),
-        f"{stem}.lora_B.weight": np.full((WIDTH, 2), np.nan if poison else 1.0, np.float32),
-    }
-    save_file(tensors, folder / "adapter_model.safetensors")
-    return folder
+def write_adapter(folder: Path, *, poison: bool = False, seed: int = 0) -> Path:
+    """What PEFT saves."""
+    name = f"base_model.model.{MODULE}.lora_B.weight" if poison else None
+    return tiny_model.write_adapter(folder, rank=2, poison=name, seed=seed)
 
 
 class ChatServer:

@@ -5,25 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from loragate.cli.main import app
+from loragate.cli.client.canary import shares, with_share
+from loragate.cli.refusal import Refusal
 
-from .running import ADMIN_KEY, real_gateway, write_adapter
-
-
-def run(*arguments: str, status: int = 0, typed: str | None = None) -> Result:
-    result = CliRunner().invoke(app, arguments, input=typed)
-    assert result.exit_code == status, result.output
-    return result
+from .commands import as_new_tenant, run
+from .running import real_gateway, write_adapter
 
 
 @pytest.fixture
 def tenant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with real_gateway(tmp_path) as url:
-        monkeypatch.setenv("LORAGATE_BASE_URL", f"{url}/v1")  # as the openai client wants it
-        run("tenants", "create", "acme", "--admin-key", ADMIN_KEY)
-        monkeypatch.setenv("LORAGATE_API_KEY", run("keys", "create", "acme", "--admin-key", ADMIN_KEY).stdout.strip())
+        as_new_tenant(url, monkeypatch)
         yield
 
 
@@ -80,3 +73,71 @@ def test_a_bad_target_is_named(target: str) -> None:
 @pytest.mark.usefixtures("tenant")
 def test_a_foreign_key_is_refused() -> None:
     assert "(request req_" in run("adapters", "list", "--api-key", "lg-nobody-nothing", status=1).stderr
+
+
+@pytest.mark.usefixtures("tenant")
+def test_an_adapter_is_shown_and_versions_are_compared(tmp_path: Path) -> None:
+    folder = write_adapter(tmp_path / "bot")
+    run("adapters", "upload", str(folder))
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"lora_alpha": 7, "lora_dropout": 0.5}))
+    assert "bot@canary is version 2 now" in run("adapters", "upload", str(folder), "--alias", "canary").stderr
+    assert json.loads(run("adapters", "show", "bot").stdout)["latest_version"] == 2
+    assert json.loads(run("adapters", "show", "bot", "--version", "1").stdout)["version"] == 1
+    found = {
+        row["field"]: (row["1"], row["2"])
+        for row in json.loads(run("adapters", "diff", "bot", "1", "2", "--json").stdout)
+    }
+    assert found.pop("digest")[0] != found["created_at"][0]
+    del found["created_at"]
+    assert found == {"adapter_config.json: lora_alpha": (4, 7), "adapter_config.json: lora_dropout": (0.0, 0.5)}
+    assert "(request req_" in run("adapters", "show", "nothing", status=1).stderr
+
+
+@pytest.mark.usefixtures("tenant")
+def test_a_canary_gets_its_share_and_gives_it_back(tmp_path: Path) -> None:
+    for seed, more in enumerate(([], ["--alias", "canary"])):
+        run("adapters", "upload", str(write_adapter(tmp_path / "bot", seed=seed)), *more)
+    assert run("adapters", "canary", "bot").stdout == "bot@default: version 1: 90 %, version 2: 10 %\n"
+    placed = json.loads(run("adapters", "canary", "bot", "--weight", "50", "--version", "2", "--json").stdout)
+    assert placed["targets"] == [{"version": 1, "weight": 1}, {"version": 2, "weight": 1}]
+    assert run("adapters", "rollback", "bot").stdout == "bot@default: version 1: 90 %, version 2: 10 %\n"
+    assert run("adapters", "promote", "bot").stdout == "bot@default: version 2: 100 %\n"
+    assert run("adapters", "promote", "bot", "--version", "1").stdout == "bot@default: version 1: 100 %\n"
+    assert "all of these requests" in run("adapters", "canary", "bot", "--version", "1", status=1).stderr
+    assert "no alias nothing" in run("adapters", "canary", "bot", "--alias", "nothing", status=1).stderr
+    for weight in ("0", "100", "ten"):
+        run("adapters", "canary", "bot", "--weight", weight, status=2)
+
+
+@pytest.mark.usefixtures("tenant")
+def test_what_was_deleted_comes_back(tmp_path: Path) -> None:
+    run("adapters", "upload", str(write_adapter(tmp_path / "bot")))
+    run("adapters", "upload", str(tmp_path / "bot"))
+    run("adapters", "delete", "bot", "--version", "1", "--yes")
+    assert run("adapters", "restore", "bot", "--version", "1").stdout == "restored bot:1\n"
+    run("adapters", "delete", "bot", "--yes")
+    assert run("adapters", "restore", "bot").stdout == "restored bot\n"
+    assert len(run("adapters", "versions", "bot").stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("targets", "version", "percent", "expected"),
+    [
+        ({1: 1}, 2, 10, {1: 9, 2: 1}),
+        ({1: 90, 2: 10}, 2, 50, {1: 1, 2: 1}),
+        ({1: 3, 2: 1}, 3, 20, {1: 3, 2: 1, 3: 1}),
+        ({4: 7}, 2, 1, {2: 1, 4: 99}),
+    ],
+)
+def test_shares_are_percent(targets: dict[int, int], version: int, percent: int, expected: dict[int, int]) -> None:
+    given = [{"version": each, "weight": weight} for each, weight in targets.items()]
+    shared = with_share(given, version, percent)
+    assert {target["version"]: target["weight"] for target in shared} == expected
+    assert f"version {version}: {percent} %" in shares(shared)
+
+
+def test_weights_that_would_not_fit_are_refused() -> None:
+    given = [{"version": 1, "weight": (1 << 31) - 1}, {"version": 2, "weight": (1 << 31) - 2}]
+    with pytest.raises(Refusal, match="too fine"):
+        with_share(given, 3, 7)

@@ -46,6 +46,8 @@ def test_every_command_of_the_contract_is_there() -> None:
     assert names >= {
         "serve", "engine", "engine-trace", "gateway", "chat", "doctor", "audit",
         "adapters upload", "adapters list", "adapters versions", "adapters alias", "adapters delete",
+        "adapters show", "adapters diff", "adapters canary", "adapters promote", "adapters rollback",
+        "adapters restore", "adapters upload-all", "adapters import", "adapters download", "adapters check",
         "tenants create", "tenants list", "tenants show", "tenants update", "tenants delete",
         "keys create", "keys list", "keys revoke", "keys rotate",
     }  # fmt: skip

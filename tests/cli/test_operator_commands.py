@@ -14,7 +14,7 @@ from .running import ADMIN_KEY, real_gateway
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with real_gateway(tmp_path) as url:
+    with real_gateway(tmp_path, engine_runs=False) as url:
         monkeypatch.setenv("LORAGATE_BASE_URL", url)
         monkeypatch.setenv("LORAGATE_ADMIN_KEY", ADMIN_KEY)
         yield url

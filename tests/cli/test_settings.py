@@ -270,3 +270,52 @@ def test_an_identity_provider_is_named_whole(monkeypatch: pytest.MonkeyPatch) ->
     assert child_environment(settings, ("oidc",)).items() >= {"LORAGATE_OIDC__AUDIENCE": "loragate"}.items()
     monkeypatch.setenv("LORAGATE_OIDC__ISSUER", "http://login.example.org")
     assert "oidc.issuer" in refusal()
+
+
+IMPORTS = """
+[imports]
+hub = "https://hub.internal:8443"
+
+[[imports.buckets]]
+place = "acme-adapters/released"
+tenants = ["tn_1"]
+
+[[imports.buckets]]
+place = "everybodys"
+"""
+
+
+def test_grants_of_imports_reach_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_file(IMPORTS)
+    settings = load()
+    found = settings.imports.config()
+    assert found.hub == "https://hub.internal:8443"
+    assert found.grants("acme-adapters/released/x", "tn_1")
+    assert not found.grants("acme-adapters/released/x", "tn_2")
+    assert found.grants("everybodys", "tn_2")
+    for name, value in child_environment(settings, ("imports",)).items():
+        monkeypatch.setenv(name, value)
+    assert load().imports == settings.imports
+
+
+def test_the_hub_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LORAGATE_IMPORTS__HUB", "none")
+    assert load().imports.config().hub is None
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('[imports]\nhub = "huggingface.co"', "imports"),
+        ('[imports]\nhub = "https://user@hub"', "imports"),
+        ('[imports]\nhosts = ["https://hub/path"]', "imports"),
+        ('[imports]\nhosts = ["*"]', "imports"),
+        ('[imports]\nhosts = ["localhost"]', "imports"),
+        ('[[imports.buckets]]\nplace = "s3://bucket"', "imports"),
+        ('[[imports.buckets]]\nbucket = "x"', "imports.buckets.0"),
+        ("[imports]\nat_once = 0", "imports.at_once"),
+    ],
+)
+def test_bad_grants_are_refused_by_name(text: str, named: str) -> None:
+    write_file(text)
+    assert named in refusal()

@@ -46,11 +46,20 @@ async def new_config(folder: Path, engine: StubEngine) -> GatewayConfig:
     )
 
 
-async def new_tenants(config: GatewayConfig) -> tuple[str, str, str]:
-    """The first tenant's id, its key, and another tenant's key."""
+async def new_admin_key(config: GatewayConfig) -> None:
+    """The one of the tests, for a store that has no tenants."""
     store = await Store.open(config.database_url, config.blob_url, config.secret_key)
     try:
         await store.set_admin_key(ADMIN_KEY)
+    finally:
+        await store.close()
+
+
+async def new_tenants(config: GatewayConfig) -> tuple[str, str, str]:
+    """The first tenant's id, its key, and another tenant's key."""
+    await new_admin_key(config)
+    store = await Store.open(config.database_url, config.blob_url, config.secret_key)
+    try:
         async with store.admin(write=True) as admin:
             first, second = await admin.tenants.create("first"), await admin.tenants.create("second")
             keys = [(await admin.keys.create(tenant.id)).secret for tenant in (first, second)]
