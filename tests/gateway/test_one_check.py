@@ -1,0 +1,62 @@
+"""Every way in goes through one check: what it says no to comes in nowhere, and is told in its words."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from loragate.adapter_store import staging
+from loragate.cli.client import checking
+from loragate.engine import adapter_weights
+from loragate.gateway.config import GatewayConfig
+from loragate.gateway.imports.config import ImportConfig
+from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.reading import read_adapter
+
+from . import tiny_model
+from .grpc_client import connected, refusal
+from .running import serving
+from .stand_in_hub import stand_in_hub
+from .stub_engine import StubEngine
+from .test_adapter_imports import begin, ended
+from .test_grpc_adapters import parts
+
+WORDS = "The one check says no."
+
+
+def _no(*_: Any) -> NoReturn:
+    raise AdapterRefused(WORDS, "adapter_config.json: r")
+
+
+async def test_every_way_in_asks_it(
+    config: GatewayConfig,
+    engine: StubEngine,
+    tenants: tuple[str, str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(staging, "read_adapter", _no)
+    folder = tiny_model.write_adapter(tmp_path / "poet")
+    async with stand_in_hub() as hub:
+        hub.offer("acme/poet", folder)
+        config = replace(config, imports=ImportConfig(hub=hub.url, hosts=()))
+        async with serving(config, engine, tenants) as gateway, gateway.http() as http:
+            await gateway.until_ready()
+            files = {file.name: (file.name, file.read_bytes()) for file in folder.iterdir()}
+            uploaded = (await http.post("/v1/adapters", data={"name": "poet"}, files=files)).json()["error"]
+            imported = (await ended(http, (await begin(http))["id"]))["error"]
+            async with connected(gateway.grpc_target, gateway.key) as client:
+                call = client.adapters.Upload(parts(folder, name="poet"), metadata=client.metadata)
+                streamed = await refusal(call)
+            assert (await http.get("/v1/adapters")).json()["data"] == []
+    told = {(each["message"], each["param"], each["code"]) for each in (uploaded, imported)}
+    told.add((streamed.message, streamed.param, streamed.code))
+    assert told == {(WORDS, "adapter_config.json: r", "invalid_adapter")}
+
+
+def test_who_else_reads_adapters_asks_it_too() -> None:
+    """The command that checks without a server, and the engine before it loads one."""
+    assert checking.read_adapter is read_adapter
+    assert adapter_weights.read_adapter is read_adapter
+    assert staging.read_adapter is read_adapter
