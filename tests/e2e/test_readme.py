@@ -18,9 +18,10 @@ USERS = 300
 
 
 def blocks() -> list[list[str]]:
-    """The commands of each block that shows some, without their remarks."""
+    """Our commands in each block that shows some, without their remarks."""
     shown = re.findall(r"```console\n(.*?)```", README.read_text(), re.DOTALL)
-    return [[shlex.join(shlex.split(line[2:], comments=True)) for line in block.splitlines()] for block in shown]
+    commands = [[line[2:] for line in block.splitlines() if line.startswith("$ loragate ")] for block in shown]
+    return [[shlex.join(shlex.split(command, comments=True)) for command in block] for block in commands]
 
 
 def shares(tenant: httpx.Client) -> Counter[str]:
