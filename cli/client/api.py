@@ -13,6 +13,10 @@ _ANSWER_SECONDS = 300.0  # a long completion, or the check of a large upload
 _PAGE = 100
 
 
+class Broken(Refusal):
+    """The server was not reached, or its answer was not: whether it did what was asked is open."""
+
+
 class NotThere(Refusal):
     """The server has no such thing, or none for this caller."""
 
@@ -61,14 +65,14 @@ class Api:
                     raise (NotThere if answer.status_code == httpx.codes.NOT_FOUND else Refusal)(error_in(answer))
                 yield answer
         except httpx.ConnectError:
-            raise Refusal(
+            raise Broken(
                 f"nothing answers at {self._base_url}: start the server with `loragate serve`, or say where it is "
                 "with --base-url or LORAGATE_BASE_URL"
             ) from None
         except httpx.TimeoutException:
-            raise Refusal(f"{self._base_url} has not answered in time") from None
+            raise Broken(f"{self._base_url} has not answered in time") from None
         except httpx.TransportError as error:
-            raise Refusal(f"the connection to {self._base_url} broke: {error}") from None
+            raise Broken(f"the connection to {self._base_url} broke: {error}") from None
 
 
 def error_in(answer: httpx.Response) -> str:

@@ -6,9 +6,11 @@ from typing import Any
 
 from rich.progress import Progress, TaskID
 
+from loragate.cli.client import parts
 from loragate.cli.client.api import Api
 from loragate.cli.client.folders import CONFIG, TENSORS, check_folder
 from loragate.cli.client.progress import transfer
+from loragate.cli.refusal import BAD_SETTING, Refusal
 
 
 def upload(api: Api, folder: Path, name: str, alias: str | None) -> dict[str, Any]:
@@ -20,8 +22,17 @@ def upload(api: Api, folder: Path, name: str, alias: str | None) -> dict[str, An
 
 
 def send(api: Api, folder: Path, name: str, alias: str | None, progress: Progress, task: TaskID) -> dict[str, Any]:
-    """The same, with a bar that somebody else shows."""
-    progress.update(task, total=(folder / TENSORS).stat().st_size)
+    """The same, with a bar that somebody else shows. What is large goes in parts."""
+    size = (folder / TENSORS).stat().st_size
+    progress.update(task, total=size)
+    fields = {"name": name} | ({"alias": alias} if alias else {})
+    if size > parts.SMALL_BYTES:
+        file_id = parts.send_in_parts(api, folder / TENSORS, progress, task)
+        return parts.publish(api, fields, _config(folder), file_id)
+    return _send_at_once(api, folder, fields, progress, task)
+
+
+def _send_at_once(api: Api, folder: Path, fields: dict[str, str], progress: Progress, task: TaskID) -> dict[str, Any]:
     with ExitStack() as stack:
         config = stack.enter_context((folder / CONFIG).open("rb"))
         tensors = stack.enter_context(progress.open(folder / TENSORS, "rb", task_id=task))
@@ -29,5 +40,11 @@ def send(api: Api, folder: Path, name: str, alias: str | None, progress: Progres
             CONFIG: (CONFIG, config, "application/json"),
             TENSORS: (TENSORS, tensors, "application/octet-stream"),
         }
-        fields = {"name": name} | ({"alias": alias} if alias else {})
         return dict(api.call("POST", "/v1/adapters", data=fields, files=files))
+
+
+def _config(folder: Path) -> str:
+    try:
+        return (folder / CONFIG).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise Refusal(f"{folder / CONFIG} is not UTF-8", BAD_SETTING) from None

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from loragate.cli.client import parts
+from loragate.cli.client.connect import as_tenant
 from loragate.gateway.imports.config import ImportConfig
 from tests.gateway.stand_in_hub import COMMIT, stand_in_hub
 
 from .commands import as_new_tenant, run
+from .dropping_proxy import dropping_proxy
 from .running import real_gateway, write_adapter
 
 FILES = ("adapter_config.json", "adapter_model.safetensors")
@@ -116,3 +119,35 @@ async def test_an_import_is_watched_to_its_end(tmp_path: Path, monkeypatch: pyte
             hub.replies.clear()
             refused = await asyncio.to_thread(run, *source, status=1)
             assert "has no adapter_config.json at this commit" in refused.stderr
+
+
+def test_a_large_adapter_survives_connections_that_drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "SMALL_BYTES", 1000)
+    monkeypatch.setattr(parts, "PART_BYTES", 2000)
+    folder = write_adapter(tmp_path / "bot")
+    with real_gateway(tmp_path) as url:
+        as_new_tenant(url, monkeypatch)
+        with dropping_proxy(url, after=1500, drops=3) as proxy:
+            monkeypatch.setenv("LORAGATE_BASE_URL", proxy.url)
+            assert rows(run("adapters", "upload", str(folder), "--alias", "canary").stdout)[0][:2] == ["bot", "1"]
+            assert proxy.drops == 0
+        monkeypatch.setenv("LORAGATE_BASE_URL", url)
+        adapter = json.loads(run("adapters", "show", "bot").stdout)
+        assert (adapter["latest_version"], list(adapter["aliases"])) == (1, ["canary"])
+        run("adapters", "download", "bot", "--version", "1", "--to", "back")
+        assert all((tmp_path / "back" / file).read_bytes() == (folder / file).read_bytes() for file in FILES)
+        with as_tenant(None, None, tmp_path) as api:
+            assert list(api.every("/v1/files")) == []
+
+
+def test_a_connection_that_never_comes_back_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "SMALL_BYTES", 1000)
+    monkeypatch.setattr(parts, "_TRIES", 2)
+    folder = write_adapter(tmp_path / "bot")
+    with real_gateway(tmp_path) as url:
+        as_new_tenant(url, monkeypatch)
+        with dropping_proxy(url, after=1500, drops=1000) as proxy:
+            monkeypatch.setenv("LORAGATE_BASE_URL", proxy.url)
+            assert "broke" in run("adapters", "upload", str(folder), status=1).stderr
+        monkeypatch.setenv("LORAGATE_BASE_URL", url)
+        assert run("adapters", "list").stdout == ""
