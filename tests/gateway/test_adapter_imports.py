@@ -37,7 +37,7 @@ def importing(config: GatewayConfig, hub: StandInHub, stall_seconds: float) -> G
 async def gateway(
     config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: tuple[str, str, str]
 ) -> AsyncIterator[Gateway]:
-    async with serving(importing(config, hub, 0.5), engine, tenants) as running:
+    async with serving(importing(config, hub, 2.0), engine, tenants) as running:
         await running.until_ready()
         yield running
 
@@ -237,8 +237,8 @@ async def test_an_idempotency_key_starts_one_import(gateway: Gateway, poet: Path
         assert (await http.get("/v1/adapters/poet")).json()["latest_version"] == 1
 
 
-async def test_another_tenants_import_is_not_there(gateway: Gateway, poet: Path) -> None:
-    async with gateway.http() as http, gateway.http(gateway.other_key) as other:
+async def test_another_tenants_import_is_not_there(patient: Gateway, poet: Path) -> None:
+    async with patient.http() as http, patient.http(patient.other_key) as other:
         begun = await begin(http)
         for answer in (
             await other.get(f"/v1/imports/{begun['id']}"),
