@@ -11,14 +11,16 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from peft import PeftConfig
+from peft import PeftConfig, PeftModel, get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim import Optimizer
@@ -29,30 +31,61 @@ _TORCH_RNG, _CUDA_RNG = "rng.torch", "rng.cuda"
 
 
 @dataclass(frozen=True)
+class AdapterState:
+    """A moment of the adapter in training, in memory of its own."""
+
+    tensors: dict[str, Tensor]
+    config: PeftConfig
+
+    @classmethod
+    def of(cls, model: PeftModel) -> "AdapterState":
+        """As PEFT saves it, to be served rather than trained."""
+        config = copy(model.active_peft_config)
+        config.inference_mode = True
+        return cls(own(get_peft_model_state_dict(model)), config)
+
+    def write(self, folder: Path) -> None:
+        """PEFT's two files."""
+        save_file(self.tensors, folder / ADAPTER, metadata={"format": "pt"})
+        self.config.save_pretrained(str(folder))
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A moment of a run, in memory of its own: the run goes on while it is written."""
 
-    adapter: dict[str, Tensor]
-    config: PeftConfig
+    adapter: AdapterState
     tensors: dict[str, Tensor]
     run: dict[str, Any]
     trainer_state: str
 
     def write(self, folder: Path) -> None:
-        """All or nothing: `folder` is there when all of it is on the disk. Raises OSError."""
-        draft = folder.with_name(f"{folder.name}.tmp")
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        save_file(self.adapter, draft / ADAPTER, metadata={"format": "pt"})
-        self.config.save_pretrained(str(draft))
-        save_file(self.tensors, draft / OPTIMIZER)
-        (draft / RUN).write_text(json.dumps(self.run))
-        (draft / TRAINER_STATE).write_text(self.trainer_state)
-        for path in (*draft.iterdir(), draft):
-            _sync(path)
-        shutil.rmtree(folder, ignore_errors=True)
-        draft.rename(folder)
-        _sync(folder.parent)
+        """All or nothing. Raises OSError."""
+        with appearing(folder) as draft:
+            self.adapter.write(draft)
+            save_file(self.tensors, draft / OPTIMIZER)
+            (draft / RUN).write_text(json.dumps(self.run))
+            (draft / TRAINER_STATE).write_text(self.trainer_state)
+
+
+@contextmanager
+def appearing(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which becomes `folder` when the block is done and all of it is on the disk."""
+    draft = folder.with_name(f"{folder.name}.tmp")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    yield draft
+    for path in (*draft.iterdir(), draft):
+        _sync(path)
+    shutil.rmtree(folder, ignore_errors=True)
+    draft.rename(folder)
+    _sync(folder.parent)
+
+
+def save_adapter(model: PeftModel, folder: Path) -> None:
+    """PEFT's two files, all or nothing. Raises OSError."""
+    with appearing(folder) as draft:
+        AdapterState.of(model).write(draft)
 
 
 def own(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -5,16 +5,16 @@ The methods with an underscore in front are Trainer's own steps of saving and re
 
 import json
 from collections.abc import Callable
-from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from peft import PeftModel, get_peft_model_state_dict
+from peft import PeftModel
 from transformers import Trainer
 from transformers.trainer_callback import ExportableState
 
 from loragate.finetune.training.checkpoint import (
+    AdapterState,
     Checkpoint,
     CheckpointWriter,
     optimizer_tensors,
@@ -49,13 +49,10 @@ class Resumable(Trainer):
             self.state.best_model_checkpoint = str(best)
         self._collect_callbacks_state()
         assert isinstance(self.model, PeftModel)
-        config = copy(self.model.active_peft_config)
-        config.inference_mode = True
         moments, groups = optimizer_tensors(self.optimizer)
         generators, others = random_states()
         checkpoint = Checkpoint(
-            adapter=own(get_peft_model_state_dict(self.model)),
-            config=config,
+            adapter=AdapterState.of(self.model),
             tensors=own({**moments, **generators}),
             run={"groups": groups, "schedule": self.lr_scheduler.state_dict(), "random": others},
             trainer_state=json.dumps(asdict(self.state)),

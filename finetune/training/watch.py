@@ -3,29 +3,15 @@
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from loragate.finetune.training.news import Metrics
+
 
 class TrainingFailed(Exception):
     """The run has ended without an adapter worth keeping. Its text is for the tenant."""
-
-
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """Of the steps since the last ones; None where they were not taken."""
-
-    step: int
-    steps: int  # in all
-    epoch: float
-    train_loss: float | None = None
-    learning_rate: float | None = None
-    grad_norm: float | None = None
-    token_accuracy: float | None = None
-    valid_loss: float | None = None
-    valid_token_accuracy: float | None = None
 
 
 class Watch(TrainerCallback):

@@ -23,9 +23,10 @@ from loragate.finetune.hyperparameters import DpoHyperparameters
 from loragate.finetune.recipe import BaseFacts, DataFacts, Recipe, recipe_of
 from loragate.finetune.training.adapter import new_adapter
 from loragate.finetune.training.base import load_base
+from loragate.finetune.training.news import Metrics
 from loragate.finetune.training.run import Run
 from loragate.finetune.training.train import train
-from loragate.finetune.training.watch import Metrics, Watch
+from loragate.finetune.training.watch import Watch
 
 HIDDEN = 64
 EXAMPLES = 32

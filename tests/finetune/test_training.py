@@ -20,7 +20,8 @@ from loragate.finetune.data.formats import Method
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
 from loragate.finetune.recipe import Recipe
 from loragate.finetune.training.checkpoint import checkpoints_in
-from loragate.finetune.training.watch import Metrics, TrainingFailed
+from loragate.finetune.training.news import Metrics
+from loragate.finetune.training.watch import TrainingFailed
 
 from .runs import EXAMPLES, RECIPES, go, make_base, make_tokens
 

@@ -1,0 +1,74 @@
+"""The process that trains, as its worker sees it."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from loragate.finetune.training.assignment import Assignment
+from loragate.finetune.training.news import Failed, News, news_of
+
+_LINE_BYTES = 1 << 20
+_PATIENCE_SECONDS = 60.0  # for a last checkpoint
+
+
+class TrainerProcess:
+    """A run. `news` ends with a last word, whatever becomes of the process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def news(self) -> AsyncIterator[News]:
+        """What happens, to the end."""
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            yield news_of(json.loads(line))
+        code = await self._process.wait()
+        if code:
+            yield _death(code)
+
+    def stop(self) -> None:
+        """It keeps where it is behind its step, and ends."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+
+
+@asynccontextmanager
+async def training(assignment: Assignment) -> AsyncIterator[TrainerProcess]:
+    """Started; with the block it has ended, stopped if it must be, killed if that takes too long."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "loragate.finetune.training.child",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=_LINE_BYTES,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"},
+    )
+    assert process.stdin is not None
+    trainer = TrainerProcess(process)
+    try:
+        process.stdin.write(json.dumps(assignment.to_document()).encode() + b"\n")
+        yield trainer
+    finally:
+        trainer.stop()
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def _death(code: int) -> Failed:
+    """By a signal the code is negative."""
+    return Failed(
+        "trainer_died", f"The training process ended by itself ({'signal' if code < 0 else 'code'} {abs(code)})."
+    )

@@ -1,0 +1,110 @@
+"""A run in a process of its own: what kills it, a lack of memory or a driver's fault, kills no one else.
+
+    python -m loragate.finetune.training.child
+
+reads an `Assignment` as one line of JSON, and later perhaps a line `stop`; it writes what happens as lines of JSON
+(see `news`). Without somebody at the other end of its input it stops as well.
+"""
+
+import json
+import os
+import sys
+import threading
+from dataclasses import asdict
+from typing import Any, TextIO
+
+import torch
+from peft import PeftModel
+from transformers import PreTrainedTokenizerFast
+from transformers.utils import logging
+
+from loragate.finetune.data.token_file import TokenFile
+from loragate.finetune.training.adapter import continued_adapter, new_adapter
+from loragate.finetune.training.assignment import Assignment
+from loragate.finetune.training.base import load_base
+from loragate.finetune.training.checkpoint import save_adapter
+from loragate.finetune.training.news import Checkpointed, Failed, Finished, News, Stepped, Stopped
+from loragate.finetune.training.run import Run
+from loragate.finetune.training.train import train
+from loragate.finetune.training.watch import TrainingFailed, Watch
+
+_NICE = 15
+
+
+def main() -> None:
+    """Ends with 0 whatever became of the run: it has been told."""
+    out = _own_output()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    os.nice(_NICE)
+    assignment = Assignment.of_document(json.loads(sys.stdin.readline()))
+    torch.set_num_threads(assignment.threads)
+    stop = threading.Event()
+    threading.Thread(target=_listen, args=(stop,), daemon=True).start()
+    _tell(out, _outcome(assignment, stop, out))
+
+
+def _outcome(assignment: Assignment, stop: threading.Event, out: TextIO) -> News:
+    try:
+        return _run(assignment, stop, out)
+    except TrainingFailed as failed:
+        return Failed("training_failed", str(failed))
+    except (MemoryError, torch.OutOfMemoryError):
+        return Failed("out_of_memory", "There was not enough memory for it: lower `batch_size` or `max_length`.")
+    except OSError as error:
+        return Failed("insufficient_storage", f"The training's files cannot be written: {error.strerror}.")
+
+
+def _run(assignment: Assignment, stop: threading.Event, out: TextIO) -> News:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = _adapted(assignment, device)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(assignment.base)
+    run = Run(
+        assignment.folder,
+        TokenFile(assignment.train),
+        None if assignment.valid is None else TokenFile(assignment.valid),
+        assignment.row_tokens,
+        assignment.checkpoint_steps,
+        log_steps=1,
+    )
+    watch = Watch(lambda metrics: _tell(out, Stepped(metrics)), stop, lambda: None)
+    steps = train(model, tokenizer, assignment.recipe, run, watch, lambda folder: _tell(out, Checkpointed(folder.name)))
+    if stop.is_set():
+        return Stopped(steps)
+    result = assignment.folder / "adapter"
+    save_adapter(model, result)
+    return Finished(steps, result.name)
+
+
+def _adapted(assignment: Assignment, device: torch.device) -> PeftModel:
+    base = load_base(assignment.base, assignment.recipe.quantization, device)
+    torch.manual_seed(assignment.recipe.seed)
+    if assignment.start is not None:
+        return continued_adapter(base, assignment.start)
+    return new_adapter(base, assignment.recipe)
+
+
+def _listen(stop: threading.Event) -> None:
+    sys.stdin.readline()
+    stop.set()
+
+
+def _own_output() -> TextIO:
+    """Standard output, for us alone: what libraries print goes to standard error."""
+    own = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return own
+
+
+_telling = threading.Lock()
+
+
+def _tell(out: TextIO, news: News) -> None:
+    document: dict[str, Any] = {"kind": type(news).__name__, **asdict(news)}
+    with _telling:
+        out.write(json.dumps(document) + "\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()

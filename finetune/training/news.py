@@ -1,0 +1,69 @@
+"""What the process that trains says, in the order in which it happens."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Of the steps since the last ones; None where they were not taken."""
+
+    step: int
+    steps: int  # in all
+    epoch: float
+    train_loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    token_accuracy: float | None = None
+    valid_loss: float | None = None
+    valid_token_accuracy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """A step was made, or a look at the validation data."""
+
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """A checkpoint is on the disk, in this folder of the run's."""
+
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """It was told to, and has kept where it was. The last word."""
+
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The adapter is in this folder of the run's. The last word."""
+
+    steps: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Nothing will come of it. The last word; its message is for the tenant."""
+
+    code: str
+    message: str
+
+
+News = Stepped | Checkpointed | Stopped | Finished | Failed
+
+_KINDS: dict[str, type[News]] = {kind.__name__: kind for kind in (Checkpointed, Stopped, Finished, Failed)}
+
+
+def news_of(document: dict[str, Any]) -> News:
+    """What was written as a line of JSON: the kind beside its fields."""
+    kind = document.pop("kind")
+    if kind == Stepped.__name__:
+        return Stepped(Metrics(**document["metrics"]))
+    return _KINDS[kind](**document)
