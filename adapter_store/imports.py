@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import DEFAULT_ALIAS
@@ -20,6 +20,9 @@ from loragate.adapter_store.tables import AdapterImportRow
 
 SILENCE = timedelta(minutes=1)
 """An import of which nobody has said anything for so long has died with its process."""
+
+KEPT = timedelta(days=30)
+"""For so long it is told what became of an import."""
 
 _MOST_AT_ONCE = 8  # of one tenant; the others would only wait
 _INTERRUPTED = "The server stopped before the import was done; start it again."
@@ -85,6 +88,7 @@ class ImportRepository:
         if (await self._session.scalar(running) or 0) >= _MOST_AT_ONCE:
             raise Conflict(f"{_MOST_AT_ONCE} imports run already; wait for one of them.", code="too_many_imports")
         now = await self._now()
+        await self._session.execute(delete(AdapterImportRow).where(AdapterImportRow.created_at <= now - KEPT))
         import_id = new_id("im")
         await self._session.execute(
             insert(AdapterImportRow).values(

@@ -49,16 +49,16 @@ class Fetcher:
         places: Places,
         home: str,
         token: str | None,
-        stall_seconds: float,
+        pace: Pace,
         resolve: Resolver = addresses_of,
         verify: ssl.SSLContext | bool = True,
     ) -> None:
         self._places = places
         self._home = places.of(home).origin
         self._token = token
-        self._stall_seconds = stall_seconds
+        self._pace = pace
         self._resolve = resolve
-        timeout = httpx.Timeout(stall_seconds, connect=_CONNECT_SECONDS)
+        timeout = httpx.Timeout(pace.stall_seconds, connect=_CONNECT_SECONDS)
         self._http = httpx.AsyncClient(verify=verify, trust_env=False, follow_redirects=False, timeout=timeout)
 
     async def __aenter__(self) -> "Fetcher":
@@ -85,7 +85,7 @@ class Fetcher:
 
     async def read(self, download: Download, limit: int) -> AsyncIterator[bytes]:
         """The body. Raises ImportFailed when it is larger than `limit`, stalls, or breaks off."""
-        intake = Intake(limit, Pace(self._stall_seconds))
+        intake = Intake(limit, self._pace)
         pieces = download.response.aiter_raw(_PIECE)
         try:
             intake.announce(download.size or 0)

@@ -123,7 +123,7 @@ class ImportRunner:
         if isinstance(source, BucketSource):
             return bucket_files(source, limit, job.announce)
         assert self._config.hub is not None, "it was checked before the import began"
-        fetcher = Fetcher(self._places, self._config.hub, token, use.config.stall_seconds)
+        fetcher = Fetcher(self._places, self._config.hub, token, use.config.upload_pace)
         await stack.enter_async_context(fetcher)
         return hub_files(fetcher, self._config.hub, source, limit, job.announce)
 

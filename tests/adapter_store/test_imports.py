@@ -79,6 +79,16 @@ async def test_one_that_nobody_works_on_any_more_has_failed(world: Any) -> None:
     await _begun(world)
 
 
+async def test_what_is_long_over_is_forgotten(world: Any) -> None:
+    """At the tenant's next one, and its own only."""
+    old, others = await _begun(world), await _begun(world, world.other)
+    async with world.store._database.operator(write=True) as session:
+        await session.execute(update(AdapterImportRow).values(created_at=old.created_at - imports.KEPT))
+    new = await _begun(world)
+    assert [found.id for found in await _asked(world, "list")] == [new.id]
+    assert (await _asked(world, "get", others.id, tenant=world.other)).id == others.id
+
+
 async def test_they_are_listed_newest_first(world: Any) -> None:
     begun = [(await _begun(world)).id for _ in range(3)]
     first = await _asked(world, "list")

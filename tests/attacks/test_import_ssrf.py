@@ -17,6 +17,7 @@ from loragate.gateway.imports.config import ImportConfig
 from loragate.gateway.imports.failures import ImportFailed
 from loragate.gateway.imports.fetching import Fetcher
 from loragate.gateway.imports.places import Places
+from loragate.gateway.intake import Pace
 from tests.gateway import tiny_model
 from tests.gateway.prepared import new_config, new_tenants, stub_engine
 from tests.gateway.running import Gateway, serving
@@ -24,6 +25,7 @@ from tests.gateway.stand_in_hub import Reply, StandInHub, stand_in_hub
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.test_adapter_imports import CONFIG, TENSORS, begin, ended
 
+PACE = Pace(5.0)
 PUBLIC_HOSTS = ("huggingface.co", "*.hf.co")
 
 
@@ -215,7 +217,7 @@ class Answers:
 async def test_an_allowed_name_that_leads_inside(answer: tuple[str, ...]) -> None:
     resolve = Answers(answer)
     places = Places(PUBLIC_HOSTS)
-    async with Fetcher(places, "https://huggingface.co", "hf_secret", 2.0, resolve) as fetcher:
+    async with Fetcher(places, "https://huggingface.co", "hf_secret", PACE, resolve) as fetcher:
         with pytest.raises(ImportFailed) as failed:
             async with fetcher.opened("https://huggingface.co/x"):
                 pass
@@ -233,7 +235,7 @@ async def test_rebinding(tmp_path: Path) -> None:
         origin = f"https://hub.example:{hub.port}"
         hub.replies["/x"] = Reply(b"what was asked for")
         resolve = Answers(("127.0.0.1",), ("127.0.0.2",))
-        fetcher = Fetcher(Places((origin,)), origin, None, 5.0, resolve, client)
+        fetcher = Fetcher(Places((origin,)), origin, None, PACE, resolve, client)
         async with fetcher, fetcher.opened(f"{origin}/x") as download:
             body = b"".join([piece async for piece in fetcher.read(download, 100)])
         assert body == b"what was asked for"
@@ -248,7 +250,7 @@ async def test_a_server_of_another_name_is_not_spoken_to(tmp_path: Path, trustin
     verify: ssl.SSLContext | bool = client if trusting else True
     async with stand_in_hub(server) as hub:
         origin = f"https://hub.example:{hub.port}"
-        async with Fetcher(Places((origin,)), origin, "hf_secret", 5.0, Answers(("127.0.0.1",)), verify) as fetcher:
+        async with Fetcher(Places((origin,)), origin, "hf_secret", PACE, Answers(("127.0.0.1",)), verify) as fetcher:
             with pytest.raises(ImportFailed) as failed:
                 async with fetcher.opened(f"{origin}/x"):
                     pass
@@ -265,7 +267,7 @@ async def test_nothing_of_the_environment_is_used(tmp_path: Path, monkeypatch: p
         netrc.write_text("machine 127.0.0.1 login operator password secret\n")
         monkeypatch.setenv("NETRC", str(netrc))
         hub.replies["/x"] = Reply(b"x")
-        fetcher = Fetcher(Places((hub.url,)), hub.url, None, 5.0)
+        fetcher = Fetcher(Places((hub.url,)), hub.url, None, PACE)
         async with fetcher, fetcher.opened(f"{hub.url}/x") as download:
             assert download.response.status_code == 200
         assert proxy.asked == []

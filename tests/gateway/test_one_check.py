@@ -45,12 +45,17 @@ async def test_every_way_in_asks_it(
             await gateway.until_ready()
             files = {file.name: (file.name, file.read_bytes()) for file in folder.iterdir()}
             uploaded = (await http.post("/v1/adapters", data={"name": "poet"}, files=files)).json()["error"]
+            tensors = ("adapter_model.safetensors", (folder / "adapter_model.safetensors").read_bytes())
+            file = (await http.post("/v1/files", data={"purpose": "adapter"}, files={"file": tensors})).json()
+            body = {"name": "poet", "tensors_file_id": file["id"]}
+            body["adapter_config"] = (folder / "adapter_config.json").read_text()
+            from_files = (await http.post("/v1/adapters", json=body)).json()["error"]
             imported = (await ended(http, (await begin(http))["id"]))["error"]
             async with connected(gateway.grpc_target, gateway.key) as client:
                 call = client.adapters.Upload(parts(folder, name="poet"), metadata=client.metadata)
                 streamed = await refusal(call)
             assert (await http.get("/v1/adapters")).json()["data"] == []
-    told = {(each["message"], each["param"], each["code"]) for each in (uploaded, imported)}
+    told = {(each["message"], each["param"], each["code"]) for each in (uploaded, from_files, imported)}
     told.add((streamed.message, streamed.param, streamed.code))
     assert told == {(WORDS, "adapter_config.json: r", "invalid_adapter")}
 
