@@ -9,24 +9,51 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.core import url_to_fs
+from s3_server import S3Server
+from sqlalchemy import update
 
+from loragate.adapter_store.file import Purpose
+from loragate.adapter_store.file_tables import FileUploadRow
 from loragate.adapter_store.probe import no_probe
 from loragate.adapter_store.store import Store
+from loragate.adapter_store.times import utc_now
 from loragate.v1 import engine_pb2
 
 SECRET = b"k" * 32
 # Forks a process for each number of steps that it may take before it dies, until one gets to the end. A step is a
 # call that changes the disk, a SQL statement or a commit.
-PUBLISH = """
-import asyncio, json, os, sys
+PROGRAM = """
+import asyncio, io, json, os, sys
 from pathlib import Path
 from sqlalchemy import event
 from loragate.adapter_store import Store
+from loragate.adapter_store.file import FileFacts, Purpose
 from loragate.adapter_store.probe import no_probe
 
 job = json.loads(sys.argv[1])
+config, tensors = Path(job["config"]).read_bytes(), Path(job["tensors"])
+facts, purposes = FileFacts("a", Purpose.FINE_TUNE), [Purpose.FINE_TUNE]
 
-def publish(site, steps):
+async def publish(scope):
+    async with scope() as tenant:
+        await tenant.publications.publish("support", config, tensors, probe=no_probe)
+
+async def file(scope):
+    async with scope() as tenant:
+        await tenant.files.create(facts, io.BytesIO(config), len(config))
+
+async def parts(scope):
+    async with scope() as tenant:
+        upload = await tenant.file_uploads.create(facts, "text/plain", len(config))
+    ids = []
+    for part in (config[:10], config[:10], config[10:]):
+        async with scope() as tenant:
+            ids.append((await tenant.file_uploads.add_part(upload.id, purposes, io.BytesIO(part), len(part))).id)
+    async with scope() as tenant:
+        await tenant.file_uploads.complete(upload.id, purposes, ids[1:])
+
+def act(site, blobs, steps):
     def step(*ignored):
         nonlocal steps
         if steps == 0:
@@ -39,24 +66,31 @@ def publish(site, steps):
             return function(*arguments, **options)
         return call
 
+    def step_s3():
+        from fsspec.asyn import sync_wrapper
+        from loragate.adapter_store.s3 import _Bounded
+        _Bounded._call_s3 = stepping(_Bounded._call_s3)
+        _Bounded.call_s3 = sync_wrapper(_Bounded._call_s3)
+
     async def run():
-        store = await Store.open(f"sqlite:///{site}/store.db", f"{site}/blobs", job["secret"].encode())
-        for name in ("fsync", "rename", "mkdir"):
-            setattr(os, name, stepping(getattr(os, name)))
+        store = await Store.open(f"sqlite:///{site}/store.db", blobs, job["secret"].encode())
+        if blobs.startswith("s3:"):
+            step_s3()
+        else:
+            for name in ("fsync", "rename", "mkdir"):
+                setattr(os, name, stepping(getattr(os, name)))
         engine = store._database._engine.sync_engine
         event.listen(engine, "before_cursor_execute", step)
         event.listen(engine, "commit", step)
-        async with store.tenant(job["tenant"], write=True) as scope:
-            files = Path(job["config"]).read_bytes(), Path(job["tensors"])
-            await scope.publications.publish("support", *files, probe=no_probe)
+        await globals()[job["what"]](lambda: store.tenant(job["tenant"], write=True))
         os._exit(0)
 
     asyncio.run(run())
 
-for steps, site in enumerate(job["sites"]):
+for steps, (site, blobs) in enumerate(job["sites"]):
     child = os.fork()
     if child == 0:
-        publish(site, steps)
+        act(site, blobs, steps)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     print(code, flush=True)
     if code != 9:
@@ -65,49 +99,102 @@ for steps, site in enumerate(job["sites"]):
 
 
 @pytest.fixture
-async def sites(tmp_path: Path, migrated_sqlite: Path, manifest: engine_pb2.Manifest) -> tuple[str, list[Path]]:
-    """A tenant's id, and many copies of one data directory that has it and a base model."""
+async def sites(
+    kind: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    migrated_sqlite: Path,
+    manifest: engine_pb2.Manifest,
+) -> tuple[str, list[tuple[Path, str]]]:
+    """A tenant's id, and many copies of one data directory with a base model, each with a place for blobs."""
     origin = tmp_path / "origin"
     origin.mkdir()
     shutil.copy(migrated_sqlite, origin / "store.db")
-    store = await _open(origin)
+    store = await _open((origin, str(origin / "blobs")))
     await store.publish_manifest(manifest)
     async with store.admin(write=True) as admin:
         tenant = await admin.tenants.create("acme")
     await store.close()
-    return tenant.id, [Path(shutil.copytree(origin, tmp_path / str(steps))) for steps in range(90)]
+    copies = [Path(shutil.copytree(origin, tmp_path / str(steps))) for steps in range(120)]
+    server: S3Server | None = request.getfixturevalue("s3") if kind == "s3" else None
+    return tenant.id, [(copy, server.new_url() if server else str(copy / "blobs")) for copy in copies]
 
 
-async def _open(site: Path) -> Store:
-    return await Store.open(f"sqlite:///{site}/store.db", f"{site}/blobs", SECRET)
+@pytest.fixture(params=["disk", "s3"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-async def test_a_publication_cut_off_anywhere(sites: Any, make_upload: Any, tmp_path: Path) -> None:
+async def _open(site: tuple[Path, str]) -> Store:
+    return await Store.open(f"sqlite:///{site[0]}/store.db", site[1], SECRET)
+
+
+async def _die_everywhere(what: str, sites: Any, upload: Any, tmp_path: Path) -> Any:
+    """The sites of those that died, and of the one that did not, which is the last."""
     tenant_id, directories = sites
-    upload = make_upload()
     (tmp_path / "config").write_bytes(upload.config)
     (tmp_path / "tensors").write_bytes(upload.tensors)
     job = {
+        "what": what,
         "secret": SECRET.decode(),
         "tenant": tenant_id,
         "config": str(tmp_path / "config"),
         "tensors": str(tmp_path / "tensors"),
-        "sites": [str(site) for site in directories],
+        "sites": [(str(folder), blobs) for folder, blobs in directories],
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PUBLISH, json.dumps(job), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", PROGRAM, json.dumps(job), stdout=asyncio.subprocess.PIPE
     )
     output, _ = await process.communicate()
     codes = [int(line) for line in output.split()]
     assert codes[-1] == 0
     assert set(codes[:-1]) == {9}
-    assert len(codes) > 20
-    outcomes = [await _outcome(site, tenant_id, upload) for site in directories[: len(codes)]]
+    return directories[: len(codes)]
+
+
+async def test_a_publication_cut_off_anywhere(sites: Any, make_upload: Any, tmp_path: Path) -> None:
+    upload = make_upload()
+    ended = await _die_everywhere("publish", sites, upload, tmp_path)
+    assert len(ended) > 20
+    outcomes = [await _outcome(site, sites[0], upload) for site in ended]
     assert outcomes == sorted(outcomes)
     assert (outcomes[0], outcomes[-1]) == (0, 1)
 
 
-async def _outcome(site: Path, tenant_id: str, upload: Any) -> int:
+@pytest.mark.parametrize("what", ["file", "parts"])
+async def test_a_file_cut_off_anywhere(what: str, sites: Any, make_upload: Any, tmp_path: Path) -> None:
+    upload = make_upload()
+    ended = await _die_everywhere(what, sites, upload, tmp_path)
+    assert len(ended) > (8 if what == "file" else 25)
+    outcomes = [await _files_after(site, sites[0], upload.config) for site in ended]
+    assert outcomes == sorted(outcomes)
+    assert (outcomes[0], outcomes[-1]) == (0, 1)
+
+
+async def _files_after(site: tuple[Path, str], tenant_id: str, content: bytes) -> int:
+    """How many files a crash left. They are whole, and once no upload is pending nothing else is there."""
+    store = await _open(site)
+    try:
+        async with store.tenant(tenant_id) as scope:
+            files = [file.id for file in await scope.files.list(Purpose)]
+            pieces = [await scope.files.pieces(file) for file in files]
+        for each in pieces:
+            assert b"".join([chunk async for chunk in store.read_pieces(tenant_id, each)]) == content
+        async with store._database.operator(write=True) as session:
+            await session.execute(update(FileUploadRow).values(expires_at=utc_now() - timedelta(days=2)))
+        await store.sweep(timedelta(0))
+        assert len(_kept(site)) == sum(len(each) for each in pieces)
+        return len(files)
+    finally:
+        await store.close()
+
+
+def _kept(site: tuple[Path, str]) -> list[str]:
+    fs, root = url_to_fs(site[1], use_listings_cache=False)
+    return list(fs.find(root))
+
+
+async def _outcome(site: tuple[Path, str], tenant_id: str, upload: Any) -> int:
     """How many versions a crash left. They are whole, publishing goes on, and what nobody needs is reclaimed."""
     store = await _open(site)
     try:
@@ -122,7 +209,7 @@ async def _outcome(site: Path, tenant_id: str, upload: Any) -> int:
         assert again.version in (published + 1, published + 2)  # the number of what was cut off is used up
         await _check_bytes(store, tenant_id, again.digest, upload)
         await store.sweep(timedelta(0), timedelta(0))
-        assert len([path for path in (site / "blobs").rglob("*") if path.is_file()]) == 2
+        assert len(_kept(site)) == 2
         return published
     finally:
         await store.close()

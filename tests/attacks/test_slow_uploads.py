@@ -1,0 +1,94 @@
+"""Uploads that hold the disk's room and bring nothing: ended with 408, and nothing of them stays."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from loragate.gateway.config import GatewayConfig
+from loragate.v1 import adapters_pb2 as pb
+from tests.attacks.raw_http import connected, head
+from tests.gateway.grpc_client import connected as grpc_connected
+from tests.gateway.grpc_client import refusal
+from tests.gateway.running import Gateway, serving
+from tests.gateway.stub_engine import StubEngine
+
+RATE = 100_000  # bytes a second
+PIECE = b"x" * 1000
+START = b'--b\r\nContent-Disposition: form-data; name="{}"; filename="{}"\r\n\r\n'
+WAYS = {"/v1/adapters": b"adapter_model.safetensors", "/v1/files": b"file"}
+
+
+@pytest.fixture
+async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
+    impatient = replace(config, upload_stall_seconds=0.4, min_upload_rate=RATE, upload_window_seconds=0.6)
+    async with serving(impatient, engine, tenants) as running:
+        await running.until_ready()
+        yield running
+
+
+def opening(gateway: Gateway, url: str) -> bytes:
+    start = head(gateway, url).replace(b"application/json", b"multipart/form-data; boundary=b")
+    return start + b"Content-Length: 100000000\r\n\r\n" + START.replace(b"{}", WAYS[url])
+
+
+def spooled(gateway: Gateway) -> int:
+    """Bytes of uploads that are on the disk, nameless as their files are."""
+    return sum(path.stat().st_size for path in gateway.config.upload_dir.glob("*"))
+
+
+@pytest.mark.parametrize("url", WAYS)
+async def test_one_that_stops(gateway: Gateway, url: str) -> None:
+    async with connected(gateway) as connection:
+        await connection.send(opening(gateway, url), PIECE * 2000)
+        answer = await connection.answer()
+    assert (answer.status, answer.code) == (408, "request_timeout")
+    assert await gateway.lifecycle.idle(10)
+    assert spooled(gateway) == 0
+
+
+@pytest.mark.parametrize("url", WAYS)
+@pytest.mark.parametrize("ahead", [0, 5000])
+async def test_one_that_drips(gateway: Gateway, url: str, ahead: int) -> None:
+    """It never stops, and still it is too slow; what it sent fast before buys it no more time."""
+    async with connected(gateway) as connection:
+        await connection.send(opening(gateway, url), PIECE * ahead)
+        dripping = asyncio.create_task(_drip(connection.writer))
+        answer = await connection.answer()
+        dripping.cancel()
+    assert (answer.status, answer.code) == (408, "request_timeout")
+
+
+async def _drip(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(PIECE)
+        await asyncio.sleep(0.1)  # a tenth of the rate
+
+
+async def test_one_that_is_slow_enough(gateway: Gateway) -> None:
+    """Above the rate for longer than the window: it is read to its end."""
+    whole = START.replace(b"{}", b"file") + PIECE * 200 + b"\r\n--b--\r\n"
+    start = head(gateway, "/v1/files").replace(b"application/json", b"multipart/form-data; boundary=b")
+    async with connected(gateway) as connection:
+        await connection.send(start + b"Content-Length: %d\r\n\r\n" % len(whole))
+        for at in range(0, len(whole), 20_000):
+            await connection.send(whole[at : at + 20_000])
+            await asyncio.sleep(0.1)
+        answer = await connection.answer()
+    assert answer.status == 400, "it lacks its purpose"
+    assert b"purpose" in answer.body
+
+
+@pytest.mark.parametrize("pause", [None, 0.1])
+async def test_over_grpc(gateway: Gateway, pause: float | None) -> None:
+    async def messages() -> AsyncIterator[pb.UploadRequest]:
+        yield pb.UploadRequest(name="a", adapter_model=PIECE)
+        while pause is not None:
+            await asyncio.sleep(pause)
+            yield pb.UploadRequest(adapter_model=PIECE)
+        await asyncio.Event().wait()
+
+    async with grpc_connected(gateway.grpc_target, gateway.key) as client:
+        refused = await refusal(client.adapters.Upload(messages(), metadata=client.metadata))
+    assert refused.code == "request_timeout"
