@@ -21,6 +21,8 @@ from loragate.adapter_store.times import utc_now
 from loragate.v1 import engine_pb2
 
 SECRET = b"k" * 32
+SLOW_PARTS = pytest.param("parts", "s3", marks=pytest.mark.long)
+SLOWLY = pytest.param("s3", marks=pytest.mark.long)  # a hundred times a new client
 # Forks a process for each number of steps that it may take before it dies, until one gets to the end. A step is a
 # call that changes the disk, a SQL statement or a commit.
 PROGRAM = """
@@ -120,11 +122,6 @@ async def sites(
     return tenant.id, [(copy, server.new_url() if server else str(copy / "blobs")) for copy in copies]
 
 
-@pytest.fixture(params=["disk", "s3"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 async def _open(site: tuple[Path, str]) -> Store:
     return await Store.open(f"sqlite:///{site[0]}/store.db", site[1], SECRET)
 
@@ -152,6 +149,7 @@ async def _die_everywhere(what: str, sites: Any, upload: Any, tmp_path: Path) ->
     return directories[: len(codes)]
 
 
+@pytest.mark.parametrize("kind", ["disk", SLOWLY])
 async def test_a_publication_cut_off_anywhere(sites: Any, make_upload: Any, tmp_path: Path) -> None:
     upload = make_upload()
     ended = await _die_everywhere("publish", sites, upload, tmp_path)
@@ -161,7 +159,7 @@ async def test_a_publication_cut_off_anywhere(sites: Any, make_upload: Any, tmp_
     assert (outcomes[0], outcomes[-1]) == (0, 1)
 
 
-@pytest.mark.parametrize("what", ["file", "parts"])
+@pytest.mark.parametrize(("what", "kind"), [("file", "disk"), ("file", "s3"), ("parts", "disk"), SLOW_PARTS])
 async def test_a_file_cut_off_anywhere(what: str, sites: Any, make_upload: Any, tmp_path: Path) -> None:
     upload = make_upload()
     ended = await _die_everywhere(what, sites, upload, tmp_path)
