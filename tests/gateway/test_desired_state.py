@@ -174,3 +174,14 @@ async def test_two_gateways_agree(
     async with serving(shared, engine, tenants) as again:
         await again.until_ready()
         await until(wants(engine, set(), {second["digest"]}))
+
+
+async def test_what_was_deleted_while_the_engine_was_away(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
+    adapter = await upload("poet")
+    await engine.kill()
+    await until(lambda: gateway.services is not None and not gateway.services.link.ready)
+    async with gateway.http() as http:
+        assert (await http.delete("/v1/adapters/poet")).status_code == 200
+    engine.held = [held(gateway, adapter["digest"], pb.TIER_DISK)]
+    await engine.start()
+    await until(lambda: not engine.held)
