@@ -65,6 +65,10 @@ class JobWork:
         row = await self._session.scalar(select(JobRow.recipe).where(JobRow.id == job_id))
         await self._release(job_id, worker, JobStatus.VALIDATING if row is None else JobStatus.QUEUED)
 
+    async def stumble(self, job_id: str, worker: str) -> None:
+        """What trained it has died; it waits to be tried again."""
+        await self._release(job_id, worker, JobStatus.QUEUED, attempts=JobRow.attempts + 1)
+
     async def succeed(self, job_id: str, worker: str, fine_tuned_model: str, result_file: str | None) -> None:
         """Its adapter answers under this name."""
         ends = {"fine_tuned_model": fine_tuned_model, "result_file": result_file, "finished_at": database_now()}
@@ -97,14 +101,13 @@ class JobWork:
             )
         )
 
-    async def _release(self, job_id: str, worker: str, status: JobStatus, **values: object) -> None:
-        await self._change(
-            job_id, worker, status=status, worker=None, held_until=None, wanted=None, attempts=0, **values
-        )
+    async def _release(self, job_id: str, held_by: str, status: JobStatus, **values: object) -> None:
+        free = {"status": status, "worker": None, "held_until": None, "wanted": None, "attempts": 0}
+        await self._change(job_id, held_by, **{**free, **values})
 
-    async def _change(self, job_id: str, holder: str, **values: object) -> str | None:
+    async def _change(self, job_id: str, held_by: str, /, **values: object) -> str | None:
         """What its tenant wanted before."""
-        held = (JobRow.id == job_id, JobRow.worker == holder, JobRow.held_until > database_now())
+        held = (JobRow.id == job_id, JobRow.worker == held_by, JobRow.held_until > database_now())
         row = (await self._session.execute(select(JobRow.wanted).where(*held).with_for_update())).one_or_none()
         if row is None:
             raise LeaseLost("This worker does not hold the job any more.")

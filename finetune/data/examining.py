@@ -25,13 +25,13 @@ class Examination:
     problems: tuple[Problem, ...] = ()
     problem_count: int = 0
 
-    def refusal(self, method: Method) -> str | None:
+    def refusal(self, method: Method, fewest: int = MIN_EXAMPLES) -> str | None:
         """Why it cannot be trained on, in words; None if it can."""
         if self.problem_count:
             more = self.problem_count - len(self.problems)
             return "; ".join([*map(str, self.problems), *([f"and {more} more"] if more else [])])
-        if self.examples < MIN_EXAMPLES:
-            return f"The file has {self.examples} examples; at least {MIN_EXAMPLES} are needed."
+        if self.examples < fewest:
+            return f"The file has {self.examples} examples; at least {fewest} are needed."
         assert self.format is not None
         if self.format.method is not method:
             return f"The file's format is {self.format}, for the method '{self.format.method}', not '{method}'."

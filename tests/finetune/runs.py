@@ -29,6 +29,10 @@ from loragate.finetune.training.train import train
 from loragate.finetune.training.watch import Watch
 
 HIDDEN = 64
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ '<s>' + m.role + '\n' + m.content + '</s>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<s>assistant\n' }}{% endif %}"
+)
 EXAMPLES = 32
 BASE = BaseFacts(hidden_size=HIDDEN, max_model_len=256, max_lora_rank=64)
 RECIPES = {
@@ -51,6 +55,7 @@ def make_base(folder: Path) -> Path:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=byte_level(), pad_token="<pad>", bos_token="<s>", eos_token="</s>"
     )
+    tokenizer.chat_template = CHAT_TEMPLATE
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -1,0 +1,78 @@
+"""What happened in a run, on its way into the database: gathered for a moment, then told in one transaction."""
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from loragate.adapter_store.errors import StoreError
+from loragate.finetune.holding import Holding
+from loragate.finetune.training.news import Metrics
+
+_GATHER_SECONDS = 1.0
+_FILE = "metrics.jsonl"
+_COLUMNS = {
+    "step": "step",
+    "train_loss": "train_loss",
+    "train_accuracy": "token_accuracy",
+    "valid_loss": "valid_loss",
+    "valid_mean_token_accuracy": "valid_token_accuracy",
+}
+
+
+class Journal:
+    """Of one run, whose metrics are also kept in its folder, for the result file."""
+
+    def __init__(self, held: Holding, folder: Path) -> None:
+        self._held = held
+        self._path = folder / _FILE
+        self._untold: list[Metrics] = []
+        self._told_at = time.monotonic()
+
+    async def add(self, metrics: Metrics) -> None:
+        """Told with those that come soon after. Raises LeaseLost."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(asdict(metrics)) + "\n")
+        self._untold.append(metrics)
+        if time.monotonic() - self._told_at >= _GATHER_SECONDS:
+            with suppress(StoreError):  # another time
+                await self.tell()
+
+    async def tell(self) -> None:
+        """All that is untold. Raises LeaseLost, StoreError."""
+        if not self._untold:
+            return
+        job_id, last = self._held.job.id, self._untold[-1]
+        async with self._held.saying() as work:
+            await work.progress(job_id, self._held.worker, last.step, last.steps)
+            for metrics in self._untold:
+                await work.tell(job_id, _words(metrics), type="metrics", data=_figures(metrics))
+        self._untold.clear()
+        self._told_at = time.monotonic()
+
+    def as_csv(self) -> bytes:
+        """OpenAI's columns; a step that was made twice, before and after a fall, counts as it was made last."""
+        steps: dict[int, dict[str, Any]] = {}
+        for line in self._path.read_text().splitlines():
+            row = json.loads(line)
+            known = steps.setdefault(row["step"], {})
+            known.update({name: value for name, value in row.items() if value is not None})
+        lines = [",".join(_COLUMNS)]
+        lines += [",".join(str(row.get(field, "")) for field in _COLUMNS.values()) for _, row in sorted(steps.items())]
+        return ("\n".join(lines) + "\n").encode()
+
+
+def _figures(metrics: Metrics) -> dict[str, Any]:
+    return {name: value for name, value in asdict(metrics).items() if value is not None}
+
+
+def _words(metrics: Metrics) -> str:
+    said = [f"Step {metrics.step}/{metrics.steps}"]
+    if metrics.train_loss is not None:
+        said.append(f"training loss={metrics.train_loss:.4f}")
+    if metrics.valid_loss is not None:
+        said.append(f"validation loss={metrics.valid_loss:.4f}")
+    return ", ".join(said)

@@ -1,0 +1,108 @@
+"""A job's files as tokens on this machine."""
+
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from loragate.adapter_store.errors import NotFound
+from loragate.adapter_store.file import Purpose
+from loragate.adapter_store.job import Job, JobFailure
+from loragate.adapter_store.store import Store
+from loragate.finetune.data.examining import Examination
+from loragate.finetune.data.formats import Method
+from loragate.finetune.data.language import Language
+from loragate.finetune.data.token_file import TokenFile
+from loragate.finetune.data.tokenising import TokenCache
+from loragate.finetune.hyperparameters import DpoHyperparameters, Hyperparameters
+from loragate.finetune.recipe import BaseFacts, DataFacts, Recipe, max_length_of, recipe_of
+
+
+class JobRefused(Exception):
+    """The job cannot be trained; `failure` is for its tenant."""
+
+    def __init__(self, failure: JobFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What training reads. `dataset_digest` is of the training file, as `sha256:…`."""
+
+    recipe: Recipe
+    train: TokenFile
+    valid: TokenFile | None
+    dataset_digest: str
+
+
+class Preparation:
+    """For one base model. Tokens are kept under `workspace` and found again."""
+
+    def __init__(self, store: Store, language: Language, base: BaseFacts, workspace: Path) -> None:
+        self._store = store
+        self._language = language
+        self._base = base
+        self._drafts = workspace / "files"
+        self._tokens = TokenCache(workspace / "tokens")
+
+    async def prepare(self, tenant_id: str, job: Job) -> Prepared:
+        """Raises JobRefused, StoreError."""
+        asked, method = _asked(job), Method(job.request.method)
+        length = max_length_of(asked, self._base)
+        train, digest = await self._tokenised(tenant_id, job.request.training_file, "training_file", method, length)
+        valid = None
+        if job.request.validation_file is not None:
+            name = job.request.validation_file
+            valid, _ = await self._tokenised(tenant_id, name, "validation_file", method, length)
+        facts = DataFacts(train.facts["examples"], train.facts["tokens"])
+        return Prepared(recipe_of(asked, method, self._base, facts, job.request.seed), train, valid, digest)
+
+    async def _tokenised(
+        self, tenant_id: str, file_id: str, param: str, method: Method, max_length: int
+    ) -> tuple[TokenFile, str]:
+        with _draft(self._drafts) as file:
+            digest = await self._fetch(tenant_id, file_id, param, file)
+            file.seek(0)
+            examination, tokens = await asyncio.to_thread(
+                self._tokens.tokens_of, file, digest, self._language, max_length
+            )
+        refusal = _refusal(examination, method, is_training=param == "training_file")
+        if refusal is not None or tokens is None:
+            raise JobRefused(JobFailure(f"invalid_{param}", refusal or "It has no examples.", param))
+        return tokens, digest
+
+    async def _fetch(self, tenant_id: str, file_id: str, param: str, file: BinaryIO) -> str:
+        """Its digest."""
+        try:
+            async with self._store.tenant(tenant_id) as scope:
+                await scope.files.get(file_id, (Purpose.FINE_TUNE,), param=param)
+                pieces = await scope.files.pieces(file_id)
+        except NotFound as missing:
+            raise JobRefused(JobFailure(missing.code, missing.message, param)) from None
+        digest = hashlib.sha256()
+        async for chunk in self._store.blobs.of(tenant_id).pieces.read(pieces):
+            digest.update(chunk)
+            await asyncio.to_thread(file.write, chunk)
+        return f"sha256:{digest.hexdigest()}"
+
+
+def _asked(job: Job) -> Hyperparameters:
+    kind = DpoHyperparameters if job.request.method == Method.DPO else Hyperparameters
+    return kind.model_validate(dict(job.request.hyperparameters))
+
+
+def _refusal(examination: Examination, method: Method, *, is_training: bool) -> str | None:
+    return examination.refusal(method) if is_training else examination.refusal(method, fewest=1)
+
+
+@contextmanager
+def _draft(folder: Path) -> Iterator[BinaryIO]:
+    """A file without a name: whatever happens, nothing is left behind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        yield file

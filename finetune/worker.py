@@ -1,0 +1,102 @@
+"""Works on jobs, one at a time in training, while the files of others are validated beside it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from loragate.adapter_store.errors import StoreError
+from loragate.adapter_store.job import JobFailure, JobStatus, Order
+from loragate.adapter_store.job_queue import Claim
+from loragate.adapter_store.job_work import LeaseLost
+from loragate.adapter_store.probe import Probe
+from loragate.adapter_store.store import Store
+from loragate.finetune.attempt import Attempt
+from loragate.finetune.data.language import language_of
+from loragate.finetune.holding import Holding, holding
+from loragate.finetune.preparing import JobRefused, Preparation
+from loragate.finetune.recipe import BaseFacts
+from loragate.finetune.worker_config import WorkerConfig
+from loragate.v1 import engine_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS = 5.0  # after the database was away
+_HOPELESS = JobFailure(
+    "trainer_died",
+    "The training process died several times in a row, perhaps of too little memory: lower `batch_size`.",
+)
+
+
+class Worker:
+    """Of one base model, whose `manifest` an engine has published. Cancelled, it gives back what it holds."""
+
+    def __init__(
+        self, store: Store, manifest: pb.Manifest, probe: Probe, config: WorkerConfig, hidden_size: int
+    ) -> None:
+        base = BaseFacts(hidden_size, manifest.max_model_len, manifest.max_lora_rank)
+        self._store = store
+        self._base = manifest.model_id
+        self._probe = probe
+        self._config = config
+        self._preparation = Preparation(store, language_of(manifest), base, config.workspace)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_working(JobStatus.VALIDATING, self._validate), name="validating")
+            group.create_task(self._keep_working(JobStatus.QUEUED, self._train), name="training")
+
+    async def _keep_working(self, stage: JobStatus, work: Callable[[Holding], Awaitable[None]]) -> None:
+        while True:
+            try:
+                claim = await self._claim(stage)
+                if claim is None:
+                    await asyncio.sleep(self._config.poll_seconds)
+                    continue
+                await self._work_on(claim, work)
+            except LeaseLost:
+                log.warning("a job was taken by another worker")
+            except StoreError as error:
+                log.warning("the store is away: %s", error)
+                await asyncio.sleep(_PATIENCE_SECONDS)
+
+    async def _claim(self, stage: JobStatus) -> Claim | None:
+        async with self._store.admin(write=True) as admin:
+            return await admin.job_queue.claim(self._config.name, stage, self._config.most_of_tenant)
+
+    async def _work_on(self, claim: Claim, work: Callable[[Holding], Awaitable[None]]) -> None:
+        async with holding(self._store, claim, self._config.name) as held:
+            if claim.hopeless:
+                async with held.saying() as saying:
+                    await saying.fail(claim.job.id, self._config.name, _HOPELESS)
+                return
+            try:
+                await work(held)
+            except asyncio.CancelledError:
+                with suppress(StoreError):
+                    async with held.saying() as saying:
+                        await saying.give_back(claim.job.id, self._config.name)
+                raise
+
+    async def _train(self, held: Holding) -> None:
+        await Attempt(self._store, self._preparation, self._probe, self._config, held, self._base).run()
+
+    async def _validate(self, held: Holding) -> None:
+        job = held.job
+        try:
+            prepared = await self._preparation.prepare(held.tenant_id, job)
+        except JobRefused as refused:
+            async with held.saying() as work:
+                await work.tell(job.id, refused.failure.message, level="error")
+                await work.fail(job.id, held.worker, refused.failure)
+            return
+        tokens = prepared.train.facts["tokens"] * prepared.recipe.epochs
+        async with held.saying() as work:
+            if held.order is Order.CANCEL:
+                await work.cancelled(job.id, held.worker)
+            elif held.order is Order.PAUSE:
+                await work.pause(job.id, held.worker)
+            else:
+                await work.tell(job.id, f"The files are good: {prepared.train.facts['examples']} examples.")
+                await work.validated(job.id, held.worker, prepared.recipe.to_document(), tokens)

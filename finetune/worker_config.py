@@ -1,0 +1,23 @@
+"""How a worker works, whatever it works on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """`name` is this process's among all workers. `model` is the base model's folder."""
+
+    name: str
+    model: Path
+    workspace: Path
+    most_of_tenant: int = 1  # jobs of one tenant in training at once, on all workers together
+    row_tokens: int = 4096  # that go through the model at once
+    checkpoint_steps: int = 100  # at the most between two
+    threads: int = 1
+    poll_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("most_of_tenant", "row_tokens", "checkpoint_steps", "threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
