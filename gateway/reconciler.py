@@ -5,7 +5,7 @@ Every gateway process does so on its own link; all of them read the same SQL, an
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from loragate.adapter_store.desired_state import Content, Tier
 from loragate.adapter_store.errors import StoreError
@@ -28,29 +28,39 @@ class Reconciler:
         self._client = client
         self._period = period
         self._due = asyncio.Event()
-        store.notices.subscribe(lambda tenant_id: self.due())
+        self._changed = set[str | None]()
+        store.notices.subscribe(self.due)
 
-    def due(self) -> None:
-        """Something may have changed, here or in the engine."""
+    def due(self, tenant_id: str | None = None) -> None:
+        """Something of the tenant (None: of anybody) may have changed, here or in the engine."""
+        self._changed.add(tenant_id)
         self._due.set()
 
     async def keep_reconciling(self) -> None:
         """Until cancelled."""
+        changed: set[str | None] = {None}
         while True:
             self._due.clear()
             try:
-                await self.reconcile()
+                await self.reconcile(None if None in changed else changed)
             except (StoreError, EngineUnavailable) as error:
                 log.warning("the engine's adapters are not compared with the store's: %s", error)
+                self._changed |= changed  # with the next change, or when the time comes
             await asyncio.sleep(_GAP_SECONDS)
-            await happens(self._due, self._period)
+            told = await happens(self._due, self._period)
+            changed, self._changed = self._changed if told else {None}, set()
 
-    async def reconcile(self) -> None:
-        """Once. Raises StoreError and EngineUnavailable. The engine is asked first what it holds: what is published
-        after that is not taken for something that is no more."""
+    async def reconcile(self, tenants: Collection[str | None] | None = None) -> None:
+        """Once, all adapters or these tenants'. Raises StoreError and EngineUnavailable. The engine is asked first what
+        it holds: what is published after that is not taken for something that is no more."""
         held = set[Content]()
         if self._client.ready:
-            held = {_content(each.adapter) for each in (await self._client.inventory()).held}
+            inventory = await self._client.inventory()
+            held = {
+                (each.adapter.tenant_id, each.adapter.digest)
+                for each in inventory.held
+                if tenants is None or each.adapter.tenant_id in tenants
+            }
         async with self._store.admin() as admin:
             kept = await admin.desired.kept()
             living = await admin.desired.living(held)
@@ -62,7 +72,3 @@ class Reconciler:
 
 def _references(contents: Iterable[Content]) -> list[pb.AdapterRef]:
     return [pb.AdapterRef(tenant_id=tenant_id, digest=digest) for tenant_id, digest in contents]
-
-
-def _content(adapter: pb.AdapterRef) -> Content:
-    return adapter.tenant_id, adapter.digest

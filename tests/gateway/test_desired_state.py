@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from redis_server import RedisServer
 
+from loragate.adapter_store.desired_state import KeepBounds, Tier
+from loragate.adapter_store.store import Store
+from loragate.gateway.reconciler import Reconciler
 from loragate.v1 import engine_pb2 as pb
 
 from .running import Gateway, serving
@@ -185,3 +188,18 @@ async def test_what_was_deleted_while_the_engine_was_away(gateway: Gateway, engi
     engine.held = [held(gateway, adapter["digest"], pb.TIER_DISK)]
     await engine.start()
     await until(lambda: not engine.held)
+
+
+async def test_what_nobody_told_is_found_in_time(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
+    adapter = await upload("poet")
+    assert gateway.services is not None
+    reconciler = Reconciler(gateway.services.store, gateway.services.link.client, period=0.05)
+    comparing = asyncio.create_task(reconciler.keep_reconciling())
+    elsewhere = await Store.open(gateway.config.database_url, gateway.config.blob_url, gateway.config.secret_key)
+    try:
+        async with elsewhere.admin(write=True) as admin:
+            await admin.desired.keep(adapter["id"], Tier.DEVICE, KeepBounds())
+        await until(wants(engine, {adapter["digest"]}, {adapter["digest"]}))
+    finally:
+        comparing.cancel()
+        await elsewhere.close()
