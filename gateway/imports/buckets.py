@@ -1,6 +1,7 @@
 """The two files of a place in a bucket, read with the operator's credentials where the operator allowed that."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
@@ -9,6 +10,8 @@ from loragate.adapter_store.errors import CannotOpen
 from loragate.adapter_store.objects import Objects
 from loragate.gateway.imports.failures import ImportFailed
 from loragate.gateway.imports.source import BucketSource
+
+log = logging.getLogger(__name__)
 
 _MAX_CONFIG_BYTES = 1 << 20
 
@@ -33,7 +36,8 @@ async def bucket_files(
         raise ImportFailed(
             "source_denied", f"s3://{source.place} may not be read with this server's credentials."
         ) from None
-    except (OSError, CannotOpen):
+    except (OSError, CannotOpen) as error:
+        log.warning("an import cannot read s3://%s: %s", source.place, type(error.__cause__ or error).__name__)
         raise ImportFailed("source_unavailable", f"s3://{source.place} cannot be read at the moment.") from None
 
 

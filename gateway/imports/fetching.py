@@ -25,6 +25,8 @@ _MOST_REDIRECTS = 5
 _CONNECT_SECONDS = 10.0
 _PIECE = 256 << 10
 
+log = logging.getLogger(__name__)
+
 # They write whole URLs down, and headers; a redirect's query is a secret, and so is a token.
 for _talkative in ("httpx", "httpcore"):
     logging.getLogger(_talkative).setLevel(logging.WARNING)
@@ -113,7 +115,8 @@ class Fetcher:
         )
         try:
             return await self._http.send(request, stream=True)
-        except (httpx.HTTPError, httpx.InvalidURL):
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            log.warning("an import cannot reach %s: %s", place.authority, type(error).__name__)
             raise ImportFailed("source_unavailable", f"{place.authority} cannot be reached.") from None
 
     async def _address(self, place: Place) -> str:
