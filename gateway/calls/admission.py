@@ -83,5 +83,6 @@ def _opened(ask: Ask, base_model: str) -> UsageRecord:
         started_at=datetime.now(UTC),
         adapter=adapter.name if adapter else None,
         adapter_version=adapter.version if adapter else None,
+        adapter_alias=adapter.alias if adapter else None,
         adapter_digest=adapter.digest if adapter else None,
     )

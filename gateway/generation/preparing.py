@@ -28,7 +28,7 @@ async def prepare_chat(services: Services, caller: TenantPrincipal, body: ChatRe
     """Raises ApiError and StoreError."""
     base = services.link.base
     n = _checked_n(services, body)
-    target = await services.resolver.resolve(caller, base, body.model)
+    target = await services.resolver.resolve(caller, base, body.model, body.sticky_key)
     tools = tool_use(base, body)
     with step("tokenise"):
         prompt = await chat_to_tokens(base, body.messages, body.usable_tools)
@@ -56,7 +56,7 @@ async def prepare_completion(services: Services, caller: TenantPrincipal, body: 
     n = _checked_n(services, body)
     if len(body.prompts) > services.config.max_prompts:
         raise _out_of_range("prompt", f"at most {services.config.max_prompts} prompts are allowed")
-    target = await services.resolver.resolve(caller, base, body.model)
+    target = await services.resolver.resolve(caller, base, body.model, body.sticky_key)
     with step("tokenise"):
         prompts = await prompts_to_tokens(base, body.prompts, "prompt")
     longest = max(map(len, prompts))
@@ -79,7 +79,7 @@ async def prepare_completion(services: Services, caller: TenantPrincipal, body: 
 async def prepare_embeddings(services: Services, caller: TenantPrincipal, body: EmbeddingRequest) -> PoolingRequest:
     """Raises ApiError and StoreError."""
     base = services.link.base
-    target = await services.resolver.resolve(caller, base, body.model)
+    target = await services.resolver.resolve(caller, base, body.model, body.user or None)
     if "" in body.inputs:
         raise InvalidRequest("Invalid 'input': a text is empty.", param="input", code="invalid_value")
     with step("tokenise"):

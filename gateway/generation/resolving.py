@@ -21,14 +21,19 @@ class Resolver:
         self._routes: Snapshots[tuple[str, str, str], Route] = Snapshots(lifetime, _MOST_ROUTES)
         store.notices.subscribe(self._routes.forget)
 
-    async def resolve(self, caller: TenantPrincipal, base: BaseModel, model: str) -> Target:
-        """Raises ApiError for what the caller cannot use, and StoreError."""
+    async def resolve(
+        self, caller: TenantPrincipal, base: BaseModel, model: str, sticky_key: str | None = None
+    ) -> Target:
+        """Of an alias with several versions, always the same one for a `sticky_key`, as long as the alias stays.
+
+        Raises ApiError for what the caller cannot use, and StoreError.
+        """
         if model == base.id:
             return Target(caller.tenant_id, adapter=None)
         key = (caller.tenant_id, base.manifest.base_digest, model)  # another base model changes what can be served
         route = await self._routes.of(key, lambda: self._read(caller.tenant_id, model))
         assert route is not None
-        return Target(caller.tenant_id, route.pick())
+        return Target(caller.tenant_id, route.pick(sticky_key=sticky_key))
 
     async def _read(self, tenant_id: str, model: str) -> Snapshot[Route]:
         name, read_at = parse_adapter_name(model), elapsed()

@@ -36,6 +36,7 @@ METHODS: Mapping[str, Method] = {
     "/loragate.v1.AdapterService/SetAlias": Method(_WRITE, adapters.set_alias),
     "/loragate.v1.AdapterService/Promote": Method(_WRITE, releases.promote),
     "/loragate.v1.AdapterService/Rollback": Method(_WRITE, releases.rollback),
+    "/loragate.v1.AdapterService/AliasMetrics": Method(_READ, releases.alias_metrics),
     "/loragate.v1.AdapterService/UpdateVersion": Method(_WRITE, releases.update_version),
     "/loragate.v1.AdapterService/Restore": Method(_WRITE, releases.restore),
     "/loragate.v1.AdapterService/RestoreVersion": Method(_WRITE, releases.restore_version),

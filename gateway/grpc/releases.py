@@ -7,13 +7,15 @@ import orjson
 from google.protobuf.message import Message
 from starlette.responses import Response
 
+from loragate.adapter_store.adapter import DEFAULT_ALIAS
 from loragate.gateway import release_actions
+from loragate.gateway.arm_metrics import alias_metrics as alias_metrics_of
 from loragate.gateway.grpc.answers import adapter_response
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import body_of, parsed
 from loragate.gateway.http.idempotency import REPLAYED, Once, once_of
 from loragate.gateway.http.validation import validated
-from loragate.gateway.schemas.releases import Promotion, Rollback, VersionPatch
+from loragate.gateway.schemas.releases import MetricsQuery, Promotion, Rollback, VersionPatch
 from loragate.v1 import adapters_pb2 as pb
 
 
@@ -31,6 +33,13 @@ async def rollback(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
     body, once = validated(Rollback, document), once_for(call, f"POST /v1/adapters/{name}/rollback")
     answer = await release_actions.rollback(call.services, call.tenant, call.context.actor, name, body, once)
     yield pb.AdapterAlias(**document_of(call, answer))
+
+
+async def alias_metrics(call: Call) -> AsyncGenerator[pb.AliasMetricsResponse, None]:
+    """What each version of an alias did lately."""
+    name, document = _named(await call.request(lambda raw: parsed(pb.AliasMetricsRequest, raw)))
+    alias, query = document.pop("alias", DEFAULT_ALIAS), validated(MetricsQuery, document)
+    yield pb.AliasMetricsResponse(**await alias_metrics_of(call.services, call.tenant, name, alias, query.hours))
 
 
 async def update_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:

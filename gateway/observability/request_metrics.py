@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, Histogram
 
 from loragate.adapter_store.usage_record import UsageRecord
+from loragate.gateway.observability.arm_metrics import ArmMetrics
 from loragate.gateway.observability.http_metrics import SECONDS
 from loragate.gateway.observability.tenant_counter import TenantCounter
 
@@ -28,10 +29,12 @@ class RequestMetrics:
         self._requests = TenantCounter("requests", "Requests that ended, by outcome.", registry, "outcome")
         self._prompt = TenantCounter("prompt_tokens", "Tokens of their prompts.", registry)
         self._completion = TenantCounter("completion_tokens", "Tokens that clients were told.", registry)
+        self._arms = ArmMetrics(registry)
 
     def ended(self, record: UsageRecord) -> None:
         """One request has."""
         self._requests.inc(record.tenant_id, record.outcome.value)
+        self._arms.ended(record)
         if record.first_token_ms is None:
             return
         self._prompt.inc(record.tenant_id, by=record.prompt_tokens)

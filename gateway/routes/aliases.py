@@ -2,16 +2,18 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from loragate.gateway import adapter_actions as actions
+from loragate.gateway.arm_metrics import alias_metrics
 from loragate.gateway.auth.requirements import AdapterReader, AdapterWriter, By
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import NotFound
 from loragate.gateway.openapi.answers import answers
-from loragate.gateway.openapi.shapes.adapters import Alias, AliasList
+from loragate.gateway.openapi.shapes.adapters import Alias, AliasList, AliasMetrics
 from loragate.gateway.schemas.aliases import AliasPut
+from loragate.gateway.schemas.releases import DEFAULT_HOURS, MOST_HOURS
 from loragate.gateway.services import Use
 from loragate.gateway.wire.adapters import alias_object
 from loragate.gateway.wire.lists import list_object
@@ -37,6 +39,20 @@ async def get_alias(name: str, alias: str, caller: AdapterReader, use: Use) -> R
     if alias not in aliases:
         raise NotFound("The alias does not exist.", param="alias", code="alias_not_found")
     return json_response(alias_object(name, alias, aliases[alias]))
+
+
+@router.get("/{alias}/metrics")
+@answers(AliasMetrics)
+async def get_alias_metrics(
+    name: str,
+    alias: str,
+    caller: AdapterReader,
+    use: Use,
+    hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = DEFAULT_HOURS,
+) -> Response:
+    """What each version did in the last hours, of requests that named this alias; `weight` is null where the alias
+    points at it no more. Requests are told a few seconds after they ended."""
+    return json_response(await alias_metrics(use, caller, name, alias, hours))
 
 
 @router.put("/{alias}")

@@ -6,7 +6,7 @@ from pydantic import Field, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.gateway.schemas.prompts import Prompt, Prompts
-from loragate.gateway.schemas.sampling import ModelName, Priority
+from loragate.gateway.schemas.sampling import ModelName, Priority, User
 from loragate.prompts.body import Body
 from loragate.v1 import engine_pb2 as pb
 
@@ -21,7 +21,7 @@ class EmbeddingRequest(Body):
     input: Annotated[Prompts, Field(max_length=MAX_INPUTS)]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[Any, WithJsonSchema({"type": "null"})] = None
-    user: Any = None  # accepted, without effect
+    user: User | None = None
     priority: Priority | None = None
     pooling: Literal["last", "mean"] | None = None
     normalize: bool | None = None

@@ -16,10 +16,8 @@ NO_EFFECT = frozenset(
         "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",
-        "safety_identifier",
         "service_tier",
         "store",
-        "user",
     }
 )
 

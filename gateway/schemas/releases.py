@@ -8,6 +8,7 @@ from loragate.adapter_store.adapter import DEFAULT_ALIAS
 from loragate.prompts.body import Body
 from loragate.prompts.findings import finding
 
+DEFAULT_HOURS, MOST_HOURS = 24, 168
 Status = Literal["ready", "disabled"]
 Version = Annotated[int, Field(ge=1, lt=1 << 31)]
 
@@ -16,6 +17,12 @@ class VersionPatch(Body):
     """Takes a version out of service, or puts it back."""
 
     status: Status
+
+
+class MetricsQuery(Body):
+    """Of an alias: the last hours, a week at most."""
+
+    hours: Annotated[int, Field(ge=1, le=MOST_HOURS)] = DEFAULT_HOURS
 
 
 class Promotion(Body):

@@ -39,6 +39,8 @@ def chat_request(body: ResponseRequest) -> ChatRequest:
         "response_format": _format(body),
         "logprobs": body.wants_logprobs,
         "top_logprobs": body.top_logprobs,
+        "user": body.user,
+        "safety_identifier": body.safety_identifier,
     }
     with in_its_words():
         return validated(ChatRequest, chat)

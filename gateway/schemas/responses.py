@@ -7,12 +7,12 @@ from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, mode
 
 from loragate.gateway.schemas.output_fields import JsonSchemaFormat
 from loragate.gateway.schemas.response_items import InputItem
-from loragate.gateway.schemas.sampling import MAX_TOP_LOGPROBS, ModelName
+from loragate.gateway.schemas.sampling import MAX_TOP_LOGPROBS, ModelName, User
 from loragate.prompts.body import Body
 from loragate.prompts.findings import finding
 from loragate.prompts.tools import MAX_TOOLS, FunctionDefinition, FunctionName
 
-_NO_EFFECT = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "service_tier")
+_NO_EFFECT = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "service_tier")
 
 # Field → the values that ask for nothing, beside null, and why no other will do.
 _UNSUPPORTED: Mapping[str, tuple[tuple[Any, ...], str]] = {
@@ -124,7 +124,8 @@ class ResponseRequest(Body):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     metadata: Metadata | None = None
-    user: Annotated[str, StringConstraints(max_length=512)] | None = None
+    user: User | None = None
+    safety_identifier: User | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 

@@ -44,6 +44,10 @@ Priority = Annotated[int, Field(ge=-100, le=100)]
 round, and across everybody.)"""
 
 
+User = Annotated[str, StringConstraints(max_length=512)]
+"""Whoever the request is for: the same one gets the same version of an alias that has several."""
+
+
 class StreamOptions(Body):
     """`stream_options`."""
 
@@ -80,6 +84,8 @@ class SamplingFields(Body):
     include_stop_str_in_output: bool | None = None
     draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)] | None = None  # no one else's name
     priority: Priority | None = None
+    user: User | None = None
+    safety_identifier: User | None = None  # OpenAI's newer name for the same
 
     @model_validator(mode="before")
     @classmethod
@@ -91,6 +97,11 @@ class SamplingFields(Body):
         if self.stream_options is not None and not self.stream:
             raise finding("stream_options", "it is only allowed when 'stream' is true")
         return self
+
+    @property
+    def sticky_key(self) -> str | None:
+        """By which one of an alias's versions is chosen; None: by chance."""
+        return self.user or self.safety_identifier or None
 
     @property
     def wants_usage_event(self) -> bool:

@@ -1,10 +1,15 @@
 """What Prometheus gets from a gateway on which something of every kind has happened."""
 
 import asyncio
+import tempfile
+from pathlib import Path
+
+import httpx
 
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1.adapters_pb2 import ListAdaptersRequest
 
+from . import tiny_model
 from .engine_numbers import full_stats
 from .grpc_client import Client
 from .running import Gateway
@@ -27,6 +32,7 @@ async def page_after_traffic(gateway: Gateway, client: Client) -> str:
     await client.adapters.List(ListAdaptersRequest(), metadata=client.metadata)
     async with gateway.http() as http, gateway.http(gateway.other_key) as other:
         await http.get("/v1/models")
+        await _ask_an_adapter(other)
         for _ in range(2):
             await http.post("/v1/completions", json=_TEXT)
         gateway.engine.fails = lambda submit: True
@@ -40,6 +46,13 @@ async def page_after_traffic(gateway: Gateway, client: Client) -> str:
         while (await other.post("/v1/completions", json=_TEXT)).status_code != 429:
             await asyncio.sleep(0.05)
     return await scrape_as_operator(gateway)
+
+
+async def _ask_an_adapter(http: httpx.AsyncClient) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        files = {file.name: file.read_bytes() for file in tiny_model.write_adapter(Path(folder) / "a").iterdir()}
+    assert (await http.post("/v1/adapters", data={"name": "poet"}, files=files)).status_code == 201
+    assert (await http.post("/v1/completions", json={**_TEXT, "model": "poet"})).status_code == 200
 
 
 async def _limit_the_other(gateway: Gateway) -> None:

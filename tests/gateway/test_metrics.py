@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from loragate.gateway.http.lifecycle import Lifecycle
+from loragate.gateway.observability.arm_metrics import ArmMetrics
 from loragate.gateway.observability.http_metrics import SHARED_DIRECTORY
 from loragate.gateway.observability.tenant_counter import TenantCounter
 from loragate.v1 import engine_pb2 as pb
@@ -27,6 +29,7 @@ from .grpc_client import Client
 from .metrics_page import page_after_traffic, scrape_as_operator
 from .running import Gateway
 from .tiny_model import MODEL_ID
+from .usage_records import A_RECORD
 
 DOCUMENT = Path(__file__).parents[2] / "docs/observability.md"
 
@@ -224,6 +227,41 @@ async def test_what_tenants_did_is_for_the_operator(gateway: Gateway, client: Cl
     assert value(samples, "loragate_gateway_output_token_seconds_count") >= 3
     for key in (None, gateway.key):
         assert "loragate_tenant_" not in await scrape(gateway, key)
+
+
+async def test_the_versions_of_an_alias_are_told_apart(gateway: Gateway, upload_to: Any) -> None:
+    for seed in (1, 2):
+        await upload_to(gateway, "poet", seed=seed)
+    async with gateway.http() as http:
+        for model in ("poet", "poet@default", "poet:1"):
+            await http.post("/v1/completions", json={"model": model, "prompt": "xyz", "max_tokens": 2})
+    async with asyncio.timeout(30):
+        while "poet:2" not in (page := await scrape_as_operator(gateway)):
+            await asyncio.sleep(0.05)
+    samples = samples_of(page)
+    arm = {"tenant": gateway.tenant_id, "adapter": "poet:2", "alias": "default"}
+    assert value(samples, "loragate_tenant_arm_requests_total", outcome="completed", **arm) == 2
+    assert value(samples, "loragate_tenant_arm_prompt_tokens_total", **arm) == 6
+    assert value(samples, "loragate_tenant_arm_completion_tokens_total", **arm) == 4
+    assert value(samples, "loragate_tenant_arm_answered_requests_total", **arm) == 2
+    assert value(samples, "loragate_tenant_arm_first_token_seconds_total", **arm) > 0
+    assert not [
+        labels for name, labels in samples if name.startswith("loragate_tenant_arm") and "poet:1" in str(labels)
+    ]
+
+
+def test_arms_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loragate.gateway.observability.arm_metrics.MOST_ARMS", 2)
+    registry = CollectorRegistry()
+    arms = ArmMetrics(registry)
+    for version in (1, 2, 3, 4, 1):
+        arms.ended(replace(A_RECORD, adapter="poet", adapter_version=version, adapter_alias="default"))
+    counted = {
+        dict(labels)["adapter"]: number
+        for (name, labels), number in samples_of(generate_latest(registry).decode()).items()
+        if name == "loragate_tenant_arm_requests_total"
+    }
+    assert counted == {"poet:1": 2, "poet:2": 1, "other": 2}
 
 
 def test_tenants_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:

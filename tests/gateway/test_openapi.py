@@ -160,6 +160,7 @@ async def test_every_example_is_answered_as_described(
         await tour("get_model", gateway.key, model="haiku:1")
         await tour("get_version", gateway.key, name="haiku", version=1)
         await tour("put_alias", gateway.key, name="haiku", alias="canary")
+        await tour("get_alias_metrics", gateway.key, name="haiku", alias="canary")
         await tour("get_alias", gateway.key, name="haiku", alias="canary")
         await tour("change_version", gateway.key, name="haiku", version=1)
         await http.put("/v1/adapters/haiku/aliases/canary", json={"targets": [{"version": 1}]}, headers=own)

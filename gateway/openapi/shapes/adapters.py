@@ -106,6 +106,39 @@ class Alias(TypedDict):
     targets: list[AliasArm]
 
 
+class FirstTokenMs(TypedDict):
+    """Milliseconds from receipt to the first token, of requests that got one."""
+
+    mean: float
+    p50: Count
+    p90: Count
+    p99: Count
+
+
+class ArmMetrics(TypedDict):
+    """One version's. `errors` are requests that failed; `weight` is null where the alias points at it no more."""
+
+    version: Count
+    weight: Count | None
+    requests: Count
+    errors: Count
+    prompt_tokens: Count
+    completion_tokens: Count
+    first_token_ms: FirstTokenMs | None
+
+
+class AliasMetrics(TypedDict):
+    """What each version of an alias did between `start` and `end`."""
+
+    id: str
+    object: Literal["adapter.alias.metrics"]
+    name: str
+    alias: str
+    start: Moment
+    end: Moment
+    arms: list[ArmMetrics]
+
+
 class AdapterList(Page):
     """Newest first."""
 

@@ -264,6 +264,64 @@ class UpdateVersionRequest(_message.Message):
     status: str
     def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., status: _Optional[str] = ...) -> None: ...
 
+class AliasMetricsRequest(_message.Message):
+    __slots__ = ("name", "alias", "hours")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    HOURS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    alias: str
+    hours: int
+    def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ..., hours: _Optional[int] = ...) -> None: ...
+
+class AliasMetricsResponse(_message.Message):
+    __slots__ = ("id", "name", "alias", "start", "end", "arms", "object")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    ARMS_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    alias: str
+    start: str
+    end: str
+    arms: _containers.RepeatedCompositeFieldContainer[ArmMetrics]
+    object: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., alias: _Optional[str] = ..., start: _Optional[str] = ..., end: _Optional[str] = ..., arms: _Optional[_Iterable[_Union[ArmMetrics, _Mapping]]] = ..., object: _Optional[str] = ...) -> None: ...
+
+class ArmMetrics(_message.Message):
+    __slots__ = ("version", "weight", "requests", "errors", "prompt_tokens", "completion_tokens", "first_token_ms")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    weight: int
+    requests: int
+    errors: int
+    prompt_tokens: int
+    completion_tokens: int
+    first_token_ms: FirstTokenMs
+    def __init__(self, version: _Optional[int] = ..., weight: _Optional[int] = ..., requests: _Optional[int] = ..., errors: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., first_token_ms: _Optional[_Union[FirstTokenMs, _Mapping]] = ...) -> None: ...
+
+class FirstTokenMs(_message.Message):
+    __slots__ = ("mean", "p50", "p90", "p99")
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    P50_FIELD_NUMBER: _ClassVar[int]
+    P90_FIELD_NUMBER: _ClassVar[int]
+    P99_FIELD_NUMBER: _ClassVar[int]
+    mean: float
+    p50: int
+    p90: int
+    p99: int
+    def __init__(self, mean: _Optional[float] = ..., p50: _Optional[int] = ..., p90: _Optional[int] = ..., p99: _Optional[int] = ...) -> None: ...
+
 class RestoreAdapterRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]

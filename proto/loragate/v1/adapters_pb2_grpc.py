@@ -65,6 +65,11 @@ class AdapterServiceStub(object):
                 request_serializer=loragate_dot_v1_dot_adapters__pb2.RestoreVersionRequest.SerializeToString,
                 response_deserializer=loragate_dot_v1_dot_adapters__pb2.AdapterVersion.FromString,
                 )
+        self.AliasMetrics = channel.unary_unary(
+                '/loragate.v1.AdapterService/AliasMetrics',
+                request_serializer=loragate_dot_v1_dot_adapters__pb2.AliasMetricsRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_adapters__pb2.AliasMetricsResponse.FromString,
+                )
         self.Delete = channel.unary_unary(
                 '/loragate.v1.AdapterService/Delete',
                 request_serializer=loragate_dot_v1_dot_adapters__pb2.DeleteAdapterRequest.SerializeToString,
@@ -164,6 +169,13 @@ class AdapterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AliasMetrics(self, request, context):
+        """What each version of an alias did lately.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Delete(self, request, context):
         """With its versions and aliases. Requests that run finish on their version.
         """
@@ -244,6 +256,11 @@ def add_AdapterServiceServicer_to_server(servicer, server):
                     servicer.RestoreVersion,
                     request_deserializer=loragate_dot_v1_dot_adapters__pb2.RestoreVersionRequest.FromString,
                     response_serializer=loragate_dot_v1_dot_adapters__pb2.AdapterVersion.SerializeToString,
+            ),
+            'AliasMetrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.AliasMetrics,
+                    request_deserializer=loragate_dot_v1_dot_adapters__pb2.AliasMetricsRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_adapters__pb2.AliasMetricsResponse.SerializeToString,
             ),
             'Delete': grpc.unary_unary_rpc_method_handler(
                     servicer.Delete,
@@ -443,6 +460,23 @@ class AdapterService(object):
         return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/RestoreVersion',
             loragate_dot_v1_dot_adapters__pb2.RestoreVersionRequest.SerializeToString,
             loragate_dot_v1_dot_adapters__pb2.AdapterVersion.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def AliasMetrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/AliasMetrics',
+            loragate_dot_v1_dot_adapters__pb2.AliasMetricsRequest.SerializeToString,
+            loragate_dot_v1_dot_adapters__pb2.AliasMetricsResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -1,0 +1,50 @@
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from loragate.adapter_store.arm_usage import ArmQuery, ArmUsage, FirstToken
+from loragate.adapter_store.usage_record import Outcome, UsageRecord
+
+THEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def _record(world: Any, number: int, **fields: Any) -> UsageRecord:
+    plain: dict[str, Any] = {
+        "id": f"use_{number}",
+        "request_id": "req",
+        "tenant_id": world.acme.id,
+        "key_id": "key",
+        "endpoint": "chat",
+        "base_model": "base",
+        "started_at": THEN,
+        "adapter": "support",
+        "adapter_version": 1,
+        "adapter_alias": "default",
+        "prompt_tokens": 10,
+        "completion_tokens": 2,
+        "first_token_ms": number,
+    }
+    return UsageRecord(**plain | fields)
+
+
+async def test_the_ledger_tells_each_version_apart(world: Any) -> None:
+    records = [_record(world, number) for number in range(1, 101)]
+    records += [
+        _record(world, 101, adapter_version=2, outcome=Outcome.FAILED, first_token_ms=None),
+        _record(world, 102, adapter_version=2, outcome=Outcome.DISCONNECTED, first_token_ms=70),
+        _record(world, 103, adapter_alias="canary"),
+        _record(world, 104, adapter_alias=None),
+        _record(world, 105, adapter="other"),
+        _record(world, 106, tenant_id=world.other.id),
+        _record(world, 107, started_at=THEN + HOUR),
+        _record(world, 108, started_at=THEN - HOUR),
+    ]
+    async with world.store.admin(write=True) as admin:
+        assert await admin.settlement.settle(records) == len(records)
+    async with world.store.tenant(world.acme.id) as scope:
+        arms = await scope.usage.arms(ArmQuery("support", "default", THEN, THEN + HOUR))
+        assert await scope.usage.arms(ArmQuery("support", "nobody", THEN, THEN + HOUR)) == ()
+    assert arms == (
+        ArmUsage(1, 100, 0, 1000, 200, FirstToken(50.5, 50, 90, 99)),
+        ArmUsage(2, 2, 1, 20, 4, FirstToken(70.0, 70, 70, 70)),
+    )
