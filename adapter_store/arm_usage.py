@@ -67,13 +67,12 @@ class ArmQuery:
     def _quantiles(self) -> Select[*tuple[Any, ...]]:
         """Nearest ranks, which both databases can find."""
         row = UsageRecordRow
-        within = {"partition_by": row.adapter_version}
         ranked = (
             select(
                 row.adapter_version.label("version"),
                 row.first_token_ms.label("ms"),
-                func.row_number().over(**within, order_by=row.first_token_ms).label("place"),
-                func.count().over(**within).label("all"),
+                func.row_number().over(partition_by=row.adapter_version, order_by=row.first_token_ms).label("place"),
+                func.count().over(partition_by=row.adapter_version).label("all"),
             )
             .where(*self._wanted(), row.first_token_ms.is_not(None))
             .subquery()
@@ -91,5 +90,11 @@ class ArmQuery:
 def _arm_of(row: Any, quantiles: list[Any] | None) -> ArmUsage:
     """Postgres' sums are decimals."""
     first = None if quantiles is None else FirstToken(round(float(row.mean), 1), *map(int, quantiles))
-    counts = (row.requests, row.errors, row.prompt_tokens, row.completion_tokens)
-    return ArmUsage(row.version, *map(int, counts), first)
+    return ArmUsage(
+        version=row.version,
+        requests=row.requests,
+        errors=int(row.errors),
+        prompt_tokens=int(row.prompt_tokens),
+        completion_tokens=int(row.completion_tokens),
+        first_token=first,
+    )

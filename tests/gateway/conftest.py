@@ -87,6 +87,7 @@ def upload_to(tmp_path: Path) -> Callable[..., Awaitable[dict[str, Any]]]:
             response = await http.post("/v1/adapters", data=data, files=files)
         assert response.status_code == 201, response.text
         created: dict[str, Any] = response.json()
+        gateway.engine.forget_probe(created["digest"])
         return created
 
     return upload

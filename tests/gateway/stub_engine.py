@@ -70,6 +70,11 @@ class StubEngine(pb_grpc.EngineServiceServicer):
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids
         self.script = lambda submit: ids
 
+    def forget_probe(self, digest: str) -> None:
+        """The request by which an upload was tried, for tests that count what clients asked."""
+        (*_, probe) = (submit for submit in self.submits if submit.adapter.digest == digest)
+        self.submits.remove(probe)
+
     def tell(self, load: pb.Load) -> None:
         """What waits, to every gateway."""
         for session in self._sessions:
