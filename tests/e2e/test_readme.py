@@ -60,5 +60,6 @@ def test_three_commands_from_a_folder_to_a_canary_and_back(server: Any, tiny: An
         found = shares(tenant)
         assert found.keys() == {"support-bot:1", "support-bot:2"}
         assert 0.04 < found["support-bot:2"] / USERS < 0.18, found
+        assert shares(tenant) == found, "who got a version keeps it"
         run(rollback)
         assert shares(tenant) == {"support-bot:1": USERS}
