@@ -56,7 +56,7 @@ async def get_alias_metrics(
 
 
 @router.put("/{alias}")
-@answers(Alias)
+@answers(Alias, refusals=(409,))
 async def put_alias(
     name: str,
     alias: str,
