@@ -1,6 +1,7 @@
 """What operators want on engines, with a real engine and two gateway workers: it holds through restarts."""
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -57,15 +58,17 @@ def test_what_is_kept_is_there_without_a_request_whatever_is_restarted(workers: 
     keep(workers, tenant, "a", "device")
     keep(workers, tenant, "b", "disk")
     until(lambda: is_held(workers, tenant, "a", "device", pinned=True))
-    until(lambda: is_held(workers, tenant, "b", "disk"))
     for name in "cdcd":
         ok(tenant.post("/v1/completions", json={"model": name, "prompt": PROMPT, "max_tokens": 2}))
     assert is_held(workers, tenant, "a", "device", pinned=True)
 
     engine = workers.server.runtime["pids"]["engine"]
+    shutil.rmtree(workers.server.data_dir / "engine-cache" / "adapters")  # whoever uploads has the engine load it once
     os.kill(engine, signal.SIGKILL)
     until(lambda: workers.server.runtime["pids"]["engine"] != engine, 120)
     until(lambda: is_held(workers, tenant, "a", "device", pinned=True), 120)
+    until(lambda: is_held(workers, tenant, "b", "disk"))
+    assert adapter(workers, tenant, "c")["held"] == []
     with workers.server.admin() as admin:  # whichever worker answers may have just found the engine again
         until(lambda: admin.get("/admin/v1/engines/engine-0/adapters").is_success)
         served = ok(admin.get("/admin/v1/engines/engine-0/adapters"))["data"]
