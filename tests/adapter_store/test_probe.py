@@ -1,7 +1,9 @@
 """A version is nothing to anybody before the engine has computed with it."""
 
 import asyncio
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from loragate.adapter_store.adapter import AdapterStatus, AliasTarget, VersionStatus
 from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, NotFound, Unavailable
+
+from .conftest import SECRET_KEY
 
 NOW = timedelta(0)
 
@@ -178,3 +182,40 @@ async def test_a_publication_that_died_while_it_was_verified_is_given_up(world: 
     async with world.store.admin() as admin:
         assert (await admin.audit.list()).items[0].action == "adapter_version.reject"
     assert (await world.publish("support", seed=2)).version == 1
+
+
+PUBLISH = """
+import asyncio, sys
+from pathlib import Path
+from loragate.adapter_store import Store
+from loragate.adapter_store.probe import no_probe
+
+async def main(database_url, blob_url, secret, tenant_id, folder):
+    store = await Store.open(database_url, blob_url, secret.encode())
+    files = (Path(folder) / "config").read_bytes(), Path(folder) / "tensors"
+    for _ in range(5):
+        async with store.tenant(tenant_id, write=True) as scope:
+            print((await scope.publications.publish("support", *files, probe=no_probe)).version, flush=True)
+    await store.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_of_processes_that_publish_at_once_each_wins_numbers_of_its_own(
+    world: Any, database_url: str, blob_url: str, tmp_path: Path
+) -> None:
+    upload = world.make_upload()
+    (tmp_path / "config").write_bytes(upload.config)
+    (tmp_path / "tensors").write_bytes(upload.tensors)
+    job = (database_url, blob_url, SECRET_KEY.decode(), world.acme.id, str(tmp_path))
+    pipe = asyncio.subprocess.PIPE
+    publishing = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", PUBLISH, *job, stdout=pipe) for _ in range(3)
+    ]
+    outputs = [(await process.communicate())[0] for process in publishing]
+    assert [process.returncode for process in publishing] == [0, 0, 0]
+    assert sorted(int(line) for output in outputs for line in output.split()) == list(range(1, 16))
+    async with world.adapters() as adapters:
+        assert (await adapters.route("support")).pick().version == 15
+        assert (await adapters.aliases("support"))["default"] == (AliasTarget(15),)

@@ -72,7 +72,7 @@ async def test_headers_without_end(gateway: Gateway, complete: bool) -> None:
 async def test_large_bodies_are_not_taken_for_headers(gateway: Gateway) -> None:
     async with gateway.http() as http:
         for _ in range(2):  # on one connection
-            body = {"model": MODEL_ID, "prompt": "x", "user": "u" * 200_000}
+            body = {"model": MODEL_ID, "prompt": "x", "metadata": {"note": "u" * 200_000}}
             response = await http.post("/v1/completions", json=body)
             assert response.status_code == 200
 
