@@ -64,10 +64,9 @@ def main() -> None:
                 runs.append(apart(step, folder))
     figures: dict[str, Any] = {"megabytes": arguments.megabytes}
     figures |= {step: median_of(runs) for step, runs in steps.items()}
-    ours, peer, needed = (
-        figures[name]["tokens_per_second"] for name in ("read", "datasets streaming", "training step")
-    )
-    figures["ratios"] = {"to_a_step": round(ours / needed, 1), "to_datasets_streaming": round(ours / peer, 1)}
+    rates = {name: figures[name].get("tokens_per_second", 0.0) for name in STEPS}
+    against = ("training step", "datasets streaming")
+    figures["ratios"] = {f"read to {name}": round(rates["read"] / rates[name], 1) for name in against}
     show(figures)
     write("dataset", figures)
 
