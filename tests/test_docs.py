@@ -58,3 +58,8 @@ def test_the_proofs_of_the_security_page_exist() -> None:
     assert len(named) > 50
     missing = [f"{file}::{test}" for file, test in named if f"def {test}(" not in (ROOT / "tests" / file).read_text()]
     assert not missing
+
+
+def test_each_decision_has_a_number_of_its_own() -> None:
+    numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")]
+    assert sorted(numbers) == sorted(set(numbers))

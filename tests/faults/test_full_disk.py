@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lacking import lacking
 
 from loragate.gateway.config import GatewayConfig
 from tests.attacks.raw_http import exchange, head
@@ -27,7 +26,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
     if os.getuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        lacking("right to mount a file system")
+        pytest.skip("only who may mount file systems has a small one")  # a privilege, which CI may lack
     try:
         yield folder
     finally:
