@@ -20,6 +20,7 @@ async def adapter_page(
     session: AsyncSession, wanted: AdapterFilter, *where: ColumnElement[bool], after: str | None, limit: int
 ) -> Page[Adapter]:
     """Newest first. Raises Invalid for what is no cursor of this scope."""
+    await wanted.prepare(session)
     query = wanted.applied(_detailed(), session).where(*where)
     page = await newest_of(session, AdapterRow, query, after=after, limit=limit, order=wanted.order)
     return Page(tuple(_adapter_of(row) for row in page), page.has_more)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, column, select, table
+from sqlalchemy import ColumnElement, Select, and_, column, func, select, table
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -43,6 +43,12 @@ class AdapterFilter:
         if self.tags:
             return AdapterTagRow.created_at, AdapterTagRow.adapter_id
         return AdapterRow.created_at, AdapterRow.id
+
+    async def prepare(self, session: AsyncSession) -> None:
+        """Which index serves a search depends on what is sought. Postgres would otherwise plan some searches and then
+        use one plan for all."""
+        if sought(self.search) is not None and session.get_bind().dialect.name == "postgresql":
+            await session.execute(select(func.set_config("plan_cache_mode", "force_custom_plan", True)))
 
     def applied(self, query: Select[*tuple[Any, ...]], session: AsyncSession) -> Select[*tuple[Any, ...]]:
         """To a query of AdapterRow. Raises Invalid."""
