@@ -13,6 +13,7 @@ from loragate.adapter_store.base62 import new_id
 from loragate.adapter_store.cursor import newest_first
 from loragate.adapter_store.database_time import database_now
 from loragate.adapter_store.errors import Conflict, NotFound
+from loragate.adapter_store.failure import Failure
 from loragate.adapter_store.manifests import Manifests
 from loragate.adapter_store.names import check_adapter_name, check_alias_name, could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page
@@ -44,15 +45,6 @@ _RUNNING = (*_CANCELLABLE, ImportStatus.CHECKING)
 
 
 @dataclass(frozen=True)
-class ImportFailure:
-    """Why one failed, as the error envelope says it."""
-
-    code: str
-    message: str
-    param: str | None = None
-
-
-@dataclass(frozen=True)
 class Import:
     """`bytes_total` is None until the source has said it; `version` until the import is ready."""
 
@@ -64,7 +56,7 @@ class Import:
     bytes_done: int
     bytes_total: int | None
     version: int | None
-    error: ImportFailure | None
+    error: Failure | None
     created_at: datetime
     updated_at: datetime
 
@@ -129,7 +121,7 @@ class ImportRepository:
         """It has become this version."""
         await self._change(import_id, AdapterImportRow.status.in_(_RUNNING), status=ImportStatus.READY, version=version)
 
-    async def fail(self, import_id: str, error: ImportFailure) -> None:
+    async def fail(self, import_id: str, error: Failure) -> None:
         """Unless it has ended otherwise."""
         told = {"error_code": error.code, "error_message": error.message, "error_param": error.param}
         await self._change(import_id, AdapterImportRow.status.in_(_RUNNING), status=ImportStatus.FAILED, **told)
@@ -162,9 +154,9 @@ class ImportRepository:
 def _import_of(row: AdapterImportRow, silent_since: datetime) -> Import:
     status, error = ImportStatus(row.status), None
     if row.error_code is not None:
-        error = ImportFailure(row.error_code, row.error_message or "", row.error_param)
+        error = Failure(row.error_code, row.error_message or "", row.error_param)
     if status in _RUNNING and row.updated_at <= silent_since:
-        status, error = ImportStatus.FAILED, ImportFailure("import_interrupted", _INTERRUPTED)
+        status, error = ImportStatus.FAILED, Failure("import_interrupted", _INTERRUPTED)
     return Import(
         id=row.id,
         source=row.source,

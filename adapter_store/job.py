@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from loragate.adapter_store.failure import Failure
+
 Document = Mapping[str, Any]
 
 
@@ -34,15 +36,6 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True)
-class JobFailure:
-    """Why one failed, as the error envelope says it."""
-
-    code: str
-    message: str
-    param: str | None = None
-
-
-@dataclass(frozen=True)
 class JobRequest:
     """What a tenant asked for. `model` is the base's id, or an adapter to go on from."""
 
@@ -63,7 +56,7 @@ class Job:
     id: str
     request: JobRequest
     status: JobStatus
-    error: JobFailure | None
+    error: Failure | None
     recipe: Document | None
     fine_tuned_model: str | None
     trained_tokens: int | None

@@ -2,14 +2,15 @@
 
 import orjson
 
-from loragate.adapter_store.job import Job, JobCheckpoint, JobEvent, JobFailure, JobRequest, JobStatus
+from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.job import Job, JobCheckpoint, JobEvent, JobRequest, JobStatus
 from loragate.adapter_store.tables import JobCheckpointRow, JobEventRow, JobRow
 
 
 def job_of(row: JobRow) -> Job:
     error = None
     if row.error_code is not None:
-        error = JobFailure(row.error_code, row.error_message or "", row.error_param)
+        error = Failure(row.error_code, row.error_message or "", row.error_param)
     request = JobRequest(
         method=row.method,
         model=row.model,

@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.base62 import random_base62
 from loragate.adapter_store.database_time import database_now
 from loragate.adapter_store.errors import Conflict
-from loragate.adapter_store.job import JobFailure, JobStatus, Order
+from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.job import JobStatus, Order
 from loragate.adapter_store.tables import JobCheckpointRow, JobEventRow, JobRow
 
 LEASE = timedelta(seconds=30)
@@ -74,7 +75,7 @@ class JobWork:
         ends = {"fine_tuned_model": fine_tuned_model, "result_file": result_file, "finished_at": database_now()}
         await self._release(job_id, worker, JobStatus.SUCCEEDED, **ends)
 
-    async def fail(self, job_id: str, worker: str, error: JobFailure) -> None:
+    async def fail(self, job_id: str, worker: str, error: Failure) -> None:
         """It has ended without an adapter."""
         told = {"error_code": error.code, "error_message": error.message, "error_param": error.param}
         await self._release(job_id, worker, JobStatus.FAILED, **told, finished_at=database_now())

@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.job import JobFailure, Order
+from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.job import Order
 from loragate.adapter_store.probe import Probe
 from loragate.adapter_store.store import Store
 from loragate.finetune.holding import Holding
@@ -99,7 +100,7 @@ class Attempt:
                     await work.tell(self._held.job.id, last.message, level="warn")
                     await work.stumble(self._held.job.id, self._held.worker)
             case Failed(code=code, message=message):
-                await self._fail(JobFailure(code, message))
+                await self._fail(Failure(code, message))
 
     async def _succeed(self, adapter: Path, prepared: Prepared) -> None:
         job, tenant_id = self._held.job, self._held.tenant_id
@@ -112,7 +113,7 @@ class Attempt:
         except StoreError as error:
             if error.status >= 500:
                 raise
-            await self._fail(JobFailure(error.code, error.message, error.param))
+            await self._fail(Failure(error.code, error.message, error.param))
             return
         async with self._held.saying() as work:
             await work.tell(job.id, f"The adapter answers as {name.model}.")
@@ -133,7 +134,7 @@ class Attempt:
         if self._held.order is Order.CANCEL:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
-    async def _fail(self, failure: JobFailure) -> None:
+    async def _fail(self, failure: Failure) -> None:
         async with self._held.saying() as work:
             await work.tell(self._held.job.id, failure.message, level="error")
             await work.fail(self._held.job.id, self._held.worker, failure)

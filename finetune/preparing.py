@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from loragate.adapter_store.errors import NotFound
+from loragate.adapter_store.failure import Failure
 from loragate.adapter_store.file import Purpose
-from loragate.adapter_store.job import Job, JobFailure
+from loragate.adapter_store.job import Job
 from loragate.adapter_store.store import Store
 from loragate.finetune.data.examining import Examination
 from loragate.finetune.data.formats import Method
@@ -25,7 +26,7 @@ from loragate.finetune.recipe import BaseFacts, DataFacts, Recipe, max_length_of
 class JobRefused(Exception):
     """The job cannot be trained; `failure` is for its tenant."""
 
-    def __init__(self, failure: JobFailure) -> None:
+    def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
 
@@ -73,7 +74,7 @@ class Preparation:
             )
         refusal = _refusal(examination, method, is_training=param == "training_file")
         if refusal is not None or tokens is None:
-            raise JobRefused(JobFailure(f"invalid_{param}", refusal or "It has no examples.", param))
+            raise JobRefused(Failure(f"invalid_{param}", refusal or "It has no examples.", param))
         return tokens, digest
 
     async def _fetch(self, tenant_id: str, file_id: str, param: str, file: BinaryIO) -> str:
@@ -83,7 +84,7 @@ class Preparation:
                 await scope.files.get(file_id, (Purpose.FINE_TUNE,), param=param)
                 pieces = await scope.files.pieces(file_id)
         except NotFound as missing:
-            raise JobRefused(JobFailure(missing.code, missing.message, param)) from None
+            raise JobRefused(Failure(missing.code, missing.message, param)) from None
         digest = hashlib.sha256()
         async for chunk in self._store.blobs.of(tenant_id).pieces.read(pieces):
             digest.update(chunk)

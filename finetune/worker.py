@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.job import JobFailure, JobStatus, Order
+from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.job import JobStatus, Order
 from loragate.adapter_store.job_queue import Claim
 from loragate.adapter_store.job_work import LeaseLost
 from loragate.adapter_store.probe import Probe
@@ -22,7 +23,7 @@ from loragate.v1 import engine_pb2 as pb
 log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 5.0  # after the database was away
-_HOPELESS = JobFailure(
+_HOPELESS = Failure(
     "trainer_died",
     "The training process died several times in a row, perhaps of too little memory: lower `batch_size`.",
 )

@@ -1,6 +1,6 @@
 """Why an import ended: one exception, with the code and the sentence that its owner is told."""
 
-from loragate.adapter_store.imports import ImportFailure
+from loragate.adapter_store.failure import Failure
 
 
 class ImportFailed(Exception):
@@ -8,4 +8,4 @@ class ImportFailed(Exception):
 
     def __init__(self, code: str, message: str, param: str | None = "source") -> None:
         super().__init__(message)
-        self.failure = ImportFailure(code, message, param)
+        self.failure = Failure(code, message, param)

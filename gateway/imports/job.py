@@ -5,7 +5,8 @@ import logging
 from contextlib import suppress
 
 from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.imports import Import, ImportFailure
+from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.imports import Import
 from loragate.adapter_store.store import Store
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class Job:
             async with self._store.tenant(self._tenant_id, write=True) as scope:
                 await scope.imports.finish(self.wanted.id, version)
 
-    async def fail(self, failure: ImportFailure) -> None:
+    async def fail(self, failure: Failure) -> None:
         """The last word, when not. What was cancelled stays cancelled."""
         try:
             async with self._store.tenant(self._tenant_id, write=True) as scope:

@@ -10,7 +10,8 @@ import orjson
 
 from loragate.adapter_store.actor import Actor
 from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.imports import Import, ImportFailure, ImportStatus
+from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.imports import Import, ImportStatus
 from loragate.adapter_store.lineage import Lineage
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway import adapter_actions as actions
@@ -30,8 +31,8 @@ from loragate.gateway.uploads import ADAPTER_FORM, collected
 
 log = logging.getLogger(__name__)
 
-_STOPPED = ImportFailure("import_interrupted", "The server stopped before the import was done; start it again.")
-_BUG = ImportFailure("internal_error", "The server failed on this import. Quote its id when asking why.")
+_STOPPED = Failure("import_interrupted", "The server stopped before the import was done; start it again.")
+_BUG = Failure("internal_error", "The server failed on this import. Quote its id when asking why.")
 
 
 class ImportRunner:
@@ -73,7 +74,7 @@ class ImportRunner:
         work = asyncio.current_task()
         assert work is not None
         telling = asyncio.create_task(job.keep_telling(work), name="import-progress")
-        failure: ImportFailure | None = None
+        failure: Failure | None = None
         try:
             async with self._turns:
                 version = await self._import(use, caller, by, job, token, telling)
@@ -83,7 +84,7 @@ class ImportRunner:
         except ImportFailed as failed:
             failure = failed.failure
         except (ApiError, StoreError) as error:
-            failure = ImportFailure(error.code or "invalid_value", error.message, error.param)
+            failure = Failure(error.code or "invalid_value", error.message, error.param)
         except Exception:
             log.exception("import %s failed", wanted.id)
             failure = _BUG

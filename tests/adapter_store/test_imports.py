@@ -8,11 +8,12 @@ from sqlalchemy import update
 
 from loragate.adapter_store import imports
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
-from loragate.adapter_store.imports import ImportFailure, ImportStatus
+from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.imports import ImportStatus
 from loragate.adapter_store.tables import AdapterImportRow
 
 SOURCE = "hf://acme/poet@" + "0" * 40
-FAILURE = ImportFailure("source_not_found", "It is not there.", "source")
+FAILURE = Failure("source_not_found", "It is not there.", "source")
 
 
 async def _asked(world: Any, method: str, *arguments: Any, tenant: Any = None) -> Any:

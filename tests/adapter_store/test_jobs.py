@@ -11,7 +11,8 @@ from sqlalchemy import update
 
 from loragate.adapter_store.database_time import database_now
 from loragate.adapter_store.errors import Conflict, NotFound
-from loragate.adapter_store.job import JobFailure, JobRequest, JobStatus, Order
+from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.job import JobRequest, JobStatus, Order
 from loragate.adapter_store.job_queue import MOST_ATTEMPTS, Claim
 from loragate.adapter_store.job_work import LeaseLost
 from loragate.adapter_store.tables import JobRow
@@ -127,9 +128,9 @@ async def test_a_tenant_has_no_more_than_its_share_in_training(world: Any) -> No
     assert (await claimed(world)) is not None
     assert await claimed(world) is None
     assert await claimed(world, most=2) is not None
-    await said(world, "fail", first, "w1", JobFailure("x", "y"))
+    await said(world, "fail", first, "w1", Failure("x", "y"))
     assert (await asked(world, "get", second)).status is JobStatus.RUNNING
-    assert (await asked(world, "get", first)).error == JobFailure("x", "y")
+    assert (await asked(world, "get", first)).error == Failure("x", "y")
 
 
 async def test_workers_that_ask_at_once_get_different_jobs(world: Any) -> None:
@@ -156,7 +157,7 @@ async def test_the_job_of_a_dead_worker_is_anothers_and_the_dead_one_is_not_hear
         ("pause", ()),
         ("give_back", ()),
         ("succeed", ("m", None)),
-        ("fail", (JobFailure("a", "b"),)),
+        ("fail", (Failure("a", "b"),)),
         ("cancelled", ()),
         ("validated", ({}, 1)),
     ):
