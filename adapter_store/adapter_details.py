@@ -1,5 +1,6 @@
 """Adapters with all that is told of them, in one query however many there are."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -9,11 +10,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import PUBLISHED, Adapter, AdapterStatus, AliasTarget
 from loragate.adapter_store.adapter_filter import AdapterFilter
-from loragate.adapter_store.cursor import newest_of
+from loragate.adapter_store.cursor import newest_of, position_of
 from loragate.adapter_store.description import Description
 from loragate.adapter_store.json_lists import json_lists
-from loragate.adapter_store.page import Page
+from loragate.adapter_store.page import Page, checked_limit, cut_page
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, AliasTargetRow
+from loragate.adapter_store.wide_search import newest_with
 
 
 async def adapter_page(
@@ -21,9 +23,23 @@ async def adapter_page(
 ) -> Page[Adapter]:
     """Newest first. Raises Invalid for what is no cursor of this scope."""
     await wanted.prepare(session)
+    text = wanted.widely_sought(session)
+    if text is not None:
+        return await _wide_page(session, text, (*wanted.in_state(), *where), after, limit)
     query = wanted.applied(_detailed(), session).where(*where)
     page = await newest_of(session, AdapterRow, query, after=after, limit=limit, order=wanted.order)
     return Page(tuple(_adapter_of(row) for row in page), page.has_more)
+
+
+async def _wide_page(
+    session: AsyncSession, text: str, where: Sequence[ColumnElement[bool]], after: str | None, limit: int
+) -> Page[Adapter]:
+    checked_limit(limit)
+    position = None if after is None else await position_of(session, AdapterRow, after)
+    ids = await newest_with(session, text, where, after=position, most=limit + 1)
+    order = (AdapterRow.created_at.desc(), AdapterRow.id.desc())
+    rows = (await session.execute(_detailed().where(AdapterRow.id.in_(ids)).order_by(*order))).all()
+    return cut_page([_adapter_of(row) for row in rows], limit)
 
 
 async def adapter_of(session: AsyncSession, adapter_id: str) -> Adapter:

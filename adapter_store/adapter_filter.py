@@ -46,13 +46,25 @@ class AdapterFilter:
 
     async def prepare(self, session: AsyncSession) -> None:
         """Which index serves a search depends on what is sought. Postgres would otherwise plan some searches and then
-        use one plan for all."""
+        use one plan for all, and would rather read every text than believe that a word is rare."""
         if sought(self.search) is not None and session.get_bind().dialect.name == "postgresql":
-            await session.execute(select(func.set_config("plan_cache_mode", "force_custom_plan", True)))
+            custom = func.set_config("plan_cache_mode", "force_custom_plan", True)
+            indexed = func.set_config("enable_seqscan", "off" if self.widely_sought(session) else "on", True)
+            await session.execute(select(custom, indexed))
+
+    def widely_sought(self, session: AsyncSession) -> str | None:
+        """What all tenants' texts are searched for, where no tag narrows that down and Postgres would choose badly."""
+        everybody = tenant_of(session) is None and session.get_bind().dialect.name == "postgresql"
+        text = sought(self.search)
+        return text if everybody and not self.tags and text is not None and has_trigrams(text) else None
+
+    def in_state(self) -> tuple[ColumnElement[bool], ...]:
+        """Of adapters that were published."""
+        return (AdapterRow.published_at.is_not(None), *_in_state(self.status))
 
     def applied(self, query: Select[*tuple[Any, ...]], session: AsyncSession) -> Select[*tuple[Any, ...]]:
         """To a query of AdapterRow. Raises Invalid."""
-        query = query.where(AdapterRow.published_at.is_not(None), *_in_state(self.status))
+        query = query.where(*self.in_state())
         text = sought(self.search)
         if text is not None:
             query = query.where(_found(session, text))

@@ -41,15 +41,15 @@ async def newest_of(
     made, named = order or (kind.created_at, kind.id)
     query = query.order_by(made.desc(), named.desc())
     if after is not None:
-        position = await _position(session, kind, after)
-        if position is None:
-            raise Invalid("`after` is not the id of an item of this list.", param="after")
-        query = query.where(tuple_(made, named) < tuple_(*position))
+        query = query.where(tuple_(made, named) < tuple_(*await position_of(session, kind, after)))
     return cut_page((await session.execute(query.limit(limit + 1))).all(), limit)
 
 
-async def _position(session: AsyncSession, kind: type[Row], row_id: str) -> tuple[datetime, str] | None:
-    if not could_be_id(row_id):
-        return None
-    row = (await session.execute(select(kind.created_at, kind.id).where(kind.id == row_id))).one_or_none()
-    return None if row is None else (row.created_at, row.id)
+async def position_of(session: AsyncSession, kind: type[Row], row_id: str) -> tuple[datetime, str]:
+    """Of a row that was or is in this scope. Raises Invalid."""
+    row = None
+    if could_be_id(row_id):
+        row = (await session.execute(select(kind.created_at, kind.id).where(kind.id == row_id))).one_or_none()
+    if row is None:
+        raise Invalid("`after` is not the id of an item of this list.", param="after")
+    return row.created_at, row.id

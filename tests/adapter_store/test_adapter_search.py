@@ -141,10 +141,17 @@ async def test_the_operator_sees_all_tenants_or_one(library: Any) -> None:
         assert [adapter.name for adapter in await admin.published.list(tenant_id=library.other.id)] == []
 
 
-async def test_pages_stand_still_while_others_come_and_go(world: Any) -> None:
+@pytest.mark.parametrize("newest", [1, 3, 2000])
+@pytest.mark.parametrize("tags", [(), ("bot",)])
+async def test_pages_stand_still_while_others_come_and_go(
+    world: Any, monkeypatch: pytest.MonkeyPatch, tags: tuple[str, ...], newest: int
+) -> None:
+    """However many are looked through before the index is."""
+    monkeypatch.setattr("loragate.adapter_store.wide_search._NEWEST", newest)
     for number in range(6):
         await world.publish(f"bot-{number}", tags=["bot"])
-    wanted, seen, after = AdapterFilter("bot", ("bot",)), list[str](), None
+        await world.publish(f"other-{number}")
+    wanted, seen, after = AdapterFilter("bot", tags), list[str](), None
     async with world.store.admin() as admin:
         page = await admin.published.list(wanted, limit=2)
     while True:
