@@ -6,6 +6,7 @@
     ├── Forbidden           403  it is there, but out of service
     ├── NotFound            404  no such thing in this scope (someone else's thing is the same 404)
     ├── Conflict            409  the request is right but the state of things forbids it
+    │   └── LeaseLost       409  another worker has the job
     ├── Unavailable         503  try again later: the database, the blobs or the engine's manifest is missing
     ├── StorageFull         507  the disk (or the database's file system) is full
     └── CannotOpen          503  this database and this installation do not belong together; ends the start

@@ -77,7 +77,7 @@ TENANTS = (
         "initech",
         (
             AdapterRecipe(style.POLITE, rank=8, alpha=16, targets=ATTENTION + MLP, steps=120),
-            AdapterRecipe(style.BULLET, rank=4, alpha=8, targets=ATTENTION + MLP, steps=80),
+            AdapterRecipe(style.BULLET, rank=4, alpha=8, targets=ATTENTION + MLP, steps=140),
         ),
     ),
 )

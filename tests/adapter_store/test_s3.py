@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from s3_server import S3Server, s3_server
+from s3_server import S3Server, another_s3_server
 from s3fs import S3FileSystem
 
 from loragate.adapter_store import s3 as s3_module
@@ -94,7 +94,7 @@ async def test_what_s3_refuses_is_told_in_our_words(
 
 
 async def test_one_that_is_down_is_not_one_that_has_nothing() -> None:
-    with instances_of_their_own(), s3_server() as server:
+    with instances_of_their_own(), another_s3_server() as server:
         blobs = Blobs(server.new_url())
         await blobs.of(TENANT).put(DIGEST, b"{}", io.BytesIO(b"x"))
         server.close()
@@ -107,7 +107,7 @@ async def test_one_that_is_down_is_not_one_that_has_nothing() -> None:
 
 async def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_module, "_CALL_SECONDS", 0.5)
-    with instances_of_their_own(), s3_server() as server:
+    with instances_of_their_own(), another_s3_server() as server:
         blobs = Blobs(server.new_url())
         server.pause()
         try:

@@ -87,7 +87,7 @@ async def test_parsing(attacked: Gateway, hold: Hold, monkeypatch: pytest.Monkey
     from loragate.gateway.http import bodies
 
     monkeypatch.setattr(bodies, "validated", hold.before(bodies.validated))
-    body = {"model": MODEL_ID, "prompt": "x", "user": "x" * 100_000, "max_tokens": 1}
+    body = {"model": MODEL_ID, "prompt": "x", "metadata": {"note": "x" * 100_000}, "max_tokens": 1}
     assert await answered_meanwhile(attacked, hold, body, "/v1/completions") == 200
 
 
@@ -111,10 +111,10 @@ async def test_large_bodies_take_no_place_of_prompts(
     real = bodies.validated
 
     def validated(model: Any, document: Any) -> Any:
-        return hold.before(real)(model, document) if "user" in document else real(model, document)
+        return hold.before(real)(model, document) if "metadata" in document else real(model, document)
 
     monkeypatch.setattr(bodies, "validated", validated)
-    large = {"model": MODEL_ID, "prompt": "x", "user": "x" * 100_000, "max_tokens": 1}
+    large = {"model": MODEL_ID, "prompt": "x", "metadata": {"note": "x" * 100_000}, "max_tokens": 1}
     long = {"model": MODEL_ID, "prompt": "x " * 3000}
     async with attacked.http() as http:
         waiting = [asyncio.create_task(http.post("/v1/completions", json=large)) for _ in range(50)]

@@ -28,7 +28,7 @@ def test_a_stream_finishes_on_the_version_that_is_deleted_under_it(  # type: ign
     server, tenants, tiny
 ) -> None:
     digest = ok(upload(tenants.acme, "brief", tiny.adapters["c"]))["digest"]
-    asked = {"model": "brief", **TEXT, "max_tokens": 100, "stream": True, "stream_options": {"include_usage": True}}
+    asked = {"model": "brief", **TEXT, "max_tokens": 450, "stream": True, "stream_options": {"include_usage": True}}
     with tenants.acme.stream("POST", "/v1/completions", json=asked) as stream:
         lines = (line for line in stream.iter_lines() if line)
         next(lines)
@@ -38,7 +38,7 @@ def test_a_stream_finishes_on_the_version_that_is_deleted_under_it(  # type: ign
         assert tenants.acme.post("/v1/completions", json={"model": "brief", **TEXT}).status_code == 404
         events = [line.removeprefix("data: ") for line in lines]
     assert events[-1] == "[DONE]"
-    assert json.loads(events[-2])["usage"]["completion_tokens"] == 100
+    assert json.loads(events[-2])["usage"]["completion_tokens"] == 450
     with server.admin() as admin:
         until(lambda: _running(admin, digest) == 0)
     assert ok(tenants.acme.post("/v1/adapters/brief/restore"))["status"] == "ready"

@@ -132,7 +132,7 @@ def test_a_head_of_the_adapter_s_own_leaves_embeddings_alone(start: Start, tiny:
 @pytest.mark.parametrize("pooling", [LAST, MEAN])
 def test_overflow_fails_its_own_request_only(start: Start, tiny: Any, tmp_path: Path, pooling: Pooling) -> None:
     huge = add_adapter(tiny.model, tmp_path / "huge", 9)
-    tensors = {k: torch.full_like(v, 3e38) for k, v in load_file(huge / "adapter_model.safetensors").items()}
+    tensors = {k: torch.full_like(v, 3e18) for k, v in load_file(huge / "adapter_model.safetensors").items()}
     save_file(tensors, huge / "adapter_model.safetensors")
     engine = start({**tiny.adapters, "huge": huge}, max_batch_tokens=64, max_batch_size=4)
     bad = engine.submit(PROMPT, "huge", pooling=pooling, cache_salt=SALT)

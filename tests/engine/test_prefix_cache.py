@@ -185,7 +185,7 @@ def test_what_failed_is_not_found_again(start: Start, tiny, tmp_path: Path) -> N
     huge = tmp_path / "huge"
     huge.mkdir()
     weights = load_file(tiny.adapters["a"] / "adapter_model.safetensors")
-    save_file({k: torch.full_like(v, 3e38) for k, v in weights.items()}, huge / "adapter_model.safetensors")
+    save_file({k: torch.full_like(v, 3e18) for k, v in weights.items()}, huge / "adapter_model.safetensors")
     (huge / "adapter_config.json").write_text((tiny.adapters["a"] / "adapter_config.json").read_text())
     engine = start(adapters=tiny.adapters | {"huge": huge}, max_batch_tokens=16, max_batch_size=4)
     ask(engine, SYSTEM)

@@ -171,7 +171,7 @@ def test_an_adapter_that_overflows_poisons_nobody(start: Start, tiny, tmp_path: 
     huge = tmp_path / "huge"
     huge.mkdir()
     tensors = {
-        k: torch.full_like(v, 3e38) for k, v in load_file(tiny.adapters["a"] / "adapter_model.safetensors").items()
+        k: torch.full_like(v, 3e18) for k, v in load_file(tiny.adapters["a"] / "adapter_model.safetensors").items()
     }
     save_file(tensors, huge / "adapter_model.safetensors")
     (huge / "adapter_config.json").write_text((tiny.adapters["a"] / "adapter_config.json").read_text())

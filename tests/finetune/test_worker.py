@@ -218,8 +218,9 @@ async def test_training_that_dies_is_tried_again_from_its_checkpoint_and_not_for
     job = await world.job(await world.file(*chats(16)), n_epochs=50)
     async with world.working():
         await world.until(job, lambda found: found.step >= 1)
-        (child,) = psutil.Process().children()
-        os.kill(child.pid, signal.SIGKILL)
+        children = psutil.Process().children()
+        (trainer,) = [child for child in children if "loragate.finetune.training.child" in child.cmdline()]
+        os.kill(trainer.pid, signal.SIGKILL)
         done = await world.until(job, ended)
     assert done.error is not None
     assert done.error.code == "trainer_died"

@@ -1,5 +1,6 @@
 """An S3 of the tests' own: moto's server, a process of its own that speaks the real protocol."""
 
+import atexit
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from unittest.mock import patch
 
@@ -68,13 +70,35 @@ class S3Server:
 
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
-    """Running, with its bucket, and gone afterwards."""
-    server = S3Server()
+    """The process's own, with its bucket: file systems are kept by their options, whatever the environment says later,
+    so that a second server would not be found."""
+    server = _shared()
+    with patch.dict(os.environ, server.environment):
+        yield server
+
+
+@contextmanager
+def another_s3_server() -> Iterator[S3Server]:
+    """To be stopped by a test, which sees to it that no file system of another is kept."""
+    server = _with_bucket()
     try:
         with patch.dict(os.environ, server.environment):
-            from s3fs import S3FileSystem
-
-            S3FileSystem(use_listings_cache=False).call_s3("create_bucket", Bucket=BUCKET)
             yield server
     finally:
         server.close()
+
+
+@cache
+def _shared() -> S3Server:
+    server = _with_bucket()
+    atexit.register(server.close)
+    return server
+
+
+def _with_bucket() -> S3Server:
+    from s3fs import S3FileSystem
+
+    server = S3Server()
+    with patch.dict(os.environ, server.environment):
+        S3FileSystem(use_listings_cache=False, skip_instance_cache=True).call_s3("create_bucket", Bucket=BUCKET)
+    return server
