@@ -60,7 +60,8 @@ def test_what_is_kept_is_there_without_a_request_whatever_is_restarted(workers: 
     until(lambda: is_held(workers, tenant, "a", "device", pinned=True))
     for name in "cdcd":
         ok(tenant.post("/v1/completions", json={"model": name, "prompt": PROMPT, "max_tokens": 2}))
-    assert is_held(workers, tenant, "a", "device", pinned=True)
+    # A busy engine may not say within a second what it holds.
+    until(lambda: is_held(workers, tenant, "a", "device", pinned=True))
 
     engine = workers.server.runtime["pids"]["engine"]
     shutil.rmtree(workers.server.data_dir / "engine-cache" / "adapters")  # whoever uploads has the engine load it once
