@@ -62,7 +62,7 @@ async def ending(client: Client, method: str, messages: list[bytes]) -> grpc.Sta
         await client.raw(method, *messages)
     except grpc.aio.AioRpcError as error:
         # Answered while the client still sends, its own library may see the stream's end before the answer's.
-        reset = "RST_STREAM" in (error.details() or "")
+        reset = "RST_STREAM" in (error.details() or "") or "execute_batch" in (error.details() or "")
         return grpc.StatusCode.CANCELLED if reset else error.code()
     return grpc.StatusCode.OK
 
