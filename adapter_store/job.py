@@ -36,8 +36,18 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True)
+class JobStart:
+    """The adapter version that a job goes on from, as its `model` meant it when the job was made."""
+
+    adapter_id: str
+    name: str
+    version: int
+    digest: str
+
+
+@dataclass(frozen=True)
 class JobRequest:
-    """What a tenant asked for. `model` is the base's id, or an adapter to go on from."""
+    """What a tenant asked for. `model` is the base's id, or names the adapter version that is `start`."""
 
     method: str
     model: str
@@ -47,6 +57,7 @@ class JobRequest:
     suffix: str | None
     seed: int
     metadata: Document
+    start: JobStart | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,22 @@ class Job:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+
+
+@dataclass(frozen=True)
+class OwnedJob:
+    """A job as the operator sees it."""
+
+    tenant_id: str
+    job: Job
+
+
+@dataclass(frozen=True)
+class TunedModel:
+    """What a job has made: `model` is its name in requests, `made_at` when the job ended."""
+
+    model: str
+    made_at: datetime
 
 
 @dataclass(frozen=True)

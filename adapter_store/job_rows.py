@@ -3,7 +3,7 @@
 import orjson
 
 from loragate.adapter_store.failure import Failure
-from loragate.adapter_store.job import Job, JobCheckpoint, JobEvent, JobRequest, JobStatus
+from loragate.adapter_store.job import Job, JobCheckpoint, JobEvent, JobRequest, JobStart, JobStatus
 from loragate.adapter_store.tables import JobCheckpointRow, JobEventRow, JobRow
 
 
@@ -20,6 +20,7 @@ def job_of(row: JobRow) -> Job:
         suffix=row.suffix,
         seed=row.seed,
         metadata=orjson.loads(row.labels),
+        start=_start_of(row),
     )
     return Job(
         id=row.id,
@@ -36,6 +37,27 @@ def job_of(row: JobRow) -> Job:
         started_at=row.started_at,
         finished_at=row.finished_at,
     )
+
+
+def _start_of(row: JobRow) -> JobStart | None:
+    if row.start_adapter_id is None:
+        return None
+    assert row.start_name is not None
+    assert row.start_version is not None
+    assert row.start_digest is not None
+    return JobStart(row.start_adapter_id, row.start_name, row.start_version, row.start_digest)
+
+
+def start_columns(start: JobStart | None) -> dict[str, str | int | None]:
+    """What `job_of` reads."""
+    if start is None:
+        return {}
+    return {
+        "start_adapter_id": start.adapter_id,
+        "start_name": start.name,
+        "start_version": start.version,
+        "start_digest": start.digest,
+    }
 
 
 def event_of(row: JobEventRow) -> JobEvent:

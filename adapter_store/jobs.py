@@ -1,5 +1,7 @@
 """Fine-tuning jobs of one tenant, as the tenant sees them and orders them about."""
 
+from collections.abc import Mapping, Sequence
+
 import orjson
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -8,16 +10,20 @@ from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.base62 import random_base62
 from loragate.adapter_store.cursor import newest_first
 from loragate.adapter_store.database_time import database_now
-from loragate.adapter_store.errors import Conflict, Invalid, NotFound
-from loragate.adapter_store.job import Job, JobCheckpoint, JobEvent, JobRequest, JobStatus, Order
-from loragate.adapter_store.job_rows import checkpoint_of, event_of, job_of
+from loragate.adapter_store.errors import Conflict, NotFound
+from loragate.adapter_store.job import Job, JobCheckpoint, JobEvent, JobRequest, JobStatus, Order, TunedModel
+from loragate.adapter_store.job_history import checkpoints_before, events_before, events_since
+from loragate.adapter_store.job_labels import labelled
+from loragate.adapter_store.job_rows import job_of, start_columns
 from loragate.adapter_store.names import could_be_id
-from loragate.adapter_store.page import DEFAULT_LIMIT, Page, checked_limit, cut_page
-from loragate.adapter_store.tables import JobCheckpointRow, JobEventRow, JobRow
+from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT, Page
+from loragate.adapter_store.quotas import check_one_more_adapter, limits_of
+from loragate.adapter_store.tables import JobCheckpointRow, JobRow
 
 _MOST_UNFINISHED = 32  # of one tenant
 _ID_LENGTH = 24
 _ENDS = tuple(status for status in JobStatus if status.ended)
+_ANY: Mapping[str, str] = {}
 
 
 class JobRepository:
@@ -28,12 +34,9 @@ class JobRepository:
         self._audit = audit
 
     async def create(self, request: JobRequest) -> Job:
-        """Its files are to be validated. Raises Conflict when too many of the tenant's are unfinished."""
-        unfinished = select(func.count(JobRow.id)).where(JobRow.status.not_in(_ENDS))
-        if (await self._session.scalar(unfinished) or 0) >= _MOST_UNFINISHED:
-            raise Conflict(
-                f"{_MOST_UNFINISHED} jobs of yours are not finished; wait for one, or cancel one.", code="too_many_jobs"
-            )
+        """Its files are to be validated. Raises Conflict when too many of the tenant's are unfinished, or there is no
+        room for what it would make."""
+        await self._check_room()
         job_id = f"ftjob-{random_base62(_ID_LENGTH)}"
         values = {
             "method": request.method,
@@ -44,6 +47,7 @@ class JobRepository:
             "suffix": request.suffix,
             "seed": request.seed,
             "labels": orjson.dumps(request.metadata).decode(),
+            **start_columns(request.start),
         }
         states = {"status": JobStatus.VALIDATING, "step": 0, "last_event": 0, "attempts": 0}
         await self._session.execute(insert(JobRow).values(id=job_id, created_at=database_now(), **values, **states))
@@ -54,9 +58,15 @@ class JobRepository:
     async def get(self, job_id: str) -> Job:
         return job_of(await self._row(job_id))
 
-    async def list(self, *, after: str | None = None, limit: int = DEFAULT_LIMIT) -> Page[Job]:
-        """Newest first; `after` is the id of the last one seen."""
-        page = await newest_first(self._session, JobRow, after=after, limit=limit)
+    async def list(
+        self,
+        labels: Mapping[str, str] | None = _ANY,
+        *,
+        after: str | None = None,
+        limit: int = DEFAULT_LIMIT,
+    ) -> Page[Job]:
+        """Newest first, those with these `labels`, or (None) without any; `after` is the id of the last one seen."""
+        page = await newest_first(self._session, JobRow, *labelled(labels), after=after, limit=limit)
         return Page(tuple(map(job_of, page)), page.has_more)
 
     async def cancel(self, job_id: str) -> Job:
@@ -80,26 +90,35 @@ class JobRepository:
     async def events(self, job_id: str, *, after: int | None = None, limit: int = DEFAULT_LIMIT) -> Page[JobEvent]:
         """Newest first; `after` is the number of the last one seen."""
         await self._row(job_id)
-        query = select(JobEventRow).where(JobEventRow.job_id == job_id).order_by(JobEventRow.number.desc())
-        if after is not None:
-            query = query.where(JobEventRow.number < after)
-        rows = (await self._session.scalars(query.limit(checked_limit(limit) + 1))).all()
-        return cut_page([event_of(row) for row in rows], limit)
+        return await events_before(self._session, job_id, after, limit)
+
+    async def events_since(self, job_id: str, number: int, *, limit: int = MAX_LIMIT) -> Page[JobEvent]:
+        """Oldest first, for whoever follows a job; `number` is of the last one seen, 0 before the first."""
+        await self._row(job_id)
+        return await events_since(self._session, job_id, number, limit)
 
     async def checkpoints(
         self, job_id: str, *, after: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> Page[JobCheckpoint]:
         """Newest first; `after` is the id of the last one seen."""
         await self._row(job_id)
-        row = JobCheckpointRow
-        query = select(row).where(row.job_id == job_id).order_by(row.step.desc())
-        if after is not None:
-            seen = await self._session.scalar(select(row.step).where(row.job_id == job_id, row.id == after))
-            if seen is None:
-                raise Invalid("`after` is not the id of an item of this list.", param="after")
-            query = query.where(row.step < seen)
-        rows = (await self._session.scalars(query.limit(checked_limit(limit) + 1))).all()
-        return cut_page([checkpoint_of(each) for each in rows], limit)
+        return await checkpoints_before(self._session, job_id, after, limit)
+
+    async def has_made(self, model: str) -> bool:
+        """Whether a job of this tenant has given its result this very name, or a checkpoint that is kept."""
+        made = select(JobRow.id).where(JobRow.fine_tuned_model == model)
+        kept = select(JobCheckpointRow.job_id).where(JobCheckpointRow.model == model)
+        for query in (made, kept):
+            if await self._session.scalar(query.limit(1)) is not None:
+                return True
+        return False
+
+    async def models(self) -> Sequence[TunedModel]:
+        """What its jobs have made, newest first, whether it is still there or not."""
+        row = JobRow
+        query = select(row.fine_tuned_model, row.finished_at).where(row.fine_tuned_model.is_not(None))
+        found = await self._session.execute(query.order_by(row.created_at.desc(), row.id.desc()))
+        return [TunedModel(model, made_at) for model, made_at in found if model is not None and made_at is not None]
 
     async def _order(self, job_id: str, order: Order) -> Job:
         row = await self._row(job_id)
@@ -124,11 +143,28 @@ class JobRepository:
             query = select(JobRow).where(JobRow.id == job_id).execution_options(populate_existing=True)
             row = await self._session.scalar(query)
         if row is None:
-            raise NotFound("The fine-tuning job does not exist.", code="job_not_found", param="fine_tuning_job_id")
+            raise job_not_found()
         return row
+
+    async def _check_room(self) -> None:
+        limits = await limits_of(self._session)
+        most = _MOST_UNFINISHED if limits.max_unfinished_jobs is None else limits.max_unfinished_jobs
+        unfinished = select(func.count(JobRow.id)).where(JobRow.status.not_in(_ENDS))
+        if (await self._session.scalar(unfinished) or 0) >= most:
+            raise Conflict(
+                f"This tenant may have {most} jobs that are not finished (max_unfinished_jobs); wait for one, or "
+                "cancel one.",
+                code="too_many_jobs",
+            )
+        await check_one_more_adapter(self._session, limits)
 
     async def _change(self, job_id: str, **values: object) -> None:
         await self._session.execute(update(JobRow).where(JobRow.id == job_id).values(**values))
 
     async def _audited(self, act: str, was: JobRow) -> None:
         await self._audit.record(f"fine_tuning_job.{act}", f"fine_tuning_job:{was.id}", before={"status": was.status})
+
+
+def job_not_found() -> NotFound:
+    """The same for a missing job and for someone else's."""
+    return NotFound("The fine-tuning job does not exist.", code="job_not_found", param="fine_tuning_job_id")

@@ -43,6 +43,7 @@ class TenantLimits(Limits):
     max_adapters: int | None = None
     max_storage_bytes: int | None = None
     max_adapter_rank: int | None = None
+    max_unfinished_jobs: int | None = None  # None: as many as the store allows anybody
 
 
 UNLIMITED = Limits()

@@ -32,15 +32,26 @@ def check_rank(limits: TenantLimits, rank: int) -> None:
 
 async def check_quotas(session: AsyncSession, limits: TenantLimits) -> None:
     """After an addition, within its transaction: its scope's lock lets no other come between. Raises Conflict."""
-    if limits.max_adapters is not None:
-        living = select(func.count(AdapterRow.id)).where(AdapterRow.deleted_at.is_(None))
-        _refuse_above(limits.max_adapters, await session.scalar(living) or 0, "adapters", "max_adapters")
+    await _check_adapters(session, limits)
+    await _check_storage(session, limits)
+
+
+async def check_one_more_adapter(session: AsyncSession, limits: TenantLimits) -> None:
+    """Before the long work that makes one. Raises Conflict."""
+    await _check_adapters(session, limits, more=1)
     await _check_storage(session, limits)
 
 
 async def check_storage(session: AsyncSession, more: int = 0) -> None:
     """What is kept already, with `more` bytes. Raises Conflict."""
     await _check_storage(session, await limits_of(session), more)
+
+
+async def _check_adapters(session: AsyncSession, limits: TenantLimits, more: int = 0) -> None:
+    if limits.max_adapters is not None:
+        living = select(func.count(AdapterRow.id)).where(AdapterRow.deleted_at.is_(None))
+        would_be = (await session.scalar(living) or 0) + more
+        _refuse_above(limits.max_adapters, would_be, "adapters", "max_adapters")
 
 
 async def _check_storage(session: AsyncSession, limits: TenantLimits, more: int = 0) -> None:

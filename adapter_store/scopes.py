@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from loragate.adapter_store.adapters import AdapterRepository
+from loragate.adapter_store.all_jobs import AllJobs
 from loragate.adapter_store.api_keys import ApiKeyRepository
 from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.damage import Quarantine
@@ -46,6 +47,7 @@ class AdminScope:
     published: PublishedAdapters
     desired: DesiredState
     job_queue: JobQueue
+    jobs: AllJobs
     audit: AuditLog
     replies: Replies
     usage: UsageRepository

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from loragate.adapter_store.actor import SYSTEM, Actor
 from loragate.adapter_store.adapters import AdapterRepository
+from loragate.adapter_store.all_jobs import AllJobs
 from loragate.adapter_store.api_keys import ApiKeyRepository
 from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.authentication import Authenticator
@@ -134,6 +135,7 @@ class Store:
                 PublishedAdapters(session),
                 DesiredState(session, audit),
                 JobQueue(session),
+                AllJobs(session),
                 audit,
                 Replies(session, self._secret_key),
                 UsageRepository(session),

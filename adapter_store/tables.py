@@ -259,13 +259,20 @@ class JobRow(TenantOwned, Base):
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
         Index(None, "tenant_id", "created_at", "id"),
+        Index(None, "tenant_id", "fine_tuned_model"),
         Index(None, "status", "created_at"),
+        Index(None, "created_at", "id"),
+        Index("uq_fine_tuning_jobs_id", "id", unique=True),
     )
 
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     method: Mapped[str] = mapped_column(String(16))
     model: Mapped[str]
+    start_adapter_id: Mapped[str | None] = mapped_column(String(64))
+    start_name: Mapped[str | None] = mapped_column(String(64))
+    start_version: Mapped[int | None]
+    start_digest: Mapped[str | None]
     training_file: Mapped[str] = mapped_column(String(64))
     validation_file: Mapped[str | None] = mapped_column(String(64))
     hyperparameters: Mapped[str] = mapped_column(Text)  # JSON, as asked for

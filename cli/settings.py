@@ -241,6 +241,7 @@ class LimitSettings(BaseModel):
     max_adapters: Limit = "unlimited"
     max_storage_bytes: Limit = "unlimited"
     max_adapter_rank: Limit = "unlimited"
+    max_unfinished_jobs: Limit = "unlimited"  # which is 32
 
     @property
     def of_tenants(self) -> TenantLimits:

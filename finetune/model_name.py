@@ -1,17 +1,20 @@
 """What a job's result is called: `ft:<base>:<tenant>:<suffix>:<tail of the job's id>`, as with OpenAI.
 
 Behind the name is an adapter as any other, `<suffix>-<tail>`, which its tenant may list, promote and delete; the name
-means what its alias `trained` points at.
+means what its alias `trained` points at. A checkpoint's name ends in `:ckpt-step-<step>`, which is an alias, too.
 """
 
 import re
 from dataclasses import dataclass
 
 TRAINED = "trained"
+SUFFIX = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _TAIL = 8
 _UNSUITABLE = re.compile(r"[^A-Za-z0-9]+")
-_NAME = re.compile(r"ft:[^:]+:[a-z0-9-]+:([A-Za-z0-9-]*):([0-9A-Za-z]{8})")
+_NAME = re.compile(rf"ft:[^:]+:[a-z0-9-]+:({SUFFIX})?:([0-9A-Za-z]{{{_TAIL}}})(?::(ckpt-step-[1-9][0-9]{{0,8}}))?")
 _NO_SUFFIX = "ft"
+_LONGEST_BASE, _LONGEST_TENANT = 100, 32
+_LONGEST_ADAPTER = 64
 
 
 @dataclass(frozen=True)
@@ -21,15 +24,37 @@ class TunedName:
     model: str
     adapter: str
 
+    def checkpoint(self, step: int) -> str:
+        """A checkpoint's name for requests."""
+        return f"{self.model}:{checkpoint_alias(step)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TunedAlias:
+    """What such a name means."""
+
+    adapter: str
+    alias: str
+
 
 def tuned_name(base: str, tenant: str, suffix: str | None, job_id: str) -> TunedName:
     """Of a job of the tenant with this name."""
     tail = job_id[-_TAIL:]
-    slug = _UNSUITABLE.sub("-", tenant).strip("-").lower() or "tenant"
-    return TunedName(f"ft:{base}:{slug}:{suffix or ''}:{tail}", f"{suffix or _NO_SUFFIX}-{tail}")
+    slug = _UNSUITABLE.sub("-", tenant).strip("-").lower()[:_LONGEST_TENANT] or "tenant"
+    told = base.replace(":", "-")[-_LONGEST_BASE:]
+    return TunedName(f"ft:{told}:{slug}:{suffix or ''}:{tail}", _adapter(suffix, tail))
 
 
-def adapter_of(model: str) -> str | None:
-    """The adapter behind such a name; None for what is none."""
+def checkpoint_alias(step: int) -> str:
+    """The alias behind a checkpoint's name."""
+    return f"ckpt-step-{step}"
+
+
+def meaning_of(model: str) -> TunedAlias | None:
+    """The alias behind such a name; None for what is none."""
     match = _NAME.fullmatch(model)
-    return match and f"{match[1] or _NO_SUFFIX}-{match[2]}"
+    return match and TunedAlias(_adapter(match[1], match[2]), match[3] or TRAINED)
+
+
+def _adapter(suffix: str | None, tail: str) -> str:
+    return f"{(suffix or _NO_SUFFIX)[: _LONGEST_ADAPTER - len(tail) - 1]}-{tail}"

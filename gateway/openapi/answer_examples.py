@@ -33,7 +33,13 @@ _TENANT = {
     "object": "tenant",
     "name": "acme",
     "weight": 2.0,
-    "limits": {**_LIMITS, "max_adapters": 20, "max_storage_bytes": None, "max_adapter_rank": 64},
+    "limits": {
+        **_LIMITS,
+        "max_adapters": 20,
+        "max_storage_bytes": None,
+        "max_adapter_rank": 64,
+        "max_unfinished_jobs": 4,
+    },
     "created_at": _THEN,
     "updated_at": _LATER,
 }

@@ -36,6 +36,7 @@ class TenantLimitsBody(LimitsBody):
     max_adapters: Amount | None = None
     max_storage_bytes: Amount | None = None
     max_adapter_rank: Amount | None = None
+    max_unfinished_jobs: Amount | None = None
 
 
 class LimitsPatch(Body):

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import update
 
 from loragate.adapter_store.database_time import database_now
-from loragate.adapter_store.errors import Conflict, NotFound
+from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.failure import Failure
-from loragate.adapter_store.job import JobRequest, JobStatus, Order
+from loragate.adapter_store.job import JobRequest, JobStart, JobStatus, Order
 from loragate.adapter_store.job_queue import MOST_ATTEMPTS, Claim
 from loragate.adapter_store.job_work import LeaseLost
 from loragate.adapter_store.tables import JobRow
@@ -256,3 +256,114 @@ async def test_all_acts_of_the_tenant_are_in_the_audit_log(world: Any) -> None:
         waiting = await admin.job_queue.waiting()
     assert acts == [f"fine_tuning_job.{act}" for act in ("cancel", "resume", "pause", "create")]
     assert waiting == {}
+
+
+async def test_a_job_keeps_what_it_goes_on_from(world: Any) -> None:
+    start = JobStart("ad_1", "poet", 3, "sha256:" + "a" * 64)
+    job = await asked(world, "create", replace(REQUEST, model="poet@canary", start=start))
+    assert (await asked(world, "get", job.id)).request.start == start
+    claim = await claimed(world, VALIDATING)
+    assert claim is not None
+    assert claim.job.request.start == start
+
+
+async def test_jobs_by_what_is_written_on_them(world: Any) -> None:
+    written: list[dict[str, str]] = [
+        {},
+        {"team": "a", "note": ""},
+        {"team": "b"},
+        {'qu"ote': "a\\b", "$.team": "a"},
+        {"0": 'ü, ":" ü'},
+    ]
+    ids = [(await asked(world, "create", replace(REQUEST, metadata=labels))).id for labels in written]
+
+    async def found(labels: Any, **page: Any) -> list[int]:
+        return [ids.index(job.id) for job in await asked(world, "list", labels, **page)]
+
+    assert await found({}) == [4, 3, 2, 1, 0]
+    assert await found(None) == [0]
+    for number, labels in enumerate(written[1:], 1):
+        assert await found(labels) == [number]
+        for name, value in labels.items():
+            assert await found({name: value}) == [number]
+            assert await found({name: f"{value}x"}) == await found({f"{name}x": value}) == []
+    assert await found({"note": ""}) == [1]
+    assert await found({"team": "a", "note": "x"}) == []
+    assert await found({}, after=ids[2], limit=1) == [1]
+
+
+async def test_a_follower_reads_on_from_what_it_has_seen(world: Any) -> None:
+    job = await asked(world, "create", REQUEST)
+    for number in range(5):
+        await said(world, "tell", job.id, f"event {number}")
+    first = await asked(world, "events_since", job.id, 0, limit=2)
+    rest = await asked(world, "events_since", job.id, first.items[-1].number)
+    assert [event.message for event in (*first, *rest)] == [f"event {number}" for number in range(5)]
+    assert (first.has_more, rest.has_more) == (True, False)
+    with pytest.raises(NotFound):
+        await asked(world, "events_since", job.id, 0, tenant=world.other)
+
+
+async def test_what_jobs_have_made(world: Any) -> None:
+    job_id = await queued(world)
+    assert await claimed(world) is not None
+    await said(world, "checkpoint", job_id, "w1", 3, {}, "ft:b:acme:poet:12345678:ckpt-step-3")
+    assert await asked(world, "models") == []
+    await said(world, "succeed", job_id, "w1", "ft:b:acme:poet:12345678", None)
+    (made,) = await asked(world, "models")
+    assert made.model == "ft:b:acme:poet:12345678"
+    assert made.made_at == (await asked(world, "get", job_id)).finished_at
+    for model in (made.model, f"{made.model}:ckpt-step-3"):
+        assert await asked(world, "has_made", model)
+        assert not await asked(world, "has_made", model, tenant=world.other)
+    for model in ("ft:b:acme:poet", f"{made.model}:ckpt-step-4", "ft:b:other:poet:12345678"):
+        assert not await asked(world, "has_made", model)
+
+
+async def test_the_operator_sees_all_jobs_and_an_administrator_its_tenants(world: Any) -> None:
+    ours = [(await asked(world, "create", REQUEST)).id for _ in range(2)]
+    theirs = (await asked(world, "create", REQUEST, tenant=world.other)).id
+    await asked(world, "cancel", ours[0])
+
+    async def found(within: str | None = None, **wanted: Any) -> list[str]:
+        async with world.store.admin(within=within) as admin:
+            return [each.job.id for each in await admin.jobs.list(**wanted)]
+
+    acme = world.acme.id
+    assert await found() == [theirs, *ours[::-1]]
+    assert await found(limit=1, after=theirs) == [ours[1]]
+    assert await found(tenant_id=acme) == await found(acme) == ours[::-1]
+    assert await found(status=JobStatus.CANCELLED) == [ours[0]]
+    assert await found(tenant_id=world.other.id, status=JobStatus.CANCELLED) == []
+    assert await found(acme, tenant_id=world.other.id) == await found(tenant_id="no'body") == []
+    async with world.store.admin() as admin:
+        assert (await admin.jobs.get(theirs)).tenant_id == world.other.id
+        for job_id in ("ftjob-none", "no'job"):
+            with pytest.raises(NotFound):
+                await admin.jobs.get(job_id)
+    async with world.store.admin(within=acme) as admin:
+        assert (await admin.jobs.get(ours[0])).tenant_id == acme
+        with pytest.raises(NotFound):
+            await admin.jobs.get(theirs)
+        with pytest.raises(Invalid):
+            await admin.jobs.list(after=theirs)
+
+
+async def test_a_tenants_limits_are_looked_at_before_the_work(world: Any) -> None:
+    async def limited(**limits: int | None) -> None:
+        async with world.store.admin(write=True) as admin:
+            await admin.tenants.update(world.acme.id, limits=limits)
+
+    await world.publish("poet")
+    await limited(max_unfinished_jobs=1)
+    await asked(world, "create", REQUEST)
+    with pytest.raises(Conflict, match="max_unfinished_jobs") as refused:
+        await asked(world, "create", REQUEST)
+    assert refused.value.code == "too_many_jobs"
+    for limits, name in (({"max_adapters": 1}, "max_adapters"), ({"max_storage_bytes": 1}, "max_storage_bytes")):
+        await limited(**{"max_unfinished_jobs": None, "max_adapters": None, "max_storage_bytes": None, **limits})
+        with pytest.raises(Conflict, match=name) as refused:
+            await asked(world, "create", REQUEST)
+        assert refused.value.code == "quota_exceeded"
+    await limited(max_adapters=2, max_storage_bytes=None)
+    await asked(world, "create", REQUEST)

@@ -18,6 +18,7 @@ class TenantLimits(Limits):
     max_adapters: Count | None
     max_storage_bytes: Count | None
     max_adapter_rank: Count | None
+    max_unfinished_jobs: Count | None
 
 
 class Tenant(TypedDict):
