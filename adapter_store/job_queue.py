@@ -67,6 +67,11 @@ class JobQueue:
         await self._session.refresh(row)
         return Claim(tenant_id, job_of(row), died, hopeless=row.attempts >= MOST_ATTEMPTS)
 
+    async def let_go(self, worker: str) -> None:
+        """Whoever had this name is gone: what it held is anybody's at once, as if it had fallen silent."""
+        held = (JobRow.worker == worker, JobRow.held_until > database_now())
+        await self._session.execute(update(JobRow).where(*held).values(held_until=database_now()))
+
     async def waiting(self) -> dict[JobStatus, int]:
         """How many jobs there are in each state that is no end."""
         query = select(JobRow.status, func.count()).where(JobRow.finished_at.is_(None)).group_by(JobRow.status)

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from loragate.adapter_store.errors import AdapterInvalid, Unavailable
 from loragate.adapter_store.staging import StagedAdapter
 
 
@@ -19,3 +20,23 @@ class Probe(Protocol):
 
 async def no_probe(tenant_id: str, staged: StagedAdapter) -> None:
     """For where there is no engine."""
+
+
+def engine_refusal(reason: str, *, non_finite: bool) -> AdapterInvalid | Unavailable:
+    """What the engine refuses though it passed the checks may be the engine's own trouble: worth another try."""
+    if non_finite:
+        return AdapterInvalid(
+            "With this adapter the model produces NaN or infinite values: its weights are finite, but what is computed "
+            "with them overflows.",
+            code="non_finite_output",
+            param="adapter_model.safetensors",
+        )
+    return engine_away(reason)
+
+
+def engine_away(reason: str) -> Unavailable:
+    """No word on the adapter."""
+    return Unavailable(
+        f"The engine could not try the adapter: {reason}. Nothing was published; send it again.",
+        code="engine_unavailable",
+    )

@@ -13,6 +13,7 @@ from loragate.cli.commands import (
     doctor,
     engine,
     engine_trace,
+    finetune_worker,
     gateway,
     keys,
     serve,
@@ -58,6 +59,7 @@ def main(
 app.command()(serve.serve)
 app.command()(engine.engine)
 app.command()(gateway.gateway)
+app.command("finetune-worker")(finetune_worker.finetune_worker)
 app.command("engine-trace")(engine_trace.engine_trace)
 app.command()(chat.chat)
 app.add_typer(adapters.app, name="adapters")

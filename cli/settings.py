@@ -83,6 +83,7 @@ AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 RedisUrl = Annotated[str, AfterValidator(_redis_url)]
 Limit = Annotated[NonNegativeInt, Field(le=MAX_LIMIT)] | Literal["unlimited"]
 ToolParser = Annotated[str, AfterValidator(_tool_parser)]
+Reporter = Literal["tensorboard", "mlflow", "wandb"]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 AdminKey = Annotated[SecretStr, AfterValidator(_admin_key)]
 SecretKey = Annotated[SecretStr, AfterValidator(_secret_key)]
@@ -131,6 +132,20 @@ class EngineSettings(BaseModel):
             "model_id": None if Path(model).expanduser().is_dir() else model,
         }
         return EngineConfig(model=model, **(defaults | self.model_dump(exclude_none=True)))
+
+
+class FinetuneSettings(BaseModel):
+    """`LORAGATE_FINETUNE__<NAME>`, or `[finetune]` in the file: how jobs are trained."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enabled: bool = True
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
+    threads: PositiveInt | None = None
+    max_running_per_tenant: PositiveInt = 1
+    workspace: AbsolutePath | None = None
+    max_workspace_bytes: PositiveInt = 50 << 30
+    report_to: tuple[Reporter, ...] = ()
 
 
 class OidcSettings(BaseModel):
@@ -295,6 +310,7 @@ class Settings(BaseSettings):
     keep_deleted_hours: NonNegativeFloat = 168.0
     usage_retention_days: Annotated[int, Field(ge=MIN_RETENTION_DAYS)] | None = None
     engine: EngineSettings = EngineSettings()
+    finetune: FinetuneSettings = FinetuneSettings()
     base_url: HttpUrl | None = None
     api_key: SecretStr | None = None
 
@@ -307,6 +323,11 @@ class Settings(BaseSettings):
     def effective_blob_url(self) -> str:
         """The configured blob store, else a folder in the data directory."""
         return self.blob_url or (self.data_dir / "blobs").as_uri()
+
+    @property
+    def finetune_workspace(self) -> Path:
+        """The configured folder for training, else one in the data directory."""
+        return self.finetune.workspace or self.data_dir / "finetune"
 
     @classmethod
     def settings_customise_sources(

@@ -12,7 +12,7 @@ from loragate.engine import self_check
 from loragate.engine.adapter_arena import AdapterArena
 from loragate.engine.adapter_copier import AdapterCopier
 from loragate.engine.adapter_pool import AdapterPool
-from loragate.engine.base_model import BaseModel, ModelRefused, choose_device, load_plain, prepare
+from loragate.engine.base_model import BaseModel, choose_device, load_plain, prepare
 from loragate.engine.block_pool import BlockPool
 from loragate.engine.checkpoint import base_digest, locate, read_sampling_defaults, read_tokenizer
 from loragate.engine.commands import AdapterCopied
@@ -25,6 +25,7 @@ from loragate.engine.host_tier import HostTier
 from loragate.engine.kv_memory import allocate_kv
 from loragate.engine.manifest import build_manifest, eos_token_ids, layout, targets
 from loragate.engine.model_limits import ModelLimits
+from loragate.engine.model_refused import ModelRefused
 from loragate.engine.model_runner import ModelRunner
 from loragate.engine.overload import QueueBounds
 from loragate.engine.scheduler import Limits, Scheduler

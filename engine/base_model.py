@@ -12,6 +12,7 @@ from loragate.engine import attention, experts, lora_parameter, norms, quantised
 from loragate.engine.config import EngineConfig
 from loragate.engine.experts import ExpertProjection
 from loragate.engine.lora_linear import LoraGroup, LoraLinear, build_group
+from loragate.engine.model_refused import ModelRefused
 from loragate.engine.patch import Patchable
 from loragate.engine.slot_module import SlotModule
 from loragate.engine.step import CurrentStep
@@ -23,10 +24,6 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 _SCALE_BYTES = 4
-
-
-class ModelRefused(Exception):
-    """This base model cannot be served; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

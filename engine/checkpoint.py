@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loragate.engine.base_model import ModelRefused
+from loragate.engine.model_refused import ModelRefused
 from loragate.v1 import engine_pb2 as pb
 
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")

@@ -2,11 +2,12 @@
 
 import torch
 
-from loragate.engine.base_model import BaseModel, ModelRefused
+from loragate.engine.base_model import BaseModel
 from loragate.engine.block_pool import BlockPool
 from loragate.engine.config import EngineConfig
 from loragate.engine.free_memory import free_device_memory, free_host_memory
 from loragate.engine.kv_host_tier import KVHostTier
+from loragate.engine.model_refused import ModelRefused
 from loragate.engine.prefix_cache import PrefixCache
 
 STORAGE = {"auto": None, "int8": torch.int8, "fp8": torch.float8_e4m3fn}

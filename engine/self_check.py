@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from loragate.engine.base_model import BaseModel, ModelRefused, prepare
+from loragate.engine.base_model import BaseModel, prepare
 from loragate.engine.block_pool import BlockPool
+from loragate.engine.model_refused import ModelRefused
 from loragate.engine.model_runner import ModelRunner
 from loragate.engine.quantised import is_quantised_model
 from loragate.engine.sequence import Request, SamplingParams, Sequence

@@ -15,13 +15,13 @@ import grpc.aio
 from loragate.engine import session as sessions
 from loragate.engine.adapter_files import AdapterFiles, AdapterUnavailable
 from loragate.engine.assembly import LoadedModel, build_core, load
-from loragate.engine.base_model import ModelRefused
 from loragate.engine.channel_options import SERVER_OPTIONS
 from loragate.engine.commands import Abort, AdapterFailed, AdapterRead, Pin, Retire, Submit
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import EngineCore
 from loragate.engine.garbage import keep_for_good
 from loragate.engine.inventory import inventory_of
+from loragate.engine.model_refused import ModelRefused
 from loragate.engine.outbox import each_of
 from loragate.engine.prefetch import Prefetch
 from loragate.engine.sequence import AdapterKey, Output

@@ -87,6 +87,7 @@ class Attempt:
             row_tokens=self._config.row_tokens,
             checkpoint_steps=max(1, min(self._config.checkpoint_steps, steps // _CHECKPOINTS_OF_A_RUN)),
             threads=self._config.threads,
+            device=self._config.device,
         )
 
     async def _say_end(self, last: News, prepared: Prepared) -> None:

@@ -23,19 +23,27 @@ _COLUMNS = {
 
 
 class Journal:
-    """Of one run, whose metrics are also kept in its folder, for the result file."""
+    """Of one run, whose metrics are also kept in its folder, for the result file.
+
+    What it has heard already, as of a run that goes on from a checkpoint, is not told again.
+    """
 
     def __init__(self, held: Holding, folder: Path) -> None:
         self._held = held
         self._path = folder / _FILE
+        self._heard = set(self._path.read_text().splitlines()) if self._path.exists() else set()
         self._untold: list[Metrics] = []
         self._told_at = time.monotonic()
 
     async def add(self, metrics: Metrics) -> None:
         """Told with those that come soon after. Raises LeaseLost."""
+        line = json.dumps(asdict(metrics))
+        if line in self._heard:
+            return
+        self._heard.add(line)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
-            file.write(json.dumps(asdict(metrics)) + "\n")
+            file.write(f"{line}\n")
         self._untold.append(metrics)
         if time.monotonic() - self._told_at >= _GATHER_SECONDS:
             with suppress(StoreError):  # another time

@@ -11,7 +11,8 @@ from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.news import Failed, News, news_of
 
 _LINE_BYTES = 1 << 20
-_PATIENCE_SECONDS = 60.0  # for a last checkpoint
+_PATIENCE_SECONDS = 20.0  # for a last checkpoint
+_OUR_SETTINGS = "LORAGATE_"  # secrets among them
 
 
 class TrainerProcess:
@@ -45,12 +46,14 @@ async def training(assignment: Assignment) -> AsyncIterator[TrainerProcess]:
     """Started; with the block it has ended, stopped if it must be, killed if that takes too long."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        "-W",
+        "ignore",  # libraries' warnings are for whoever wrote what calls them
         "-m",
         "loragate.finetune.training.child",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=_LINE_BYTES,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"},
+        env=_environment(assignment.device),
     )
     assert process.stdin is not None
     trainer = TrainerProcess(process)
@@ -65,6 +68,13 @@ async def training(assignment: Assignment) -> AsyncIterator[TrainerProcess]:
         except TimeoutError:
             process.kill()
             await process.wait()
+
+
+def _environment(device: str) -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if not name.upper().startswith(_OUR_SETTINGS)}
+    kind, _, number = device.partition(":")
+    visible = {"CUDA_VISIBLE_DEVICES": number} if kind == "cpu" or number else {}
+    return {**ours, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **visible}
 
 
 def _death(code: int) -> Failed:

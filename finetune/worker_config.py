@@ -15,6 +15,7 @@ class WorkerConfig:
     row_tokens: int = 4096  # that go through the model at once
     checkpoint_steps: int = 100  # at the most between two
     threads: int = 1
+    device: str = "auto"  # auto, cpu, cuda, cuda:N
     poll_seconds: float = 1.0
 
     def __post_init__(self) -> None:

@@ -9,3 +9,4 @@ class Addresses:
 
     base_url: str
     grpc_target: str
+    panel_url: str | None = None

@@ -1,12 +1,15 @@
 """The commands that the supervisor runs, each with just the settings it needs."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pydantic import SecretStr
 
 from loragate.cli.settings import Settings
 from loragate.cli.settings_environment import child_environment
-from loragate.cli.supervisor import shared_metrics
+from loragate.cli.supervisor import finetuning, shared_metrics
+from loragate.cli.supervisor.addresses import Addresses
+from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.program import Program, our_command
 
 _ENGINE = ("log_format", "model", "data_dir", "engine")
@@ -59,6 +62,12 @@ class Programs:
         command = our_command("gateway", "--descriptor", descriptor, "--grpc-address", self.grpc_address)
         environment = child_environment(chosen, _GATEWAY) | shared_metrics.environment(self.settings)
         return Program("gateway", command, environment, (self.gateway_descriptor,))
+
+    def optional(self, model: str, where: Addresses, say: Callable[[str], None]) -> Iterator[OptionalPart]:
+        """Those that are wanted and installed; `say` hears of those that are wanted only."""
+        worker = finetuning.part(self.settings, model, self.engine_target, say)
+        if worker is not None:
+            yield worker
 
     def demo_build(self) -> Program:
         """Trains the demo when it is not there yet, and prints its model's folder."""

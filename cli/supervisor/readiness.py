@@ -49,4 +49,4 @@ def not_ready_in(answer: httpx.Response) -> str:
         parts = answer.json()["parts"].items()
     except (ValueError, LookupError, TypeError, AttributeError):
         return f"the gateway (status {answer.status_code})"
-    return ", ".join(f"{part} ({state})" for part, state in parts if state != "ok") or "the gateway"
+    return ", ".join(f"{part} ({state})" for part, state in parts if state not in ("ok", "degraded")) or "the gateway"

@@ -2,7 +2,8 @@
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 FILE_NAME = "runtime.json"
@@ -21,12 +22,16 @@ class Pids:
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where the parts of one running server are reached; None for a part that does not run."""
+    """Where the parts of one running server are reached; None for a part that does not run.
+
+    `optional` are the parts without which it serves all the same: each with what is wrong with it, None for nothing.
+    """
 
     base_url: str
     pids: Pids
     grpc_target: str | None = None
     panel_url: str | None = None
+    optional: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def write(data_dir: Path, runtime: Runtime) -> None:

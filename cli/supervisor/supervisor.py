@@ -20,6 +20,7 @@ from loragate.cli.supervisor.stop_signals import StopOrders
 
 _GATEWAY_GRACE_SECONDS = 10.0  # after its own drain deadline
 _ENGINE_GRACE_SECONDS = 10.0
+_OPTIONAL_GRACE_SECONDS = 30.0
 
 
 class Supervisor:
@@ -35,6 +36,7 @@ class Supervisor:
         self._tell = tell
         self._engine: Child | None = None
         self._gateways: list[Child] = []
+        self._optional: dict[str, Child] = {}  # by their names in the runtime file
         self._tasks: list[asyncio.Task[None]] = []
         self._ready = False
         self._error: BaseException | None = None
@@ -81,11 +83,13 @@ class Supervisor:
     def _spawn_all(self, model: str) -> None:
         self._engine = self._child(self._programs.engine(model))
         self._gateways = [self._child(self._programs.gateway()) for _ in range(self._settings.workers)]
-        for child in (self._engine, *self._gateways):
+        for optional in self._programs.optional(model, self._where, self._tell.event):
+            self._optional[optional.name] = self._child(optional.program, essential=False, is_up=optional.is_up)
+        for child in (self._engine, *self._gateways, *self._optional.values()):
             self._in_background(child.run())
 
-    def _child(self, program: Program) -> Child:
-        return Child(program, on_start=self._write_runtime, say=self._tell.event)
+    def _child(self, program: Program, **options: Any) -> Child:
+        return Child(program, on_change=self._write_runtime, say=self._tell.event, **options)
 
     def _become_ready(self) -> None:
         self._ready = True
@@ -100,8 +104,12 @@ class Supervisor:
             return
         gateways = tuple(child.pid for child in self._gateways if child.pid is not None)
         engine = self._engine.pid if self._engine else None
-        pids = Pids(supervisor=os.getpid(), gateway=gateways, engine=engine)
-        runtime_file.write(self._settings.data_dir, Runtime(self._where.base_url, pids, self._where.grpc_target))
+        others = {name: child.pid for name, child in self._optional.items()}
+        pids = Pids(supervisor=os.getpid(), gateway=gateways, engine=engine, **others)
+        troubles = {name: child.trouble for name, child in self._optional.items()}
+        where = self._where
+        runtime = Runtime(where.base_url, pids, where.grpc_target, where.panel_url, troubles)
+        runtime_file.write(self._settings.data_dir, runtime)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -119,7 +127,10 @@ class Supervisor:
     async def _stop(self) -> None:
         at_once = self._orders.at_once
         drain = self._settings.drain_seconds + _GATEWAY_GRACE_SECONDS
-        await asyncio.gather(*(gateway.stop(drain, at_once) for gateway in self._gateways))
+        await asyncio.gather(
+            *(gateway.stop(drain, at_once) for gateway in self._gateways),
+            *(child.stop(_OPTIONAL_GRACE_SECONDS, at_once) for child in self._optional.values()),
+        )
         if self._engine is not None:
             await self._engine.stop(_ENGINE_GRACE_SECONDS, at_once)
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -20,6 +20,7 @@ class Assignment:
     row_tokens: int
     checkpoint_steps: int
     threads: int
+    device: str = "auto"  # auto, cpu, cuda, cuda:N
 
     def to_document(self) -> dict[str, Any]:
         """As JSON, to be read by `of_document`."""

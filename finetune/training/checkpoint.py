@@ -141,6 +141,12 @@ def read_run(folder: Path) -> dict[str, Any]:
     return run
 
 
+def read_trainer_state(folder: Path) -> dict[str, Any]:
+    """transformers' own."""
+    state: dict[str, Any] = json.loads((folder / TRAINER_STATE).read_text())
+    return state
+
+
 def checkpoints_in(folder: Path) -> list[Path]:
     """The complete ones, oldest first."""
     found = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]

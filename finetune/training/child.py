@@ -6,11 +6,14 @@ reads an `Assignment` as one line of JSON, and later perhaps a line `stop`; it w
 (see `news`). Without somebody at the other end of its input it stops as well.
 """
 
+import fcntl
 import json
+import logging as python_logging
 import os
 import sys
 import threading
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TextIO
 
 import torch
@@ -22,18 +25,20 @@ from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.training.adapter import continued_adapter, new_adapter
 from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.base import load_base
-from loragate.finetune.training.checkpoint import save_adapter
-from loragate.finetune.training.news import Checkpointed, Failed, Finished, News, Stepped, Stopped
+from loragate.finetune.training.checkpoint import checkpoints_in, read_trainer_state, save_adapter
+from loragate.finetune.training.news import Checkpointed, Failed, Finished, Metrics, News, Stepped, Stopped
 from loragate.finetune.training.run import Run
 from loragate.finetune.training.train import train
-from loragate.finetune.training.watch import TrainingFailed, Watch
+from loragate.finetune.training.watch import TrainingFailed, Watch, told_before
 
 _NICE = 15
+_LOCK = "lock"  # held until the process ends
 
 
 def main() -> None:
     """Ends with 0 whatever became of the run: it has been told."""
     out = _own_output()
+    python_logging.disable(python_logging.WARNING)
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     os.nice(_NICE)
@@ -41,7 +46,10 @@ def main() -> None:
     torch.set_num_threads(assignment.threads)
     stop = threading.Event()
     threading.Thread(target=_listen, args=(stop,), daemon=True).start()
-    _tell(out, _outcome(assignment, stop, out))
+    try:
+        _tell(out, _outcome(assignment, stop, out))
+    except BrokenPipeError:
+        os._exit(1)  # nobody listens any more: what was not told is done again
 
 
 def _outcome(assignment: Assignment, stop: threading.Event, out: TextIO) -> News:
@@ -56,6 +64,7 @@ def _outcome(assignment: Assignment, stop: threading.Event, out: TextIO) -> News
 
 
 def _run(assignment: Assignment, stop: threading.Event, out: TextIO) -> News:
+    _alone_in(assignment.folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = _adapted(assignment, device)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(assignment.base)
@@ -67,6 +76,8 @@ def _run(assignment: Assignment, stop: threading.Event, out: TextIO) -> News:
         assignment.checkpoint_steps,
         log_steps=1,
     )
+    for metrics in _told_before(assignment.folder):
+        _tell(out, Stepped(metrics))
     watch = Watch(lambda metrics: _tell(out, Stepped(metrics)), stop, lambda: None)
     steps = train(model, tokenizer, assignment.recipe, run, watch, lambda folder: _tell(out, Checkpointed(folder.name)))
     if stop.is_set():
@@ -76,12 +87,23 @@ def _run(assignment: Assignment, stop: threading.Event, out: TextIO) -> News:
     return Finished(steps, result.name)
 
 
+def _told_before(folder: Path) -> list[Metrics]:
+    done = checkpoints_in(folder)
+    return told_before(read_trainer_state(done[-1])) if done else []
+
+
 def _adapted(assignment: Assignment, device: torch.device) -> PeftModel:
     base = load_base(assignment.base, assignment.recipe.quantization, device)
     torch.manual_seed(assignment.recipe.seed)
     if assignment.start is not None:
         return continued_adapter(base, assignment.start)
     return new_adapter(base, assignment.recipe)
+
+
+def _alone_in(folder: Path) -> None:
+    """Waits for one whose worker was killed, and which has not noticed yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fcntl.flock(os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), fcntl.LOCK_EX)
 
 
 def _listen(stop: threading.Event) -> None:

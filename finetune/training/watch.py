@@ -51,17 +51,29 @@ class Watch(TrainerCallback):
                     f"The {name.replace('_', ' ')} became {logs[name]} at step {state.global_step}: the training has "
                     "diverged. Lower `learning_rate_multiplier`, or look for outliers in the data."
                 )
-        if "loss" in logs or "eval_loss" in logs:
-            self._told(
-                Metrics(
-                    step=state.global_step,
-                    steps=state.max_steps,
-                    epoch=float(state.epoch or 0),
-                    train_loss=logs.get("loss"),
-                    learning_rate=logs.get("learning_rate"),
-                    grad_norm=logs.get("grad_norm"),
-                    token_accuracy=logs.get("mean_token_accuracy"),
-                    valid_loss=logs.get("eval_loss"),
-                    valid_token_accuracy=logs.get("eval_mean_token_accuracy"),
-                )
-            )
+        metrics = _metrics(logs, state.global_step, state.max_steps, float(state.epoch or 0))
+        if metrics is not None:
+            self._told(metrics)
+
+
+def told_before(trainer_state: dict[str, Any]) -> list[Metrics]:
+    """What a checkpoint's state remembers of its run: whoever followed it may have missed the last of it."""
+    steps = trainer_state["max_steps"]
+    all_of_them = (_metrics(logs, logs["step"], steps, logs["epoch"]) for logs in trainer_state["log_history"])
+    return [metrics for metrics in all_of_them if metrics is not None]
+
+
+def _metrics(logs: dict[str, Any], step: int, steps: int, epoch: float) -> Metrics | None:
+    if "loss" not in logs and "eval_loss" not in logs:
+        return None
+    return Metrics(
+        step=step,
+        steps=steps,
+        epoch=epoch,
+        train_loss=logs.get("loss"),
+        learning_rate=logs.get("learning_rate"),
+        grad_norm=logs.get("grad_norm"),
+        token_accuracy=logs.get("mean_token_accuracy"),
+        valid_loss=logs.get("eval_loss"),
+        valid_token_accuracy=logs.get("eval_mean_token_accuracy"),
+    )

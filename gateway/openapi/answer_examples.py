@@ -363,5 +363,9 @@ ANSWERS: Mapping[Any, Any] = {
     engines.EngineAdapterList: _page(_ENGINE_ADAPTER),
     usage.UsageList: {**_page(_ROW), **_DAY, "totals": _SUMS},
     health.Health: {"status": "ok"},
-    health.Readiness: {"status": "ready", "parts": {"gateway": "ok", "database": "ok", "engine": "ok"}},
+    health.Readiness: {
+        "status": "ready",
+        "parts": {"gateway": "ok", "database": "ok", "engine": "ok", "finetune": "degraded"},
+        "degraded": {"finetune": "ended with signal SIGKILL"},
+    },
 }

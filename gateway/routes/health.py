@@ -6,6 +6,7 @@ from loragate.gateway.auth.requirements import public
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.openapi.answers import answers
 from loragate.gateway.openapi.shapes.health import Health, Readiness
+from loragate.gateway.optional_parts import optional_parts
 from loragate.gateway.readiness import is_ready, readiness
 from loragate.gateway.services import Use
 
@@ -22,8 +23,12 @@ async def healthz() -> Response:
 @router.get("/readyz")
 @answers(Readiness, also={503: Readiness})
 async def readyz(use: Use) -> Response:
-    """200 when requests can be served; else 503, naming what is not ready."""
+    """200 when requests can be served; else 503, naming what is not ready. A part that is `degraded` is missed by
+    nobody but those who use it."""
     parts = await readiness(use)
     ready = is_ready(parts)
-    body = {"status": "ready" if ready else "not ready", "parts": parts}
+    others = optional_parts(use.config.data_dir)
+    degraded = {name: trouble for name, trouble in others.items() if trouble is not None}
+    parts |= {name: "degraded" if name in degraded else "ok" for name in others}
+    body = {"status": "ready" if ready else "not ready", "parts": parts, "degraded": degraded}
     return json_response(body, 200 if ready else 503)

@@ -166,6 +166,21 @@ async def test_the_job_of_a_dead_worker_is_anothers_and_the_dead_one_is_not_hear
     await said(world, "progress", job, "w2", 1, 2)
 
 
+async def test_what_a_dead_worker_held_is_let_go_of_by_the_next_of_its_name(world: Any) -> None:
+    job = await queued(world)
+    others = await queued(world, tenant=world.other)
+    for worker in ("w1", "w2"):
+        assert await claimed(world, worker=worker) is not None
+    assert await claimed(world, worker="w1") is None
+    async with world.store.admin(write=True) as admin:
+        await admin.job_queue.let_go("w1")
+    claim = await claimed(world, worker="w1")
+    assert claim is not None
+    assert claim.died
+    assert {claim.job.id} < {job, others}
+    assert await claimed(world, worker="w3") is None, "what w2 holds is w2's"
+
+
 async def test_a_job_that_kills_its_workers_is_hopeless_unless_it_gets_on(world: Any) -> None:
     job = await queued(world)
     found: list[bool] = []

@@ -3,6 +3,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,16 +20,21 @@ def program(code: str) -> Program:
 class Watched:
     """A child, the events it tells of, and its starts."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, **options: Any) -> None:
         self.started: asyncio.Queue[int] = asyncio.Queue()
         self.said: list[str] = []
-        self.child = Child(program(code), on_start=self._on_start, say=self.said.append, backoff=Backoff(first=0.01))
+        self.troubles: list[str | None] = []
+        self.child = Child(
+            program(code), on_change=self._on_change, say=self.said.append, backoff=Backoff(first=0.01), **options
+        )
         self.at_once = asyncio.Event()
         self.running = asyncio.create_task(self.child.run())
 
-    def _on_start(self) -> None:
-        assert self.child.pid is not None
-        self.started.put_nowait(self.child.pid)
+    def _on_change(self) -> None:
+        self.troubles.append(self.child.trouble)
+        if self.child.trouble is None:
+            assert self.child.pid is not None
+            self.started.put_nowait(self.child.pid)
 
     async def stop(self, seconds: float = 30.0) -> None:
         await self.child.stop(seconds, self.at_once)
@@ -118,6 +124,33 @@ async def test_a_child_that_has_worked_may_refuse_for_a_while() -> None:
     for _ in range(3):
         await watched.started.get()
     await watched.stop()
+
+
+async def test_one_that_is_not_essential_may_refuse_to_start() -> None:
+    watched = Watched("raise SystemExit(2)", essential=False)
+    await watched.running
+    assert watched.said == ["the part refused to start; the reason stands above; going on without it"]
+    assert (watched.child.pid, watched.child.trouble) == (None, "has refused to start")
+    await watched.stop()
+
+
+async def test_it_is_told_when_it_works_and_when_no_longer() -> None:
+    async def is_up(pid: int) -> bool:
+        return Path("up").exists()
+
+    watched = Watched("import signal; signal.pause()", is_up=is_up)
+    await until(lambda: watched.child.pid is not None)
+    assert watched.child.trouble == "is being started"
+    Path("up").touch()
+    first = await watched.started.get()
+    Path("up").unlink()
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: watched.child.pid != first)
+    assert watched.started.empty()
+    Path("up").touch()
+    await watched.started.get()
+    await watched.stop()
+    assert watched.troubles[1:4] == [None, "ended with signal SIGKILL", "is being started"]
 
 
 async def test_children_have_a_session_of_their_own() -> None:

@@ -20,6 +20,7 @@ def test_it_is_private_complete_and_replaced_at_once(tmp_path: Path) -> None:
         "grpc_target": None,
         "panel_url": None,
         "pids": {"supervisor": 1, "gateway": [2, 3], "engine": 5, "finetune": None, "panel": None},
+        "optional": {},
     }
     assert [file.name for file in tmp_path.iterdir()] == ["runtime.json"]
 

@@ -176,6 +176,32 @@ def test_a_killed_engine_is_replaced_and_the_gateway_stays(start: Callable[..., 
     assert server.lines.count("loragate ready") == 1
 
 
+def test_a_part_that_is_not_essential_is_told_of_and_holds_nobody_up(start: Callable[..., Server]) -> None:
+    server = start(finetune__threads="1").until_ready()
+    first = server.runtime["pids"]["finetune"]
+    assert server.runtime["optional"] == {"finetune": "is being started"}
+    Path("works").touch()
+    wait_until(lambda: server.runtime["optional"] == {"finetune": None})
+    Path("works").unlink()
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: server.runtime["pids"]["finetune"] != first)
+    assert server.runtime["optional"]["finetune"]
+    second = server.runtime["pids"]["finetune"]
+    server.process.terminate()
+    assert server.ends() == 0
+    assert not is_running(second)
+
+
+def test_a_part_that_is_not_essential_may_refuse_to_start(start: Callable[..., Server]) -> None:
+    Path("unfit").touch()
+    server = start(finetune__threads="1").until_ready()
+    wait_until(lambda: server.runtime["optional"] == {"finetune": "has refused to start"})
+    assert server.runtime["pids"]["finetune"] is None
+    server.process.terminate()
+    assert server.ends() == 0
+    assert "the worker refused to start; the reason stands above; going on without it" in Path("stderr").read_text()
+
+
 def test_several_gateways_share_the_port(start: Callable[..., Server]) -> None:
     server = start(workers="2", redis_url="redis://127.0.0.1:9").until_ready()
     gateways = server.runtime["pids"]["gateway"]

@@ -10,8 +10,8 @@ import torch
 from tiny_models import add_adapter, greedy, make_model
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
 
-from loragate.engine.base_model import ModelRefused
 from loragate.engine.local import LocalEngine
+from loragate.engine.model_refused import ModelRefused
 
 CONFIGS = {
     "nf4": BitsAndBytesConfig(

@@ -12,8 +12,9 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from loragate.engine import attention, experts, self_check
 from loragate.engine.assembly import LoadedModel, load
-from loragate.engine.base_model import ModelRefused, prepare
+from loragate.engine.base_model import prepare
 from loragate.engine.config import EngineConfig
+from loragate.engine.model_refused import ModelRefused
 
 
 def load_config(tmp_path: Path, model_type: str, dtype: str = "auto", **overrides: Any) -> LoadedModel:

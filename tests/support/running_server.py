@@ -15,6 +15,7 @@ import httpx
 
 ADMIN_KEY = "an-admin-key-for-tests-only-0123456789"
 START_SECONDS = 600
+_USUAL = {"OMP_NUM_THREADS": "1", "LORAGATE_ADMIN_KEY": ADMIN_KEY, "LORAGATE_FINETUNE__ENABLED": "false"}
 
 
 class RunningServer:
@@ -28,7 +29,7 @@ class RunningServer:
         command = [sys.executable, "-m", "loragate.cli.main", "serve", *ports, "--data-dir", str(data_dir)]
         self.process = subprocess.Popen(
             [*command, *options],
-            env=clean_environment() | {"OMP_NUM_THREADS": "1", "LORAGATE_ADMIN_KEY": ADMIN_KEY} | environment,
+            env=clean_environment() | _USUAL | environment,
             stdout=subprocess.PIPE,
             text=True,
         )

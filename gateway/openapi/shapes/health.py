@@ -12,7 +12,8 @@ class Health(TypedDict):
 
 
 class Readiness(TypedDict):
-    """`parts` has "ok" or the reason for each part of the server."""
+    """`parts` has "ok", "degraded" or the reason for each part of the server; `degraded` has the reasons of those."""
 
     status: Literal["ready", "not ready"]
     parts: dict[str, str]
+    degraded: dict[str, str]

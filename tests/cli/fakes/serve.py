@@ -4,15 +4,23 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from loragate.cli.refusal import Refusal
 from loragate.cli.settings_load import load
+from loragate.cli.supervisor.addresses import Addresses
+from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.program import Program
 from loragate.cli.supervisor.programs import Programs
 from loragate.cli.supervisor.serve import serve
 
 HERE = Path(__file__).parent
+die_with_us = f"from loragate.cli.lifeline import die_with; die_with({os.getpid()}); "
+
+
+async def works(pid: int) -> bool:
+    return Path("works").exists()
 
 
 class FakePrograms(Programs):
@@ -29,6 +37,13 @@ class FakePrograms(Programs):
         descriptor = self.gateway_descriptor
         command = (sys.executable, str(HERE / "gateway.py"), str(os.getpid()), str(descriptor), self._socket)
         return Program("gateway", command, dict(os.environ), (descriptor,))
+
+    def optional(self, model: str, where: Addresses, say: Callable[[str], None]) -> Iterator[OptionalPart]:
+        """A worker that works while the file `works` exists, when LORAGATE_FINETUNE__THREADS asks for one."""
+        if self.settings.finetune.threads is not None:
+            code = "import sys; sys.exit(2)" if Path("unfit").exists() else "import signal; signal.pause()"
+            command = (sys.executable, "-c", die_with_us + code)
+            yield OptionalPart("finetune", Program("worker", command, dict(os.environ)), works)
 
     def demo_build(self) -> Program:
         return self._demo("print('demo-model')")

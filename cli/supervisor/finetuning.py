@@ -1,0 +1,33 @@
+"""The fine-tune worker among the supervisor's parts."""
+
+import asyncio
+from collections.abc import Callable
+
+from loragate.adapter_store.base62 import random_base62
+from loragate.cli.finetuning import INSTALL, missing_packages
+from loragate.cli.settings import Settings
+from loragate.cli.settings_environment import child_environment
+from loragate.cli.supervisor.optional_part import OptionalPart
+from loragate.cli.supervisor.program import Program, our_command
+from loragate.finetune.presence import is_at_work
+
+_SETTINGS = ("log_format", "model", "data_dir", "database_url", "blob_url", "secret_key", "engine_target", "finetune")
+
+
+def part(settings: Settings, model: str, engine_target: str, say: Callable[[str], None]) -> OptionalPart | None:
+    """None where it is switched off, or where `say` has to hear that its packages are not installed."""
+    if not settings.finetune.enabled:
+        return None
+    missing = missing_packages()
+    if missing:
+        say(f"no fine-tuning: {', '.join(missing)} not installed ({INSTALL})")
+        return None
+    chosen = settings.model_copy(update={"model": model, "engine_target": engine_target})
+    # The next one to have this name starts when this one has ended: what it held is let go of at once.
+    command = our_command("finetune-worker", "--name", f"serve-{random_base62(12)}")
+    program = Program("fine-tune worker", command, child_environment(chosen, _SETTINGS))
+
+    async def works(pid: int) -> bool:
+        return await asyncio.to_thread(is_at_work, settings.finetune_workspace, pid)
+
+    return OptionalPart("finetune", program, works)

@@ -1,0 +1,23 @@
+"""What the fine-tune worker's process is started with."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ServiceConfig:
+    """`model` is the served base model's folder or hub id. `name` is this process's alone while it lives: whoever has
+    it next begins by letting go of what the last one held."""
+
+    name: str
+    model: str
+    database_url: str
+    blob_url: str
+    secret_key: bytes = field(repr=False)
+    engine_target: str
+    workspace: Path
+    threads: int
+    device: str = "auto"  # auto, cpu, cuda, cuda:N
+    most_of_tenant: int = 1  # jobs of one tenant in training at once
+    max_workspace_bytes: int = 50 << 30
+    report_to: tuple[str, ...] = ()

@@ -1,0 +1,46 @@
+"""What is trained on is what the engine serves, or nothing is."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from loragate.engine.checkpoint import base_digest
+from loragate.engine.model_refused import ModelRefused
+from loragate.finetune.served_model import served_model
+from loragate.v1 import engine_pb2 as pb
+
+
+def make(folder: Path, config: dict[str, object], seed: int = 0) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({"w": np.full(3, seed, np.float32)}, folder / "model.safetensors")
+    return folder
+
+
+def manifest_of(folder: Path, tmp_path: Path) -> pb.Manifest:
+    return pb.Manifest(model_id="base", base_digest=base_digest(folder, tmp_path / "digests.json"))
+
+
+@pytest.mark.parametrize(
+    "config", [{"hidden_size": 64}, {"n_embd": 64}, {"text_config": {"hidden_size": 64}, "d_model": 8}]
+)
+def test_the_engines_own_folder_is_taken(tmp_path: Path, config: dict[str, object]) -> None:
+    folder = make(tmp_path / "base", config)
+    found = served_model(str(folder), manifest_of(folder, tmp_path), tmp_path / "work")
+    assert (found.folder, found.hidden_size) == (folder, 64)
+
+
+def test_other_weights_are_refused_in_words(tmp_path: Path) -> None:
+    served = make(tmp_path / "served", {"hidden_size": 64})
+    other = make(tmp_path / "other", {"hidden_size": 64}, seed=1)
+    with pytest.raises(ModelRefused, match="other is not the base model that the engine serves, base"):
+        served_model(str(other), manifest_of(served, tmp_path), tmp_path / "work")
+
+
+def test_a_config_without_a_width_is_refused_in_words(tmp_path: Path) -> None:
+    folder = make(tmp_path / "base", {"layers": 2})
+    with pytest.raises(ModelRefused, match="does not say how wide"):
+        served_model(str(folder), manifest_of(folder, tmp_path), tmp_path / "work")

@@ -1,0 +1,22 @@
+"""What /readyz says of the parts without which requests are served all the same."""
+
+import json
+
+from .running import Gateway
+
+
+async def test_a_degraded_part_is_named_and_keeps_nobody_from_being_served(gateway: Gateway) -> None:
+    file = gateway.config.data_dir / "runtime.json"
+    async with gateway.http() as http:
+        alone = await http.get("/readyz")
+        assert (alone.status_code, alone.json()["degraded"]) == (200, {})
+        assert "finetune" not in alone.json()["parts"]
+        file.write_text(json.dumps({"optional": {"finetune": "ended with status 1", "panel": None}}))
+        one_down = await http.get("/readyz")
+        file.write_text("half a fi")
+        broken = await http.get("/readyz")
+    assert (one_down.status_code, one_down.json()["status"]) == (200, "ready")
+    assert one_down.json()["degraded"] == {"finetune": "ended with status 1"}
+    parts = one_down.json()["parts"]
+    assert (parts["finetune"], parts["panel"], parts["engine"]) == ("degraded", "ok", "ok")
+    assert broken.status_code == 200
