@@ -42,6 +42,7 @@ from loragate.gateway.routes import (
     admin_adapters,
     admin_audit,
     admin_engines,
+    admin_jobs,
     admin_keys,
     admin_tenants,
     aliases,
@@ -50,6 +51,7 @@ from loragate.gateway.routes import (
     docs,
     embeddings,
     files,
+    fine_tuning,
     health,
     imports,
     metrics,
@@ -96,8 +98,8 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     )
     # In the order in which they are tried: what is asked most comes first.
     inference = (chat, completions, responses, embeddings)
-    tenants = (models, aliases, adapters, releases, imports, files, uploads, usage)
-    operators = (admin_tenants, admin_keys, admin_adapters, admin_audit, admin_engines)
+    tenants = (models, aliases, adapters, releases, imports, files, uploads, fine_tuning, usage)
+    operators = (admin_tenants, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
     for module in (*inference, health, metrics, *tenants, *operators, docs):
         app.include_router(module.router)
     add_exception_handlers(app)

@@ -4,6 +4,7 @@
 <adapter>                 the adapter's default alias
 <adapter>:<version>       one version
 <adapter>@<alias>         whatever the alias points at
+ft:…                      what a fine-tuning job has made (loragate.finetune.model_name)
 """
 
 import re

@@ -1,12 +1,11 @@
 """From the `model` of a request to the weights that answer it."""
 
-from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.adapter_store.routing import Route
 from loragate.adapter_store.store import Store
 from loragate.gateway.clock import elapsed
+from loragate.gateway.generation.routing import route_of
 from loragate.gateway.generation.target import Target
-from loragate.gateway.model_names import model_not_found, parse_adapter_name
 from loragate.gateway.snapshots import Snapshot, Snapshots
 from loragate.gateway.text.base_model import BaseModel
 
@@ -36,10 +35,6 @@ class Resolver:
         return Target(caller.tenant_id, route.pick(sticky_key=sticky_key))
 
     async def _read(self, tenant_id: str, model: str) -> Snapshot[Route]:
-        name, read_at = parse_adapter_name(model), elapsed()
-        try:
-            async with self._store.tenant(tenant_id) as scope:
-                route = await scope.adapters.route(name.adapter, version=name.version, alias=name.alias)
-        except NotFound:
-            raise model_not_found(model) from None
-        return Snapshot(route, tenant_id, read_at)
+        read_at = elapsed()
+        async with self._store.tenant(tenant_id) as scope:
+            return Snapshot(await route_of(scope, model), tenant_id, read_at)

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+from loragate.gateway.openapi.job_examples import ADMIN_JOB, CHECKPOINT, JOB, JOB_EVENT
+from loragate.gateway.openapi.request_examples import BASE as _BASE
 from loragate.gateway.openapi.request_examples import NAME
 from loragate.gateway.openapi.shapes import (
     adapters,
     admin,
     engines,
     files,
+    fine_tuning,
     health,
     imports,
     inference,
@@ -16,7 +19,6 @@ from loragate.gateway.openapi.shapes import (
     usage,
 )
 
-_BASE = "meta-llama/Llama-3.1-8B-Instruct"
 _DIGEST = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _BASE_DIGEST = "sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
 _THEN, _LATER = "2026-03-01T09:30:00.000Z", "2026-03-02T10:00:00.000Z"
@@ -361,6 +363,12 @@ ANSWERS: Mapping[Any, Any] = {
     engines.Engine: _ENGINE,
     engines.EngineList: _page(_ENGINE),
     engines.EngineAdapterList: _page(_ENGINE_ADAPTER),
+    fine_tuning.FineTuningJob: JOB,
+    fine_tuning.JobList: _page(JOB),
+    fine_tuning.AdminJob: ADMIN_JOB,
+    fine_tuning.AdminJobList: _page(ADMIN_JOB),
+    fine_tuning.EventList: _page(JOB_EVENT),
+    fine_tuning.CheckpointList: _page(CHECKPOINT),
     usage.UsageList: {**_page(_ROW), **_DAY, "totals": _SUMS},
     health.Health: {"status": "ok"},
     health.Readiness: {

@@ -11,6 +11,7 @@ from loragate.gateway.schemas.aliases import AliasPut
 from loragate.gateway.schemas.chat import ChatRequest
 from loragate.gateway.schemas.completions import CompletionRequest
 from loragate.gateway.schemas.embeddings import EmbeddingRequest
+from loragate.gateway.schemas.fine_tuning import JobCreate
 from loragate.gateway.schemas.imports import ImportCreate
 from loragate.gateway.schemas.limits import LimitsPatch
 from loragate.gateway.schemas.releases import Promotion, Rollback, VersionPatch
@@ -18,6 +19,8 @@ from loragate.gateway.schemas.responses import ResponseRequest
 from loragate.gateway.schemas.uploads import UploadComplete, UploadCreate
 
 NAME = "haiku"  # of the adapter
+BASE = "meta-llama/Llama-3.1-8B-Instruct"
+FILE = "file-3mNp5qRs7tUv9wXy1zAb3cDe"
 _USER = {"role": "user", "content": "Write a line about the sea."}
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
@@ -127,6 +130,29 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
     },
     ImportCreate: {
         "From the public hub": {"source": "hf://acme/haiku@" + 8 * "0f9c3", "name": NAME, "alias": "canary"},
+    },
+    JobCreate: {
+        "All that is not said is chosen": {
+            "model": BASE,
+            "training_file": FILE,
+            "suffix": "support",
+            "metadata": {"team": "a"},
+        },
+        "Preferences, on top of an adapter": {
+            "model": f"{NAME}:1",
+            "training_file": FILE,
+            "validation_file": FILE,
+            "method": {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2, "beta": 0.1, "batch_size": "auto"}}},
+            "seed": 7,
+        },
+        "Numbers": {
+            "model": BASE,
+            "training_file": FILE,
+            "method": {
+                "type": "supervised",
+                "supervised": {"hyperparameters": {"n_epochs": 3, "lora_rank": 8, "target_modules": ["q_proj"]}},
+            },
+        },
     },
     TenantCreate: {
         "With limits": {"name": "acme", "weight": 2.0, "limits": {"requests_per_minute": 600, "max_adapters": 20}},

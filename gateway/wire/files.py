@@ -1,10 +1,10 @@
 """Files and their uploads, in OpenAI's shapes: times are whole seconds of Unix time."""
 
-from datetime import datetime
 from typing import Any
 
 from loragate.adapter_store.file import File
 from loragate.adapter_store.file_upload import FileUpload, Part
+from loragate.gateway.wire.times import unix_seconds
 
 
 def file_object(file: File) -> dict[str, Any]:
@@ -13,8 +13,8 @@ def file_object(file: File) -> dict[str, Any]:
         "id": file.id,
         "object": "file",
         "bytes": file.size_bytes,
-        "created_at": _seconds(file.created_at),
-        "expires_at": None if file.expires_at is None else _seconds(file.expires_at),
+        "created_at": unix_seconds(file.created_at),
+        "expires_at": unix_seconds(file.expires_at),
         "filename": file.filename,
         "purpose": file.purpose.value,
         "status": "processed",
@@ -27,8 +27,8 @@ def upload_object(upload: FileUpload) -> dict[str, Any]:
         "id": upload.id,
         "object": "upload",
         "bytes": upload.size_bytes,
-        "created_at": _seconds(upload.created_at),
-        "expires_at": _seconds(upload.expires_at),
+        "created_at": unix_seconds(upload.created_at),
+        "expires_at": unix_seconds(upload.expires_at),
         "filename": upload.filename,
         "purpose": upload.purpose.value,
         "mime_type": upload.mime_type,
@@ -43,10 +43,6 @@ def part_object(part: Part) -> dict[str, Any]:
         "id": part.id,
         "object": "upload.part",
         "bytes": part.size_bytes,
-        "created_at": _seconds(part.created_at),
+        "created_at": unix_seconds(part.created_at),
         "upload_id": part.upload_id,
     }
-
-
-def _seconds(moment: datetime) -> int:
-    return int(moment.timestamp())

@@ -15,6 +15,8 @@ from loragate.gateway.app import create_app
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.openapi.document import openapi_document
 from loragate.gateway.openapi.pages import ASSETS
+from loragate.gateway.openapi.request_examples import BASE, REQUESTS
+from loragate.gateway.schemas.fine_tuning import JobCreate
 
 from . import tiny_model
 from .openapi_check import check_response, check_value, closed, found, operations
@@ -22,6 +24,7 @@ from .prepared import stub_engine
 from .running import ADMIN_KEY, Gateway
 from .stub_engine import StubEngine
 from .test_roles import routes_of
+from .worker_side import WorkerSide
 
 
 @pytest.fixture
@@ -59,6 +62,8 @@ def test_every_operation_is_complete(document: dict[str, Any]) -> None:
             assert {"401", "403", "500", "503"} <= operation["responses"].keys(), told
         if method in ("post", "put", "patch") and path not in (
             "/v1/uploads/{upload_id}/cancel",
+            *(f"/v1/fine_tuning/jobs/{{fine_tuning_job_id}}/{act}" for act in ("cancel", "pause", "resume")),
+            "/admin/v1/jobs/{fine_tuning_job_id}/cancel",
             "/admin/v1/keys/{key_id}/rotate",
             "/admin/v1/tenants/{tenant_id}/keys",
             "/v1/adapters/{name}/rollback",
@@ -144,6 +149,7 @@ async def test_every_example_is_answered_as_described(
         for _ in range(2):
             await tour("upload_adapter", gateway.key, data={"name": "haiku"}, files=files)
         await _tour_of_files(tour, gateway)
+        await _tour_of_jobs(tour, gateway)
         for name in ("healthz", "readyz", "metrics"):
             await tour(name, ADMIN_KEY)
         for name in (
@@ -210,6 +216,31 @@ async def _tour_of_files(tour: Tour, gateway: Gateway) -> None:
     parts = {"part_ids": [part["id"]], "md5": "900150983cd24fb0d6963f7d28e17f72"}
     await tour("complete_upload", gateway.key, upload_id=whole["id"], json=parts)
     await tour("cancel_upload", gateway.key, upload_id=cancelled["id"])
+
+
+async def _tour_of_jobs(tour: Tour, gateway: Gateway) -> None:
+    content = {"file": ("train.jsonl", b"{}")}
+    (file,) = await tour("create_file", gateway.key, data={"purpose": "fine-tune"}, files=content)
+    for example in REQUESTS[JobCreate].values():
+        body = example | {"training_file": file["id"]}
+        body |= dict.fromkeys(example.keys() & {"validation_file"}, file["id"])
+        body |= {"model": tiny_model.MODEL_ID} if example["model"] == BASE else {}
+        (job,) = await tour("create_fine_tuning_job", gateway.key, json=body)
+    worker = WorkerSide(gateway)
+    await worker.validate()
+    job = await worker.train()
+    await worker.say("checkpoint", job.id, 2, {"train_loss": 1.0}, None)
+    named = {"fine_tuning_job_id": job.id}
+    for name in ("get_fine_tuning_job", "list_fine_tuning_events", "list_fine_tuning_checkpoints"):
+        await tour(name, gateway.key, **named)
+    await tour("pause_fine_tuning_job", gateway.key, **named)
+    await worker.say("pause", job.id)
+    for name in ("resume_fine_tuning_job", "cancel_fine_tuning_job"):
+        await tour(name, gateway.key, **named)
+    await tour("list_fine_tuning_jobs", gateway.key, params={"metadata[team]": "a"})
+    for name in ("get_any_job", "cancel_any_job"):
+        await tour(name, ADMIN_KEY, **named)
+    await tour("list_all_jobs", ADMIN_KEY, params={"status": "cancelled"})
 
 
 class _References(HTMLParser):

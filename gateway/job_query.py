@@ -1,0 +1,45 @@
+"""Which jobs a request's query asks for: `metadata[k]=v`, as OpenAI's clients write it."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import Depends
+from pydantic import TypeAdapter, ValidationError
+from starlette.requests import Request
+
+from loragate.gateway.http.errors import InvalidRequest
+from loragate.gateway.schemas.fine_tuning import Labels
+
+_FIELD = "metadata"
+_LABELS: TypeAdapter[dict[str, str]] = TypeAdapter(Labels)
+
+METADATA_PARAMETER: dict[str, Any] = {
+    "name": _FIELD,
+    "in": "query",
+    "required": False,
+    "style": "deepObject",
+    "explode": True,
+    "description": "Jobs with all of these pairs: `metadata[k]=v`. `metadata=null` are those without any.",
+    "schema": {"type": "object", "maxProperties": 16, "additionalProperties": {"type": "string", "maxLength": 512}},
+}
+
+
+async def _labels(request: Request) -> Mapping[str, str] | None:
+    asked = [(name, value) for name, value in request.query_params.multi_items() if name.startswith(_FIELD)]
+    if asked == [(_FIELD, "null")]:
+        return None
+    pairs = {name[len(_FIELD) + 1 : -1]: value for name, value in asked if _is_pair(name)}
+    try:
+        if len(pairs) < len(asked):
+            raise ValueError
+        return _LABELS.validate_python(pairs)
+    except (ValueError, ValidationError):
+        words = "Invalid 'metadata': give `metadata[k]=v` for up to 16 pairs, or `metadata=null`."
+        raise InvalidRequest(words, param=_FIELD, code="invalid_value") from None
+
+
+def _is_pair(name: str) -> bool:
+    return name.startswith(f"{_FIELD}[") and name.endswith("]")
+
+
+Wanted = Annotated[Mapping[str, str] | None, Depends(_labels)]

@@ -1,0 +1,56 @@
+"""/admin/v1/jobs: what all tenants have trained."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from loragate.adapter_store.job import JobStatus, OwnedJob
+from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.adapter_store.principal import Principal
+from loragate.gateway import job_actions as actions
+from loragate.gateway.auth.requirements import Administrator, By
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.shapes.fine_tuning import AdminJob, AdminJobList
+from loragate.gateway.services import Services, Use
+from loragate.gateway.wire.fine_tuning import admin_job_object
+from loragate.gateway.wire.lists import list_object
+
+router = APIRouter(prefix="/admin/v1/jobs", tags=["admin"])
+
+
+@router.get("")
+@answers(AdminJobList)
+async def list_all_jobs(
+    caller: Administrator,
+    use: Use,
+    tenant: Annotated[str | None, Query(max_length=64, description="A tenant's id.")] = None,
+    status: Annotated[JobStatus | None, Query(description="Those in this state.")] = None,
+    after: Annotated[str | None, Query(max_length=64)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+) -> Response:
+    """Newest first."""
+    async with use.store.admin(within=caller.tenant_id) as admin:
+        page = await admin.jobs.list(tenant_id=tenant, status=status, after=after, limit=limit)
+    return json_response(list_object([admin_job_object(job) for job in page], has_more=page.has_more))
+
+
+@router.get("/{fine_tuning_job_id}")
+@answers(AdminJob)
+async def get_any_job(fine_tuning_job_id: str, caller: Administrator, use: Use) -> Response:
+    """One job."""
+    return json_response(admin_job_object(await _job(use, caller, fine_tuning_job_id)))
+
+
+@router.post("/{fine_tuning_job_id}/cancel")
+@answers(AdminJob, refusals=(409,))
+async def cancel_any_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
+    """As its tenant can. 409 once it has ended."""
+    tenant_id = (await _job(use, caller, fine_tuning_job_id)).tenant_id
+    cancelled = await actions.order(use, tenant_id, by, fine_tuning_job_id, "cancel")
+    return json_response({**cancelled, "tenant_id": tenant_id})
+
+
+async def _job(use: Services, caller: Principal, job_id: str) -> OwnedJob:
+    async with use.store.admin(within=caller.tenant_id) as admin:
+        return await admin.jobs.get(job_id)

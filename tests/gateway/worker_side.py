@@ -1,0 +1,71 @@
+"""What a fine-tuning worker says, without one: to the store of a gateway, in its place."""
+
+from typing import Any
+
+from loragate.adapter_store.adapter import AliasTarget
+from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.job import Job, JobStatus
+from loragate.adapter_store.store import Store
+from loragate.finetune.data.formats import Method
+from loragate.finetune.hyperparameters import DpoHyperparameters, Hyperparameters
+from loragate.finetune.model_name import TRAINED, tuned_name
+from loragate.finetune.recipe import BaseFacts, DataFacts, recipe_of
+
+from .running import Gateway
+from .tiny_model import MODEL_ID
+
+WORKER = "w1"
+TOKENS = 1000
+
+
+class WorkerSide:
+    """Holds one job at a time."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        assert gateway.services is not None
+        self.store: Store = gateway.services.store
+        self.tenant_id = gateway.tenant_id
+
+    async def say(self, method: str, job_id: str, *arguments: Any, **named: Any) -> Any:
+        """What needs no lease, or has it."""
+        lease = () if method == "tell" else (WORKER,)
+        async with self.store.tenant(self.tenant_id, write=True) as scope:
+            return await getattr(scope.job_work, method)(job_id, *lease, *arguments, **named)
+
+    async def validate(self) -> Job:
+        """The next job, whose file has twenty examples."""
+        job = await self._claim(JobStatus.VALIDATING)
+        kind = DpoHyperparameters if job.request.method == "dpo" else Hyperparameters
+        asked = kind.model_validate(dict(job.request.hyperparameters))
+        facts = BaseFacts(16, 256, 64), DataFacts(20, TOKENS)
+        recipe = recipe_of(asked, Method(job.request.method), *facts, job.request.seed)
+        await self.say("validated", job.id, recipe.to_document(), TOKENS * recipe.epochs)
+        return job
+
+    async def train(self, steps: int = 4) -> Job:
+        """The next job, as far as half of it."""
+        job = await self._claim(JobStatus.QUEUED)
+        for step in range(1, steps // 2 + 1):
+            await self.say("progress", job.id, step, steps)
+            figures = {"step": step, "steps": steps, "train_loss": 2.0 / step, "token_accuracy": 0.5}
+            await self.say("tell", job.id, f"Step {step}/{steps}", type="metrics", data=figures)
+        return job
+
+    async def succeed(self, job: Job, upload: Any) -> str:
+        """Its adapter is there. What it is called."""
+        name = tuned_name(MODEL_ID, "first", job.request.suffix, job.id)
+        await upload(name.adapter)
+        async with self.store.tenant(self.tenant_id, write=True) as scope:
+            await scope.adapters.set_alias(name.adapter, TRAINED, [AliasTarget(1)])
+        await self.say("succeed", job.id, name.model, "file-results")
+        return name.model
+
+    async def fail(self, job: Job) -> None:
+        """Its file is not good."""
+        await self.say("fail", job.id, Failure("invalid_training_file", "Line 3: it is no JSON.", "training_file"))
+
+    async def _claim(self, stage: JobStatus) -> Job:
+        async with self.store.admin(write=True) as admin:
+            claim = await admin.job_queue.claim(WORKER, stage, 9)
+        assert claim is not None
+        return claim.job
