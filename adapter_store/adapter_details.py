@@ -1,11 +1,11 @@
 """Adapters with all that is told of them, in one query however many there are."""
 
-from collections.abc import Sequence
+from datetime import datetime
 from functools import cache
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Select, and_, func, select
+from sqlalchemy import Select, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import PUBLISHED, Adapter, AdapterStatus, AliasTarget
@@ -15,31 +15,27 @@ from loragate.adapter_store.description import Description
 from loragate.adapter_store.json_lists import json_lists
 from loragate.adapter_store.page import Page, checked_limit, cut_page
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, AliasTargetRow
-from loragate.adapter_store.wide_search import newest_with
+from loragate.adapter_store.wide_search import search_widely
 
 
 async def adapter_page(
-    session: AsyncSession, wanted: AdapterFilter, *where: ColumnElement[bool], after: str | None, limit: int
+    session: AsyncSession, wanted: AdapterFilter, *, within: str | None = None, after: str | None, limit: int
 ) -> Page[Adapter]:
-    """Newest first. Raises Invalid for what is no cursor of this scope."""
-    await wanted.prepare(session)
+    """Newest first; of the session's scope, or of one tenant `within` it. Raises Invalid for what is no cursor of this
+    scope."""
     text = wanted.widely_sought(session)
     if text is not None:
-        return await _wide_page(session, text, (*wanted.in_state(), *where), after, limit)
-    query = wanted.applied(_detailed(), session).where(*where)
+        checked_limit(limit)
+        position = None if after is None else await position_of(session, AdapterRow, after)
+        most = limit + 1
+        rows = await search_widely(session, _detailed(), wanted, text, within=within, after=position, most=most)
+        return cut_page([_adapter_of(row) for row in rows], limit)
+    await wanted.prepare(session)
+    query = wanted.applied(_detailed(), session)
+    if within is not None:
+        query = query.where(AdapterRow.tenant_id == within)
     page = await newest_of(session, AdapterRow, query, after=after, limit=limit, order=wanted.order)
     return Page(tuple(_adapter_of(row) for row in page), page.has_more)
-
-
-async def _wide_page(
-    session: AsyncSession, text: str, where: Sequence[ColumnElement[bool]], after: str | None, limit: int
-) -> Page[Adapter]:
-    checked_limit(limit)
-    position = None if after is None else await position_of(session, AdapterRow, after)
-    ids = await newest_with(session, text, where, after=position, most=limit + 1)
-    order = (AdapterRow.created_at.desc(), AdapterRow.id.desc())
-    rows = (await session.execute(_detailed().where(AdapterRow.id.in_(ids)).order_by(*order))).all()
-    return cut_page([_adapter_of(row) for row in rows], limit)
 
 
 async def adapter_of(session: AsyncSession, adapter_id: str) -> Adapter:
@@ -86,29 +82,45 @@ def _detailed() -> Select[*tuple[Any, ...]]:
 
 
 def _adapter_of(row: Any) -> Adapter:
-    aliases: dict[str, tuple[AliasTarget, ...]] = {}
+    """Of a page's fifty: the columns are unpacked, not asked for by name."""
+    (
+        adapter_id,
+        tenant_id,
+        name,
+        tags,
+        text,
+        limits,
+        keep,
+        created_at,
+        updated_at,
+        disabled_at,
+        deleted_at,
+        latest_version,
+        arms,
+    ) = row
+    targets: dict[str, list[AliasTarget]] = {}
     routed: dict[int, str] = {}
-    for alias, version, weight, digest in sorted(orjson.loads(row.arms or "[]")):
-        aliases[alias] = (*aliases.get(alias, ()), AliasTarget(version, weight))
+    for alias, version, weight, digest in sorted(orjson.loads(arms)) if arms else ():
+        targets.setdefault(alias, []).append(AliasTarget(version, weight))
         routed[version] = digest
     return Adapter(
-        id=row.id,
-        tenant_id=row.tenant_id,
-        name=row.name,
-        status=_status_of(row),
-        latest_version=row.latest_version,
-        aliases=aliases,
+        id=adapter_id,
+        tenant_id=tenant_id,
+        name=name,
+        status=_status_of(disabled_at, deleted_at),
+        latest_version=latest_version,
+        aliases={alias: tuple(arms) for alias, arms in targets.items()},
         routed=routed,
-        limits=row.limits,
-        description=Description(row.tags, row.description),
-        keep=row.keep,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        deleted_at=row.deleted_at,
+        limits=limits,
+        description=Description(tags, text),
+        keep=keep,
+        created_at=created_at,
+        updated_at=updated_at,
+        deleted_at=deleted_at,
     )
 
 
-def _status_of(row: Any) -> AdapterStatus:
-    if row.deleted_at is not None:
+def _status_of(disabled_at: datetime | None, deleted_at: datetime | None) -> AdapterStatus:
+    if deleted_at is not None:
         return AdapterStatus.DELETED
-    return AdapterStatus.READY if row.disabled_at is None else AdapterStatus.DISABLED
+    return AdapterStatus.READY if disabled_at is None else AdapterStatus.DISABLED

@@ -46,25 +46,19 @@ class AdapterFilter:
 
     async def prepare(self, session: AsyncSession) -> None:
         """Which index serves a search depends on what is sought. Postgres would otherwise plan some searches and then
-        use one plan for all, and would rather read every text than believe that a word is rare."""
+        use one plan for all."""
         if sought(self.search) is not None and session.get_bind().dialect.name == "postgresql":
-            custom = func.set_config("plan_cache_mode", "force_custom_plan", True)
-            indexed = func.set_config("enable_seqscan", "off" if self.widely_sought(session) else "on", True)
-            await session.execute(select(custom, indexed))
+            await session.execute(select(func.set_config("plan_cache_mode", "force_custom_plan", True)))
 
     def widely_sought(self, session: AsyncSession) -> str | None:
-        """What all tenants' texts are searched for, where no tag narrows that down and Postgres would choose badly."""
+        """What all tenants' texts are searched for, where Postgres would choose badly."""
         everybody = tenant_of(session) is None and session.get_bind().dialect.name == "postgresql"
         text = sought(self.search)
-        return text if everybody and not self.tags and text is not None and has_trigrams(text) else None
-
-    def in_state(self) -> tuple[ColumnElement[bool], ...]:
-        """Of adapters that were published."""
-        return (AdapterRow.published_at.is_not(None), *_in_state(self.status))
+        return text if everybody and text is not None and has_trigrams(text) else None
 
     def applied(self, query: Select[*tuple[Any, ...]], session: AsyncSession) -> Select[*tuple[Any, ...]]:
         """To a query of AdapterRow. Raises Invalid."""
-        query = query.where(*self.in_state())
+        query = query.where(*in_state(self.status))
         text = sought(self.search)
         if text is not None:
             query = query.where(_found(session, text))
@@ -77,17 +71,19 @@ class AdapterFilter:
 EVERY_ADAPTER = AdapterFilter()
 
 
-def _in_state(status: AdapterStatus | None) -> tuple[ColumnElement[bool], ...]:
+def in_state(status: AdapterStatus | None) -> tuple[ColumnElement[bool], ...]:
+    """Of adapters that were published."""
     row = AdapterRow
+    published = row.published_at.is_not(None)
     match status:
         case None:
-            return (row.deleted_at.is_(None),)
+            return (published, row.deleted_at.is_(None))
         case AdapterStatus.DELETED:
-            return (row.deleted_at.is_not(None),)
+            return (published, row.deleted_at.is_not(None))
         case AdapterStatus.DISABLED:
-            return (row.deleted_at.is_(None), row.disabled_at.is_not(None))
+            return (published, row.deleted_at.is_(None), row.disabled_at.is_not(None))
         case AdapterStatus.READY:
-            return (row.deleted_at.is_(None), row.disabled_at.is_(None))
+            return (published, row.deleted_at.is_(None), row.disabled_at.is_(None))
 
 
 def _tagged(row: type[AdapterTagRow], tag: str) -> ColumnElement[bool]:

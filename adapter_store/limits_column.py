@@ -15,9 +15,10 @@ class LimitsColumn(TypeDecorator[Limits]):
     def __init__(self, kind: type[Limits]) -> None:
         super().__init__()
         self.kind = kind
+        self._unlimited = kind()  # most of a list's
 
     def process_bind_param(self, value: Limits | None, dialect: Dialect) -> str | None:
         return orjson.dumps(value.stored).decode() if value is not None and value.stored else None
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Limits:
-        return self.kind() if value is None else self.kind(**orjson.loads(value))
+        return self._unlimited if value is None else self.kind(**orjson.loads(value))

@@ -47,12 +47,10 @@ class PublishedAdapters:
         limit: int = DEFAULT_LIMIT,
     ) -> Page[Adapter]:
         """All tenants' adapters, or one's, newest first; `after` is the id of the last one seen."""
-        where = []
-        if tenant_id is not None:
-            if not could_be_id(tenant_id) or tenant_of(self._session) not in (None, tenant_id):
-                return Page((), has_more=False)
-            where.append(AdapterRow.tenant_id == tenant_id)
-        return await adapter_page(self._session, wanted, *where, after=after, limit=limit)
+        seen = tenant_id is None or (could_be_id(tenant_id) and tenant_of(self._session) in (None, tenant_id))
+        if not seen:
+            return Page((), has_more=False)
+        return await adapter_page(self._session, wanted, within=tenant_id, after=after, limit=limit)
 
     async def names(self, contents: Iterable[Content]) -> dict[Content, tuple[VersionName, ...]]:
         """What these contents are called, in order; those that nobody has under a name any more are left out."""

@@ -4,7 +4,9 @@ Tenant-owned tables lead their primary key with `tenant_id`, and every foreign k
 that no row can refer to another tenant's row whatever the code above does.
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -45,6 +47,10 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> "Callable[[Any], datetime | None] | None":
+        """asyncpg gives them so already."""
+        return None if dialect.name == "postgresql" else super().result_processor(dialect, coltype)
 
 
 class Base(DeclarativeBase):

@@ -6,32 +6,91 @@ enough for the index of trigrams, which finds all of its adapters before the new
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from functools import lru_cache
+from typing import Any
 
-from sqlalchemy import ColumnElement, select, tuple_
+from sqlalchemy import BindParameter, ColumnElement, Select, bindparam, func, literal_column, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.tables import AdapterRow
+from loragate.adapter_store.adapter import AdapterStatus
+from loragate.adapter_store.adapter_filter import AdapterFilter, in_state
+from loragate.adapter_store.tables import AdapterRow, AdapterTagRow
 
 _NEWEST = 2000
+_ESCAPE = "/"
+# For the transaction's next statement: a plan for what is sought, rather through an index than through every text.
+_PLANNED = {"plan_cache_mode": "force_custom_plan", "enable_seqscan": "off"}
 
-Position = tuple[datetime, str]
+
+@lru_cache(maxsize=128)
+def wide_search(
+    details: Select[Any], status: AdapterStatus | None, tags: int, *, within: bool, after: bool, newest: int
+) -> Select[Any]:
+    """The newest adapters that hold a text and so many tags. Made once: SQLAlchemy takes longer to put it together than
+    Postgres to answer it."""
+    row = AdapterRow
+    most: BindParameter[int] = bindparam("most")
+    columns: tuple[Any, ...] = (row.id, row.tenant_id, row.created_at, row.search_text)
+    alive = select(*columns).where(*in_state(status))
+    if within:
+        alive = alive.where(row.tenant_id == bindparam("within"))
+    if after:
+        alive = alive.where(tuple_(row.created_at, row.id) < tuple_(bindparam("made"), bindparam("named")))
+    # These come in order and one by one, and each is asked for its tags only if it holds the text.
+    looked_through = _newest_first(alive, row).limit(literal_column(str(newest))).subquery("looked_through")
+    near: Select[Any] = select(looked_through.c.id, looked_through.c.created_at).where(_holds(looked_through.c))
+    near = near.where(*(_has(looked_through.c, n).scalar_subquery().is_not(None) for n in range(tags)))
+    found = _newest_first(near, looked_through.c).limit(most).cte("found").prefix_with("MATERIALIZED")
+    # Gone through only where those were too few.
+    everywhere = alive.where(_holds(row), *(_has(row, n).exists() for n in range(tags)))
+    all_of_them = everywhere.cte("all_of_them").prefix_with("MATERIALIZED")
+    too_few = select(func.count()).select_from(found).scalar_subquery() < most
+    rest = _newest_first(select(all_of_them.c.id, all_of_them.c.created_at).where(too_few), all_of_them.c)
+    ids = select(found.c.id).union_all(select(rest.limit(most).subquery("rest").c.id))
+    return _newest_first(details.where(row.id.in_(ids)), row).limit(most)
 
 
-async def newest_with(
-    session: AsyncSession, text: str, where: Sequence[ColumnElement[bool]], *, after: Position | None, most: int
-) -> Sequence[str]:
-    """Ids of the newest adapters that hold `text`, at most so many."""
-    made, named = AdapterRow.created_at, AdapterRow.id
-    wanted = select(named, made, AdapterRow.search_text).where(*where)
-    if after is not None:
-        wanted = wanted.where(tuple_(made, named) < tuple_(*after))
-    newest = wanted.order_by(made.desc(), named.desc()).limit(_NEWEST).cte("newest").prefix_with("MATERIALIZED")
-    found = select(newest.c.id).where(newest.c.search_text.contains(text, autoescape=True))
-    ids = (await session.scalars(found.order_by(newest.c.created_at.desc(), newest.c.id.desc()).limit(most))).all()
-    if len(ids) == most:
-        return ids
-    holding = wanted.where(AdapterRow.search_text.contains(text, autoescape=True))
-    all_of_them = holding.cte("holding").prefix_with("MATERIALIZED")
-    order = (all_of_them.c.created_at.desc(), all_of_them.c.id.desc())
-    return (await session.scalars(select(all_of_them.c.id).order_by(*order).limit(most))).all()
+async def search_widely(
+    session: AsyncSession,
+    details: Select[Any],
+    wanted: AdapterFilter,
+    text: str,
+    *,
+    within: str | None,
+    after: tuple[object, str] | None,
+    most: int,
+) -> Sequence[Any]:
+    """What `details` selects of the newest adapters, all tenants' or one's, that are `wanted` and hold `text`."""
+    await session.execute(_PLANNING)
+    shape = {"within": within is not None, "after": after is not None, "newest": _NEWEST}
+    statement = wide_search(details, wanted.status, len(wanted.tags), **shape)
+    values = {"pattern": f"%{_escaped(text)}%", "most": most, "within": within}
+    values |= {f"tag_{number}": tag for number, tag in enumerate(wanted.tags)}
+    values |= dict(zip(("made", "named"), after or (), strict=False))
+    rows: Sequence[Any] = (await session.execute(statement, values)).all()
+    return rows
+
+
+_PLANNING = select(*(func.set_config(name, value, True) for name, value in _PLANNED.items()))
+
+
+def _newest_first(query: Select[Any], columns: Any) -> Select[Any]:
+    return query.order_by(columns.created_at.desc(), columns.id.desc())
+
+
+def _holds(columns: Any) -> ColumnElement[bool]:
+    held: ColumnElement[bool] = columns.search_text.like(bindparam("pattern"), escape=_ESCAPE)
+    return held
+
+
+def _has(adapter: Any, number: int) -> Select[Any]:
+    row = AdapterTagRow
+    return select(row.tag).where(
+        row.tenant_id == adapter.tenant_id, row.adapter_id == adapter.id, row.tag == bindparam(f"tag_{number}")
+    )
+
+
+def _escaped(text: str) -> str:
+    for special in (_ESCAPE, "%", "_"):
+        text = text.replace(special, _ESCAPE + special)
+    return text

@@ -12,6 +12,7 @@ holds the others. `--adapters 2000` for a quick look.
 
 import argparse
 import asyncio
+import gc
 import os
 import random
 import sys
@@ -82,6 +83,8 @@ def main() -> None:
 async def _database(url: str, redis_url: str, arguments: argparse.Namespace) -> dict[str, Any]:
     await upgrade(url)
     library = await fill(url, arguments.adapters, arguments.tenants)
+    gc.collect()
+    gc.freeze()  # the names of all adapters, which no gateway holds
     with tempfile.TemporaryDirectory() as blobs:
         store = await Store.open(url, blobs, b"a secret key for a benchmark, 32 bytes")
         try:

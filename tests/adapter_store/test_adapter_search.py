@@ -150,7 +150,7 @@ async def test_pages_stand_still_while_others_come_and_go(
     monkeypatch.setattr("loragate.adapter_store.wide_search._NEWEST", newest)
     for number in range(6):
         await world.publish(f"bot-{number}", tags=["bot"])
-        await world.publish(f"other-{number}")
+        await world.publish(f"bot-untagged-{number}" if tags else f"other-{number}")
     wanted, seen, after = AdapterFilter("bot", tags), list[str](), None
     async with world.store.admin() as admin:
         page = await admin.published.list(wanted, limit=2)
