@@ -6,6 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.job import JobCheckpoint, JobEvent
 from loragate.adapter_store.job_rows import checkpoint_of, event_of
+from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import Page, checked_limit, cut_page
 from loragate.adapter_store.tables import JobCheckpointRow, JobEventRow
 
@@ -31,7 +32,8 @@ async def checkpoints_before(session: AsyncSession, job_id: str, after: str | No
     row = JobCheckpointRow
     query = select(row).where(row.job_id == job_id).order_by(row.step.desc())
     if after is not None:
-        seen = await session.scalar(select(row.step).where(row.job_id == job_id, row.id == after))
+        named = select(row.step).where(row.job_id == job_id, row.id == after)
+        seen = await session.scalar(named) if could_be_id(after) else None
         if seen is None:
             raise Invalid("`after` is not the id of an item of this list.", param="after")
         query = query.where(row.step < seen)

@@ -11,7 +11,9 @@ TRAINED = "trained"
 SUFFIX = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _TAIL = 8
 _UNSUITABLE = re.compile(r"[^A-Za-z0-9]+")
-_NAME = re.compile(rf"ft:[^:]+:[a-z0-9-]+:({SUFFIX})?:([0-9A-Za-z]{{{_TAIL}}})(?::(ckpt-step-[1-9][0-9]{{0,8}}))?")
+_NAME = re.compile(
+    rf"ft:[^:\x00-\x1f]+:[a-z0-9-]+:({SUFFIX})?:([0-9A-Za-z]{{{_TAIL}}})(?::(ckpt-step-[1-9][0-9]{{0,8}}))?"
+)
 _NO_SUFFIX = "ft"
 _LONGEST_BASE, _LONGEST_TENANT = 100, 32
 _LONGEST_ADAPTER = 64

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from starlette.responses import Response
@@ -80,6 +81,24 @@ async def list_events(use: Services, caller: TenantPrincipal, job_id: str, after
     async with use.store.tenant(caller.tenant_id) as scope:
         page = await scope.jobs.events(job_id, after=number, limit=limit)
     return list_object([event_object(event, job_id) for event in page], has_more=page.has_more)
+
+
+@dataclass(frozen=True)
+class Since:
+    """`events`, oldest first; `more` can be read at once, unless the job has `ended` no others come."""
+
+    events: list[Document]
+    more: bool
+    ended: bool
+
+
+async def events_since(use: Services, caller: TenantPrincipal, job_id: str, after: str | None) -> Since:
+    """What happened behind the event `after`, for whoever follows the job."""
+    number = 0 if after is None else event_number(job_id, after)
+    async with use.store.tenant(caller.tenant_id) as scope:
+        job = await scope.jobs.get(job_id)
+        page = await scope.jobs.events_since(job_id, number)
+    return Since([event_object(event, job_id) for event in page], page.has_more, job.status.ended)
 
 
 async def list_checkpoints(

@@ -29,13 +29,21 @@ async def _labels(request: Request) -> Mapping[str, str] | None:
     if asked == [(_FIELD, "null")]:
         return None
     pairs = {name[len(_FIELD) + 1 : -1]: value for name, value in asked if _is_pair(name)}
+    if len(pairs) < len(asked):
+        raise _invalid("give `metadata[k]=v`, each k once, or `metadata=null`")
+    return checked_labels(pairs)
+
+
+def checked_labels(pairs: dict[str, str]) -> Mapping[str, str]:
+    """Raises InvalidRequest for what no job can have."""
     try:
-        if len(pairs) < len(asked):
-            raise ValueError
         return _LABELS.validate_python(pairs)
-    except (ValueError, ValidationError):
-        words = "Invalid 'metadata': give `metadata[k]=v` for up to 16 pairs, or `metadata=null`."
-        raise InvalidRequest(words, param=_FIELD, code="invalid_value") from None
+    except ValidationError:
+        raise _invalid("up to 16 pairs of names of up to 64 characters and texts of up to 512") from None
+
+
+def _invalid(words: str) -> InvalidRequest:
+    return InvalidRequest(f"Invalid '{_FIELD}': {words}.", param=_FIELD, code="invalid_value")
 
 
 def _is_pair(name: str) -> bool:

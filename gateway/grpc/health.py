@@ -17,6 +17,7 @@ _NEEDS = {
     "": ("gateway", "database", "engine"),
     "loragate.v1.InferenceService": ("gateway", "database", "engine"),
     "loragate.v1.AdapterService": ("gateway", "database"),
+    "loragate.v1.FineTuningService": ("gateway", "database"),
 }
 
 

@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 
 from loragate.adapter_store.principal import Scope
 from loragate.gateway.auth.requirements import Public, TenantWith
-from loragate.gateway.grpc import adapters, health, inference, reflection, releases
+from loragate.gateway.grpc import adapters, fine_tuning, health, inference, reflection, releases
 from loragate.gateway.grpc.call import Call
 
 
@@ -44,6 +44,14 @@ METHODS: Mapping[str, Method] = {
     "/loragate.v1.AdapterService/ListVersions": Method(_READ, adapters.list_versions),
     "/loragate.v1.AdapterService/GetVersion": Method(_READ, adapters.get_version),
     "/loragate.v1.AdapterService/DeleteVersion": Method(_WRITE, adapters.delete_version),
+    "/loragate.v1.FineTuningService/Create": Method(fine_tuning.FINE_TUNER, fine_tuning.create),
+    "/loragate.v1.FineTuningService/List": Method(fine_tuning.FINE_TUNER, fine_tuning.list_jobs),
+    "/loragate.v1.FineTuningService/Get": Method(fine_tuning.FINE_TUNER, fine_tuning.get),
+    "/loragate.v1.FineTuningService/Cancel": Method(fine_tuning.FINE_TUNER, fine_tuning.cancel),
+    "/loragate.v1.FineTuningService/Pause": Method(fine_tuning.FINE_TUNER, fine_tuning.pause),
+    "/loragate.v1.FineTuningService/Resume": Method(fine_tuning.FINE_TUNER, fine_tuning.resume),
+    "/loragate.v1.FineTuningService/ListEvents": Method(fine_tuning.FINE_TUNER, fine_tuning.list_events),
+    "/loragate.v1.FineTuningService/ListCheckpoints": Method(fine_tuning.FINE_TUNER, fine_tuning.list_checkpoints),
     "/grpc.health.v1.Health/Check": Method(_PUBLIC, health.check),
     "/grpc.health.v1.Health/Watch": Method(_PUBLIC, health.watch),
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": Method(_PUBLIC, reflection.server_reflection_info),

@@ -9,10 +9,10 @@ from grpc_reflection.v1alpha.reflection import aio  # type: ignore[attr-defined]
 
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import parsed
-from loragate.v1 import adapters_pb2, inference_pb2
+from loragate.v1 import adapters_pb2, fine_tuning_pb2, inference_pb2
 
 _MOST_BYTES = 1 << 20  # of one stream's questions
-_PUBLISHED = (inference_pb2, adapters_pb2, health_pb2, reflection_pb2)
+_PUBLISHED = (inference_pb2, adapters_pb2, fine_tuning_pb2, health_pb2, reflection_pb2)
 
 
 def _pool() -> DescriptorPool:

@@ -1,6 +1,6 @@
 """NUL in strings: Postgres refuses it, in statements as in rows; nobody's request is a failure of ours for that."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +57,7 @@ def requests(tenant_id: str) -> list[tuple[str, str, dict[str, Any]]]:
         ("GET", "/v1/uploads/a%00b", {}),
         ("POST", "/v1/uploads/a%00b/parts", {"files": {"data": ("a", b"x")}}),
         ("POST", "/v1/uploads/a%00b/complete", {"json": {"part_ids": [NUL]}}),
+        *_jobs(),
         ("GET", "/v1/usage?adapter=a%00b", {}),
         ("GET", "/v1/usage?model=a%00b&key=a%00b&group_by=a%00b", {}),
         ("POST", "/admin/v1/tenants", {"json": {"name": NUL}}),
@@ -72,6 +73,22 @@ def requests(tenant_id: str) -> list[tuple[str, str, dict[str, Any]]]:
         ("GET", "/admin/v1/usage?tenant_id=a%00b", {}),
         ("GET", "/admin/v1/engines/a%00b", {}),
     ]
+
+
+def _jobs() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    path, tuned = "/v1/fine_tuning/jobs", f"ft:{NUL}:first::12345678"
+    yield "POST", "/v1/completions", {"json": {"model": tuned, "prompt": "x"}}
+    for more in ({"model": NUL}, {"model": tuned}, {"training_file": NUL}, {"validation_file": NUL}, {"suffix": NUL}):
+        yield "POST", path, {"json": {"model": MODEL_ID, "training_file": "file-x", **more}}
+    for labels in ({NUL: "x"}, {"x": NUL}):
+        yield "POST", path, {"json": {"model": MODEL_ID, "training_file": "file-x", "metadata": labels}}
+    for query in ("after=a%00b", "metadata[k]=a%00b", "metadata[a%00b]=v"):
+        yield "GET", f"{path}?{query}", {}
+    for what in ("", "/events", "/checkpoints"):
+        yield "GET", f"{path}/a%00b{what}", {}
+    for query in ("after=a%00b", "tenant=a%00b", "status=a%00b"):
+        yield "GET", f"/admin/v1/jobs?{query}", {}
+    yield "POST", "/admin/v1/jobs/a%00b/cancel", {}
 
 
 async def test_over_rest(gateway: Gateway) -> None:

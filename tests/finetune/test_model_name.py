@@ -40,6 +40,7 @@ def test_a_name_and_what_it_means(base: str, tenant: str, suffix: str | None, mo
         "ft:base:acme:-poet:12345678",
         "ft:base:acme:po et:12345678",
         "ft::acme:poet:12345678",
+        "ft:b\0:acme:poet:12345678",
         "ft:base::poet:12345678",
         "ft:base:acme:poet:12345678\n",
         f"ft:base:acme:{'s' * 65}:12345678",

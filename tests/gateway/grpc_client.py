@@ -12,17 +12,19 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, Ret
 from grpc_status import rpc_status
 
 from loragate.v1.adapters_pb2_grpc import AdapterServiceStub
+from loragate.v1.fine_tuning_pb2_grpc import FineTuningServiceStub
 from loragate.v1.inference_pb2_grpc import InferenceServiceStub
 
 
 class Client:
-    """Both services on one channel; `raw` calls any method with any bytes."""
+    """All services on one channel; `raw` calls any method with any bytes."""
 
     def __init__(self, channel: grpc.aio.Channel, key: str | None) -> None:
         self.channel = channel
         self.metadata = () if key is None else (("authorization", f"Bearer {key}"),)
         self.inference: Any = InferenceServiceStub(channel)
         self.adapters: Any = AdapterServiceStub(channel)
+        self.fine_tuning: Any = FineTuningServiceStub(channel)
 
     async def raw(self, method: str, *messages: bytes) -> list[bytes]:
         """All that comes back.

@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 from loragate.adapter_store.principal import Scope
 from loragate.gateway.auth.requirements import Public, TenantWith
 from loragate.gateway.grpc.methods import METHODS
-from loragate.v1 import adapters_pb2, engine_pb2, inference_pb2
+from loragate.v1 import adapters_pb2, engine_pb2, fine_tuning_pb2, inference_pb2
 
 from .grpc_client import connected, told
 from .running import ADMIN_KEY, Gateway
@@ -23,7 +23,7 @@ from .tiny_model import MODEL_ID
 
 TENANTS = [
     f"/{service.full_name}/{method.name}"
-    for module in (inference_pb2, adapters_pb2)
+    for module in (inference_pb2, adapters_pb2, fine_tuning_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
@@ -32,6 +32,7 @@ SERVICES = {
     "grpc.health.v1.Health",
     "grpc.reflection.v1alpha.ServerReflection",
     "loragate.v1.AdapterService",
+    "loragate.v1.FineTuningService",
     "loragate.v1.InferenceService",
 }
 
