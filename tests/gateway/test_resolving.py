@@ -6,12 +6,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from loragate.adapter_store.adapter import AliasTarget
+from loragate.adapter_store.job import JobRequest
 from loragate.adapter_store.notices import LocalNotices, Notices
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.adapter_store.probe import no_probe
 from loragate.adapter_store.store import Store
+from loragate.adapter_store.tables import AdapterRow, JobRow
+from loragate.finetune.model_name import tuned_name
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.generation.resolving import Resolver
 from loragate.gateway.http.errors import NotFound
@@ -182,3 +186,25 @@ async def test_another_base_model_reads_anew(
         before = here.reads
         await here.version(caller)
         assert here.reads == before + 1
+
+
+async def test_what_a_job_made_is_read_once(
+    config: GatewayConfig, caller: TenantPrincipal, base: BaseModel, clock: Clock
+) -> None:
+    request = JobRequest("supervised", base.id, "file-1", None, {}, "support", 7, {})
+    async with worker(config, LocalNotices(), base) as here:
+        async with here.store.tenant(caller.tenant_id, write=True) as scope:
+            job = await scope.jobs.create(request)
+        name = tuned_name(base.id, "first", "support", job.id)
+        async with here.store._database.tenant(caller.tenant_id, write=True) as session:
+            made = update(AdapterRow).where(AdapterRow.name == "support").values(name=name.adapter)
+            await session.execute(made)
+            await session.execute(update(JobRow).where(JobRow.id == job.id).values(fine_tuned_model=name.model))
+        async with here.store.tenant(caller.tenant_id, write=True) as scope:
+            await scope.adapters.set_alias(name.adapter, "trained", [AliasTarget(1)])
+        before = here.reads
+        assert [await here.version(caller, name.model) for _ in range(100)] == [1] * 100
+        assert here.reads == before + 1
+        async with here.store.tenant(caller.tenant_id, write=True) as scope:
+            await scope.adapters.set_alias(name.adapter, "trained", [AliasTarget(2)])
+        assert await here.version(caller, name.model) == 2

@@ -199,12 +199,13 @@ class EmbeddingList(TypedDict):
 
 
 class Model(TypedDict):
-    """`parent` is the base model's id; null for the base model itself."""
+    """`parent` is the base model's id; null for the base model itself. `owned_by` is `loragate` for that, the tenant's
+    id for what a fine-tuning job of it has made, and `tenant` for its other adapters."""
 
     id: str
     object: Literal["model"]
     created: UnixTime
-    owned_by: Literal["loragate", "tenant"]
+    owned_by: str
     parent: str | None
 
 
