@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from loragate.finetune.hyperparameters import DpoHyperparameters
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
@@ -58,6 +60,21 @@ def test_the_proofs_of_the_security_page_exist() -> None:
     assert len(named) > 50
     missing = [f"{file}::{test}" for file, test in named if f"def {test}(" not in (ROOT / "tests" / file).read_text()]
     assert not missing
+
+
+def test_every_hyperparameter_is_explained_with_its_bounds() -> None:
+    rows = [line for line in (ROOT / "docs/fine-tuning.md").read_text().splitlines() if line.startswith("| `")]
+    for name, field in DpoHyperparameters.model_json_schema()["properties"].items():
+        (row,) = [row for row in rows if f"`{name}`" in row.split("|")[1]]
+        bounds = [
+            option[bound]
+            for option in (field, *field.get("anyOf", ()))
+            for bound in ("minimum", "exclusiveMinimum", "maximum")
+            if bound in option
+        ]
+        assert not [bound for bound in bounds if f"{bound:,}" not in row], row
+        choices = field.get("enum", [])
+        assert not [choice for choice in choices if f"`{choice}`" not in row], row
 
 
 def test_each_decision_has_a_number_of_its_own() -> None:

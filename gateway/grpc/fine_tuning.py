@@ -126,6 +126,6 @@ def _job(document: dict[str, Any]) -> pb.FineTuningJob:
 def _known(hyperparameters: dict[str, Any]) -> dict[str, Any]:
     """What is still open is absent."""
     known = {name: value for name, value in hyperparameters.items() if value not in ("auto", None)}
-    if known.get("target_modules") == _ALL_LINEAR:
-        known["target_modules"] = [_ALL_LINEAR]
+    if isinstance(targets := known.get("target_modules"), str):
+        known["target_modules"] = [targets]
     return known

@@ -34,7 +34,7 @@ class JobMethodHyperparameters(JobHyperparameters):
     lora_dropout: float
     use_rslora: bool
     use_dora: bool
-    target_modules: Literal["all-linear"] | list[str]
+    target_modules: str | list[str]
     quantization: Literal["nf4", "none"]
     max_length: Count | Auto
     packing: bool | Auto
