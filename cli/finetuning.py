@@ -36,6 +36,7 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
         engine_target=settings.engine_target or DEFAULT_ENGINE_ADDRESS,
         workspace=settings.finetune_workspace,
         threads=chosen.threads or len(os.sched_getaffinity(0)),
+        nice=chosen.nice,
         device=chosen.device,
         most_of_tenant=chosen.max_running_per_tenant,
         max_workspace_bytes=chosen.max_workspace_bytes,

@@ -142,6 +142,7 @@ class FinetuneSettings(BaseModel):
     enabled: bool = True
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     threads: PositiveInt | None = None
+    nice: Annotated[int, Field(ge=0, le=19)] = 15
     max_running_per_tenant: PositiveInt = 1
     workspace: AbsolutePath | None = None
     max_workspace_bytes: PositiveInt = 50 << 30

@@ -6,16 +6,19 @@ import math
 import shutil
 from pathlib import Path
 
-from loragate.adapter_store.errors import StoreError
+from loragate.adapter_store.errors import StoreError, Unavailable
 from loragate.adapter_store.failure import Failure
 from loragate.adapter_store.job import Order
 from loragate.adapter_store.probe import Probe
 from loragate.adapter_store.store import Store
 from loragate.finetune.holding import Holding
+from loragate.finetune.job_refused import JobRefused, no_room
 from loragate.finetune.journal import Journal
 from loragate.finetune.model_name import tuned_name
-from loragate.finetune.preparing import JobRefused, Preparation, Prepared
-from loragate.finetune.publishing import keep_results, publish
+from loragate.finetune.preparing import Preparation, Prepared
+from loragate.finetune.promptable import MOST, PromptableCheckpoints
+from loragate.finetune.publishing import Publisher
+from loragate.finetune.starting_point import fetch_start
 from loragate.finetune.trainer_process import TrainerProcess, training
 from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.news import Checkpointed, Failed, Finished, News, Stepped, Stopped
@@ -23,7 +26,7 @@ from loragate.finetune.worker_config import WorkerConfig
 
 log = logging.getLogger(__name__)
 
-_CHECKPOINTS_OF_A_RUN = 4  # at least
+_AGAIN_SECONDS = 5.0  # after the engine was away
 _DIED = "trainer_died"
 
 
@@ -44,84 +47,118 @@ class Attempt:
 
     async def run(self) -> None:
         """Raises LeaseLost, StoreError; the job is another's then, or is again when the lease has run out."""
+        publisher = await self._publisher()
         try:
             prepared = await self._preparation.prepare(self._held.tenant_id, self._held.job)
-            await self._say_end(await self._train(prepared), prepared)
+            await self._say_end(await self._train(prepared, publisher), prepared, publisher)
         except JobRefused as refused:
-            await self._fail(refused.failure)
+            await self._fail(refused.failure, publisher)
+        except OSError as error:
+            await self._fail(no_room(error), publisher)
 
-    async def _train(self, prepared: Prepared) -> News:
+    async def _publisher(self) -> Publisher:
+        job, tenant_id = self._held.job, self._held.tenant_id
+        async with self._store.admin() as admin:
+            tenant = await admin.tenants.get(tenant_id)
+        name = tuned_name(self._base, tenant.name, job.request.suffix, job.id)
+        return Publisher(self._store, tenant_id, job, name, self._probe)
+
+    async def _train(self, prepared: Prepared, publisher: Publisher) -> News:
         last: News = Failed(_DIED, "The training process said nothing.")
-        async with training(self._assignment(prepared)) as trainer:
-            watching = asyncio.create_task(self._stop_when_interrupted(trainer), name="interruption")
-            try:
-                async for last in trainer.news():
-                    await self._note(last)
-            finally:
-                watching.cancel()
-        await self._journal.tell()
+        folder = self._folder / "prompted"
+        checkpoints = PromptableCheckpoints(
+            self._held, publisher, self._journal, folder, prepared.dataset_digest, _steps(prepared)
+        )
+        assignment = await self._assignment(prepared)
+        try:
+            async with training(assignment) as trainer:
+                watching = asyncio.create_task(self._stop_when_interrupted(trainer), name="interruption")
+                try:
+                    async for last in trainer.news():
+                        await self._note(last, assignment.folder, checkpoints)
+                finally:
+                    watching.cancel()
+            await self._journal.tell()
+            await checkpoints.settle()
+        finally:
+            await checkpoints.stop()
         return last
 
-    async def _note(self, news: News) -> None:
+    async def _note(self, news: News, folder: Path, checkpoints: PromptableCheckpoints) -> None:
         if isinstance(news, Stepped):
             await self._journal.add(news.metrics)
         elif isinstance(news, Checkpointed):
-            step = int(news.folder.rpartition("-")[2])
-            async with self._held.saying() as work:
-                await work.checkpoint(self._held.job.id, self._held.worker, step, {}, None)
+            checkpoints.add(folder / news.folder, int(news.folder.rpartition("-")[2]))
 
     async def _stop_when_interrupted(self, trainer: TrainerProcess) -> None:
         await self._held.interrupted.wait()
         trainer.stop()
 
-    def _assignment(self, prepared: Prepared) -> Assignment:
-        recipe = prepared.recipe
-        steps = recipe.epochs * math.ceil(len(prepared.train) / recipe.batch_size)
+    async def _assignment(self, prepared: Prepared) -> Assignment:
         return Assignment(
-            recipe=recipe,
+            recipe=prepared.recipe,
             base=self._config.model,
             train=prepared.train.folder,
             valid=None if prepared.valid is None else prepared.valid.folder,
             folder=self._folder / "run",
-            start=None,
+            start=await self._start(),
             row_tokens=self._config.row_tokens,
-            checkpoint_steps=max(1, min(self._config.checkpoint_steps, steps // _CHECKPOINTS_OF_A_RUN)),
+            checkpoint_steps=max(1, min(self._config.checkpoint_steps, _steps(prepared) // MOST)),
             threads=self._config.threads,
             device=self._config.device,
         )
 
-    async def _say_end(self, last: News, prepared: Prepared) -> None:
+    async def _start(self) -> Path | None:
+        start = self._held.job.request.start
+        if start is None:
+            return None
+        return await fetch_start(self._store, self._held.tenant_id, start, self._folder / "start")
+
+    async def _say_end(self, last: News, prepared: Prepared, publisher: Publisher) -> None:
         match last:
-            case Finished(folder=folder):
-                await self._succeed(self._folder / "run" / folder, prepared)
+            case Finished():
+                await self._succeed(last, prepared, publisher)
             case Stopped():
-                await self._stopped()
+                await self._stopped(publisher)
             case Failed(code=code) if code == _DIED:
                 async with self._held.saying() as work:
                     await work.tell(self._held.job.id, last.message, level="warn")
                     await work.stumble(self._held.job.id, self._held.worker)
             case Failed(code=code, message=message):
-                await self._fail(Failure(code, message))
+                await self._fail(Failure(code, message), publisher)
 
-    async def _succeed(self, adapter: Path, prepared: Prepared) -> None:
-        job, tenant_id = self._held.job, self._held.tenant_id
-        async with self._store.admin() as admin:
-            tenant = await admin.tenants.get(tenant_id)
-        name = tuned_name(self._base, tenant.name, job.request.suffix, job.id)
+    async def _succeed(self, finished: Finished, prepared: Prepared, publisher: Publisher) -> None:
+        job = self._held.job
         try:
-            await publish(self._store, tenant_id, job, name, adapter, prepared.dataset_digest, self._probe)
-            results = await keep_results(self._store, tenant_id, job, self._journal.as_csv())
+            await self._publish(finished, prepared, publisher)
+            results = await publisher.results_file(self._journal.as_csv())
         except StoreError as error:
+            if self._held.interrupted.is_set():
+                await self._stopped(publisher)
+                return
             if error.status >= 500:
                 raise
-            await self._fail(Failure(error.code, error.message, error.param))
+            await self._fail(Failure(error.code, error.message, error.param), publisher)
             return
         async with self._held.saying() as work:
-            await work.tell(job.id, f"The adapter answers as {name.model}.")
-            await work.succeed(job.id, self._held.worker, name.model, results)
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            await work.tell(job.id, f"The adapter answers as {publisher.name.model}.")
+            await work.succeed(job.id, self._held.worker, publisher.name.model, results)
+        await self._clear()
 
-    async def _stopped(self) -> None:
+    async def _publish(self, finished: Finished, prepared: Prepared, publisher: Publisher) -> None:
+        """Waits for the engine where it is away: what is trained is not to be trained again for that."""
+        adapter, figures = self._folder / "run" / finished.folder, self._journal.at(finished.steps)
+        while True:
+            try:
+                await publisher.result(adapter, prepared.dataset_digest, figures)
+                return
+            except Unavailable as error:
+                if self._held.interrupted.is_set():
+                    raise
+                log.warning("job %s: its adapter waits to be published: %s", self._held.job.id, error)
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _stopped(self, publisher: Publisher) -> None:
         job_id, worker = self._held.job.id, self._held.worker
         if self._held.lost:
             return
@@ -133,10 +170,20 @@ class Attempt:
             else:
                 await work.give_back(job_id, worker)
         if self._held.order is Order.CANCEL:
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            await publisher.withdraw()
+            await self._clear()
 
-    async def _fail(self, failure: Failure) -> None:
+    async def _fail(self, failure: Failure, publisher: Publisher) -> None:
         async with self._held.saying() as work:
             await work.tell(self._held.job.id, failure.message, level="error")
             await work.fail(self._held.job.id, self._held.worker, failure)
+        await publisher.withdraw()
+        await self._clear()
+
+    async def _clear(self) -> None:
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+
+def _steps(prepared: Prepared) -> int:
+    """About as many as there will be."""
+    return prepared.recipe.epochs * math.ceil(len(prepared.train) / prepared.recipe.batch_size)

@@ -20,27 +20,42 @@ _COLUMNS = {
     "valid_loss": "valid_loss",
     "valid_mean_token_accuracy": "valid_token_accuracy",
 }
+_OF_A_CHECKPOINT = {
+    "step": "step",
+    "train_loss": "train_loss",
+    "train_mean_token_accuracy": "token_accuracy",
+    "valid_loss": "valid_loss",
+    "valid_mean_token_accuracy": "valid_token_accuracy",
+}
+
+_Row = dict[str, Any]
 
 
 class Journal:
     """Of one run, whose metrics are also kept in its folder, for the result file.
 
-    What it has heard already, as of a run that goes on from a checkpoint, is not told again.
+    What it has heard already, as of a run that goes on from a checkpoint, is not told again. A step that was made
+    twice, before and after a fall, counts as it was made last.
     """
 
     def __init__(self, held: Holding, folder: Path) -> None:
         self._held = held
         self._path = folder / _FILE
-        self._heard = set(self._path.read_text().splitlines()) if self._path.exists() else set()
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        self._heard = set(lines)
+        self._rows: dict[int, _Row] = {}
+        for line in lines:
+            self._enter(json.loads(line))
         self._untold: list[Metrics] = []
         self._told_at = time.monotonic()
 
     async def add(self, metrics: Metrics) -> None:
-        """Told with those that come soon after. Raises LeaseLost."""
+        """Told with those that come soon after. Raises LeaseLost, OSError."""
         line = json.dumps(asdict(metrics))
         if line in self._heard:
             return
         self._heard.add(line)
+        self._enter(asdict(metrics))
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
             file.write(f"{line}\n")
@@ -57,24 +72,28 @@ class Journal:
         async with self._held.saying() as work:
             await work.progress(job_id, self._held.worker, last.step, last.steps)
             for metrics in self._untold:
-                await work.tell(job_id, _words(metrics), type="metrics", data=_figures(metrics))
+                await work.tell(job_id, _words(metrics), type="metrics", data=_known(asdict(metrics)))
         self._untold.clear()
         self._told_at = time.monotonic()
 
+    def at(self, step: int) -> dict[str, float]:
+        """What is known of a step, as OpenAI calls it in checkpoints."""
+        row = self._rows.get(step, {})
+        return {name: row[field] for name, field in _OF_A_CHECKPOINT.items() if field in row}
+
     def as_csv(self) -> bytes:
-        """OpenAI's columns; a step that was made twice, before and after a fall, counts as it was made last."""
-        steps: dict[int, dict[str, Any]] = {}
-        for line in self._path.read_text().splitlines():
-            row = json.loads(line)
-            known = steps.setdefault(row["step"], {})
-            known.update({name: value for name, value in row.items() if value is not None})
+        """OpenAI's columns."""
         lines = [",".join(_COLUMNS)]
-        lines += [",".join(str(row.get(field, "")) for field in _COLUMNS.values()) for _, row in sorted(steps.items())]
+        for _, row in sorted(self._rows.items()):
+            lines.append(",".join(str(row.get(field, "")) for field in _COLUMNS.values()))
         return ("\n".join(lines) + "\n").encode()
 
+    def _enter(self, row: _Row) -> None:
+        self._rows.setdefault(row["step"], {}).update(_known(row))
 
-def _figures(metrics: Metrics) -> dict[str, Any]:
-    return {name: value for name, value in asdict(metrics).items() if value is not None}
+
+def _known(row: _Row) -> _Row:
+    return {name: value for name, value in row.items() if value is not None}
 
 
 def _words(metrics: Metrics) -> str:

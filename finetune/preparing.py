@@ -20,15 +20,9 @@ from loragate.finetune.data.language import Language
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.data.tokenising import TokenCache
 from loragate.finetune.hyperparameters import DpoHyperparameters, Hyperparameters
+from loragate.finetune.job_refused import JobRefused
 from loragate.finetune.recipe import BaseFacts, DataFacts, Recipe, max_length_of, recipe_of
-
-
-class JobRefused(Exception):
-    """The job cannot be trained; `failure` is for its tenant."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+from loragate.finetune.starting_point import bound_to_start
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,8 @@ class Preparation:
             name = job.request.validation_file
             valid, _ = await self._tokenised(tenant_id, name, "validation_file", method, length)
         facts = DataFacts(train.facts["examples"], train.facts["tokens"])
-        return Prepared(recipe_of(asked, method, self._base, facts, job.request.seed), train, valid, digest)
+        recipe = recipe_of(asked, method, self._base, facts, job.request.seed)
+        return Prepared(await bound_to_start(self._store, tenant_id, job, asked, recipe), train, valid, digest)
 
     async def _tokenised(
         self, tenant_id: str, file_id: str, param: str, method: Method, max_length: int

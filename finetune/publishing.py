@@ -2,52 +2,84 @@
 
 import asyncio
 import io
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from loragate.adapter_store.actor import Actor
-from loragate.adapter_store.adapter import AliasTarget
+from loragate.adapter_store.adapter import DEFAULT_ALIAS, AliasTarget
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
+from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.file import FileFacts, Purpose
 from loragate.adapter_store.job import Job
 from loragate.adapter_store.lineage import Lineage
 from loragate.adapter_store.probe import Probe
 from loragate.adapter_store.store import Store
-from loragate.finetune.model_name import TRAINED, TunedName
+from loragate.finetune.model_name import TRAINED, TunedName, checkpoint_alias
+
+_NO_FIGURES: Mapping[str, float] = {}
 
 
-async def publish(
-    store: Store, tenant_id: str, job: Job, name: TunedName, folder: Path, dataset_digest: str, probe: Probe
-) -> None:
-    """Published already, as by a worker that died right behind it, it is not published again.
+@dataclass(frozen=True)
+class Publisher:
+    """Of one job. What is published already, as by a worker that died right behind it, is not published again.
 
-    Raises AdapterInvalid, Conflict (`quota_exceeded`), StorageFull, Unavailable.
+    Every method raises StoreError: AdapterInvalid, Conflict (`quota_exceeded`), StorageFull, Unavailable.
     """
-    by = Actor(job.id, "")
-    if await _is_published(store, tenant_id, name, job):
-        return
-    config = await asyncio.to_thread((folder / CONFIG_FILE).read_bytes)
-    lineage = Lineage(source=job.id, dataset_digest=dataset_digest)
-    async with store.tenant(tenant_id, write=True, by=by) as scope:
-        version = await scope.publications.publish(
-            name.adapter, config, folder / TENSORS_FILE, probe=probe, lineage=lineage
-        )
-    async with store.tenant(tenant_id, write=True, by=by) as scope:
-        await scope.adapters.set_alias(name.adapter, TRAINED, [AliasTarget(version.version)])
 
+    store: Store
+    tenant_id: str
+    job: Job
+    name: TunedName
+    probe: Probe
 
-async def keep_results(store: Store, tenant_id: str, job: Job, csv: bytes) -> str:
-    """The id of the file with a run's metrics."""
-    facts = FileFacts(f"{job.id}-metrics.csv", Purpose.FINE_TUNE_RESULTS)
-    async with store.tenant(tenant_id, write=True, by=Actor(job.id, "")) as scope:
-        return (await scope.files.create(facts, io.BytesIO(csv), len(csv))).id
+    async def result(self, folder: Path, dataset_digest: str, figures: Mapping[str, float] = _NO_FIGURES) -> None:
+        """What came out: it answers under the job's name from now on."""
+        if TRAINED in await self._aliases():
+            return
+        version = await self._publish(folder, DEFAULT_ALIAS, dataset_digest, figures)
+        async with self.store.tenant(self.tenant_id, write=True, by=self._by) as scope:
+            await scope.adapters.set_alias(self.name.adapter, TRAINED, [AliasTarget(version)])
 
+    async def checkpoint(self, folder: Path, step: int, dataset_digest: str, figures: Mapping[str, float]) -> str:
+        """The name under which this moment of the run answers."""
+        alias = checkpoint_alias(step)
+        if alias not in await self._aliases():
+            await self._publish(folder, alias, dataset_digest, figures)
+        return self.name.checkpoint(step)
 
-async def _is_published(store: Store, tenant_id: str, name: TunedName, job: Job) -> bool:
-    from loragate.adapter_store.errors import NotFound
+    async def withdraw(self) -> None:
+        """Without a result there are no checkpoints either."""
+        if TRAINED not in await self._aliases():
+            with suppress(NotFound):
+                async with self.store.tenant(self.tenant_id, write=True, by=self._by) as scope:
+                    await scope.adapters.delete(self.name.adapter)
 
-    async with store.tenant(tenant_id) as scope:
-        try:
-            aliases = await scope.adapters.aliases(name.adapter)
-        except NotFound:
-            return False
-    return TRAINED in aliases
+    async def results_file(self, csv: bytes) -> str:
+        """The id of the file with a run's metrics."""
+        facts = FileFacts(f"{self.job.id}-metrics.csv", Purpose.FINE_TUNE_RESULTS)
+        async with self.store.tenant(self.tenant_id, write=True, by=self._by) as scope:
+            return (await scope.files.create(facts, io.BytesIO(csv), len(csv))).id
+
+    @property
+    def _by(self) -> Actor:
+        return Actor(self.job.id, "")
+
+    async def _publish(self, folder: Path, alias: str, dataset_digest: str, figures: Mapping[str, float]) -> int:
+        config = await asyncio.to_thread((folder / CONFIG_FILE).read_bytes)
+        start = self.job.request.start
+        notes = None if start is None else f"Goes on from {start.name}:{start.version} ({start.digest})."
+        lineage = Lineage(self.job.id, dataset_digest, evaluation=figures, notes=notes)
+        async with self.store.tenant(self.tenant_id, write=True, by=self._by) as scope:
+            version = await scope.publications.publish(
+                self.name.adapter, config, folder / TENSORS_FILE, probe=self.probe, alias=alias, lineage=lineage
+            )
+        return version.version
+
+    async def _aliases(self) -> frozenset[str]:
+        async with self.store.tenant(self.tenant_id) as scope:
+            try:
+                return frozenset(await scope.adapters.aliases(self.name.adapter))
+            except NotFound:
+                return frozenset()

@@ -15,12 +15,10 @@ from loragate.finetune.worker_config import WorkerConfig
 
 log = logging.getLogger(__name__)
 
-_NICE = 10  # whoever serves comes first
-
 
 def run(config: ServiceConfig) -> None:
     """Works until SIGTERM or SIGINT, and gives back what it holds. Raises StoreError, ModelRefused."""
-    os.nice(_NICE)
+    os.nice(config.nice)  # so are the processes that train
     asyncio.run(_until_told(config))
 
 

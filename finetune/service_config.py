@@ -17,6 +17,7 @@ class ServiceConfig:
     engine_target: str
     workspace: Path
     threads: int
+    nice: int = 15  # whoever serves comes first
     device: str = "auto"  # auto, cpu, cuda, cuda:N
     most_of_tenant: int = 1  # jobs of one tenant in training at once
     max_workspace_bytes: int = 50 << 30

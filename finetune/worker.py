@@ -15,7 +15,8 @@ from loragate.adapter_store.store import Store
 from loragate.finetune.attempt import Attempt
 from loragate.finetune.data.language import language_of
 from loragate.finetune.holding import Holding, holding
-from loragate.finetune.preparing import JobRefused, Preparation
+from loragate.finetune.job_refused import JobRefused, no_room
+from loragate.finetune.preparing import Preparation
 from loragate.finetune.recipe import BaseFacts
 from loragate.finetune.worker_config import WorkerConfig
 from loragate.v1 import engine_pb2 as pb
@@ -27,6 +28,7 @@ _HOPELESS = Failure(
     "trainer_died",
     "The training process died several times in a row, perhaps of too little memory: lower `batch_size`.",
 )
+_UNFORESEEN = Failure("internal_error", "Something went wrong on this server; its operator finds more in the log.")
 
 
 class Worker:
@@ -79,6 +81,11 @@ class Worker:
                     async with held.saying() as saying:
                         await saying.give_back(claim.job.id, self._config.name)
                 raise
+            except StoreError:
+                raise
+            except Exception:
+                log.exception("job %s failed", claim.job.id)
+                await self._refuse(held, _UNFORESEEN)
 
     async def _train(self, held: Holding) -> None:
         await Attempt(self._store, self._preparation, self._probe, self._config, held, self._base).run()
@@ -88,9 +95,10 @@ class Worker:
         try:
             prepared = await self._preparation.prepare(held.tenant_id, job)
         except JobRefused as refused:
-            async with held.saying() as work:
-                await work.tell(job.id, refused.failure.message, level="error")
-                await work.fail(job.id, held.worker, refused.failure)
+            await self._refuse(held, refused.failure)
+            return
+        except OSError as error:
+            await self._refuse(held, no_room(error))
             return
         tokens = prepared.train.facts["tokens"] * prepared.recipe.epochs
         async with held.saying() as work:
@@ -101,3 +109,8 @@ class Worker:
             else:
                 await work.tell(job.id, f"The files are good: {prepared.train.facts['examples']} examples.")
                 await work.validated(job.id, held.worker, prepared.recipe.to_document(), tokens)
+
+    async def _refuse(self, held: Holding, failure: Failure) -> None:
+        async with held.saying() as work:
+            await work.tell(held.job.id, failure.message, level="error")
+            await work.fail(held.job.id, held.worker, failure)

@@ -25,6 +25,9 @@ def new_adapter(base: PreTrainedModel, recipe: Recipe) -> PeftModel:
     return model
 
 
-def continued_adapter(base: PreTrainedModel, folder: Path) -> PeftModel:
-    """From PEFT's two files, which the upload's validator has passed."""
-    return PeftModel.from_pretrained(base, folder, is_trainable=True, use_safetensors=True)
+def continued_adapter(base: PreTrainedModel, recipe: Recipe, folder: Path) -> PeftModel:
+    """From PEFT's two files, which the upload's validator has passed. Its shape is the recipe's already."""
+    config = LoraConfig.from_pretrained(str(folder))
+    config.lora_dropout = recipe.lora_dropout
+    config.inference_mode = False
+    return PeftModel.from_pretrained(base, folder, is_trainable=True, config=config, use_safetensors=True)

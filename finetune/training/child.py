@@ -31,7 +31,6 @@ from loragate.finetune.training.run import Run
 from loragate.finetune.training.train import train
 from loragate.finetune.training.watch import TrainingFailed, Watch, told_before
 
-_NICE = 15
 _LOCK = "lock"  # held until the process ends
 
 
@@ -41,7 +40,6 @@ def main() -> None:
     python_logging.disable(python_logging.WARNING)
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    os.nice(_NICE)
     assignment = Assignment.of_document(json.loads(sys.stdin.readline()))
     torch.set_num_threads(assignment.threads)
     stop = threading.Event()
@@ -96,7 +94,7 @@ def _adapted(assignment: Assignment, device: torch.device) -> PeftModel:
     base = load_base(assignment.base, assignment.recipe.quantization, device)
     torch.manual_seed(assignment.recipe.seed)
     if assignment.start is not None:
-        return continued_adapter(base, assignment.start)
+        return continued_adapter(base, assignment.recipe, assignment.start)
     return new_adapter(base, assignment.recipe)
 
 

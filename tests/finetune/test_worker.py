@@ -6,7 +6,7 @@ import io
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
+from loragate.adapter_store.adapter import Adapter
 from loragate.adapter_store.errors import AdapterInvalid
 from loragate.adapter_store.file import FileFacts, Purpose
-from loragate.adapter_store.job import Job, JobRequest, JobStatus
+from loragate.adapter_store.job import Job, JobCheckpoint, JobRequest, JobStart, JobStatus
 from loragate.adapter_store.probe import no_probe
 from loragate.adapter_store.schema import upgrade
 from loragate.adapter_store.store import Store
@@ -59,7 +60,7 @@ class World:
             facts = FileFacts("data.jsonl", Purpose.FINE_TUNE)
             return (await scope.files.create(facts, io.BytesIO(content), len(content))).id
 
-    async def job(self, training_file: str, **hyperparameters: Any) -> Job:
+    async def job(self, training_file: str, start: JobStart | None = None, **hyperparameters: Any) -> Job:
         request = JobRequest(
             method="supervised",
             model=self.manifest.model_id,
@@ -69,6 +70,7 @@ class World:
             suffix="poet",
             seed=7,
             metadata={},
+            start=start,
         )
         async with self.store.tenant(self.tenant.id, write=True) as scope:
             return await scope.jobs.create(request)
@@ -130,28 +132,95 @@ def ended(job: Job) -> bool:
     return job.status.ended
 
 
-async def test_from_a_file_to_an_adapter(world: World) -> None:
-    job = await world.job(await world.file(*chats(16)))
+async def test_from_a_file_to_an_adapter_and_on_from_there(world: World) -> None:
+    file = await world.file(*chats(16))
+    job = await world.job(file)
     async with world.working():
         done = await world.until(job, ended)
-    assert (done.status, done.error) == (JobStatus.SUCCEEDED, None)
-    tail = job.id[-8:]
-    assert done.fine_tuned_model == f"ft:{world.manifest.model_id}:acme-co:poet:{tail}"
-    assert (done.step, done.steps) == (16, 16)
-    assert done.trained_tokens
-    async with world.store.tenant(world.tenant.id) as scope:
-        adapter = await scope.adapters.get(f"poet-{tail}")
-        version = await scope.adapters.version(f"poet-{tail}", 1)
-        content = await scope.files.pieces(done.result_file or "")
-    assert set(adapter.aliases) == {"default", "trained"}
+        assert (done.status, done.error) == (JobStatus.SUCCEEDED, None)
+        tail = job.id[-8:]
+        assert done.fine_tuned_model == f"ft:{world.manifest.model_id}:acme-co:poet:{tail}"
+        assert (done.step, done.steps) == (16, 16)
+        assert done.trained_tokens
+        async with world.store.tenant(world.tenant.id) as scope:
+            adapter = await scope.adapters.get(f"poet-{tail}")
+            version = await scope.adapters.version(f"poet-{tail}", adapter.latest_version)
+            checkpoints = (await scope.jobs.checkpoints(job.id)).items
+        start = JobStart(adapter.id, adapter.name, version.version, version.digest)
+        further = await world.until(await world.job(file, start), ended)
+    await the_checkpoints_answer(adapter, checkpoints, done)
     assert version.lineage.source == job.id
+    assert version.lineage.evaluation["step"] == 16
     assert (version.lineage.dataset_digest or "").startswith("sha256:")
-    told = b"".join([chunk async for chunk in world.store.blobs.of(world.tenant.id).pieces.read(content)])
-    rows = list(csv.DictReader(io.StringIO(told.decode())))
-    assert [int(row["step"]) for row in rows] == list(range(1, 17))
-    assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
+    curve = await the_curve(world, done)
+    assert list(curve) == list(range(1, 17))
+    assert curve[16] < curve[1]
     assert len(await world.messages(job, "metrics")) == 16
     assert not list((world.config.workspace / "jobs").glob("*"))
+
+    assert (further.status, further.error) == (JobStatus.SUCCEEDED, None)
+    assert (await the_curve(world, further))[1] < (curve[1] + curve[16]) / 2, "it began anew"
+    async with world.store.tenant(world.tenant.id) as scope:
+        second = await scope.adapters.version(f"poet-{further.id[-8:]}", 4)
+    assert second.lineage.notes == f"Goes on from poet-{tail}:4 ({version.digest})."
+    assert second.rank == version.rank
+
+
+async def the_checkpoints_answer(adapter: Adapter, checkpoints: Sequence[JobCheckpoint], done: Job) -> None:
+    """Those that are evenly spread over the run, each under a name of its own, and none of them as the result."""
+    assert {alias: [target.version for target in targets] for alias, targets in adapter.aliases.items()} == {
+        "ckpt-step-4": [1], "ckpt-step-8": [2], "ckpt-step-12": [3], "default": [4], "trained": [4],
+    }  # fmt: skip
+    assert [(each.step, each.model) for each in checkpoints] == [
+        (step, f"{done.fine_tuned_model}:ckpt-step-{step}") for step in (12, 8, 4)
+    ]
+    assert all(each.metrics["train_loss"] > 0 for each in checkpoints)
+
+
+async def the_curve(world: World, job: Job) -> dict[int, float]:
+    """The training loss of each step, by the result file."""
+    async with world.store.tenant(world.tenant.id) as scope:
+        content = await scope.files.pieces(job.result_file or "")
+    told = b"".join([chunk async for chunk in world.store.blobs.of(world.tenant.id).pieces.read(content)])
+    rows = csv.DictReader(io.StringIO(told.decode()))
+    return {int(row["step"]): float(row["train_loss"]) for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"), [("lora_rank", 4), ("use_dora", True), ("target_modules", ["q_proj"])], ids=str
+)
+async def test_what_contradicts_the_adapter_to_go_on_from_is_refused(world: World, field: str, asked: Any) -> None:
+    digest = "sha256:" + "0" * 64
+    config = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["k_proj", "q_proj"]}
+    await world.store.blobs.of(world.tenant.id).put(digest, json.dumps(config).encode(), io.BytesIO(b""))
+    job = await world.job(await world.file(*chats(12)), JobStart("ad_1", "old", 3, digest), **{field: asked})
+    async with world.working():
+        done = await world.until(job, ended)
+    assert done.error is not None
+    assert (done.error.code, done.error.param) == (
+        "invalid_hyperparameters", f"method.supervised.hyperparameters.{field}",
+    )  # fmt: skip
+    assert f"has `{field}`" in done.error.message
+
+
+async def test_what_nobody_thought_of_ends_one_job_and_not_the_worker(world: World) -> None:
+    strange = await world.job(await world.file(*chats(12)), lora_rank="a number")
+    async with world.working():
+        done = await world.until(strange, ended)
+        next_one = await world.until(await world.job("file-unknown"), ended)
+    assert done.error is not None
+    assert done.error.code == "internal_error"
+    assert next_one.error is not None
+    assert next_one.error.code == "file_not_found"
+
+
+async def test_an_adapter_that_is_gone_cannot_be_gone_on_from(world: World) -> None:
+    start = JobStart("ad_1", "old", 3, "sha256:" + "1" * 64)
+    job = await world.job(await world.file(*chats(12)), start)
+    async with world.working():
+        done = await world.until(job, ended)
+    assert done.error is not None
+    assert (done.error.code, done.error.param) == ("model_not_found", "model")
 
 
 async def test_a_bad_file_is_told_line_by_line_and_trains_nothing(world: World) -> None:
@@ -180,9 +249,14 @@ async def test_a_file_that_was_deleted_meanwhile_is_said(world: World) -> None:
     assert (done.error.code, done.error.param) == ("file_not_found", "training_file")
 
 
-async def test_an_adapter_that_the_engine_refuses_is_not_registered(world: World) -> None:
+async def test_an_adapter_that_the_engine_refuses_is_not_registered_nor_its_checkpoints(world: World) -> None:
+    tried = 0
+
     async def refusing(*_: Any) -> None:
-        raise AdapterInvalid("its logits are not finite")
+        nonlocal tried
+        tried += 1
+        if tried > 2:
+            raise AdapterInvalid("its logits are not finite")
 
     job = await world.job(await world.file(*chats(12)), n_epochs=1)
     async with world.working(probe=refusing):

@@ -1,0 +1,16 @@
+"""How a job ends that cannot be trained."""
+
+from loragate.adapter_store.failure import Failure
+
+
+class JobRefused(Exception):
+    """`failure` is for its tenant."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def no_room(error: OSError) -> Failure:
+    """This machine's disk does not take what the job needs."""
+    return Failure("insufficient_storage", f"The training's files cannot be written: {error.strerror or error}.")

@@ -1,0 +1,77 @@
+"""A few checkpoints of a run are published while it goes on, so that they can be prompted."""
+
+import asyncio
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
+from loragate.adapter_store.errors import StoreError
+from loragate.adapter_store.job_work import LeaseLost
+from loragate.finetune.holding import Holding
+from loragate.finetune.journal import Journal
+from loragate.finetune.publishing import Publisher
+
+log = logging.getLogger(__name__)
+
+MOST = 4  # of one run, evenly spread
+
+
+class PromptableCheckpoints:
+    """Of one run, published one after the other beside it. One that cannot be is told of, and the run goes on."""
+
+    def __init__(
+        self, held: Holding, publisher: Publisher, journal: Journal, folder: Path, digest: str, steps: int
+    ) -> None:
+        self._held = held
+        self._steps = steps
+        self._publisher = publisher
+        self._journal = journal
+        self._folder = folder
+        self._digest = digest
+        self._last = 0
+        self._publishing: asyncio.Task[None] | None = None
+
+    def add(self, checkpoint: Path, step: int) -> None:
+        """It is on the disk. Nothing becomes of one too close to the one before, or of the last step's: that is the
+        result."""
+        if step >= self._steps or step * MOST // self._steps == self._last * MOST // self._steps:
+            return
+        self._last = step
+        kept = self._folder / f"step-{step}"
+        shutil.rmtree(kept, ignore_errors=True)
+        kept.mkdir(parents=True)
+        for name in (CONFIG_FILE, TENSORS_FILE):
+            os.link(checkpoint / name, kept / name)  # the run removes its own before long
+        self._publishing = asyncio.create_task(self._publish_after(self._publishing, kept, step))
+
+    async def settle(self) -> None:
+        """All of them are published, or given up."""
+        if self._publishing is not None:
+            await self._publishing
+
+    async def stop(self) -> None:
+        """Whatever is under way is given up."""
+        if self._publishing is not None:
+            self._publishing.cancel()
+            await asyncio.wait([self._publishing])
+
+    async def _publish_after(self, before: asyncio.Task[None] | None, folder: Path, step: int) -> None:
+        if before is not None:
+            await before
+        try:
+            await self._publish(folder, step)
+        except LeaseLost:
+            pass
+        except (StoreError, OSError) as error:
+            log.warning("job %s: checkpoint %d is not published: %s", self._held.job.id, step, error)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def _publish(self, folder: Path, step: int) -> None:
+        figures = self._journal.at(step)
+        model = await self._publisher.checkpoint(folder, step, self._digest, figures)
+        async with self._held.saying() as work:
+            await work.checkpoint(self._held.job.id, self._held.worker, step, figures, model)
+            await work.tell(self._held.job.id, f"Checkpoint {step} answers as {model}.")

@@ -1,0 +1,94 @@
+"""Fine-tuning on a real server, by the official client: from a file to an adapter that answers, whoever is killed."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from openai import OpenAI
+from running_server import RunningServer, ok, until
+
+TRAINER = "loragate.finetune.training.child"
+PATIENCE = 240
+
+
+@pytest.fixture(scope="module")
+def training_server(tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:  # type: ignore[no-untyped-def]
+    running = RunningServer(
+        tmp_path_factory.mktemp("data"), "--model", str(tiny.base),
+        LORAGATE_FINETUNE__ENABLED="true", LORAGATE_FINETUNE__THREADS="1", LORAGATE_FINETUNE__NICE="1",
+    )  # fmt: skip
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def acme(training_server: RunningServer) -> Iterator[OpenAI]:
+    key = training_server.add_tenant("acme")
+    with OpenAI(base_url=f"{training_server.base_url}/v1", api_key=key) as client:
+        yield client
+
+
+def chats(count: int = 16) -> bytes:
+    lines = [
+        {"messages": [{"role": "user", "content": f"fox {n}"}, {"role": "assistant", "content": "jumps over"}]}
+        for n in range(count)
+    ]
+    return "\n".join(map(json.dumps, lines)).encode()
+
+
+def trainers(server: RunningServer) -> list[int]:
+    """Of the worker that runs now."""
+    pid = server.runtime["pids"]["finetune"]
+    try:
+        return [child.pid for child in psutil.Process(pid).children() if TRAINER in child.cmdline()]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def test_a_job_survives_whoever_is_killed(training_server: RunningServer, acme: OpenAI) -> None:
+    base = acme.models.list().data[0].id
+    file = acme.files.create(file=("data.jsonl", chats()), purpose="fine-tune")
+    numbers = {"n_epochs": 40, "batch_size": 4, "max_length": 128}
+    job = acme.fine_tuning.jobs.create(
+        model=base, training_file=file.id, suffix="poet", seed=7,
+        method={"type": "supervised", "supervised": {"hyperparameters": numbers}},  # type: ignore[typeddict-item]
+    )  # fmt: skip
+
+    def said() -> list[str]:
+        return [event.message for event in acme.fine_tuning.jobs.list_events(job.id, limit=100).data]
+
+    until(lambda: any(message.startswith("Step 10/") for message in said()), PATIENCE)
+    worker = training_server.runtime["pids"]["finetune"]
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: training_server.runtime["pids"]["finetune"] not in (None, worker), PATIENCE)
+    until(lambda: bool(trainers(training_server)), PATIENCE)
+    os.kill(trainers(training_server)[0], signal.SIGKILL)
+    until(lambda: acme.fine_tuning.jobs.retrieve(job.id).finished_at is not None, PATIENCE)
+
+    done = acme.fine_tuning.jobs.retrieve(job.id)
+    assert (done.status, done.error) == ("succeeded", None), said()
+    every = acme.fine_tuning.jobs.list_events(job.id)
+    assert "The training process ended by itself (signal 9)." in [event.message for event in every]
+    checkpoint = acme.fine_tuning.jobs.checkpoints.list(job.id).data[0].fine_tuned_model_checkpoint
+    for model in (done.fine_tuned_model, checkpoint):
+        answer = acme.completions.create(model=str(model), prompt="fox", max_tokens=4)
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens > 0
+    (results,) = done.result_files
+    rows = acme.files.content(results).text.splitlines()
+    assert [int(row.split(",")[0]) for row in rows[1:]] == list(range(1, 161)), "no step is missing"
+    assert not list((Path(training_server.data_dir) / "finetune" / "jobs").iterdir())
+
+
+def test_the_server_tells_of_its_worker_and_stops_it_in_time(training_server: RunningServer) -> None:
+    """The last of this file: it ends the server."""
+    until(lambda: ok(httpx.get(f"{training_server.base_url}/readyz"))["parts"]["finetune"] == "ok")
+    worker = training_server.runtime["pids"]["finetune"]
+    assert os.getpriority(os.PRIO_PROCESS, worker) == 1
+    assert training_server.stop() == 0
+    assert not psutil.pid_exists(worker)
