@@ -9,11 +9,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.audit import AuditLog, facts_of
 from loragate.adapter_store.base62 import new_id
 from loragate.adapter_store.cursor import newest_first
+from loragate.adapter_store.database_time import database_now
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
+from loragate.adapter_store.job import JobStatus
 from loragate.adapter_store.limits import UNLIMITED_TENANT, TenantLimits
 from loragate.adapter_store.names import check_label, could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page
-from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, ApiKeyRow, TenantRow
+from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, ApiKeyRow, JobRow, TenantRow
 from loragate.adapter_store.tenancy import tenant_of
 from loragate.adapter_store.tenant import Tenant
 from loragate.adapter_store.times import utc_now
@@ -81,7 +83,7 @@ class TenantRepository:
         return updated
 
     async def delete(self, tenant_id: str) -> None:
-        """Deletes the tenant with its adapters and revokes its keys, all at once."""
+        """Deletes the tenant with its adapters, revokes its keys and cancels its jobs, all at once."""
         tenant, now = await self.get(tenant_id), utc_now()
         # The tenant first: on Postgres this waits for its writers, and what follows sees what they did.
         await self._session.execute(update(TenantRow).where(TenantRow.id == tenant_id).values(deleted_at=now))
@@ -90,6 +92,9 @@ class TenantRepository:
             await self._session.execute(living.values(deleted_at=now))
         keys = update(ApiKeyRow).where(ApiKeyRow.tenant_id == tenant_id, ApiKeyRow.revoked_at.is_(None))
         await self._session.execute(keys.values(revoked_at=now))
+        jobs = update(JobRow).where(JobRow.tenant_id == tenant_id, JobRow.finished_at.is_(None))
+        free = {"worker": None, "held_until": None, "wanted": None}
+        await self._session.execute(jobs.values(status=JobStatus.CANCELLED, finished_at=database_now(), **free))
         await self._audit.record("tenant.delete", _target(tenant_id), tenant=tenant_id, before=facts_of(tenant))
 
     async def _require_free(self, name: str) -> None:

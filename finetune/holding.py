@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from loragate.adapter_store.errors import StoreError
+from loragate.adapter_store.errors import NotFound, StoreError
 from loragate.adapter_store.job import Job, Order
 from loragate.adapter_store.job_queue import Claim
 from loragate.adapter_store.job_work import LEASE, JobWork, LeaseLost
@@ -45,7 +45,7 @@ class Holding:
         try:
             async with self.saying() as work:
                 self.order = await work.renew(self.job.id, self.worker)
-        except LeaseLost:
+        except (LeaseLost, NotFound):  # or the tenant is gone
             self.lost = True
         except StoreError as error:
             log.warning("job %s: its lease is not renewed: %s", self.job.id, error)

@@ -54,7 +54,7 @@ def admin_job_object(owned: OwnedJob) -> dict[str, Any]:
 def hyperparameters_of(job: Job) -> dict[str, Any]:
     """As asked for; once the files are read, with numbers in place of what was open."""
     kind = DpoHyperparameters if job.request.method == "dpo" else Hyperparameters
-    asked = kind.model_validate(dict(job.request.hyperparameters)).model_dump(mode="json")
+    asked = {**kind().model_dump(mode="json"), **job.request.hyperparameters}
     if job.recipe is None:
         return asked
     if asked["learning_rate_multiplier"] == "auto":

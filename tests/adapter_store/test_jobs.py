@@ -382,3 +382,20 @@ async def test_a_tenants_limits_are_looked_at_before_the_work(world: Any) -> Non
         assert refused.value.code == "quota_exceeded"
     await limited(max_adapters=2, max_storage_bytes=None)
     await asked(world, "create", REQUEST)
+
+
+async def test_a_deleted_tenants_jobs_are_cancelled(world: Any) -> None:
+    ids = [await queued(world) for _ in range(2)]
+    done = await queued(world)
+    for _ in ids:
+        assert await claimed(world, most=9) is not None
+    await asked(world, "cancel", done)
+    async with world.store.admin(write=True) as admin:
+        await admin.tenants.delete(world.acme.id)
+    with pytest.raises(NotFound):
+        await said(world, "renew", ids[0], "w1")
+    assert await claimed(world, most=9) is None
+    async with world.store.admin() as admin:
+        page = await admin.jobs.list(tenant_id=world.acme.id)
+    assert {each.job.status for each in page} == {JobStatus.CANCELLED}
+    assert all(each.job.finished_at for each in page)
