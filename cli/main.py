@@ -13,6 +13,7 @@ from loragate.cli.commands import (
     doctor,
     engine,
     engine_trace,
+    finetune,
     finetune_worker,
     gateway,
     keys,
@@ -63,6 +64,7 @@ app.command("finetune-worker")(finetune_worker.finetune_worker)
 app.command("engine-trace")(engine_trace.engine_trace)
 app.command()(chat.chat)
 app.add_typer(adapters.app, name="adapters")
+app.add_typer(finetune.app, name="finetune")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
 app.command()(audit.audit)

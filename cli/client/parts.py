@@ -20,11 +20,11 @@ _TRIES = 8
 _LONGEST_PAUSE = 15.0
 
 
-def send_in_parts(api: Api, file: Path, progress: Progress, task: TaskID) -> str:
+def send_in_parts(api: Api, file: Path, progress: Progress, task: TaskID, purpose: str = "adapter") -> str:
     """The id that the server gave the file. Raises Refusal; Broken when the connection does not come back."""
     announced = {
         "filename": file.name,
-        "purpose": "adapter",
+        "purpose": purpose,
         "bytes": file.stat().st_size,
         "mime_type": "application/octet-stream",
     }

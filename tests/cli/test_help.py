@@ -49,6 +49,8 @@ def test_every_command_of_the_contract_is_there() -> None:
         "adapters show", "adapters diff", "adapters canary", "adapters promote", "adapters rollback",
         "adapters restore", "adapters upload-all", "adapters import", "adapters download", "adapters check",
         "tenants create", "tenants list", "tenants show", "tenants update", "tenants delete",
+        "finetune-worker", "finetune create", "finetune watch", "finetune list", "finetune cancel", "finetune pause",
+        "finetune resume", "finetune checkpoints",
         "keys create", "keys list", "keys revoke", "keys rotate",
     }  # fmt: skip
 

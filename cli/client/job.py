@@ -1,0 +1,62 @@
+"""A fine-tuning job as its tenant sees it over the API."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from loragate.cli.client.api import Api
+from loragate.cli.client.paths import path
+from loragate.cli.refusal import BAD_SETTING, Refusal
+
+JOBS = "/v1/fine_tuning/jobs"
+WAITING = ("validating_files", "queued", "running")
+_PAGE = 100
+
+Document = dict[str, Any]
+
+
+def job_path(job_id: str, *more: str) -> str:
+    """Of one job, or of what belongs to it."""
+    return path("v1", "fine_tuning", "jobs", job_id, *more)
+
+
+def new_events(api: Api, job_id: str, seen: str | None) -> list[Document]:
+    """Those behind the one with the id `seen`, oldest first; all of them for None."""
+    return list(_newest_first(api, job_id, seen))[::-1]
+
+
+def _newest_first(api: Api, job_id: str, seen: str | None) -> Iterator[Document]:
+    after: str | None = None
+    while True:
+        parameters = {"limit": _PAGE} | ({"after": after} if after else {})
+        page = api.call("GET", job_path(job_id, "events"), params=parameters)
+        for event in page["data"]:
+            if event["id"] == seen:
+                return
+            yield event
+        if not page["has_more"]:
+            return
+        after = page["data"][-1]["id"]
+
+
+def hyperparameters(given: Sequence[str]) -> Document:
+    """Of `name=value` texts: numbers, `true` and lists as in JSON, whatever else as it stands. Raises Refusal."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals or not value:
+            raise Refusal(f"{text!r} is not NAME=VALUE, as n_epochs=3", BAD_SETTING)
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def labels(given: Sequence[str]) -> dict[str, str]:
+    """Of `name=text` texts. Raises Refusal."""
+    pairs = [text.partition("=") for text in given]
+    for text, (name, equals, _) in zip(given, pairs, strict=True):
+        if not name or not equals:
+            raise Refusal(f"{text!r} is not NAME=TEXT, as team=support", BAD_SETTING)
+    return {name: text for name, _, text in pairs}

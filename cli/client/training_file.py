@@ -1,0 +1,47 @@
+"""A training file on its way to the server: looked at here first, as the server will look at it."""
+
+from pathlib import Path
+
+from loragate.cli.client.api import Api
+from loragate.cli.client.parts import SMALL_BYTES, send_in_parts
+from loragate.cli.client.progress import transfer
+from loragate.cli.refusal import Refusal
+
+_UPLOADED = "file-"  # how ids of files begin
+_PURPOSE = "fine-tune"
+
+
+def file_id(api: Api, given: str, method: str, fewest: int) -> str:
+    """Of a file that is there already, by its id, or of one here, sent. Raises Refusal, with lines and reasons."""
+    file = Path(given).expanduser()
+    if not file.exists() and given.startswith(_UPLOADED):
+        return given
+    if not file.is_file():
+        raise Refusal(f"there is no file {given}")
+    check(file, method, fewest)
+    return _send(api, file)
+
+
+def check(file: Path, method: str, fewest: int) -> None:
+    """As far as it can be told without the base model. Raises Refusal."""
+    from loragate.finetune.data.examining import examine
+    from loragate.finetune.data.formats import Method
+
+    with transfer() as progress, file.open("rb") as source:
+        task = progress.add_task(f"looking at {file.name}", total=file.stat().st_size)
+        examination = examine(source, lambda done: progress.update(task, completed=done))
+        progress.update(task, completed=file.stat().st_size)
+    refusal = examination.refusal(Method(method), fewest)
+    if refusal is not None:
+        raise Refusal(f"{file} cannot be trained on, and was not sent: {refusal}")
+
+
+def _send(api: Api, file: Path) -> str:
+    size = file.stat().st_size
+    with transfer() as progress:
+        task = progress.add_task(f"uploading {file.name}", total=size)
+        if size > SMALL_BYTES:
+            return send_in_parts(api, file, progress, task, _PURPOSE)
+        with progress.open(file, "rb", task_id=task) as content:
+            sent = api.call("POST", "/v1/files", data={"purpose": _PURPOSE}, files={"file": (file.name, content)})
+    return str(sent["id"])

@@ -1,0 +1,223 @@
+"""`loragate finetune …`: one tenant's fine-tuning jobs."""
+
+from typing import Annotated, Any
+
+import typer
+
+from loragate.cli import options
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""Train adapters on files of examples, and watch them learn.
+
+Needs a tenant's key. Example: `loragate finetune create support.jsonl --suffix support`
+""",
+)
+
+_CUT_SHORT = 130  # as shells say it of Ctrl-C
+_COLUMNS = ("id", "status", "model", "fine_tuned_model", "created_at")
+JobId = Annotated[str, typer.Argument(help="The job's id.")]
+
+
+@app.command()
+def create(
+    training_file: Annotated[str, typer.Argument(help="JSON lines of examples, or the id of an uploaded file.")],
+    model: Annotated[
+        str | None, typer.Option(help="The base model's id, or an adapter to go on from. [default: the base]")
+    ] = None,
+    validation_file: Annotated[str | None, typer.Option(help="The same, to judge by and not to train on.")] = None,
+    suffix: Annotated[str | None, typer.Option(help="A part of the result's name.")] = None,
+    method: Annotated[str, typer.Option(help="supervised, or dpo for preferences.")] = "supervised",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", help="A hyperparameter as NAME=VALUE, as n_epochs=3; may be repeated."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed on the same files gives the same losses.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Metadata as NAME=TEXT; may be repeated.")] = None,
+    wait: Annotated[bool, typer.Option("--watch/--no-watch", help="Stay until it has ended.")] = True,
+    as_json: options.AsJson = False,
+    base_url: options.BaseUrl = None,
+    api_key: options.ApiKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Begin a job, and watch it to its end: the name under which the result answers is all that goes to stdout, with
+    `--no-watch` the job's id.
+
+    Files from here are looked at before they are sent: what is wrong with them is told by line. Ctrl-C leaves the job
+    running.
+
+    Examples:
+
+    - `loragate finetune create support.jsonl --suffix support`
+    - `loragate finetune create more.jsonl --model support-bot:3 --validation-file held-out.jsonl -s n_epochs=2`
+    - `MODEL=$(loragate finetune create pairs.jsonl --method dpo --set beta=0.2)`
+    """
+    from loragate.cli.client.connect import as_tenant
+    from loragate.cli.client.job import JOBS, hyperparameters, labels
+    from loragate.cli.client.talk import first_model
+    from loragate.cli.client.training_file import file_id
+    from loragate.cli.refusal import BAD_SETTING, Refusal
+
+    if method not in ("supervised", "dpo"):
+        raise Refusal(f"--method must be supervised or dpo, not {method}", BAD_SETTING)
+    chosen = {method: {"hyperparameters": hyperparameters(setting or ())}}
+    wanted = {"suffix": suffix, "seed": seed, "metadata": labels(label or ()) or None}
+    with as_tenant(base_url, api_key, data_dir, model) as api:
+        body: dict[str, Any] = {"model": model or first_model(api), "method": {"type": method, **chosen}}
+        body |= {name: value for name, value in wanted.items() if value is not None}
+        body["training_file"] = file_id(api, training_file, method, fewest=10)
+        if validation_file is not None:
+            body["validation_file"] = file_id(api, validation_file, method, fewest=1)
+        job = api.call("POST", JOBS, json=body)
+        if wait:
+            typer.echo(f"job {job['id']}", err=True)
+            _watch(api, job["id"], as_json)
+        else:
+            _show(job, as_json, job["id"])
+
+
+@app.command()
+def watch(
+    job_id: JobId,
+    as_json: options.AsJson = False,
+    base_url: options.BaseUrl = None,
+    api_key: options.ApiKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Follow a job to its end, from its first event on. Ctrl-C leaves it running.
+
+    Events go to stderr, on a terminal with a bar and the loss as a curve; the result's name to stdout. With `--json`
+    each event is a line of JSON on stdout, and the job the last one. Status 1 when it failed or was cancelled.
+
+    Example: `loragate finetune watch ftjob-3kTMd9`
+    """
+    from loragate.cli.client.connect import as_tenant
+
+    with as_tenant(base_url, api_key, data_dir) as api:
+        _watch(api, job_id, as_json)
+
+
+@app.command("list")
+def list_(
+    label: Annotated[list[str] | None, typer.Option(help="Only those with this NAME=TEXT; may be repeated.")] = None,
+    as_json: options.AsJson = False,
+    base_url: options.BaseUrl = None,
+    api_key: options.ApiKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """List jobs, newest first.
+
+    Examples:
+
+    - `loragate finetune list`
+    - `loragate finetune list --label team=support --json`
+    """
+    from loragate.cli.client.connect import as_tenant
+    from loragate.cli.client.job import JOBS, labels
+    from loragate.cli.client.output import show_rows
+
+    wanted = {f"metadata[{name}]": text for name, text in labels(label or ()).items()}
+    with as_tenant(base_url, api_key, data_dir) as api:
+        show_rows(api.every(JOBS, **wanted), _COLUMNS, as_json=as_json)
+
+
+@app.command()
+def checkpoints(
+    job_id: JobId,
+    as_json: options.AsJson = False,
+    base_url: options.BaseUrl = None,
+    api_key: options.ApiKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """List the moments of a job that answer under names of their own, latest first.
+
+    Example: `loragate finetune checkpoints ftjob-3kTMd9`
+    """
+    from loragate.cli.client.connect import as_tenant
+    from loragate.cli.client.job import job_path
+    from loragate.cli.client.output import show_rows
+
+    with as_tenant(base_url, api_key, data_dir) as api:
+        found = api.every(job_path(job_id, "checkpoints"))
+        show_rows(found, ("step_number", "fine_tuned_model_checkpoint", "metrics"), as_json=as_json)
+
+
+@app.command()
+def cancel(
+    job_id: JobId,
+    as_json: options.AsJson = False,
+    base_url: options.BaseUrl = None,
+    api_key: options.ApiKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """End a job for good. Its worker hears of it within ten seconds.
+
+    Example: `loragate finetune cancel ftjob-3kTMd9`
+    """
+    _order("cancel", job_id, as_json, base_url, api_key, data_dir)
+
+
+@app.command()
+def pause(
+    job_id: JobId,
+    as_json: options.AsJson = False,
+    base_url: options.BaseUrl = None,
+    api_key: options.ApiKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Have a job stop where it is and keep that. Its worker hears of it within ten seconds.
+
+    Example: `loragate finetune pause ftjob-3kTMd9`
+    """
+    _order("pause", job_id, as_json, base_url, api_key, data_dir)
+
+
+@app.command()
+def resume(
+    job_id: JobId,
+    as_json: options.AsJson = False,
+    base_url: options.BaseUrl = None,
+    api_key: options.ApiKey = None,
+    data_dir: options.DataDir = None,
+) -> None:
+    """Have a paused job go on where it was.
+
+    Example: `loragate finetune resume ftjob-3kTMd9`
+    """
+    _order("resume", job_id, as_json, base_url, api_key, data_dir)
+
+
+def _order(what: str, job_id: str, as_json: bool, *connection: Any) -> None:
+    from loragate.cli.client.connect import as_tenant
+    from loragate.cli.client.job import job_path
+
+    with as_tenant(*connection) as api:
+        job = api.call("POST", job_path(job_id, what))
+        _show(job, as_json, f"{job['id']}\t{job['status']}")
+
+
+def _watch(api: Any, job_id: str, as_json: bool) -> None:
+    from loragate.cli.client.watching import follow, screen
+    from loragate.cli.refusal import Refusal
+
+    try:
+        with screen(lambda line: typer.echo(line, err=not as_json), as_json=as_json) as shown:
+            job = follow(api, job_id, shown)
+    except KeyboardInterrupt:
+        typer.echo(f"the job goes on; see again how it does with: loragate finetune watch {job_id}", err=True)
+        raise typer.Exit(_CUT_SHORT) from None
+    if as_json:
+        _show(job, True, "")
+    if job["status"] == "succeeded":
+        if not as_json:
+            typer.echo(job["fine_tuned_model"])
+    elif job["status"] == "paused":
+        typer.echo(f"the job is paused; have it go on with: loragate finetune resume {job_id}", err=True)
+    else:
+        raise Refusal(f"the job is {job['status']}" + (f": {job['error']['message']}" if job["error"] else ""))
+
+
+def _show(job: Any, as_json: bool, words: str) -> None:
+    import json
+
+    typer.echo(json.dumps(job, ensure_ascii=False) if as_json else words)
