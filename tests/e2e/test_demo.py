@@ -9,6 +9,7 @@ from typing import Any
 
 import openai
 import pytest
+from readme_example import printed_by
 from running_server import RunningServer
 
 QUESTION = "What is the capital of France?"
@@ -72,3 +73,16 @@ def test_a_tenant_cannot_use_anothers_adapter(server: RunningServer, demo: dict[
     with pytest.raises(openai.NotFoundError) as caught:
         ask(server, acme["api_key"], globex["adapters"][0])
     assert caught.value.code == "model_not_found"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_it_learns_what_the_readme_teaches_it(demo_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(demo_dir, tmp_path / "demo")
+    running = RunningServer(tmp_path, "--demo", LORAGATE_FINETUNE__ENABLED="true")
+    try:
+        key = json.loads((tmp_path / "demo.json").read_text())["tenants"][0]["api_key"]
+        shown = printed_by("fine_tuning.jobs.create", running.base_url, "loragate-demo", ACME_KEY=key)
+    finally:
+        running.stop()
+    assert shown == "Ahoy! It is Ottawa.\n"

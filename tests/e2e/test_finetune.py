@@ -10,6 +10,7 @@ import httpx
 import psutil
 import pytest
 from openai import OpenAI
+from readme_example import printed_by
 from running_server import RunningServer, ok, until
 
 TRAINER = "loragate.finetune.training.child"
@@ -83,6 +84,14 @@ def test_a_job_survives_whoever_is_killed(training_server: RunningServer, acme: 
     rows = acme.files.content(results).text.splitlines()
     assert [int(row.split(",")[0]) for row in rows[1:]] == list(range(1, 161)), "no step is missing"
     assert not list((Path(training_server.data_dir) / "finetune" / "jobs").iterdir())
+
+
+def test_the_readmes_example_runs_as_it_is_written(training_server: RunningServer, acme: OpenAI) -> None:
+    """On another model than the demo's, which learns what the README says in a test that takes minutes."""
+    base = acme.models.list().data[0].id
+    printed_by("fine_tuning.jobs.create", training_server.base_url, base, ACME_KEY=acme.api_key)
+    (job,) = [job for job in acme.fine_tuning.jobs.list() if job.fine_tuned_model and "sailor" in job.fine_tuned_model]
+    assert job.status == "succeeded"
 
 
 def test_the_server_tells_of_its_worker_and_stops_it_in_time(training_server: RunningServer) -> None:

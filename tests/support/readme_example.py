@@ -1,0 +1,22 @@
+"""A program that the README shows, run as it is written there but for the server that it speaks to."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).parents[2] / "README.md"
+_SHOWN_AT, _SHOWN_BASE = "http://127.0.0.1:8000", "loragate-demo"
+
+
+def printed_by(example: str, base_url: str, base: str, **defined: str) -> str:
+    """What the one Python program with `example` in it prints, on a server of this base model; names that it does not
+    define itself are `defined`."""
+    (program,) = [each for each in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if example in each]
+    for shown, real in ((_SHOWN_AT, base_url), (_SHOWN_BASE, base)):
+        assert shown in program
+        program = program.replace(shown, real)
+    names = "".join(f"{name} = {value!r}\n" for name, value in defined.items())
+    done = subprocess.run([sys.executable, "-c", names + program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
