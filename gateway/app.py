@@ -60,6 +60,7 @@ from loragate.gateway.routes import (
     responses,
     uploads,
     usage,
+    whoami,
 )
 from loragate.gateway.services import Services
 from loragate.gateway.sweeping import keep_sweeping
@@ -98,7 +99,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     )
     # In the order in which they are tried: what is asked most comes first.
     inference = (chat, completions, responses, embeddings)
-    tenants = (models, aliases, adapters, releases, imports, files, uploads, fine_tuning, usage)
+    tenants = (models, aliases, adapters, releases, imports, files, uploads, fine_tuning, usage, whoami)
     operators = (admin_tenants, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
     for module in (*inference, health, metrics, *tenants, *operators, docs):
         app.include_router(module.router)

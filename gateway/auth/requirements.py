@@ -68,6 +68,13 @@ class TenantAdmin(Requirement):
         return principal
 
 
+class Holder(Requirement):
+    """Whoever has a key that is good for anything."""
+
+    async def __call__(self, request: Request) -> Principal:
+        return await _principal(request)
+
+
 class AdminOrAnybody(Requirement):
     """Anybody may call without a key; the operator is told more. A key that is none is refused all the same."""
 
@@ -126,6 +133,7 @@ FineTuner = Annotated[TenantPrincipal, Depends(TenantWith(Scope.FINETUNE))]
 UsageReader = Annotated[TenantPrincipal, Depends(TenantWith(Scope.USAGE))]
 Operator = Annotated[AdminPrincipal, Depends(Admin())]
 Administrator = Annotated[Principal, Depends(TenantAdmin())]
+KeyHolder = Annotated[Principal, Depends(Holder())]
 OperatorOrAnybody = Annotated[AdminPrincipal | None, Depends(AdminOrAnybody())]
 
 By = Annotated[Actor, Depends(_actor)]

@@ -17,6 +17,7 @@ from loragate.gateway.openapi.shapes import (
     inference,
     responses,
     usage,
+    whoami,
 )
 
 _DIGEST = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -375,5 +376,12 @@ ANSWERS: Mapping[Any, Any] = {
         "status": "ready",
         "parts": {"gateway": "ok", "database": "ok", "engine": "ok", "finetune": "degraded"},
         "degraded": {"finetune": "ended with signal SIGKILL"},
+    },
+    whoami.Caller: {
+        "object": "caller",
+        "role": "tenant",
+        "tenant": {"id": _TENANT["id"], "name": _TENANT["name"]},
+        "key_id": _KEY["id"],
+        "scopes": ["all"],
     },
 }

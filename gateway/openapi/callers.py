@@ -1,6 +1,14 @@
 """What a route demands of its caller, as the document says it."""
 
-from loragate.gateway.auth.requirements import Admin, AdminOrAnybody, Public, Requirement, TenantAdmin, TenantWith
+from loragate.gateway.auth.requirements import (
+    Admin,
+    AdminOrAnybody,
+    Holder,
+    Public,
+    Requirement,
+    TenantAdmin,
+    TenantWith,
+)
 
 TENANT_KEY, ADMIN_KEY = "tenantKey", "adminKey"
 
@@ -19,7 +27,7 @@ def refusals_of(requirement: Requirement) -> tuple[int, ...]:
     match requirement:
         case Public():
             return ()
-        case AdminOrAnybody():
+        case AdminOrAnybody() | Holder():
             return (401, 500, 503)
         case _:
             return (401, 403, 500, 503)
@@ -36,6 +44,8 @@ def security_of(requirement: Requirement) -> list[dict[str, list[str]]]:
             return [{ADMIN_KEY: []}, {TENANT_KEY: ["admin"]}]
         case AdminOrAnybody():
             return [{}, {ADMIN_KEY: []}]
+        case Holder():
+            return [{TENANT_KEY: []}, {ADMIN_KEY: []}]
         case _:
             return []
 
@@ -49,5 +59,7 @@ def need_of(requirement: Requirement) -> str:
             return "Needs the admin key."
         case TenantAdmin():
             return "Needs the admin key, or a key of the tenant with the scope `admin`."
+        case Holder():
+            return "Needs a key, whichever."
         case _:
             return "Needs no key."

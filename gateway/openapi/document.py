@@ -30,6 +30,7 @@ _TAGS = {
     "adapters": "A tenant's adapters: versions, aliases, files.",
     "files": "Files, whole or in parts, as in OpenAI's API: data to train with, adapters on their way in.",
     "fine-tuning": "Jobs that make adapters, as in OpenAI's API.",
+    "keys": "What a key is good for.",
     "usage": "What a tenant used.",
     "admin": "Tenants, keys, the audit log, engines, jobs, usage.",
     "health": "For probes and Prometheus.",

@@ -26,6 +26,7 @@ from loragate.gateway.app import create_app
 from loragate.gateway.auth.requirements import (
     Admin,
     AdminOrAnybody,
+    Holder,
     Public,
     Requirement,
     TenantAdmin,
@@ -107,6 +108,8 @@ def expected(requirement: Requirement, caller: Caller) -> int | None:
         return 401 if caller.role in NO_TENANT[1:] else None
     if caller.role in NO_TENANT:
         return 401
+    if isinstance(requirement, Holder):
+        return None
     if caller.scopes is None:
         return 403 if isinstance(requirement, TenantWith) else None
     if isinstance(requirement, Admin):
