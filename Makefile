@@ -95,7 +95,7 @@ $(BIN)/python:
 $(VENV)/.installed-serve: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "==> installing what serving needs (the first time about 1 GB, a few minutes)"
 	@$(BIN)/python -c "$$NARRATED_PIP" -c constraints.txt setuptools
-	@$(BIN)/python -c "$$NARRATED_PIP" -c constraints.txt --no-build-isolation -e '.[engine,gateway,tracing,demo,finetune]'
+	@$(BIN)/python -c "$$NARRATED_PIP" -c constraints.txt --no-build-isolation -e '.[engine,gateway,tracing,demo,finetune,panel]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python

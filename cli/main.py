@@ -17,6 +17,7 @@ from loragate.cli.commands import (
     finetune_worker,
     gateway,
     keys,
+    panel,
     serve,
     tenants,
 )
@@ -61,6 +62,7 @@ app.command()(serve.serve)
 app.command()(engine.engine)
 app.command()(gateway.gateway)
 app.command("finetune-worker")(finetune_worker.finetune_worker)
+app.command()(panel.panel)
 app.command("engine-trace")(engine_trace.engine_trace)
 app.command()(chat.chat)
 app.add_typer(adapters.app, name="adapters")

@@ -20,6 +20,9 @@ GrpcPort = Annotated[
         help="Port of the tenants' gRPC services; 0 picks a free one. [default: 50051]", rich_help_panel=_SERVER
     ),
 ]
+PanelPort = Annotated[
+    int | None, typer.Option(help="Port of the web panel; 0 picks a free one. [default: 8001]", rich_help_panel=_SERVER)
+]
 DrainSeconds = Annotated[
     float | None,
     typer.Option(help="Running requests get this long after SIGTERM. [default: 25]", rich_help_panel=_SERVER),

@@ -244,6 +244,19 @@ class PriceSettings(BaseModel):
         return Price(**dict(self))
 
 
+class PanelSettings(BaseModel):
+    """`LORAGATE_PANEL__<NAME>`, or `[panel]` in the file. `public_url` is what browsers reach it by, where that is not
+    the address that it listens on; `gateway_url` is the HTTP API, by default the one on this machine."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enabled: bool = True
+    gateway_url: HttpUrl | None = None
+    public_url: HttpUrl | None = None
+    idle_seconds: PositiveFloat = 3600.0
+    session_seconds: PositiveFloat = 43_200.0
+
+
 class LimitSettings(BaseModel):
     """`LORAGATE_LIMITS__<NAME>`, or `[limits]` in the file: the limits of tenants that are made without."""
 
@@ -306,6 +319,7 @@ class Settings(BaseSettings):
     oidc: OidcSettings = OidcSettings()
     tracing: TracingSettings = TracingSettings()
     imports: ImportSettings = ImportSettings()
+    panel: PanelSettings = PanelSettings()
     prices: tuple[PriceSettings, ...] = ()
     currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
     keep_deleted_hours: NonNegativeFloat = 168.0

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-SHIPPED = (".py", ".pyi", ".proto", ".mako", ".json", ".jinja", "py.typed", ".lua")
+SHIPPED = (".py", ".pyi", ".proto", ".mako", ".json", ".jinja", "py.typed", ".lua", ".js", ".css", ".html", ".svg")
 
 
 def git_files() -> list[str]:

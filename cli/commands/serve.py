@@ -16,9 +16,7 @@ def serve(
     host: options.Host = None,
     port: options.Port = None,
     grpc_port: options.GrpcPort = None,
-    panel_port: Annotated[
-        int | None, typer.Option(help="Port of the web panel. [default: 8001]", rich_help_panel="Server")
-    ] = None,
+    panel_port: options.PanelPort = None,
     workers: Annotated[
         int | None,
         typer.Option(help="Gateway processes; more than one needs Redis. [default: 1]", rich_help_panel="Server"),

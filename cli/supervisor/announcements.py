@@ -39,7 +39,11 @@ class Announcements:
     def ready(self, settings: Settings, where: Addresses) -> None:
         """Where everything is, then the line that scripts wait for."""
         if self._as_log:
-            log.info(Fields(message="ready", base_url=where.base_url, grpc_target=where.grpc_target))
+            log.info(
+                Fields(
+                    message="ready", base_url=where.base_url, grpc_target=where.grpc_target, panel_url=where.panel_url
+                )
+            )
         else:
             self._show(settings, where)
         self._line(READY)
@@ -48,6 +52,8 @@ class Announcements:
         table = Table(show_header=False, box=None, padding=(0, 2))
         table.add_row("REST", f"{where.base_url}/v1")
         table.add_row("gRPC", where.grpc_target)
+        if where.panel_url is not None:
+            table.add_row("panel", where.panel_url)
         table.add_row("data", str(settings.data_dir))
         table.add_row("stop", "Ctrl-C or SIGTERM; running requests finish first")
         self._console.print(table)

@@ -20,6 +20,7 @@ class PortSetting:
 
 REST = PortSetting("--port", "LORAGATE_PORT")
 GRPC = PortSetting("--grpc-port", "LORAGATE_GRPC_PORT")
+PANEL = PortSetting("--panel-port", "LORAGATE_PANEL_PORT")
 
 
 def listen(host: str, port: int, setting: PortSetting = REST) -> socket.socket:

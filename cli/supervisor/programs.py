@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from loragate.cli.settings import Settings
 from loragate.cli.settings_environment import child_environment
-from loragate.cli.supervisor import finetuning, shared_metrics
+from loragate.cli.supervisor import finetuning, panel, shared_metrics
 from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.program import Program, our_command
@@ -48,6 +48,7 @@ class Programs:
     engine_target: str
     gateway_descriptor: int
     grpc_address: str
+    panel_descriptor: int | None = None  # None: no panel runs
 
     def engine(self, model: str) -> Program:
         """The engine, on its private socket unless the settings name an address."""
@@ -68,6 +69,8 @@ class Programs:
         worker = finetuning.part(self.settings, model, self.engine_target, say)
         if worker is not None:
             yield worker
+        if self.panel_descriptor is not None:
+            yield panel.part(self.settings, self.panel_descriptor, where)
 
     def demo_build(self) -> Program:
         """Trains the demo when it is not there yet, and prints its model's folder."""

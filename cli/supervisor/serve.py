@@ -10,6 +10,7 @@ from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.announcements import Announcements
 from loragate.cli.supervisor.engine_socket import engine_socket
 from loragate.cli.supervisor.lock import exclusive
+from loragate.cli.supervisor.panel import panel_listener
 from loragate.cli.supervisor.ports import address_of, hold, listen, target_of, url_of
 from loragate.cli.supervisor.preparation import make_data_dir
 from loragate.cli.supervisor.programs import Programs
@@ -18,23 +19,26 @@ from loragate.cli.supervisor.supervisor import Supervisor
 from loragate.engine.log_format import log_to_stderr
 
 
-async def serve(settings: Settings, make_programs: Callable[[Settings, str, int, str], Programs] = Programs) -> int:
+async def serve(settings: Settings, make_programs: Callable[..., Programs] = Programs) -> int:
     """Runs until told to stop; the status is 0 unless a second order cut the stop short. Raises Refusal."""
     check_combination(settings)
     log_to_stderr(settings.log_format)
     make_data_dir(settings)
+    tell = Announcements(settings.log_format)
     with stop_orders() as orders, exclusive(settings.data_dir):
         runtime_file.remove(settings.data_dir)
         shared_metrics.begin(settings)
         with (
             closing(listen(settings.host, settings.port)) as listener,
             closing(hold(settings.host, settings.grpc_port)) as held,
+            panel_listener(settings, tell.event) as panel,
             _engine_target(settings) as target,
         ):
-            programs = make_programs(settings, target, listener.fileno(), address_of(held))
-            where = Addresses(url_of(listener), target_of(held))
+            panel_descriptor = None if panel is None else panel.fileno()
+            programs = make_programs(settings, target, listener.fileno(), address_of(held), panel_descriptor)
+            where = Addresses(url_of(listener), target_of(held), None if panel is None else url_of(panel))
             try:
-                await Supervisor(settings, programs, where, orders, Announcements(settings.log_format)).run()
+                await Supervisor(settings, programs, where, orders, tell).run()
             finally:
                 runtime_file.remove(settings.data_dir)
     return FAILED if orders.at_once.is_set() else 0

@@ -44,7 +44,7 @@ def test_the_version_is_the_packages() -> None:
 def test_every_command_of_the_contract_is_there() -> None:
     names = {" ".join(path) for path in ALL}
     assert names >= {
-        "serve", "engine", "engine-trace", "gateway", "chat", "doctor", "audit",
+        "serve", "engine", "engine-trace", "gateway", "panel", "chat", "doctor", "audit",
         "adapters upload", "adapters list", "adapters versions", "adapters alias", "adapters delete",
         "adapters show", "adapters diff", "adapters canary", "adapters promote", "adapters rollback",
         "adapters restore", "adapters upload-all", "adapters import", "adapters download", "adapters check",

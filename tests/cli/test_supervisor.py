@@ -16,6 +16,13 @@ import httpx
 import pytest
 
 FAKES = Path(__file__).parent / "fakes"
+_USUAL = {
+    "LORAGATE_MODEL": "any",
+    "LORAGATE_PORT": "0",
+    "LORAGATE_GRPC_PORT": "0",
+    "LORAGATE_PANEL_PORT": "0",
+    "LORAGATE_PANEL__ENABLED": "false",
+}
 
 
 class Server:
@@ -26,7 +33,7 @@ class Server:
         with Path("stderr").open("wb") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, str(FAKES / "serve.py"), str(engine_status)],
-                env={**os.environ, "LORAGATE_MODEL": "any", "LORAGATE_PORT": "0", "LORAGATE_GRPC_PORT": "0", **named},
+                env={**os.environ, **_USUAL, **named},
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
@@ -340,3 +347,32 @@ def test_settings_that_do_not_fit_together_are_named(
     message = Path("stderr").read_text()
     assert all(name in message for name in named)
     assert not Path(".loragate").exists()
+
+
+def test_the_panel_is_a_part_beside_it(start: Callable[..., Server]) -> None:
+    server = start(panel__enabled="true").until_ready()
+    wait_until(lambda: server.runtime["optional"] == {"panel": None})
+    url, first = server.runtime["panel_url"], server.runtime["pids"]["panel"]
+    assert httpx.get(url + "/healthz", trust_env=False).json() == {"status": "ok"}
+    assert httpx.get(url, trust_env=False).headers["location"] == "/sign-in"
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: server.runtime["pids"]["panel"] != first)
+    assert server.runtime["panel_url"] == url
+    wait_until(lambda: server.runtime["optional"] == {"panel": None})
+    server.process.terminate()
+    assert server.ends() == 0
+
+
+def test_without_its_packages_it_is_said_once(
+    start: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u; f = u.find_spec\n"
+        "u.find_spec = lambda name, package=None: None if name == 'nicegui' else f(name, package)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    server = start(panel__enabled="true").until_ready()
+    assert server.runtime["panel_url"] is None
+    server.process.terminate()
+    assert server.ends() == 0
+    assert Path("stderr").read_text().count("no web panel") == 1

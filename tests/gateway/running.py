@@ -54,11 +54,16 @@ class Gateway:
 
 @asynccontextmanager
 async def serving(
-    config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], *, send_buffer: int | None = None
+    config: GatewayConfig,
+    engine: StubEngine,
+    tenants: tuple[str, str, str],
+    *,
+    send_buffer: int | None = None,
+    port: int = 0,
 ) -> AsyncIterator[Gateway]:
     """`send_buffer` bounds what the kernel keeps for clients that do not read; its own idea is megabytes."""
     lifecycle = Lifecycle()
-    sock = socket.create_server(("127.0.0.1", 0))
+    sock = socket.create_server(("127.0.0.1", port))
     if send_buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     app = create_app(config, lifecycle)

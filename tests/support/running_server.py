@@ -15,7 +15,12 @@ import httpx
 
 ADMIN_KEY = "an-admin-key-for-tests-only-0123456789"
 START_SECONDS = 600
-_USUAL = {"OMP_NUM_THREADS": "1", "LORAGATE_ADMIN_KEY": ADMIN_KEY, "LORAGATE_FINETUNE__ENABLED": "false"}
+_USUAL = {
+    "OMP_NUM_THREADS": "1",
+    "LORAGATE_ADMIN_KEY": ADMIN_KEY,
+    "LORAGATE_FINETUNE__ENABLED": "false",
+    "LORAGATE_PANEL__ENABLED": "false",
+}
 
 
 class RunningServer:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from loragate.cli.refusal import Refusal
 from loragate.cli.settings_load import load
+from loragate.cli.supervisor import panel
 from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.program import Program
@@ -39,11 +40,14 @@ class FakePrograms(Programs):
         return Program("gateway", command, dict(os.environ), (descriptor,))
 
     def optional(self, model: str, where: Addresses, say: Callable[[str], None]) -> Iterator[OptionalPart]:
-        """A worker that works while the file `works` exists, when LORAGATE_FINETUNE__THREADS asks for one."""
+        """A worker that works while the file `works` exists, when LORAGATE_FINETUNE__THREADS asks for one; the
+        panel is the real one."""
         if self.settings.finetune.threads is not None:
             code = "import sys; sys.exit(2)" if Path("unfit").exists() else "import signal; signal.pause()"
             command = (sys.executable, "-c", die_with_us + code)
             yield OptionalPart("finetune", Program("worker", command, dict(os.environ)), works)
+        if self.panel_descriptor is not None:
+            yield panel.part(self.settings, self.panel_descriptor, where)
 
     def demo_build(self) -> Program:
         return self._demo("print('demo-model')")

@@ -1,0 +1,48 @@
+"""`loragate panel`."""
+
+from typing import Annotated
+
+import typer
+
+from loragate.cli import options
+
+
+def panel(
+    gateway_url: Annotated[
+        str | None, typer.Option(help="The HTTP API's address. [default: http://127.0.0.1:8000]")
+    ] = None,
+    host: options.Host = None,
+    panel_port: options.PanelPort = None,
+    config: options.Config = None,
+    descriptor: Annotated[int | None, typer.Option(hidden=True, help="A listening socket that we inherit.")] = None,
+) -> None:
+    """Start the web panel alone, beside a gateway that runs elsewhere. `loragate serve` does it for you.
+
+    Sessions live in its memory: run one of them, and have everybody sign in again after a restart.
+
+    Examples:
+
+    - `loragate panel --gateway-url http://gateway:8000 --host 0.0.0.0`
+    - `LORAGATE_PANEL__PUBLIC_URL=https://panel.example.org loragate panel --gateway-url http://gateway:8000`
+    """
+    import socket
+
+    from loragate.cli.panel_alone import INSTALL, is_installed, panel_config
+    from loragate.cli.refusal import BAD_SETTING, Refusal
+    from loragate.cli.settings_load import load
+    from loragate.cli.supervisor.ports import PANEL, listen
+    from loragate.engine.log_format import log_to_stderr
+
+    if not is_installed():
+        raise Refusal(f"the web panel's packages are not installed: {INSTALL}", BAD_SETTING)
+    given = {} if gateway_url is None else {"panel": {"gateway_url": gateway_url}}
+    settings = load(host=host, panel_port=panel_port, config=config, **given)
+    log_to_stderr(settings.log_format)
+    if descriptor is None:
+        listener = listen(settings.host, settings.panel_port, PANEL)
+    else:
+        listener = socket.socket(fileno=descriptor)
+
+    from loragate.panel.server import run
+
+    run(panel_config(settings), listener)

@@ -1,0 +1,85 @@
+"""The panel's application: what stands in front of its pages, and the pages."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from fastapi import FastAPI
+from nicegui import ui
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.staticfiles import StaticFiles
+
+from loragate.panel import transfers
+from loragate.panel.config import PanelConfig
+from loragate.panel.cookie import SessionCookie
+from loragate.panel.guard import SIGN_IN, Guard
+from loragate.panel.origins import Origins
+from loragate.panel.page_headers import PageHeaders
+from loragate.panel.pages import register
+from loragate.panel.sessions import Sessions
+from loragate.panel.sign_in import SignIn
+from loragate.panel.sockets import guard_sockets
+
+_STATIC = Path(__file__).parent / "static"
+
+
+def create_app(config: PanelConfig, port: int) -> FastAPI:
+    """Once a process: NiceGUI's application is a global."""
+    sessions = Sessions(config)
+    cookie = SessionCookie(f"{config.gateway_url} {port}")
+    origins = Origins(config.public_url)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        checking = asyncio.create_task(sessions.keep_checking(), name="sessions")
+        try:
+            yield
+        finally:
+            checking.cancel()
+            with suppress(asyncio.CancelledError):
+                await checking
+            await sessions.close()
+
+    middleware = [
+        Middleware(GZipMiddleware),
+        Middleware(PageHeaders),
+        Middleware(Guard, sessions=sessions, cookie=cookie, origins=origins),
+    ]
+    app = FastAPI(
+        lifespan=lifespan,
+        middleware=middleware,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    sign_in = SignIn(config, sessions, cookie, origins)
+    app.add_route("/healthz", _healthz, methods=["GET"])
+    app.add_route(SIGN_IN, sign_in.show, methods=["GET"])
+    app.add_route(SIGN_IN, sign_in.take, methods=["POST"])
+    app.add_route("/sign-out", sign_in.leave, methods=["POST"])
+    app.include_router(transfers.router)
+    app.mount("/static", StaticFiles(directory=_STATIC))
+    register()
+    ui.run_with(
+        app,
+        title="loragate",
+        favicon=_STATIC / "favicon.svg",
+        dark=None,
+        language="en-US",
+        tailwind=False,
+        reconnect_timeout=10.0,
+        gzip_middleware_factory=None,
+        show_welcome_message=False,
+    )
+    guard_sockets(Guard(app, sessions, cookie, origins), sessions, origins.listed)
+    return app
+
+
+async def _healthz(_: Request) -> JSONResponse:
+    """This process is alive."""
+    return JSONResponse({"status": "ok"})

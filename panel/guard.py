@@ -1,0 +1,65 @@
+"""Who gets in: everything but the sign-in page and the panel's own files needs a session."""
+
+from urllib.parse import urlencode
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from loragate.panel.cookie import SessionCookie
+from loragate.panel.origins import Origins
+from loragate.panel.sessions import Session, Sessions
+
+SIGN_IN = "/sign-in"
+_OPEN = (SIGN_IN, "/healthz", "/favicon.ico")
+_FILES = ("/static/", "/_nicegui/")
+_PER_CLIENT = "/_nicegui/client/"
+SOCKET = "/_nicegui_ws/"
+_READING = ("GET", "HEAD")
+
+
+class Guard:
+    """Puts the caller's session, or None, into `scope["state"]["session"]`."""
+
+    def __init__(self, app: ASGIApp, sessions: Sessions, cookie: SessionCookie, origins: Origins) -> None:
+        self._app = app
+        self._sessions = sessions
+        self._cookie = cookie
+        self._origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        session = self.session(headers.get("cookie", ""))
+        scope.setdefault("state", {})["session"] = session
+        refusal = self._refusal(scope, headers, session)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        if session is not None and scope["type"] == "http" and not scope["path"].startswith(SOCKET):
+            self._sessions.act(session)
+        scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"x-forwarded-prefix"]
+        await self._app(scope, receive, send)
+
+    def session(self, cookies: str) -> Session | None:
+        """Of a `Cookie` header."""
+        sent = self._cookie.sent(cookies)
+        session_id = None if sent is None else self._cookie.session_id(sent)
+        return None if session_id is None else self._sessions.find(session_id)
+
+    def _refusal(self, scope: Scope, headers: Headers, session: Session | None) -> Response | None:
+        path: str = scope["path"]
+        if scope["type"] == "websocket" or path.startswith(SOCKET):
+            return None  # see sockets.py: only a refused handshake makes the browser load the page again
+        if scope["method"] not in _READING and not self._origins.own(scope["scheme"], headers):
+            return JSONResponse({"error": {"message": "This request does not come from the panel."}}, 403)
+        if session is not None or path in _OPEN or (path.startswith(_FILES) and not path.startswith(_PER_CLIENT)):
+            return None
+        if scope["method"] not in _READING:
+            return JSONResponse({"error": {"message": "You are signed out: sign in again."}}, 401)
+        query = scope.get("query_string", b"").decode("latin-1")
+        asked = {"next": f"{path}?{query}" if query else path} if path != "/" else {}
+        over = {"ended": "over"} if self._cookie.sent(headers.get("cookie", "")) else {}
+        return RedirectResponse(f"{SIGN_IN}?{urlencode(asked | over)}".rstrip("?"), 303)

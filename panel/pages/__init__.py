@@ -1,0 +1,34 @@
+"""The pages, each a module with a `draw` of its own."""
+
+from loragate.panel.pages import (
+    adapter,
+    adapters,
+    audit,
+    engine,
+    keys,
+    overview,
+    playground,
+    tenant,
+    tenants,
+    usage,
+)
+from loragate.panel.pages.page import PageSpec, add_page
+
+PAGES: tuple[PageSpec, ...] = (
+    PageSpec("/", "Overview", overview.draw),
+    PageSpec("/adapters", "Adapters", adapters.draw),
+    PageSpec("/adapters/{name}", "Adapter", adapter.draw, "adapters:read"),
+    PageSpec("/playground", "Playground", playground.draw, "inference"),
+    PageSpec("/usage", "Usage", usage.draw),
+    PageSpec("/keys", "Keys", keys.draw, "tenant"),
+    PageSpec("/tenants", "Tenants", tenants.draw, "operator"),
+    PageSpec("/tenants/{tenant}", "Tenant", tenant.draw, "operator"),
+    PageSpec("/engine", "Engine", engine.draw, "operator"),
+    PageSpec("/audit", "Audit", audit.draw, "admin"),
+)
+
+
+def register() -> None:
+    """Once a process, before NiceGUI starts."""
+    for page in PAGES:
+        add_page(page)

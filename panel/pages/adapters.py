@@ -1,0 +1,202 @@
+"""Adapters: a tenant's own, or the operator's view of all."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from nicegui import ui
+
+from loragate.panel.api import Json, path
+from loragate.panel.pages.adapter_upload import upload_sheet
+from loragate.panel.pages.page import Here
+from loragate.panel.parts import formats
+from loragate.panel.parts.button import button
+from loragate.panel.parts.chip import chip, state_chip
+from loragate.panel.parts.empty import empty
+from loragate.panel.parts.fields import choice_field, text_field
+from loragate.panel.parts.frame import heading
+from loragate.panel.parts.pager import Cursor, pager
+from loragate.panel.parts.region import Region
+from loragate.panel.parts.say import attempt
+from loragate.panel.parts.table import Column, table
+from loragate.panel.parts.tag import div, link, tag
+
+_ROWS = 50
+_STATES = {"": "All states", "ready": "Ready", "disabled": "Disabled", "deleted": "Deleted"}
+_KEEPS = {"": "comes and goes", "device": "kept on the device", "disk": "kept on disk"}
+
+
+@dataclass
+class _Asked:
+    """What the list is narrowed to."""
+
+    search: str = ""
+    status: str = ""
+    tags: list[str] = field(default_factory=list)
+    cursor: Cursor = field(default_factory=Cursor)
+
+    @property
+    def narrowed(self) -> bool:
+        return bool(self.search or self.status or self.tags)
+
+    def params(self) -> dict[str, Any]:
+        given = {"search": self.search or None, "status": self.status or None, "tag": self.tags or None}
+        return given | {"after": self.cursor.after, "limit": _ROWS}
+
+
+def draw(here: Here) -> None:
+    """The list, with what narrows it on top."""
+    _Adapters(here).draw()
+
+
+class _Adapters:
+    def __init__(self, here: Here) -> None:
+        self._here = here
+        self._asked = _Asked(search=here.query.get("search", ""))
+        self._tenants: dict[str, str] = {}
+        self._region: Region[Json]
+
+    def draw(self) -> None:
+        with div("head"):
+            heading(
+                "Adapters", "What all tenants have." if self._all else "Each a model of its own beside the base model."
+            )
+            if not self._all and self._here.caller.may("adapters:write"):
+                with div("actions"):
+                    button("Upload an adapter", self._upload, "primary")
+        with div("stack"):
+            self._tools()
+            self._region = Region(self._fetch, self._show, every=15)
+
+    @property
+    def _all(self) -> bool:
+        return self._here.caller.is_operator
+
+    def _tools(self) -> None:
+        with div("tools", role="search"):
+            search = text_field("Search names, tags and descriptions", self._asked.search).props(
+                "clearable debounce=300"
+            )
+            search.classes("grow")
+            state = choice_field("State", _STATES, "")
+            self._tag_row = div("row-of")
+        search.on_value_change(lambda event: self._narrow(search=event.value or ""))
+        state.on_value_change(lambda event: self._narrow(status=event.value))
+
+    async def _narrow(self, **changes: Any) -> None:
+        for name, value in changes.items():
+            setattr(self._asked, name, value)
+        self._asked.cursor.reset()
+        self._tag_row.clear()
+        with self._tag_row:
+            for each in self._asked.tags:
+                button(f"{each} ×", lambda each=each: self._drop(each), "small", label=f"Any tag, not only {each}")
+        await self._region.load()
+
+    async def _drop(self, tag_name: str) -> None:
+        await self._narrow(tags=[each for each in self._asked.tags if each != tag_name])
+
+    async def _fetch(self) -> Json:
+        if not self._all:
+            return await self._here.api.get("/v1/adapters", **self._asked.params())
+        page = await self._here.api.get("/admin/v1/adapters", **self._asked.params())
+        if any(row["tenant_id"] not in self._tenants for row in page["data"]):
+            tenants = await self._here.api.everything("/admin/v1/tenants")
+            self._tenants = {tenant["id"]: tenant["name"] for tenant in tenants}
+        return page
+
+    def _show(self, page: Json) -> None:
+        with div("card flush"):
+            if not page["data"]:
+                self._nothing()
+                return
+            table("Adapters", self._columns(), page["data"])
+            pager(self._asked.cursor, page["last_id"], page["has_more"], self._region.load)
+
+    def _nothing(self) -> None:
+        if self._asked.narrowed:
+            with empty(
+                "o_search_off", "Nothing found", "No adapter is like that. Look for part of a name, a tag or a word."
+            ):
+                pass
+        elif self._all:
+            with empty("o_layers", "No adapters yet", "Tenants upload theirs with their own keys."):
+                link("To the tenants", "/tenants", "button")
+        else:
+            words = (
+                "Train one with PEFT, save it, and drop its two files here. It can be asked as soon as it is checked."
+            )
+            with empty("o_layers", "No adapters yet", words):
+                if self._here.caller.may("adapters:write"):
+                    button("Upload the first one", self._upload, "primary")
+
+    def _columns(self) -> list[Column[Json]]:
+        common = [
+            Column("Name", self._name),
+            Column("State", lambda row: _drawn(state_chip(row["status"]))),
+            Column("Tags", self._tags),
+            Column(
+                "Latest", lambda row: "–" if row["latest_version"] is None else f"v{row['latest_version']}", "number"
+            ),
+        ]
+        if not self._all:
+            where = Column[Json]("Where", lambda row: _drawn(_residency(row["residency"])))
+            return [*common, where, Column("Changed", lambda row: formats.ago(row["updated_at"]), "nowrap")]
+        return [
+            common[0],
+            Column("Tenant", lambda row: self._tenants.get(row["tenant_id"], row["tenant_id"])),
+            *common[1:],
+            Column("Held by engines", _held),
+            Column("Keep", self._keep),
+        ]
+
+    def _name(self, row: Json) -> None:
+        with div("stack tight"):
+            if self._all or row["status"] == "deleted":
+                tag("b", row["name"], classes="break")
+            else:
+                link(row["name"], path("adapters", row["name"]), "break")
+            if row["description"]:
+                tag("span", row["description"][:90], classes="muted small break")
+            if row["status"] == "deleted" and not self._all:
+                button("Restore", lambda: self._restore(row["name"]), "small", label=f"Restore {row['name']}")
+
+    def _tags(self, row: Json) -> None:
+        with div("row-of"):
+            for each in row["tags"]:
+                made = button(each, lambda each=each: self._narrow(tags=[*{*self._asked.tags, each}]))
+                made.classes("chip chip-button", remove="button")
+            if not row["tags"]:
+                tag("span", "–", classes="muted")
+
+    def _keep(self, row: Json) -> None:
+        field = choice_field("Keep", _KEEPS, row["keep"] or "").props("dense borderless aria-label='Keep'")
+        field.on_value_change(lambda event: self._set_keep(row, event.value))
+
+    async def _set_keep(self, row: Json, keep: str) -> None:
+        work = self._here.api.patch(path("admin", "v1", "adapters", row["id"]), {"keep": keep or None})
+        await attempt(work, f"{row['name']} is {_KEEPS[keep]} now." if keep else f"{row['name']} comes and goes now.")
+        await self._region.load()
+
+    async def _restore(self, name: str) -> None:
+        if await attempt(self._here.api.post(path("v1", "adapters", name, "restore")), f"{name} is back."):
+            await self._region.load()
+
+    def _upload(self) -> None:
+        upload_sheet(self._here, then=lambda name: ui.navigate.to(path("adapters", name)))
+
+
+def _residency(where: str | None) -> Any:
+    return chip("not known") if where is None else state_chip(where)
+
+
+def _held(row: Json) -> None:
+    with div("row-of"):
+        for held in row["held"]:
+            pinned = ", pinned" if held["pinned"] else ""
+            chip(f"v{held['version']} {held['tier']}{pinned}", "accent" if held["tier"] == "device" else "info")
+        if not row["held"]:
+            tag("span", "–", classes="muted")
+
+
+def _drawn(_: Any) -> None:
+    """A cell that has drawn itself."""

@@ -1,0 +1,29 @@
+"""A request as a program makes it. The key stays a name: nobody's stands in what is copied around."""
+
+import json
+import shlex
+from pprint import pformat
+
+from loragate.panel.api import Json
+
+
+def as_curl(base_url: str, body: Json) -> str:
+    """For a shell."""
+    data = json.dumps(body, ensure_ascii=False, indent=2)
+    return (
+        f"curl {base_url}/v1/chat/completions \\\n"
+        '  -H "Authorization: Bearer $LORAGATE_API_KEY" \\\n'
+        '  -H "Content-Type: application/json" \\\n'
+        f"  -d {shlex.quote(data)}"
+    )
+
+
+def as_python(base_url: str, body: Json) -> str:
+    """With the official client."""
+    arguments = "".join(f"    {name}={pformat(value, width=88)},\n" for name, value in body.items())
+    return (
+        "import os\n\nfrom openai import OpenAI\n\n"
+        f'client = OpenAI(base_url={f"{base_url}/v1"!r}, api_key=os.environ["LORAGATE_API_KEY"])\n'
+        f"answer = client.chat.completions.create(\n{arguments})\n"
+        "print(answer.choices[0].message.content)"
+    )

@@ -1,0 +1,99 @@
+"""What stands around every page: where one can go, who one is, light and dark."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from nicegui import ui
+
+from loragate.panel.caller import Caller
+from loragate.panel.parts.button import icon_button
+from loragate.panel.parts.say import place_for_words
+from loragate.panel.parts.tag import div, tag
+
+_HEAD = '<link rel="stylesheet" href="/static/panel.css"><script src="/static/panel.js"></script>'
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One of the menu's. `wants` is a scope, "operator" or "tenant"."""
+
+    title: str
+    path: str
+    icon: str
+    wants: str
+
+    def is_for(self, caller: Caller) -> bool:
+        if self.wants in ("operator", "tenant"):
+            return caller.is_operator == (self.wants == "operator")
+        return caller.may(self.wants)
+
+
+MENU = (
+    Entry("Overview", "/", "o_space_dashboard", ""),
+    Entry("Adapters", "/adapters", "o_layers", ""),
+    Entry("Playground", "/playground", "o_forum", "inference"),
+    Entry("Usage", "/usage", "o_bar_chart", ""),
+    Entry("Keys", "/keys", "o_key", "tenant"),
+    Entry("Tenants", "/tenants", "o_group", "operator"),
+    Entry("Engine", "/engine", "o_memory", "operator"),
+    Entry("Audit", "/audit", "o_history", "admin"),
+)
+
+
+@contextmanager
+def frame(caller: Caller, path: str) -> Iterator[None]:
+    """A block's elements are the page."""
+    ui.add_head_html(_HEAD)
+    tag("a", "Skip to the page", classes="skip", href="#main")
+    with div("frame"):
+        _top()
+        _side(caller, path)
+        with tag("main", classes="main", id="main", tabindex="-1"):
+            yield
+    place_for_words()
+
+
+def heading(title: str, words: str = "", back: tuple[str, str] | None = None) -> None:
+    """A page's title; `back` is the name and the path of the page above it."""
+    with div("words"):
+        if back is not None:
+            tag("a", f"← {back[0]}", classes="crumb", href=back[1])
+        tag("h1", title)
+        if words:
+            tag("p", words, classes="muted")
+
+
+def _top() -> None:
+    with tag("header", classes="topbar"):
+        icon_button("o_menu", None, "Menu", popovertarget="side")
+        _brand()
+
+
+def _side(caller: Caller, path: str) -> None:
+    with tag("nav", classes="side", id="side", popover="auto", aria_label="Pages"):
+        _brand()
+        for entry in MENU:
+            if not entry.wants or entry.is_for(caller):
+                _entry(entry, path)
+        with div("foot"):
+            with div("who"):
+                tag("span", "Signed in as", classes="muted small")
+                tag("b", caller.name)
+            with div("row-of apart"):
+                with tag("form", method="post", action="/sign-out"):
+                    tag("button", "Sign out", classes="button small", type="submit")
+                icon_button("o_contrast", None, "Light or dark", data_theme_switch="")
+
+
+def _brand() -> None:
+    with tag("a", classes="brand", href="/"):
+        tag("img", src="/static/favicon.svg", alt="")
+        tag("span", "loragate")
+
+
+def _entry(entry: Entry, path: str) -> None:
+    here = path == entry.path or (entry.path != "/" and path.startswith(f"{entry.path}/"))
+    with tag("a", classes="entry", href=entry.path, aria_current="page" if here else None):
+        ui.icon(entry.icon)
+        tag("span", entry.title)

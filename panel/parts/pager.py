@@ -1,0 +1,53 @@
+"""Pages of a list that the server cuts."""
+
+from collections.abc import Awaitable, Callable
+
+from loragate.panel.parts.button import button
+from loragate.panel.parts.tag import div, tag
+
+
+class Cursor:
+    """Where one is in a list that only knows what comes after a row."""
+
+    def __init__(self) -> None:
+        self._before: list[str | None] = [None]
+
+    @property
+    def after(self) -> str | None:
+        return self._before[-1]
+
+    def reset(self) -> None:
+        self._before = [None]
+
+    def forward(self, last_id: str) -> None:
+        self._before.append(last_id)
+
+    def back(self) -> None:
+        if len(self._before) > 1:
+            self._before.pop()
+
+    @property
+    def page(self) -> int:
+        return len(self._before)
+
+
+def pager(cursor: Cursor, last_id: str | None, has_more: bool, load: Callable[[], Awaitable[None]]) -> None:
+    """Nothing where all is on one page."""
+    if cursor.page == 1 and not has_more:
+        return
+
+    async def back() -> None:
+        cursor.back()
+        await load()
+
+    async def forward() -> None:
+        assert last_id is not None
+        cursor.forward(last_id)
+        await load()
+
+    with div("pager"):
+        tag("span", f"Page {cursor.page}")
+        earlier = button("Previous", back, "small")
+        later = button("Next", forward, "small")
+        earlier.props["disabled"] = cursor.page == 1
+        later.props["disabled"] = not has_more

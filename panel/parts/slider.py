@@ -1,0 +1,22 @@
+"""Sliders."""
+
+from collections.abc import Callable
+
+from nicegui.elements.mixins.text_element import TextElement
+
+from loragate.panel.parts.tag import tag
+
+
+def slider(
+    label: str,
+    value: float,
+    on_change: Callable[[float], None],
+    *,
+    least: float = 0,
+    most: float = 100,
+    step: float = 1,
+) -> TextElement:
+    """`on_change` hears each value that it stands at."""
+    made = tag("input", classes="range", type="range", min=least, max=most, step=step, value=value, aria_label=label)
+    made.on("input", lambda event: on_change(float(event.args)), js_handler="(e) => emit(e.target.value)")
+    return made

@@ -1,0 +1,58 @@
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from .world import PATIENCE, World, a_world
+
+expect.set_options(timeout=PATIENCE * 1000)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with a_world(tmp_path_factory.mktemp("world")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    assert chromium is not None, "the panel is tested with Debian's chromium: apt install chromium"
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """Asks nobody but the panel, and breaks no rule of its content security policy."""
+    made = browser.new_context(viewport={"width": 1280, "height": 900})
+    made.set_default_timeout(PATIENCE * 1000)
+    wrong: list[str] = []
+    made.on("request", lambda request: wrong.append(request.url) if "127.0.0.1" not in request.url else None)
+    made.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+    made.on("weberror", lambda error: wrong.append(str(error.error)))
+    yield made
+    made.close()
+    assert not [each for each in wrong if not each.startswith(("data:", "blob:"))]
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Page:
+    return context.new_page()
+
+
+@pytest.fixture
+def signed_in(page: Page, world: World) -> Callable[..., Page]:
+    """The page, signed in with this key, acme's unless said otherwise."""
+
+    def sign_in(key: str | None = None, path: str = "/") -> Page:
+        page.goto(f"{world.panel.url}{path}")
+        page.get_by_label("Your key").fill(key or world.key)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("navigation", name="Pages")).to_be_attached()
+        return page
+
+    return sign_in

@@ -1,0 +1,162 @@
+"""Adapters from the drop of two files to a rollback, and what requests get meanwhile."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from .world import World
+
+EVIL = "<img src=x onerror=window.hit=1><script>window.hit=1</script>{{7*7}}"
+
+
+def _upload(page: Page, world: World, name: str, folder: str, **adapter: object) -> None:
+    page.get_by_label("The adapter's folder").set_input_files(world.adapter(folder, **adapter))  # type: ignore[arg-type]
+    field = page.get_by_role("dialog").get_by_label("Name")
+    expect(field).to_have_value(folder)
+    field.fill(name)
+    page.get_by_role("button", name="Upload", exact=True).click()
+
+
+def _answer(world: World, model: str) -> str:
+    with world.api() as api:
+        body = {"model": model, "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 64}
+        answer = api.post("/v1/chat/completions", json=body)
+    assert answer.is_success, answer.text
+    return str(answer.json()["choices"][0]["message"]["content"])
+
+
+def test_an_upload_is_checked_and_served(signed_in: Callable[..., Page], world: World) -> None:
+    page = signed_in(path="/adapters")
+    page.get_by_role("button", name="Upload an adapter").click()
+    page.get_by_role("button", name="Upload", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("Still missing")
+    _upload(page, world, "fresh", "fresh-folder", seed=3)
+    expect(page.get_by_role("heading", name="fresh", exact=True)).to_be_visible()
+    expect(page.get_by_role("cell", name="v1", exact=True).first).to_be_visible()
+    assert "speaking" in _answer(world, "fresh")
+
+
+def test_a_broken_one_is_refused_in_words(signed_in: Callable[..., Page], world: World) -> None:
+    page = signed_in(path="/adapters")
+    page.get_by_role("button", name="Upload an adapter").click()
+    _upload(page, world, "broken", "broken-folder", poison=True)
+    alert = page.get_by_role("dialog").get_by_role("alert")
+    expect(alert).to_contain_text("Refused")
+    expect(alert).to_contain_text("lora_B")
+    with world.api() as api:
+        assert api.get("/v1/adapters/broken").status_code == 404
+
+
+@pytest.fixture(scope="module")
+def two_versions(world: World) -> tuple[str, str]:
+    """How the two versions of `judge` begin to speak."""
+    digests = [world.upload("judge", seed=seed)["digest"][7:15] for seed in (11, 12)]
+    return digests[0], digests[1]
+
+
+def test_moving_an_alias_is_felt_by_the_next_request(
+    signed_in: Callable[..., Page], world: World, two_versions: tuple[str, str]
+) -> None:
+    first, second = two_versions
+    page = signed_in(path="/adapters/judge")
+    assert second in _answer(world, "judge")
+    page.get_by_role("button", name="Promote version 1").click()
+    expect(page.get_by_role("status").filter(has_text="Version 1 answers all requests")).to_be_visible()
+    assert first in _answer(world, "judge")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("Rolled back.")).to_be_visible()
+    assert second in _answer(world, "judge")
+
+
+def test_a_canary_gets_its_share_and_is_rolled_back(
+    signed_in: Callable[..., Page], world: World, two_versions: tuple[str, str]
+) -> None:
+    page = signed_in(path="/adapters/judge")
+    page.get_by_label("Try a version beside it").click()
+    page.get_by_role("option", name="Version 1").click()
+    share = page.get_by_role("slider", name="Share of version 1 in default")
+    expect(share).to_have_value("10")
+    share.fill("25")
+    expect(page.get_by_role("slider", name="Share of version 2 in default")).to_have_value("75")
+    page.get_by_role("button", name="Save the traffic of default").click()
+    expect(page.get_by_role("cell", name="default 25 %")).to_be_visible()
+    with world.api() as api:
+        weights = {arm["version"]: arm["weight"] for arm in api.get("/v1/adapters/judge").json()["aliases"]["default"]}
+    assert weights == {1: 25, 2: 75}
+    for _ in range(8):
+        answer = _answer(world, "judge")
+        assert any(digest in answer for digest in two_versions), answer
+    expect(page.get_by_role("region", name="The last 24 hours of default")).to_be_visible()
+    page.get_by_role("button", name="Roll default back").click()
+    expect(page.get_by_role("cell", name="default 25 %")).to_have_count(0)
+    with world.api() as api:
+        assert len(api.get("/v1/adapters/judge").json()["aliases"]["default"]) == 1
+
+
+def test_versions_are_told_apart(signed_in: Callable[..., Page], two_versions: tuple[str, str]) -> None:
+    page = signed_in(path="/adapters/judge")
+    differences = page.get_by_role("region", name="Differences")
+    expect(differences.get_by_role("row").filter(has_text="digest")).to_contain_text(two_versions[0])
+    expect(differences.get_by_role("row").filter(has_text="digest")).to_contain_text(two_versions[1])
+
+
+def test_what_is_deleted_comes_back(signed_in: Callable[..., Page], world: World) -> None:
+    world.upload("brief", seed=21)
+    page = signed_in(path="/adapters/brief")
+    page.get_by_role("button", name="Delete brief").click()
+    expect(page.get_by_text("It is deleted.")).to_be_visible()
+    with world.api() as api:
+        assert api.get("/v1/adapters/brief").status_code == 404
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("button", name="Delete brief")).to_be_visible()
+    assert "speaking" in _answer(world, "brief")
+
+
+def test_long_lists_are_cut_and_searched_by_the_server(signed_in: Callable[..., Page], world: World) -> None:
+    for number in range(52):
+        world.upload(f"many-{number:02d}", seed=30, tags="many")
+    page = signed_in(path="/adapters")
+    rows = page.get_by_role("region", name="Adapters").get_by_role("row")
+    expect(rows).to_have_count(51)
+    page.get_by_role("button", name="Next").click()
+    expect(page.get_by_text("Page 2")).to_be_visible()
+    expect(page.get_by_role("link", name="many-00")).to_be_visible()
+    page.get_by_label("Search names, tags and descriptions").fill("many-31")
+    expect(rows).to_have_count(2)
+    page.get_by_role("button", name="many", exact=True).click()
+    page.get_by_label("Search names, tags and descriptions").fill("")
+    expect(rows).to_have_count(51)
+    expect(page.get_by_role("button", name="Any tag, not only many")).to_be_visible()
+
+
+def test_markup_in_names_stays_text(signed_in: Callable[..., Page], world: World) -> None:
+    world.upload("marked", seed=22, description=EVIL, notes=EVIL, tags="a<b>c")
+    with world.api(world.admin_key) as admin:
+        tenant = admin.post("/admin/v1/tenants", json={"name": EVIL[:60]}).json()
+        body = {"name": EVIL[:60], "scopes": ["all", "admin"]}
+        key = admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json=body).json()["secret"]
+    for who, path, shown in (
+        (world.key, "/adapters?search=marked", EVIL[:40]),
+        (world.key, "/adapters/marked", EVIL[:40]),
+        (world.admin_key, "/tenants", EVIL[:40]),
+        (world.admin_key, f"/tenants/{tenant['id']}", EVIL[:40]),
+        (world.admin_key, "/audit", EVIL[:30]),
+        (key, "/keys", EVIL[:40]),
+    ):
+        page = signed_in(who, path)
+        expect(page.get_by_text(shown).first).to_be_visible()
+        assert page.evaluate("window.hit") is None
+        page.get_by_role("button", name="Sign out").click()
+
+
+def test_another_tenants_adapters_do_not_exist(signed_in: Callable[..., Page], world: World) -> None:
+    world.upload("secretive", seed=23)
+    page = signed_in(world.other_key, "/adapters")
+    expect(page.get_by_text("No adapters yet")).to_be_visible()
+    for path in ("/adapters/secretive", f"/tenants/{world.tenant_id}", "/tenants", "/engine"):
+        page.goto(f"{world.panel.url}{path}")
+        expect(page.get_by_text("Not with this key").or_(page.get_by_text("does not exist")).first).to_be_visible()
+        expect(page.get_by_text("acme")).to_have_count(0)
+    answer = page.request.get(f"{world.panel.url}/transfer/adapters/secretive/1/adapter_config.json")
+    assert answer.status == 404

@@ -1,0 +1,192 @@
+"""A gateway with a stub engine on a thread, two tenants, and a real panel in a process of its own."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from loragate.v1 import engine_pb2 as pb
+from tests.gateway import tiny_model
+from tests.gateway.prepared import new_config, new_tenants, stub_engine
+from tests.gateway.running import ADMIN_KEY, Gateway, serving
+from tests.gateway.stub_engine import StubEngine
+
+PATIENCE = 60
+
+
+@dataclass
+class World:
+    """`key` is acme's, with all scopes and admin; `other_key` globex's. Both are tenants."""
+
+    folder: Path
+    gateway: "GatewayThread"
+    panel: "Panel"
+    tenant_id: str
+    key: str
+    other_tenant_id: str
+    other_key: str
+    admin_key: str = ADMIN_KEY
+
+    def api(self, key: str | None = None) -> httpx.Client:
+        headers = {"authorization": f"Bearer {key or self.key}"}
+        return httpx.Client(base_url=self.gateway.url, headers=headers, timeout=PATIENCE, trust_env=False)
+
+    def adapter(self, name: str, *, seed: int = 0, poison: bool = False) -> Path:
+        """A folder as PEFT saves it."""
+        tensor = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight" if poison else None
+        return tiny_model.write_adapter(self.folder / name, rank=2, seed=seed, poison=tensor)
+
+    def upload(self, name: str, *, seed: int = 0, key: str | None = None, **fields: str) -> dict[str, Any]:
+        folder = self.adapter(f"{name}-{seed}", seed=seed)
+        files = {file.name: (file.name, file.read_bytes()) for file in folder.iterdir()}
+        with self.api(key) as api:
+            answer = api.post("/v1/adapters", data={"name": name} | fields, files=files)
+        assert answer.status_code == 201, answer.text
+        created: dict[str, Any] = answer.json()
+        return created
+
+
+class GatewayThread:
+    """A gateway that can be taken away and come back on its port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.engine: StubEngine
+        self.running: Gateway
+        self._folder = folder
+        self._stack = AsyncExitStack()
+        self._serving = AsyncExitStack()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._do(self._begin())
+        self._port = 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return self.running.base_url
+
+    def start(self) -> None:
+        self._do(self._start())
+
+    def stop(self) -> None:
+        self._do(self._serving.aclose())
+
+    def close(self) -> None:
+        try:
+            self.stop()
+            self._do(self._stack.aclose())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def hold_after(self, tokens: int | None) -> None:
+        """Answers wait after so many tokens until `go_on`."""
+        self._do(self._hold(tokens))
+
+    def go_on(self) -> None:
+        self._loop.call_soon_threadsafe(self.engine.resume.set)
+
+    async def _hold(self, tokens: int | None) -> None:
+        self.engine.pause_after = tokens
+        self.engine.resume.clear()
+
+    async def _begin(self) -> None:
+        tokenizer = tiny_model.byte_level_tokenizer()
+        self.engine = await self._stack.enter_async_context(stub_engine(tokenizer, max_model_len=2048))
+        self._config = await new_config(self._folder, self.engine)
+        self.tenants = await new_tenants(self._config)
+
+        def answer(submit: pb.Submit) -> list[int]:
+            who = submit.adapter.digest[7:15] if submit.HasField("adapter") else "the base model"
+            text = f"This is {who} speaking."
+            return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+        self.engine.script = answer
+
+    async def _start(self) -> None:
+        self.running = await self._serving.enter_async_context(
+            serving(self._config, self.engine, self.tenants, port=self._port)
+        )
+        self._port = int(self.running.base_url.rpartition(":")[2])
+        await self.running.until_ready()
+
+    def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+
+class Panel:
+    """`loragate panel` on a socket that we hold, so that it can come back there."""
+
+    def __init__(self, folder: Path, gateway_url: str, **settings: str) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.folder = folder
+        self._log = folder / "panel.log"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("LORAGATE_")}
+        named = {f"LORAGATE_PANEL__{name.upper()}": value for name, value in settings.items()}
+        self._environment = {**kept, "LORAGATE_PANEL__GATEWAY_URL": gateway_url, **named}
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "loragate.cli.main", "panel", "--descriptor", str(self._listener.fileno())]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, env=self._environment, cwd=self.folder, stderr=log, pass_fds=[self._listener.fileno()]
+            )
+        assert httpx.get(f"{self.url}/healthz", timeout=PATIENCE, trust_env=False).is_success  # the socket waits for it
+
+    def restart(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.start()
+
+    def close(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(PATIENCE)
+        finally:
+            self.process.kill()
+            self._listener.close()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+
+@contextmanager
+def a_world(folder: Path, **settings: str) -> Iterator[World]:
+    """`settings` are the panel's."""
+    gateway = GatewayThread(folder)
+    try:
+        (folder / "panel").mkdir()
+        panel = Panel(folder / "panel", gateway.url, **settings)
+        try:
+            yield _with_names(folder, gateway, panel)
+        finally:
+            panel.close()
+    finally:
+        gateway.close()
+
+
+def _with_names(folder: Path, gateway: GatewayThread, panel: Panel) -> World:
+    headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+    keys = []
+    with httpx.Client(base_url=gateway.url, headers=headers, timeout=PATIENCE, trust_env=False) as admin:
+        tenants = sorted(admin.get("/admin/v1/tenants").json()["data"], key=lambda each: each["name"])
+        for tenant, name in zip(tenants, ("acme", "globex"), strict=True):
+            assert admin.patch(f"/admin/v1/tenants/{tenant['id']}", json={"name": name}).is_success
+            body = {"name": "panel", "scopes": ["all", "admin"]}
+            keys.append(admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json=body).json()["secret"])
+    return World(folder, gateway, panel, tenants[0]["id"], keys[0], tenants[1]["id"], keys[1])
