@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import shutil
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError, Unavailable
@@ -26,6 +27,9 @@ from loragate.finetune.worker_config import WorkerConfig
 
 log = logging.getLogger(__name__)
 
+Loads = Callable[[], AsyncIterator[float]]
+"""How busy the engine is, again and again; see `engine_load`."""
+
 _AGAIN_SECONDS = 5.0  # after the engine was away
 _DIED = "trainer_died"
 
@@ -34,9 +38,17 @@ class Attempt:
     """At the job that `held` holds. Whatever happens is said before `run` returns, unless the lease is lost."""
 
     def __init__(
-        self, store: Store, preparation: Preparation, probe: Probe, config: WorkerConfig, held: Holding, base: str
+        self,
+        store: Store,
+        preparation: Preparation,
+        probe: Probe,
+        config: WorkerConfig,
+        held: Holding,
+        base: str,
+        loads: Loads,
     ) -> None:
         self._store = store
+        self._loads = loads
         self._preparation = preparation
         self._probe = probe
         self._config = config
@@ -72,12 +84,16 @@ class Attempt:
         assignment = await self._assignment(prepared)
         try:
             async with training(assignment) as trainer:
-                watching = asyncio.create_task(self._stop_when_interrupted(trainer), name="interruption")
+                beside = [
+                    asyncio.create_task(self._stop_when_interrupted(trainer), name="interruption"),
+                    asyncio.create_task(self._give_way(trainer), name="giving way"),
+                ]
                 try:
                     async for last in trainer.news():
                         await self._note(last, assignment.folder, checkpoints)
                 finally:
-                    watching.cancel()
+                    for task in beside:
+                        task.cancel()
             await self._journal.tell()
             await checkpoints.settle()
         finally:
@@ -93,6 +109,10 @@ class Attempt:
     async def _stop_when_interrupted(self, trainer: TrainerProcess) -> None:
         await self._held.interrupted.wait()
         trainer.stop()
+
+    async def _give_way(self, trainer: TrainerProcess) -> None:
+        async for load in self._loads():
+            trainer.give_way(load)
 
     async def _assignment(self, prepared: Prepared) -> Assignment:
         return Assignment(

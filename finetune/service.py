@@ -4,13 +4,15 @@ import asyncio
 import logging
 import os
 import signal
+from functools import partial
 
 from loragate.adapter_store.store import Store
 from loragate.finetune.engine_link import EngineLink, linked
+from loragate.finetune.engine_load import loads
 from loragate.finetune.presence import appear
 from loragate.finetune.served_model import served_model
 from loragate.finetune.service_config import ServiceConfig
-from loragate.finetune.worker import Worker
+from loragate.finetune.worker import Worker, alone
 from loragate.finetune.worker_config import WorkerConfig
 
 log = logging.getLogger(__name__)
@@ -57,4 +59,6 @@ async def _worker(config: ServiceConfig, store: Store, engine: EngineLink) -> Wo
         device=config.device,
     )
     log.info("fine-tune worker ready: %s", manifest.model_id)
-    return Worker(store, manifest, engine, chosen, model.hidden_size)
+    apart = ":" in config.device  # on a device that the operator chose, and the engine does not have
+    load = alone if apart else partial(loads, engine.client)
+    return Worker(store, manifest, engine, chosen, model.hidden_size, load)

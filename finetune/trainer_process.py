@@ -34,6 +34,12 @@ class TrainerProcess:
         if code:
             yield _death(code)
 
+    def give_way(self, load: float) -> None:
+        """To an engine that is so busy, 0 to 1."""
+        assert self._process.stdin is not None
+        if not self._process.stdin.is_closing():
+            self._process.stdin.write(f"load {load:.3f}\n".encode())
+
     def stop(self) -> None:
         """It keeps where it is behind its step, and ends."""
         assert self._process.stdin is not None

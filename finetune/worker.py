@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 from loragate.adapter_store.errors import StoreError
@@ -12,7 +12,7 @@ from loragate.adapter_store.job_queue import Claim
 from loragate.adapter_store.job_work import LeaseLost
 from loragate.adapter_store.probe import Probe
 from loragate.adapter_store.store import Store
-from loragate.finetune.attempt import Attempt
+from loragate.finetune.attempt import Attempt, Loads
 from loragate.finetune.data.language import language_of
 from loragate.finetune.holding import Holding, holding
 from loragate.finetune.job_refused import JobRefused, no_room
@@ -31,16 +31,28 @@ _HOPELESS = Failure(
 _UNFORESEEN = Failure("internal_error", "Something went wrong on this server; its operator finds more in the log.")
 
 
+async def alone() -> AsyncIterator[float]:
+    """The loads of an engine that nobody has to give way to."""
+    yield 0.0
+
+
 class Worker:
     """Of one base model, whose `manifest` an engine has published. Cancelled, it gives back what it holds."""
 
     def __init__(
-        self, store: Store, manifest: pb.Manifest, probe: Probe, config: WorkerConfig, hidden_size: int
+        self,
+        store: Store,
+        manifest: pb.Manifest,
+        probe: Probe,
+        config: WorkerConfig,
+        hidden_size: int,
+        loads: Loads = alone,
     ) -> None:
         base = BaseFacts(hidden_size, manifest.max_model_len, manifest.max_lora_rank)
         self._store = store
         self._base = manifest.model_id
         self._probe = probe
+        self._loads = loads
         self._config = config
         self._preparation = Preparation(store, language_of(manifest), base, config.workspace)
 
@@ -88,7 +100,8 @@ class Worker:
                 await self._refuse(held, _UNFORESEEN)
 
     async def _train(self, held: Holding) -> None:
-        await Attempt(self._store, self._preparation, self._probe, self._config, held, self._base).run()
+        preparation, config = self._preparation, self._config
+        await Attempt(self._store, preparation, self._probe, config, held, self._base, self._loads).run()
 
     async def _validate(self, held: Holding) -> None:
         job = held.job

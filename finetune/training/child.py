@@ -2,8 +2,9 @@
 
     python -m loragate.finetune.training.child
 
-reads an `Assignment` as one line of JSON, and later perhaps a line `stop`; it writes what happens as lines of JSON
-(see `news`). Without somebody at the other end of its input it stops as well.
+reads an `Assignment` as one line of JSON, then lines `load 0.25` that tell how busy the engine is, and perhaps a line
+`stop`; it writes what happens as lines of JSON (see `news`). Without somebody at the other end of its input it stops as
+well.
 """
 
 import fcntl
@@ -25,6 +26,7 @@ from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.training.adapter import continued_adapter, new_adapter
 from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.base import load_base
+from loragate.finetune.training.breathing import Breather
 from loragate.finetune.training.checkpoint import checkpoints_in, read_trainer_state, save_adapter
 from loragate.finetune.training.news import Checkpointed, Failed, Finished, Metrics, News, Stepped, Stopped
 from loragate.finetune.training.run import Run
@@ -43,16 +45,17 @@ def main() -> None:
     assignment = Assignment.of_document(json.loads(sys.stdin.readline()))
     torch.set_num_threads(assignment.threads)
     stop = threading.Event()
-    threading.Thread(target=_listen, args=(stop,), daemon=True).start()
+    breather = Breather(assignment.threads, stop)
+    threading.Thread(target=listen, args=(sys.stdin, stop, breather), daemon=True).start()
     try:
-        _tell(out, _outcome(assignment, stop, out))
+        _tell(out, _outcome(assignment, stop, breather, out))
     except BrokenPipeError:
         os._exit(1)  # nobody listens any more: what was not told is done again
 
 
-def _outcome(assignment: Assignment, stop: threading.Event, out: TextIO) -> News:
+def _outcome(assignment: Assignment, stop: threading.Event, breather: Breather, out: TextIO) -> News:
     try:
-        return _run(assignment, stop, out)
+        return _run(assignment, stop, breather, out)
     except TrainingFailed as failed:
         return Failed("training_failed", str(failed))
     except (MemoryError, torch.OutOfMemoryError):
@@ -61,7 +64,7 @@ def _outcome(assignment: Assignment, stop: threading.Event, out: TextIO) -> News
         return Failed("insufficient_storage", f"The training's files cannot be written: {error.strerror}.")
 
 
-def _run(assignment: Assignment, stop: threading.Event, out: TextIO) -> News:
+def _run(assignment: Assignment, stop: threading.Event, breather: Breather, out: TextIO) -> News:
     _alone_in(assignment.folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = _adapted(assignment, device)
@@ -76,7 +79,7 @@ def _run(assignment: Assignment, stop: threading.Event, out: TextIO) -> News:
     )
     for metrics in _told_before(assignment.folder):
         _tell(out, Stepped(metrics))
-    watch = Watch(lambda metrics: _tell(out, Stepped(metrics)), stop, lambda: None)
+    watch = Watch(lambda metrics: _tell(out, Stepped(metrics)), stop, breather)
     steps = train(model, tokenizer, assignment.recipe, run, watch, lambda folder: _tell(out, Checkpointed(folder.name)))
     if stop.is_set():
         return Stopped(steps)
@@ -104,8 +107,13 @@ def _alone_in(folder: Path) -> None:
     fcntl.flock(os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), fcntl.LOCK_EX)
 
 
-def _listen(stop: threading.Event) -> None:
-    sys.stdin.readline()
+def listen(orders: TextIO, stop: threading.Event, breather: Breather) -> None:
+    """To the end of the orders, or to one that is none."""
+    for line in orders:
+        word, _, load = line.partition(" ")
+        if word != "load":
+            break
+        breather.hear(float(load))
     stop.set()
 
 

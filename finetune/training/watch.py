@@ -30,6 +30,11 @@ class Watch(TrainerCallback):
     ) -> None:
         self._breathe()
 
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._breathe()
+
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._breathe()
         if self._stop.is_set():

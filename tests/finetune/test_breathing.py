@@ -1,0 +1,86 @@
+"""Training gives way to serving in proportion, and takes the machine when nobody is served."""
+
+import io
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from loragate.engine.client import EngineUnavailable
+from loragate.finetune.engine_load import loads
+from loragate.finetune.training.breathing import Breather
+from loragate.finetune.training.child import listen
+
+
+class Stop(threading.Event):
+    """Keeps how long it was waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.pauses.append(timeout)
+        return False
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("load", "pause"), [(0.25, 1.0), (0.5, 3.0), (0.75, 9.0), (1.0, 10.0), (7.0, 10.0)])
+def test_pauses_are_in_proportion(load: float, pause: float) -> None:
+    stop, now = Stop(), iter([0.0, 3.0, 3.0])
+    breather = Breather(2, stop, lambda: next(now))
+    breather.hear(load)
+    breather()
+    breather()
+    assert stop.pauses == [0.0, pytest.approx(pause)]
+    assert torch.get_num_threads() == 1
+
+
+def test_with_nobody_served_all_threads_work_without_a_pause() -> None:
+    stop = Stop()
+    breather = Breather(2, stop)
+    breather.hear(0.5)
+    breather()
+    breather.hear(0.0)
+    breather()
+    assert len(stop.pauses) == 1
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("orders", ["load 0.25\nload 0.5\n", "load 0.5\nstop\nload 0.1\n"])
+def test_loads_are_heard_until_there_is_nothing_more_to_hear(orders: str) -> None:
+    heard: list[float] = []
+    stop = threading.Event()
+    listen(io.StringIO(orders), stop, SimpleNamespace(hear=heard.append))  # type: ignore[arg-type]
+    assert heard[-1] == 0.5
+    assert stop.is_set()
+
+
+class Engine:
+    """Tells for how long it has computed since its start, or is away."""
+
+    def __init__(self, *computed: float | None) -> None:
+        self._computed = iter(computed)
+
+    async def stats(self, **_: Any) -> Any:
+        seconds = next(self._computed)
+        if seconds is None:
+            raise EngineUnavailable("away")
+        return SimpleNamespace(step_seconds=SimpleNamespace(sum=seconds))
+
+
+async def test_a_load_is_the_part_of_its_time_in_which_the_engine_computed() -> None:
+    now = iter(range(0, 100, 2))
+    engine: Any = Engine(10.0, 10.5, 10.505, 15.0, None, 1.0)
+    found = loads(engine, 0.0, lambda: next(now))
+    assert [await anext(found) for _ in range(5)] == [0.25, 0.0, 1.0, 0.0, 0.5]
