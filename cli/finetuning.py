@@ -25,6 +25,9 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
     missing = missing_packages()
     if missing:
         raise Refusal(f"training needs {', '.join(missing)}: {INSTALL}", BAD_SETTING)
+    unknown = [name for name in settings.finetune.report_to if find_spec(name) is None]
+    if unknown:
+        raise Refusal(f"LORAGATE_FINETUNE__REPORT_TO: {', '.join(unknown)} is not installed", BAD_SETTING)
     make_data_dir(settings)
     chosen = settings.finetune
     return ServiceConfig(

@@ -4,64 +4,45 @@ import asyncio
 import logging
 import math
 import shutil
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError, Unavailable
 from loragate.adapter_store.failure import Failure
 from loragate.adapter_store.job import Order
-from loragate.adapter_store.probe import Probe
-from loragate.adapter_store.store import Store
 from loragate.finetune.holding import Holding
 from loragate.finetune.job_refused import JobRefused, no_room
 from loragate.finetune.journal import Journal
 from loragate.finetune.model_name import tuned_name
-from loragate.finetune.preparing import Preparation, Prepared
+from loragate.finetune.preparing import Prepared
 from loragate.finetune.promptable import MOST, PromptableCheckpoints
 from loragate.finetune.publishing import Publisher
 from loragate.finetune.starting_point import fetch_start
 from loragate.finetune.trainer_process import TrainerProcess, training
 from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.news import Checkpointed, Failed, Finished, News, Stepped, Stopped
-from loragate.finetune.worker_config import WorkerConfig
+from loragate.finetune.workplace import Workplace
 
 log = logging.getLogger(__name__)
 
-Loads = Callable[[], AsyncIterator[float]]
-"""How busy the engine is, again and again; see `engine_load`."""
-
 _AGAIN_SECONDS = 5.0  # after the engine was away
 _DIED = "trainer_died"
+_OUTCOMES: dict[type[News], str] = {Finished: "finished", Stopped: "stopped", Failed: "failed"}
 
 
 class Attempt:
     """At the job that `held` holds. Whatever happens is said before `run` returns, unless the lease is lost."""
 
-    def __init__(
-        self,
-        store: Store,
-        preparation: Preparation,
-        probe: Probe,
-        config: WorkerConfig,
-        held: Holding,
-        base: str,
-        loads: Loads,
-    ) -> None:
-        self._store = store
-        self._loads = loads
-        self._preparation = preparation
-        self._probe = probe
-        self._config = config
+    def __init__(self, place: Workplace, held: Holding) -> None:
+        self._place = place
         self._held = held
-        self._base = base
-        self._folder = config.workspace / "jobs" / held.job.id
+        self._folder = place.config.workspace / "jobs" / held.job.id
         self._journal = Journal(held, self._folder)
 
     async def run(self) -> None:
         """Raises LeaseLost, StoreError; the job is another's then, or is again when the lease has run out."""
         publisher = await self._publisher()
         try:
-            prepared = await self._preparation.prepare(self._held.tenant_id, self._held.job)
+            prepared = await self._place.preparation.prepare(self._held.tenant_id, self._held.job)
             await self._say_end(await self._train(prepared, publisher), prepared, publisher)
         except JobRefused as refused:
             await self._fail(refused.failure, publisher)
@@ -70,10 +51,10 @@ class Attempt:
 
     async def _publisher(self) -> Publisher:
         job, tenant_id = self._held.job, self._held.tenant_id
-        async with self._store.admin() as admin:
+        async with self._place.store.admin() as admin:
             tenant = await admin.tenants.get(tenant_id)
-        name = tuned_name(self._base, tenant.name, job.request.suffix, job.id)
-        return Publisher(self._store, tenant_id, job, name, self._probe)
+        name = tuned_name(self._place.base, tenant.name, job.request.suffix, job.id)
+        return Publisher(self._place.store, tenant_id, job, name, self._place.probe)
 
     async def _train(self, prepared: Prepared, publisher: Publisher) -> News:
         last: News = Failed(_DIED, "The training process said nothing.")
@@ -102,7 +83,8 @@ class Attempt:
 
     async def _note(self, news: News, folder: Path, checkpoints: PromptableCheckpoints) -> None:
         if isinstance(news, Stepped):
-            await self._journal.add(news.metrics)
+            if await self._journal.add(news.metrics):
+                self._place.metrics.stepped(news.metrics)
         elif isinstance(news, Checkpointed):
             checkpoints.add(folder / news.folder, int(news.folder.rpartition("-")[2]))
 
@@ -111,30 +93,34 @@ class Attempt:
         trainer.stop()
 
     async def _give_way(self, trainer: TrainerProcess) -> None:
-        async for load in self._loads():
+        async for load in self._place.loads():
             trainer.give_way(load)
+            self._place.metrics.gives_way(load)
 
     async def _assignment(self, prepared: Prepared) -> Assignment:
         return Assignment(
             recipe=prepared.recipe,
-            base=self._config.model,
+            base=self._place.config.model,
             train=prepared.train.folder,
             valid=None if prepared.valid is None else prepared.valid.folder,
             folder=self._folder / "run",
             start=await self._start(),
-            row_tokens=self._config.row_tokens,
-            checkpoint_steps=max(1, min(self._config.checkpoint_steps, _steps(prepared) // MOST)),
-            threads=self._config.threads,
-            device=self._config.device,
+            row_tokens=self._place.config.row_tokens,
+            checkpoint_steps=max(1, min(self._place.config.checkpoint_steps, _steps(prepared) // MOST)),
+            threads=self._place.config.threads,
+            device=self._place.config.device,
+            report_to=self._place.config.report_to,
+            name=self._held.job.id,
         )
 
     async def _start(self) -> Path | None:
         start = self._held.job.request.start
         if start is None:
             return None
-        return await fetch_start(self._store, self._held.tenant_id, start, self._folder / "start")
+        return await fetch_start(self._place.store, self._held.tenant_id, start, self._folder / "start")
 
     async def _say_end(self, last: News, prepared: Prepared, publisher: Publisher) -> None:
+        self._place.metrics.ended(_OUTCOMES[type(last)])
         match last:
             case Finished():
                 await self._succeed(last, prepared, publisher)

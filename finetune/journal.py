@@ -49,11 +49,11 @@ class Journal:
         self._untold: list[Metrics] = []
         self._told_at = time.monotonic()
 
-    async def add(self, metrics: Metrics) -> None:
-        """Told with those that come soon after. Raises LeaseLost, OSError."""
+    async def add(self, metrics: Metrics) -> bool:
+        """Whether they are new; told with those that come soon after. Raises LeaseLost, OSError."""
         line = json.dumps(asdict(metrics))
         if line in self._heard:
-            return
+            return False
         self._heard.add(line)
         self._enter(asdict(metrics))
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,6 +63,7 @@ class Journal:
         if time.monotonic() - self._told_at >= _GATHER_SECONDS:
             with suppress(StoreError):  # another time
                 await self.tell()
+        return True
 
     async def tell(self) -> None:
         """All that is untold. Raises LeaseLost, StoreError."""

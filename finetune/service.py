@@ -12,8 +12,9 @@ from loragate.finetune.engine_load import loads
 from loragate.finetune.presence import appear
 from loragate.finetune.served_model import served_model
 from loragate.finetune.service_config import ServiceConfig
-from loragate.finetune.worker import Worker, alone
+from loragate.finetune.worker import Worker
 from loragate.finetune.worker_config import WorkerConfig
+from loragate.finetune.workplace import alone
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ async def _worker(config: ServiceConfig, store: Store, engine: EngineLink) -> Wo
         most_of_tenant=config.most_of_tenant,
         threads=config.threads,
         device=config.device,
+        report_to=config.report_to,
     )
     log.info("fine-tune worker ready: %s", manifest.model_id)
     apart = ":" in config.device  # on a device that the operator chose, and the engine does not have

@@ -59,7 +59,7 @@ async def training(assignment: Assignment) -> AsyncIterator[TrainerProcess]:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=_LINE_BYTES,
-        env=_environment(assignment.device),
+        env=_environment(assignment),
     )
     assert process.stdin is not None
     trainer = TrainerProcess(process)
@@ -76,11 +76,13 @@ async def training(assignment: Assignment) -> AsyncIterator[TrainerProcess]:
             await process.wait()
 
 
-def _environment(device: str) -> dict[str, str]:
+def _environment(assignment: Assignment) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.upper().startswith(_OUR_SETTINGS)}
-    kind, _, number = device.partition(":")
+    kind, _, number = assignment.device.partition(":")
     visible = {"CUDA_VISIBLE_DEVICES": number} if kind == "cpu" or number else {}
-    return {**ours, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **visible}
+    # A run's own folder is removed with its job.
+    boards = {"TENSORBOARD_LOGGING_DIR": str(assignment.folder.parent.parent.parent / "tensorboard" / assignment.name)}
+    return {**boards, **ours, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **visible}
 
 
 def _death(code: int) -> Failed:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from loragate.adapter_store.errors import StoreError
@@ -12,13 +12,15 @@ from loragate.adapter_store.job_queue import Claim
 from loragate.adapter_store.job_work import LeaseLost
 from loragate.adapter_store.probe import Probe
 from loragate.adapter_store.store import Store
-from loragate.finetune.attempt import Attempt, Loads
+from loragate.finetune.attempt import Attempt
 from loragate.finetune.data.language import language_of
 from loragate.finetune.holding import Holding, holding
 from loragate.finetune.job_refused import JobRefused, no_room
+from loragate.finetune.metrics import FinetuneMetrics
 from loragate.finetune.preparing import Preparation
 from loragate.finetune.recipe import BaseFacts
 from loragate.finetune.worker_config import WorkerConfig
+from loragate.finetune.workplace import Loads, Workplace, alone
 from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -29,11 +31,6 @@ _HOPELESS = Failure(
     "The training process died several times in a row, perhaps of too little memory: lower `batch_size`.",
 )
 _UNFORESEEN = Failure("internal_error", "Something went wrong on this server; its operator finds more in the log.")
-
-
-async def alone() -> AsyncIterator[float]:
-    """The loads of an engine that nobody has to give way to."""
-    yield 0.0
 
 
 class Worker:
@@ -47,14 +44,14 @@ class Worker:
         config: WorkerConfig,
         hidden_size: int,
         loads: Loads = alone,
+        metrics: FinetuneMetrics | None = None,
     ) -> None:
         base = BaseFacts(hidden_size, manifest.max_model_len, manifest.max_lora_rank)
+        preparation = Preparation(store, language_of(manifest), base, config.workspace)
+        counted = metrics or FinetuneMetrics()
+        self._place = Workplace(store, preparation, probe, config, manifest.model_id, loads, counted)
         self._store = store
-        self._base = manifest.model_id
-        self._probe = probe
-        self._loads = loads
         self._config = config
-        self._preparation = Preparation(store, language_of(manifest), base, config.workspace)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -100,13 +97,12 @@ class Worker:
                 await self._refuse(held, _UNFORESEEN)
 
     async def _train(self, held: Holding) -> None:
-        preparation, config = self._preparation, self._config
-        await Attempt(self._store, preparation, self._probe, config, held, self._base, self._loads).run()
+        await Attempt(self._place, held).run()
 
     async def _validate(self, held: Holding) -> None:
         job = held.job
         try:
-            prepared = await self._preparation.prepare(held.tenant_id, job)
+            prepared = await self._place.preparation.prepare(held.tenant_id, job)
         except JobRefused as refused:
             await self._refuse(held, refused.failure)
             return

@@ -7,6 +7,7 @@ from loragate.adapter_store.base62 import random_base62
 from loragate.cli.finetuning import INSTALL, missing_packages
 from loragate.cli.settings import Settings
 from loragate.cli.settings_environment import child_environment
+from loragate.cli.supervisor import shared_metrics
 from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.program import Program, our_command
 from loragate.finetune.presence import is_at_work
@@ -25,7 +26,8 @@ def part(settings: Settings, model: str, engine_target: str, say: Callable[[str]
     chosen = settings.model_copy(update={"model": model, "engine_target": engine_target})
     # The next one to have this name starts when this one has ended: what it held is let go of at once.
     command = our_command("finetune-worker", "--name", f"serve-{random_base62(12)}")
-    program = Program("fine-tune worker", command, child_environment(chosen, _SETTINGS))
+    environment = child_environment(chosen, _SETTINGS) | shared_metrics.finetune_environment(settings)
+    program = Program("fine-tune worker", command, environment)
 
     async def works(pid: int) -> bool:
         return await asyncio.to_thread(is_at_work, settings.finetune_workspace, pid)

@@ -21,6 +21,8 @@ class Assignment:
     checkpoint_steps: int
     threads: int
     device: str = "auto"  # auto, cpu, cuda, cuda:N
+    report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb
+    name: str = ""  # of the run, there
 
     def to_document(self) -> dict[str, Any]:
         """As JSON, to be read by `of_document`."""
@@ -33,4 +35,5 @@ class Assignment:
         paths = {
             name: document[name] and Path(document[name]) for name in ("base", "train", "valid", "folder", "start")
         }
-        return cls(**{**document, **paths, "recipe": Recipe.of_document(document["recipe"])})
+        read = {"recipe": Recipe.of_document(document["recipe"]), "report_to": tuple(document["report_to"])}
+        return cls(**{**document, **paths, **read})

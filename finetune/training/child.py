@@ -76,6 +76,8 @@ def _run(assignment: Assignment, stop: threading.Event, breather: Breather, out:
         assignment.row_tokens,
         assignment.checkpoint_steps,
         log_steps=1,
+        report_to=assignment.report_to,
+        name=assignment.name,
     )
     for metrics in _told_before(assignment.folder):
         _tell(out, Stepped(metrics))

@@ -24,6 +24,8 @@ class Run:
     row_tokens: int
     checkpoint_steps: int
     log_steps: int
+    report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb
+    name: str = ""  # there
 
     @property
     def validated(self) -> bool:
@@ -85,6 +87,7 @@ def arguments(recipe: Recipe, run: Run, rows_together: int) -> dict[str, Any]:
         "remove_unused_columns": False,
         "max_length": None,
         "disable_tqdm": True,
-        "report_to": [],
+        "report_to": list(run.report_to),
+        "run_name": run.name or None,
         **(best if run.validated else {}),
     }

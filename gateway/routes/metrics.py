@@ -10,6 +10,7 @@ from loragate.gateway.observability.adapter_families import adapter_families, lo
 from loragate.gateway.observability.adapter_names import Names, names_of
 from loragate.gateway.observability.engine_families import engine_families
 from loragate.gateway.observability.exposition import CONTENT_TYPE, exposition
+from loragate.gateway.observability.finetune_families import finetune_families
 from loragate.gateway.observability.tenant_counter import PREFIX
 from loragate.gateway.openapi.answers import answers
 from loragate.gateway.services import Services, Use
@@ -24,6 +25,7 @@ async def metrics(operator: OperatorOrAnybody, use: Use) -> Response:
     """For Prometheus. With the admin key also what each adapter and tenant did, and adapters by name."""
     stats = await (use.engine_reading.shared() if operator is None else use.engine_reading.detailed())
     families = [*_own_families(use, all_of_them=operator is not None), *engine_families(stats)]
+    families += finetune_families(use.config.data_dir)
     if stats is not None:
         names = {} if operator is None else await _names(use, stats)
         families.append(lora_requests_info(stats, names))

@@ -1,11 +1,15 @@
 """Where the supervisor has several workers keep their counters."""
 
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
-from loragate.cli.settings import Settings
+from loragate.cli.settings import FinetuneSettings, Settings
 from loragate.cli.supervisor import shared_metrics
 from loragate.cli.supervisor.programs import Programs
+from loragate.gateway.observability.finetune_families import finetune_families
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -23,7 +27,38 @@ def test_several_workers_begin_with_an_empty_private_folder(tmp_path: Path) -> N
 
 
 def test_a_single_worker_needs_none(tmp_path: Path) -> None:
-    settings = Settings(data_dir=tmp_path, workers=1, model="any")
+    settings = Settings(data_dir=tmp_path, workers=1, model="any", finetune=FinetuneSettings(enabled=False))
     shared_metrics.begin(settings)
     assert VARIABLE not in Programs(settings, "unix:x", 0, "127.0.0.1:0").gateway().environment
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_fine_tune_worker_has_a_folder_of_its_own_that_gateways_read(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, model="any")
+    shared_metrics.begin(settings)
+    (folder,) = tmp_path.iterdir()
+    assert shared_metrics.finetune_environment(settings) == {VARIABLE: str(folder)}
+    code = """
+from loragate.finetune.metrics import FinetuneMetrics
+from loragate.finetune.training.news import Metrics
+times = iter([0.0, 2.0, 9.0])
+metrics = FinetuneMetrics(lambda: next(times))
+for step, loss in ((1, 3.0), (2, 1.5), (7, 0.5)):
+    metrics.stepped(Metrics(step, 8, 1.0, train_loss=loss))
+metrics.stepped(Metrics(7, 8, 1.0, valid_loss=0.75))
+metrics.ended("finished")
+metrics.gives_way(0.25)
+"""
+    for _ in range(2):  # a worker, and the one after it
+        subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, VARIABLE: str(folder)})
+    found = {
+        sample.name.removeprefix("loragate_finetune_"): sample.value
+        for family in finetune_families(tmp_path)
+        for sample in family.samples
+        if not sample.name.endswith("_bucket")
+    }
+    assert found == {
+        "steps_total": 6, "step_seconds_sum": 4, "step_seconds_count": 2, "jobs_total": 2, "step": 7, "total_steps": 8,
+        "train_loss": 0.5, "valid_loss": 0.75, "engine_load": 0.25,
+    }  # fmt: skip
+    assert not list(finetune_families(tmp_path / "without"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,10 @@ def test_a_job_survives_whoever_is_killed(training_server: RunningServer, acme: 
     (results,) = done.result_files
     rows = acme.files.content(results).text.splitlines()
     assert [int(row.split(",")[0]) for row in rows[1:]] == list(range(1, 161)), "no step is missing"
+    (steps,) = re.findall(
+        r"^loragate_finetune_steps_total (\S+)$", httpx.get(f"{training_server.base_url}/metrics").text, re.MULTILINE
+    )
+    assert float(steps) >= 160
     assert not list((Path(training_server.data_dir) / "finetune" / "jobs").iterdir())
 
 

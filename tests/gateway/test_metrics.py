@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from loragate.finetune.metrics import FinetuneMetrics
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.observability.arm_metrics import ArmMetrics
 from loragate.gateway.observability.http_metrics import SHARED_DIRECTORY
@@ -285,7 +286,11 @@ def test_tenants_beyond_the_bound_are_counted_together(monkeypatch: pytest.Monke
 
 @pytest.fixture
 async def families(gateway: Gateway, client: Client) -> list[Metric]:
-    return list(text_string_to_metric_families(await page_after_traffic(gateway, client)))
+    """The gateway's, and those that it passes on for a fine-tune worker."""
+    worker = FinetuneMetrics()
+    worker.ended("finished")
+    pages = await page_after_traffic(gateway, client), generate_latest(worker.registry).decode()
+    return [family for page in pages for family in text_string_to_metric_families(page)]
 
 
 async def test_names_follow_prometheus_conventions(families: list[Metric]) -> None:
@@ -293,7 +298,7 @@ async def test_names_follow_prometheus_conventions(families: list[Metric]) -> No
     for family in families:
         assert family.documentation, family.name
         assert re.fullmatch(
-            r"(loragate_(http|grpc|gateway|engine|adapter|tenant|usage|limits)_|vllm:)[a-z0-9_]+", family.name
+            r"(loragate_(http|grpc|gateway|engine|adapter|tenant|usage|limits|finetune)_|vllm:)[a-z0-9_]+", family.name
         ), family.name
         assert not re.search(r"_(ms|millis|milliseconds|minutes|kb|mb)(_|$)", family.name), "base units"
         if family.type == "counter":
@@ -320,7 +325,7 @@ async def test_the_documents_queries_ask_for_metrics_that_exist(families: list[M
     exist = {sample.name for family in families for sample in family.samples}
     asked = set(
         re.findall(
-            r"(?:loragate_(?:http|grpc|gateway|engine|adapter|tenant|usage|limits)_|vllm:)[a-z0-9_]+",
+            r"(?:loragate_(?:http|grpc|gateway|engine|adapter|tenant|usage|limits|finetune)_|vllm:)[a-z0-9_]+",
             DOCUMENT.read_text(),
         )
     )
