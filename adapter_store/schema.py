@@ -1,6 +1,7 @@
 """The schema's versions: Alembic's migrations, run by the program itself."""
 
 from collections.abc import Callable
+from functools import cache
 from importlib.resources import files
 
 from alembic import command
@@ -36,7 +37,7 @@ async def require_current(database: Database) -> None:
     async with database.operator() as session:
         connection = await session.connection()
         found = await connection.run_sync(_revisions_in)
-    wanted = ScriptDirectory.from_config(_config()).get_heads()
+    wanted = _heads()
     if set(found) != set(wanted):
         raise SchemaMismatch(
             f"The database's schema is at revision {', '.join(found) or 'none'}, and this version needs "
@@ -70,6 +71,12 @@ def _config() -> Config:
     config = Config()
     config.set_main_option("script_location", str(files("loragate.migrations")).replace("%", "%%"))
     return config
+
+
+@cache
+def _heads() -> tuple[str, ...]:
+    """Of the migrations that this version has; all of them are read for that."""
+    return tuple(ScriptDirectory.from_config(_config()).get_heads())
 
 
 def _revisions_in(connection: Connection) -> tuple[str, ...]:

@@ -16,10 +16,15 @@ _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
 class Muon:
-    """For matrices inside the layers; embeddings, head and norms are AdamW's. In fp32, so that any CPU will do."""
+    """For matrices inside the layers; embeddings, head and norms are AdamW's.
+
+    The iterations take most of a step's time. They need no precision (see the page), so they are done in bfloat16 where
+    the CPU multiplies its matrices by tiles, four times as fast; in fp32 elsewhere.
+    """
 
     def __init__(self, matrices: Iterable[nn.Parameter], weight_decay: float) -> None:
         self._weight_decay = weight_decay
+        self._dtype = torch.bfloat16 if _has_tiles() else torch.float32
         self._groups: dict[torch.Size, list[nn.Parameter]] = {}
         for matrix in matrices:
             self._groups.setdefault(matrix.shape, []).append(matrix)
@@ -32,9 +37,15 @@ class Muon:
             gradients = torch.stack([_gradient(matrix) for matrix in group])
             momentum = self._momenta[shape].lerp_(gradients, 1 - _MOMENTUM)
             # The factor gives updates the size that AdamW's have, so one learning rate does for both.
-            updates = _orthogonal(gradients.lerp(momentum, _MOMENTUM)) * (0.2 * max(shape) ** 0.5)
+            updates = _orthogonal(gradients.lerp(momentum, _MOMENTUM), self._dtype) * (0.2 * max(shape) ** 0.5)
             for matrix, update in zip(group, updates, strict=True):
                 matrix.mul_(1 - learning_rate * self._weight_decay).sub_(update, alpha=learning_rate)
+
+
+def _has_tiles() -> bool:
+    """AMX."""
+    probe = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return probe is not None and bool(probe())
 
 
 def _gradient(matrix: nn.Parameter) -> Tensor:
@@ -42,14 +53,14 @@ def _gradient(matrix: nn.Parameter) -> Tensor:
     return matrix.grad
 
 
-def _orthogonal(matrices: Tensor) -> Tensor:
-    """Nearly the orthogonal factor of each of `matrices` [n, rows, columns], by Newton-Schulz iterations."""
+def _orthogonal(matrices: Tensor, dtype: torch.dtype) -> Tensor:
+    """Nearly the orthogonal factor of each of `matrices` [n, rows, columns], by Newton-Schulz iterations in `dtype`."""
     a, b, c = _QUINTIC
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).to(dtype)
     for _ in range(_NEWTON_SCHULZ_STEPS):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
     orthogonal: Tensor = x.mT if tall else x
-    return orthogonal
+    return orthogonal.to(matrices.dtype)

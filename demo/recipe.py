@@ -14,7 +14,7 @@ from loragate.demo.corpus import base_samples, styled_samples
 from loragate.demo.style import Style
 
 # Raise it when the code that trains changes what comes out; data and numbers are digested by themselves.
-VERSION = "2"
+VERSION = "3"
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")

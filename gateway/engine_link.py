@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 ENGINE_ID = "engine-0"  # of the one that there is
 _LOOK_SECONDS = 0.1
+_SOON_SECONDS = 0.01  # while it is awaited
 _RETRY_SECONDS = 1.0
 
 
@@ -84,7 +85,7 @@ class EngineLink:
 
     async def _keep_fresh(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_LOOK_SECONDS if self._fresh.is_set() else _SOON_SECONDS)
             if not self.client.ready:
                 if self._fresh.is_set():
                     self._fresh.clear()

@@ -99,7 +99,9 @@ async def test_one_that_is_stopped_goes_on_later_to_the_same_curve(
     assert losses(first) | losses(rest) == losses(rest) == losses(whole[1])
 
 
-async def test_one_that_is_killed_says_so_and_goes_on_from_its_checkpoint(assignment: Assignment) -> None:
+async def test_one_that_is_killed_says_so_and_goes_on_from_its_checkpoint_to_the_same_curve(
+    assignment: Assignment, whole: tuple[Path, list[News]]
+) -> None:
     news: list[News] = []
     async with training(assignment) as trainer:
         async for each in trainer.news():
@@ -109,7 +111,7 @@ async def test_one_that_is_killed_says_so_and_goes_on_from_its_checkpoint(assign
     assert news[-1] == Failed("trainer_died", "The training process ended by itself (signal 9).")
     rest = await heard(assignment)
     assert isinstance(rest[-1], Finished)
-    assert losses(rest) | losses(news) == losses(rest)
+    assert losses(rest) | losses(news) == losses(rest) == losses(whole[1])
 
 
 async def test_what_went_wrong_is_said_in_words(assignment: Assignment, tmp_path: Path) -> None:

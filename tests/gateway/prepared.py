@@ -1,5 +1,6 @@
 """What a gateway of the tests needs before it starts."""
 
+import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,15 +31,27 @@ async def stub_engine(tokenizer: Tokenizer, **of_manifest: Any) -> AsyncIterator
             await stub.kill()
 
 
+_folder = tempfile.TemporaryDirectory(prefix="lg-prepared-")  # goes with the process
+_SECRET_KEY = b"a secret key for the tests"
+_tenants: tuple[str, str, str] | None = None  # of the database that has some
+
+
 async def new_config(folder: Path, engine: StubEngine) -> GatewayConfig:
-    """With a fresh database in `folder`."""
-    database_url = f"sqlite+aiosqlite:///{folder}/loragate.db"
-    await upgrade(database_url)
+    """With a fresh database in `folder`, copied: to make one takes longer than most tests."""
+    empty = Path(_folder.name) / "empty.db"
+    if not empty.exists():
+        await upgrade(f"sqlite+aiosqlite:///{empty}.new")
+        Path(f"{empty}.new").rename(empty)
+    shutil.copy(empty, folder / "loragate.db")
+    return _config(folder, engine.target)
+
+
+def _config(folder: Path, engine_target: str) -> GatewayConfig:
     return GatewayConfig(
-        database_url=database_url,
+        database_url=f"sqlite+aiosqlite:///{folder}/loragate.db",
         blob_url=(folder / "blobs").as_uri(),
-        secret_key=b"a secret key for the tests",
-        engine_target=engine.target,
+        secret_key=_SECRET_KEY,
+        engine_target=engine_target,
         data_dir=folder,
         grpc_listen="127.0.0.1:0",
         imports=ImportConfig(hub="http://127.0.0.1:9", hosts=()),  # nobody is there
@@ -57,6 +70,25 @@ async def new_admin_key(config: GatewayConfig) -> None:
 
 async def new_tenants(config: GatewayConfig) -> tuple[str, str, str]:
     """The first tenant's id, its key, and another tenant's key."""
+    global _tenants
+    if not _is_empty(config):
+        return await _add_tenants(config)
+    with_tenants = Path(_folder.name) / "tenants.db"
+    if _tenants is None:
+        _tenants = await _add_tenants(config)
+        shutil.copy(config.data_dir / "loragate.db", with_tenants)
+    shutil.copy(with_tenants, config.data_dir / "loragate.db")
+    return _tenants
+
+
+def _is_empty(config: GatewayConfig) -> bool:
+    """Its database is the copy that `new_config` made, and nothing else."""
+    file, empty = config.data_dir / "loragate.db", Path(_folder.name) / "empty.db"
+    ours = config.database_url == f"sqlite+aiosqlite:///{file}" and config.secret_key == _SECRET_KEY
+    return ours and file.read_bytes() == empty.read_bytes()
+
+
+async def _add_tenants(config: GatewayConfig) -> tuple[str, str, str]:
     await new_admin_key(config)
     store = await Store.open(config.database_url, config.blob_url, config.secret_key)
     try:
