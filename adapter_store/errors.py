@@ -8,6 +8,7 @@
     ├── Conflict            409  the request is right but the state of things forbids it
     │   └── LeaseLost       409  another worker has the job
     ├── Unavailable         503  try again later: the database, the blobs or the engine's manifest is missing
+    │   └── NotTried        503  no engine was there, or had the time, to try an adapter
     ├── StorageFull         507  the disk (or the database's file system) is full
     └── CannotOpen          503  this database and this installation do not belong together; ends the start
         ├── WrongSecretKey
@@ -67,6 +68,10 @@ class Unavailable(StoreError):
     type = "server_error"
     default_code = "service_unavailable"
     retry_after: ClassVar[int] = 1  # seconds, for the `retry-after` header
+
+
+class NotTried(Unavailable):
+    default_code = "engine_unavailable"
 
 
 class StorageFull(StoreError):

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from loragate.adapter_store.errors import AdapterInvalid, Unavailable
+from loragate.adapter_store.errors import AdapterInvalid, NotTried, Unavailable
 from loragate.adapter_store.staging import StagedAdapter
 
 
@@ -12,8 +12,8 @@ class Probe(Protocol):
     async def __call__(self, tenant_id: str, staged: StagedAdapter) -> None:
         """Returns once a forward pass with the adapter gave finite logits.
 
-        Raises AdapterInvalid when it did not or when the engine refuses the adapter, Unavailable when there is no
-        answer to be had.
+        Raises AdapterInvalid when it did not, Conflict when the engine serves another base model by now, NotTried when
+        there is no answer to be had, and Unavailable when there is one that says nothing about the adapter.
         """
         ...
 
@@ -22,7 +22,7 @@ async def no_probe(tenant_id: str, staged: StagedAdapter) -> None:
     """For where there is no engine."""
 
 
-def engine_refusal(reason: str, *, non_finite: bool) -> AdapterInvalid | Unavailable:
+def engine_refusal(reason: str, *, non_finite: bool, answered: bool) -> AdapterInvalid | Unavailable:
     """What the engine refuses though it passed the checks may be the engine's own trouble: worth another try."""
     if non_finite:
         return AdapterInvalid(
@@ -31,12 +31,13 @@ def engine_refusal(reason: str, *, non_finite: bool) -> AdapterInvalid | Unavail
             code="non_finite_output",
             param="adapter_model.safetensors",
         )
-    return engine_away(reason)
+    return Unavailable(_words(reason), code="engine_unavailable") if answered else engine_away(reason)
 
 
-def engine_away(reason: str) -> Unavailable:
+def engine_away(reason: str) -> NotTried:
     """No word on the adapter."""
-    return Unavailable(
-        f"The engine could not try the adapter: {reason}. Nothing was published; send it again.",
-        code="engine_unavailable",
-    )
+    return NotTried(_words(reason))
+
+
+def _words(reason: str) -> str:
+    return f"The engine could not try the adapter: {reason}. Nothing was published; send it again."

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.adapter import Adapter, VersionStatus
 from loragate.adapter_store.adapter_details import adapter_page
 from loragate.adapter_store.adapter_filter import EVERY_ADAPTER, AdapterFilter
+from loragate.adapter_store.deferred import Due, is_deferred, next_due
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
@@ -75,4 +76,9 @@ class PublishedAdapters:
         query = select(row.tenant_id).where(
             row.status == VersionStatus.VERIFYING.value, row.deleted_at.is_(None), row.created_at < utc_now() - age
         )
+        query = query.where(~is_deferred())
         return (await self._session.scalars(query.distinct())).all()
+
+    async def next_due(self) -> Due | None:
+        """Of the versions that wait for an engine, one that may be tried now."""
+        return await next_due(self._session)

@@ -1,7 +1,8 @@
 """A staged adapter becomes a version: registered in one short transaction, ready or rejected in another.
 
 Between the two the engine tries it. Nobody sees the version then; it keeps its number, its place in the quotas and
-its bytes from the sweep. What a crash leaves in between is rejected by the sweep.
+its bytes from the sweep. What a crash leaves in between is rejected by the sweep, unless it waits for an engine
+(loragate.adapter_store.deferred).
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import AdapterVersion, VersionStatus
 from loragate.adapter_store.base62 import new_id
+from loragate.adapter_store.deferred import is_deferred
 from loragate.adapter_store.description import NOTHING_SAID
 from loragate.adapter_store.errors import Conflict, Invalid
 from loragate.adapter_store.lineage import Lineage
@@ -76,12 +78,13 @@ async def reject(session: AsyncSession, version: AdapterVersion, reason: str) ->
 
 
 async def abandoned(session: AsyncSession, before: datetime) -> Sequence[AdapterVersion]:
-    """What has been verifying since before then: whoever was to finish it is gone."""
+    """What has been verifying since before then and waits for no engine: whoever was to finish it is gone."""
     row, adapter = AdapterVersionRow, AdapterRow
     query = (
         select(adapter.name, *version_columns())
         .join(adapter, adapter.id == row.adapter_id)
         .where(row.status == VersionStatus.VERIFYING.value, row.deleted_at.is_(None), row.created_at < before)
+        .where(~is_deferred())
     )
     return [version_of(found.name, found) for found in await session.execute(query)]
 

@@ -7,14 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, and_, select
+from sqlalchemy import ColumnElement, Select, and_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import PUBLISHED, ResolvedAdapter, VersionStatus
-from loragate.adapter_store.errors import Conflict, Forbidden, NotFound, Unavailable
+from loragate.adapter_store.errors import Conflict, Forbidden, NotFound, StoreError, Unavailable
 from loragate.adapter_store.manifests import base_model_unknown
 from loragate.adapter_store.names import could_be_name, could_be_version
-from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, AliasTargetRow, EngineManifestRow
+from loragate.adapter_store.tables import (
+    AdapterRow,
+    AdapterVersionRow,
+    AliasTargetRow,
+    DeferredPublicationRow,
+    EngineManifestRow,
+)
 
 _HASH_RANGE = 1 << 64
 _ALMOST_ONE = math.nextafter(1, 0)
@@ -113,18 +119,18 @@ class Route:
 
 
 async def route_to_version(session: AsyncSession, name: str, version: int) -> Route:
-    """Raises NotFound."""
+    """Raises NotFound, and Conflict for one that waits for an engine."""
     if not (could_be_name(name) and could_be_version(version)):
         raise adapter_not_found(name)
     query = _versions_of(name).where(AdapterVersionRow.version == version)
     row = (await session.execute(query)).one_or_none()
     if row is None:
-        raise adapter_not_found(name)
+        raise await _missing(session, name, DeferredPublicationRow.version == version)
     return Route(None, (Arm(_adapter_of(row), 1, _status_of(row)),), row.served_base)
 
 
 async def route_to_alias(session: AsyncSession, name: str, alias: str) -> Route:
-    """Raises NotFound."""
+    """Raises NotFound, and Conflict where the only version that it is to have waits for an engine."""
     if not (could_be_name(name) and could_be_name(alias)):
         raise adapter_not_found(name)
     target = and_(
@@ -135,9 +141,25 @@ async def route_to_alias(session: AsyncSession, name: str, alias: str) -> Route:
     query = _versions_of(name).add_columns(AliasTargetRow.weight).join(AliasTargetRow, target)
     rows = (await session.execute(query.order_by(AliasTargetRow.version))).all()
     if not rows:
-        raise adapter_not_found(name)
+        raise await _missing(session, name, DeferredPublicationRow.alias == alias)
     return Route(
         alias, tuple(Arm(_adapter_of(row, alias), row.weight, _status_of(row)) for row in rows), rows[0].served_base
+    )
+
+
+async def _missing(session: AsyncSession, name: str, waits: ColumnElement[bool]) -> StoreError:
+    """What to say of a version that cannot be had."""
+    kept, adapter = DeferredPublicationRow, AdapterRow
+    query = select(kept.version).join(adapter, adapter.id == kept.adapter_id)
+    query = query.where(adapter.name == name, adapter.deleted_at.is_(None), waits).order_by(kept.version.desc())
+    version = (await session.scalars(query.limit(1))).first()
+    if version is None:
+        return adapter_not_found(name)
+    return Conflict(
+        f"Version {version} of `{name}` is still being checked: no engine has been there to try it. It becomes ready "
+        "by itself once one is.",
+        code="adapter_verifying",
+        param="model",
     )
 
 

@@ -233,6 +233,30 @@ class AdapterVersionRow(TenantOwned, Base):
     deleted_at: Mapped[datetime | None]
 
 
+class DeferredPublicationRow(TenantOwned, Base):
+    """A version whose publisher was promised that it becomes ready by itself, once an engine has tried it."""
+
+    __tablename__ = "deferred_publications"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["tenant_id", "adapter_id", "version"],
+            ["adapter_versions.tenant_id", "adapter_versions.adapter_id", "adapter_versions.version"],
+            name="fk_deferred_publications_version",  # Postgres' names end at 63 characters
+        ),
+        Index(None, "due_at"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    alias: Mapped[str] = mapped_column(String(64))
+    said: Mapped[str] = mapped_column(Text)  # JSON: the adapter's tags and description, each null where not given
+    own_tokens: Mapped[str] = mapped_column(Text)  # JSON
+    attempts: Mapped[int]  # that an engine answered without a verdict
+    due_at: Mapped[datetime]  # by the database's clock; whoever tries it moves this ahead
+    created_at: Mapped[datetime]
+
+
 class AdapterImportRow(TenantOwned, Base):
     """What was asked for and how far it has come; a secret that opens the source is never kept."""
 

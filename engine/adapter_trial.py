@@ -14,12 +14,14 @@ _ANSWER_SECONDS = 60.0
 
 
 class TrialFailed(Exception):
-    """`non_finite`: the adapter is to blame; else there was no answer to be had, and the text says why."""
+    """`non_finite`: the adapter is to blame; `answered`: there was an answer, if not about the adapter. The text says
+    what it was, or why there was none."""
 
-    def __init__(self, reason: str, *, non_finite: bool = False) -> None:
+    def __init__(self, reason: str, *, non_finite: bool = False, answered: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.non_finite = non_finite
+        self.answered = answered
 
 
 async def try_adapter(
@@ -39,7 +41,8 @@ async def try_adapter(
     except TimeoutError:
         raise TrialFailed("it has too much to do") from None
     except EngineRequestError as error:
-        raise TrialFailed(error.message, non_finite=error.code == pb.ERROR_CODE_NON_FINITE) from error
+        non_finite, had_time = error.code == pb.ERROR_CODE_NON_FINITE, error.code != pb.ERROR_CODE_OVERLOADED
+        raise TrialFailed(error.message, non_finite=non_finite, answered=had_time) from error
     except EngineError as error:
         raise TrialFailed("it went away") from error
 

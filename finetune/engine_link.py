@@ -57,7 +57,7 @@ class EngineLink:
         try:
             await try_adapter(self.client, manifest, adapter, staged.own_tokens, pb.Share(tenant_id=tenant_id))
         except TrialFailed as failed:
-            raise engine_refusal(failed.reason, non_finite=failed.non_finite) from failed
+            raise engine_refusal(failed.reason, non_finite=failed.non_finite, answered=failed.answered) from failed
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from loragate.adapter_store.actor import Actor
 from loragate.adapter_store.adapter import DEFAULT_ALIAS, AliasTarget, VersionStatus
 from loragate.adapter_store.adapter_filter import AdapterFilter
+from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway.adapter_probe import EngineProbe
 from loragate.gateway.generation.turns import share_of
@@ -23,7 +24,8 @@ Document = dict[str, Any]
 
 
 async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upload, once: Once) -> Response:
-    """The next version of its name: published now, or answered as it was the first time that `once` was asked."""
+    """The next version of its name: published now, or answered as it was the first time that `once` was asked. It stays
+    `verifying` for as long as there is no engine to try it."""
     content = () if once.key is None else await asyncio.to_thread(upload.identity)
     async with once.attempt(caller.tenant_id, *content) as attempt:
         if attempt.reply is not None:
@@ -39,6 +41,7 @@ async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upl
                 lineage=upload.lineage,
                 tags=upload.tags,
                 description=upload.description,
+                may_wait=True,
             )
             residency = holdings.tier(caller.tenant_id, [version.digest])
             return await attempt.keep(scope.replies, version_object(version, residency))
@@ -96,18 +99,26 @@ async def list_versions(
 
 
 async def get_version(use: Services, caller: TenantPrincipal, name: str, version: int) -> Document:
-    """One version."""
+    """One version; also one that waits for an engine, or was rejected."""
     async with use.store.tenant(caller.tenant_id) as scope:
-        found = await scope.adapters.version(name, version)
+        try:
+            found = await scope.adapters.version(name, version)
+        except NotFound:
+            awaited = await scope.publications.awaited(name, version)
+            if awaited is None:
+                raise
+            found = awaited
     holdings = await use.residency.holdings()
     return version_object(found, holdings.tier(caller.tenant_id, [found.digest]))
 
 
 async def delete_version(use: Services, caller: TenantPrincipal, by: Actor, name: str, version: int) -> Document:
-    """Raises Conflict while an alias points at it."""
+    """Raises Conflict while an alias points at it. One that waits for an engine is given up."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-        found = await scope.adapters.version(name, version)
-        await scope.adapters.delete_version(name, version)
+        found = await scope.publications.give_up(name, version)
+        if found is None:
+            found = await scope.adapters.version(name, version)
+            await scope.adapters.delete_version(name, version)
     return deleted_object("adapter.version", found.adapter_id, name=name, version=version)
 
 
@@ -119,3 +130,10 @@ async def set_alias(
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         placed = await scope.adapters.set_alias(name, alias, targets)
     return alias_object(name, alias, placed)
+
+
+async def delete_alias(use: Services, caller: TenantPrincipal, by: Actor, name: str, alias: str) -> Document:
+    """Its versions stay. Raises NotFound, and Conflict for the default one."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        adapter_id = await scope.adapters.delete_alias(name, alias)
+    return deleted_object("adapter.alias", adapter_id, name=name, alias=alias)

@@ -1,6 +1,7 @@
 """The last check of an upload: a short request in the engine, whose logits must be finite."""
 
-from loragate.adapter_store.probe import engine_away, engine_refusal
+from loragate.adapter_store.errors import Conflict
+from loragate.adapter_store.probe import engine_refusal
 from loragate.adapter_store.staging import StagedAdapter
 from loragate.engine.adapter_trial import TrialFailed, try_adapter
 from loragate.gateway.engine_link import EngineLink
@@ -21,9 +22,13 @@ class EngineProbe:
         await self._link.connected(_CONNECT_SECONDS)
         manifest = self._link.base.manifest
         if manifest.base_digest != staged.base_digest:
-            raise engine_away("the base model was just replaced")
+            raise Conflict(
+                "The engine serves another base model by now than the one that the adapter was checked against; "
+                "publish it again.",
+                code="base_model_mismatch",
+            )
         adapter = pb.AdapterRef(tenant_id=tenant_id, digest=staged.digest)
         try:
             await try_adapter(self._link.client, manifest, adapter, staged.own_tokens, self._share)
         except TrialFailed as failed:
-            raise engine_refusal(failed.reason, non_finite=failed.non_finite) from failed
+            raise engine_refusal(failed.reason, non_finite=failed.non_finite, answered=failed.answered) from failed

@@ -19,6 +19,7 @@ from loragate.gateway.auth.opened_notices import opened_notices
 from loragate.gateway.calls.shedding import Shedding
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.engine_link import EngineLink
+from loragate.gateway.finishing import keep_finishing
 from loragate.gateway.generation.cache_salt import CacheSalts
 from loragate.gateway.generation.resolving import Resolver
 from loragate.gateway.generation.service import GenerationService
@@ -140,6 +141,7 @@ async def _open_services(
         key_use = KeyUse(store, config.key_use_seconds)
         writing = asyncio.create_task(key_use.write_for_ever(), name="key-use")
         sweeping = asyncio.create_task(keep_sweeping(store), name="sweep")
+        finishing = asyncio.create_task(keep_finishing(store, link, config), name="deferred-publications")
         purge = asyncio.create_task(keep_purging(store, config.usage_retention_days), name="usage-retention")
         reconciling = asyncio.create_task(reconciler.keep_reconciling(), name="reconciler")
         redis = None if config.redis_url is None else RedisLink(config.redis_url, counted.limits.redis_away)
@@ -166,7 +168,7 @@ async def _open_services(
             )
         finally:
             await imports.close()
-            for task in (lag, writing, sweeping, purge, reconciling):
+            for task in (lag, writing, sweeping, finishing, purge, reconciling):
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task

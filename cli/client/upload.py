@@ -32,6 +32,17 @@ def send(api: Api, folder: Path, name: str, alias: str | None, progress: Progres
     return _send_at_once(api, folder, fields, progress, task)
 
 
+def outcome(version: dict[str, Any], alias: str) -> str:
+    """What the new version means for who uses the alias."""
+    name, number = version["name"], version["version"]
+    if version["status"] != "verifying":
+        return f"{name}@{alias} is version {number} now"
+    return (
+        f"version {number} is kept: it becomes {name}@{alias} by itself once an engine is there to try it "
+        f"(`loragate adapters show {name} --version {number}` tells)"
+    )
+
+
 def _send_at_once(api: Api, folder: Path, fields: dict[str, str], progress: Progress, task: TaskID) -> dict[str, Any]:
     with ExitStack() as stack:
         config = stack.enter_context((folder / CONFIG).open("rb"))

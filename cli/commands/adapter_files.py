@@ -23,7 +23,8 @@ def upload(
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Upload a PEFT LoRA adapter as the next version of its name; it can be used at once.
+    """Upload a PEFT LoRA adapter as the next version of its name; it can be used at once, or else as soon as
+    an engine is there.
 
     Examples:
 
@@ -32,12 +33,13 @@ def upload(
     """
     from loragate.cli.client.connect import as_tenant
     from loragate.cli.client.output import VERSION_COLUMNS, show_rows
+    from loragate.cli.client.upload import outcome
     from loragate.cli.client.upload import upload as send
 
     with as_tenant(base_url, api_key, data_dir) as api:
         version = send(api, folder, name or folder.resolve().name, alias)
     show_rows([version], VERSION_COLUMNS, as_json=as_json)
-    typer.echo(f"{version['name']}@{alias or 'default'} is version {version['version']} now", err=True)
+    typer.echo(outcome(version, alias or "default"), err=True)
 
 
 def upload_all(

@@ -58,7 +58,6 @@ async def test_an_adapter_that_overflows_is_refused_in_words(gateway: Gateway, t
     "failure",
     [
         pb.EngineError(code=pb.ERROR_CODE_ADAPTER_UNAVAILABLE, message="its files cannot be kept"),
-        pb.EngineError(code=pb.ERROR_CODE_OVERLOADED, message="too much waits", retry_after_ms=500),
         pb.EngineError(code=pb.ERROR_CODE_INTERNAL, message="a step failed"),
     ],
 )
@@ -73,16 +72,6 @@ async def test_an_engine_in_trouble_is_worth_another_try(
     assert await _names(gateway) == []
     gateway.engine.fails = lambda submit: False
     assert (await _send(gateway, tmp_path / "b")).status_code == 201
-
-
-async def test_an_engine_that_dies_meanwhile_leaves_nothing_visible(gateway: Gateway, tmp_path: Path) -> None:
-    gateway.engine.pause_after = 0
-    sending = asyncio.create_task(_send(gateway, tmp_path / "a"))
-    await gateway.engine.paused.wait()
-    await gateway.engine.kill()
-    refused = await sending
-    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_unavailable")
-    assert await _names(gateway) == []
 
 
 async def test_an_idempotency_key_is_free_again_after_a_failed_try(gateway: Gateway, tmp_path: Path) -> None:
