@@ -161,6 +161,20 @@ class AdapterRepository:
         adapter = await require_adapter(self._session, name)
         return await self._moves.move("set", adapter.id, name, alias, targets)
 
+    async def delete_alias(self, name: str, alias: str) -> str:
+        """Its versions stay; returns the adapter's id. Raises NotFound, and Conflict for the default one, without
+        which the bare name would mean nothing."""
+        adapter = await require_adapter(self._session, name)
+        if alias == DEFAULT_ALIAS:
+            raise Conflict(
+                f"`{DEFAULT_ALIAS}` is what the bare name means and cannot be deleted; point it elsewhere, or delete "
+                "the adapter.",
+                code="default_alias",
+                param="alias",
+            )
+        await self._moves.delete(adapter.id, name, alias)
+        return adapter.id
+
     async def promote(
         self, name: str, alias: str, *, version: int | None = None, from_alias: str | None = None
     ) -> Targets:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import AliasTarget
-from loragate.adapter_store.aliases import Targets, alias_not_found, move_alias, targets_of
+from loragate.adapter_store.aliases import Targets, alias_not_found, delete_alias, move_alias, targets_of
 from loragate.adapter_store.audit import AuditLog
 from loragate.adapter_store.errors import Invalid
 
@@ -28,6 +28,14 @@ class AliasMoves:
             before = _facts(was) if was else None
             await self._audit.record(f"alias.{action}", f"alias:{name}@{alias}", before=before, after=_facts(become))
         return become
+
+    async def delete(self, adapter_id: str, name: str, alias: str) -> None:
+        """Raises NotFound."""
+        was = await targets_of(self._session, adapter_id, alias)
+        if not was:
+            raise alias_not_found()
+        await delete_alias(self._session, adapter_id, alias)
+        await self._audit.record("alias.delete", f"alias:{name}@{alias}", before=_facts(was))
 
     async def to_new(self, adapter_id: str, name: str, alias: str, version: int) -> None:
         """To a version that was just published, unless the alias points at a later one by now."""

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 import orjson
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import PUBLISHED, AliasTarget, VersionStatus
+from loragate.adapter_store.deferred import is_deferred
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.names import could_be_version
 from loragate.adapter_store.tables import AdapterAliasRow, AdapterVersionRow, AliasTargetRow
@@ -77,6 +78,13 @@ async def move_alias(
         await session.execute(insert(AliasTargetRow).values(adapter_id=adapter_id, alias=alias, **arm))
 
 
+async def delete_alias(session: AsyncSession, adapter_id: str, alias: str) -> None:
+    """With what it points at, and pointed at before."""
+    target, row = AliasTargetRow, AdapterAliasRow
+    await session.execute(delete(target).where(target.adapter_id == adapter_id, target.alias == alias))
+    await session.execute(delete(row).where(row.adapter_id == adapter_id, row.name == alias))
+
+
 async def aliases_pointing_at(session: AsyncSession, adapter_id: str, version: int) -> Sequence[str]:
     row = AliasTargetRow
     query = select(row.alias).where(row.adapter_id == adapter_id, row.version == version).order_by(row.alias)
@@ -90,7 +98,7 @@ async def _require_ready(session: AsyncSession, adapter_id: str, targets: Sequen
         row.adapter_id == adapter_id,
         row.version.in_(wanted),
         row.deleted_at.is_(None),
-        row.status.in_([status.value for status in PUBLISHED]),
+        or_(row.status.in_([status.value for status in PUBLISHED]), is_deferred()),
     )
     statuses = dict(iter(await session.execute(query)))
     for index, target in enumerate(targets):

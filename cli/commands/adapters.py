@@ -107,26 +107,32 @@ def diff(
 def delete(
     name: Name,
     version: Annotated[int | None, typer.Option(help="Only this version.")] = None,
+    alias: Annotated[str | None, typer.Option(help="Only this alias; its versions stay.")] = None,
     yes: options.Yes = False,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Delete an adapter with all its versions, or one version. Running requests finish on theirs.
+    """Delete an adapter with all its versions, or one version, or an alias. Running requests finish on theirs.
 
     Examples:
 
     - `loragate adapters delete support-bot --version 2`
+    - `loragate adapters delete support-bot --alias canary`
     - `loragate adapters delete support-bot --yes`
     """
     from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.paths import version_path
+    from loragate.cli.client.paths import path, version_path
 
-    what = name if version is None else f"{name}:{version}"
+    if version is not None and alias is not None:
+        raise typer.BadParameter("give one of --version and --alias")
+    what, where = name if version is None else f"{name}:{version}", version_path(name, version)
+    if alias is not None:
+        what, where = f"{name}@{alias}", path("v1", "adapters", name, "aliases", alias)
     if not yes:
         typer.confirm(f"Delete {what}?", abort=True, err=True)
     with as_tenant(base_url, api_key, data_dir) as api:
-        api.call("DELETE", version_path(name, version))
+        api.call("DELETE", where)
     typer.echo(f"deleted {what}")
 
 

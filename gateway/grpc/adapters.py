@@ -81,6 +81,8 @@ async def update(call: Call) -> AsyncGenerator[pb.Adapter, None]:
     name = document.pop("name", "")
     if "tags" in document:
         document["tags"] = document["tags"].get("tags", [])
+    lifted = dict.fromkeys(document.pop("unlimited", []))
+    document["limits"] = {**document.get("limits", {}), **lifted}
     body = validated(AdapterPatch, document)
     yield adapter_response(await actions.update(call.services, call.tenant, call.context.actor, name, body))
 
@@ -93,6 +95,13 @@ async def set_alias(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
     yield pb.AdapterAlias(
         **await actions.set_alias(call.services, call.tenant, call.context.actor, request.name, request.alias, body)
     )
+
+
+async def delete_alias(call: Call) -> AsyncGenerator[pb.DeleteAdapterResponse, None]:
+    """Its versions stay."""
+    request = await call.request(lambda raw: parsed(pb.DeleteAliasRequest, raw))
+    who = call.services, call.tenant, call.context.actor
+    yield pb.DeleteAdapterResponse(**await actions.delete_alias(*who, request.name, request.alias))
 
 
 async def delete(call: Call) -> AsyncGenerator[pb.DeleteAdapterResponse, None]:

@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 
 from loragate.adapter_store.principal import Scope
 from loragate.gateway.auth.requirements import Public, TenantWith
-from loragate.gateway.grpc import adapters, fine_tuning, health, inference, reflection, releases
+from loragate.gateway.grpc import adapters, fine_tuning, health, imports, inference, reflection, releases
 from loragate.gateway.grpc.call import Call
 
 
@@ -34,6 +34,7 @@ METHODS: Mapping[str, Method] = {
     "/loragate.v1.AdapterService/Get": Method(_READ, adapters.get),
     "/loragate.v1.AdapterService/Update": Method(_WRITE, adapters.update),
     "/loragate.v1.AdapterService/SetAlias": Method(_WRITE, adapters.set_alias),
+    "/loragate.v1.AdapterService/DeleteAlias": Method(_WRITE, adapters.delete_alias),
     "/loragate.v1.AdapterService/Promote": Method(_WRITE, releases.promote),
     "/loragate.v1.AdapterService/Rollback": Method(_WRITE, releases.rollback),
     "/loragate.v1.AdapterService/AliasMetrics": Method(_READ, releases.alias_metrics),
@@ -52,6 +53,10 @@ METHODS: Mapping[str, Method] = {
     "/loragate.v1.FineTuningService/Resume": Method(fine_tuning.FINE_TUNER, fine_tuning.resume),
     "/loragate.v1.FineTuningService/ListEvents": Method(fine_tuning.FINE_TUNER, fine_tuning.list_events),
     "/loragate.v1.FineTuningService/ListCheckpoints": Method(fine_tuning.FINE_TUNER, fine_tuning.list_checkpoints),
+    "/loragate.v1.AdapterService/Import": Method(_WRITE, imports.import_),
+    "/loragate.v1.AdapterService/ListImports": Method(_READ, imports.list_imports),
+    "/loragate.v1.AdapterService/GetImport": Method(_READ, imports.get_import),
+    "/loragate.v1.AdapterService/CancelImport": Method(_WRITE, imports.cancel_import),
     "/grpc.health.v1.Health/Check": Method(_PUBLIC, health.check),
     "/grpc.health.v1.Health/Watch": Method(_PUBLIC, health.watch),
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": Method(_PUBLIC, reflection.server_reflection_info),

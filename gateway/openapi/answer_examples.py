@@ -344,6 +344,13 @@ ANSWERS: Mapping[Any, Any] = {
         ],
     },
     adapters.DeletedAdapter: {"id": _ADAPTER["id"], "object": "adapter", "deleted": True, "name": NAME},
+    adapters.DeletedAlias: {
+        "id": _ADAPTER["id"],
+        "object": "adapter.alias",
+        "deleted": True,
+        "name": NAME,
+        "alias": "canary",
+    },
     imports.AdapterImport: _IMPORT,
     imports.AdapterImportList: _page(_IMPORT),
     files.File: _FILE,

@@ -11,7 +11,7 @@ from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import NotFound
 from loragate.gateway.openapi.answers import answers
-from loragate.gateway.openapi.shapes.adapters import Alias, AliasList, AliasMetrics
+from loragate.gateway.openapi.shapes.adapters import Alias, AliasList, AliasMetrics, DeletedAlias
 from loragate.gateway.schemas.aliases import AliasPut
 from loragate.gateway.schemas.releases import DEFAULT_HOURS, MOST_HOURS
 from loragate.gateway.services import Use
@@ -67,3 +67,10 @@ async def put_alias(
 ) -> Response:
     """Point an alias, new or not, at these versions, by weight."""
     return json_response(await actions.set_alias(use, caller, by, name, alias, body))
+
+
+@router.delete("/{alias}")
+@answers(DeletedAlias, refusals=(409,))
+async def delete_alias(name: str, alias: str, caller: AdapterWriter, by: By, use: Use) -> Response:
+    """Its versions stay. 409 for `default`, which is what the bare name means."""
+    return json_response(await actions.delete_alias(use, caller, by, name, alias))

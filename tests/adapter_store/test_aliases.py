@@ -138,3 +138,35 @@ async def test_without_a_base_nothing_is_served(two_versions: Any) -> None:
     async with two_versions.adapters() as adapters:
         with pytest.raises(Unavailable):
             (await adapters.route("support")).pick()
+
+
+async def test_a_deleted_alias_means_nothing_and_leaves_its_versions(two_versions: Any) -> None:
+    async with two_versions.adapters(write=True) as adapters:
+        await adapters.set_alias("support", "live", [AliasTarget(1)])
+        await adapters.set_alias("support", "live", [AliasTarget(1), AliasTarget(2)])
+        await adapters.delete_alias("support", "live")
+        assert set(await adapters.aliases("support")) == {"default"}
+        for act in (adapters.route("support", alias="live"), adapters.rollback("support", "live")):
+            with pytest.raises(NotFound):
+                await act
+        with pytest.raises(NotFound):
+            await adapters.delete_alias("support", "live")
+        assert (await adapters.version("support", 1)).status == "ready"
+        await adapters.set_alias("support", "live", [AliasTarget(2)])
+        with pytest.raises(Conflict, match="nothing to go back to"):
+            await adapters.rollback("support", "live")
+    async with two_versions.store.admin() as admin:
+        (deleted,) = [event for event in await admin.audit.list() if event.action == "alias.delete"]
+    arms = [{"version": 1, "weight": 1}, {"version": 2, "weight": 1}]
+    assert (deleted.target, deleted.before, deleted.after) == ("alias:support@live", {"targets": arms}, None)
+
+
+async def test_the_default_alias_stays(two_versions: Any) -> None:
+    async with two_versions.adapters(write=True) as adapters:
+        with pytest.raises(Conflict) as refused:
+            await adapters.delete_alias("support", "default")
+        assert (refused.value.code, refused.value.param) == ("default_alias", "alias")
+        assert (await adapters.route("support")).pick().version == 2
+    async with two_versions.adapters(two_versions.other, write=True) as adapters:
+        with pytest.raises(NotFound):
+            await adapters.delete_alias("support", "default")

@@ -94,6 +94,25 @@ def test_an_adapter_is_shown_and_versions_are_compared(tmp_path: Path) -> None:
     assert "(request req_" in run("adapters", "show", "nothing", status=1).stderr
 
 
+def test_an_upload_without_an_engine_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loragate.gateway.adapter_probe._CONNECT_SECONDS", 0.1)
+    with real_gateway(tmp_path, engine_runs=False) as url:
+        as_new_tenant(url, monkeypatch)
+        kept = run("adapters", "upload", str(write_adapter(tmp_path / "bot"))).stderr
+        assert "version 1 is kept: it becomes bot@default by itself" in kept
+        assert json.loads(run("adapters", "show", "bot", "--version", "1").stdout)["status"] == "verifying"
+
+
+@pytest.mark.usefixtures("tenant")
+def test_an_alias_is_deleted_without_its_versions(tmp_path: Path) -> None:
+    run("adapters", "upload", str(write_adapter(tmp_path / "bot")))
+    run("adapters", "alias", "bot", "live", "1")
+    assert "deleted bot@live" in run("adapters", "delete", "bot", "--alias", "live", "--yes").stdout
+    assert set(json.loads(run("adapters", "show", "bot").stdout)["aliases"]) == {"default"}
+    assert "point it elsewhere" in run("adapters", "delete", "bot", "--alias", "default", "--yes", status=1).stderr
+    assert "give one of" in run("adapters", "delete", "bot", "--alias", "x", "--version", "1", status=2).stderr
+
+
 @pytest.mark.usefixtures("tenant")
 def test_a_canary_gets_its_share_and_gives_it_back(tmp_path: Path) -> None:
     for seed, more in enumerate(([], ["--alias", "canary"])):

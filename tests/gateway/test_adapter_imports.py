@@ -6,13 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.imports.config import ImportConfig
+from loragate.v1 import adapters_pb2
 
 from . import tiny_model
+from .grpc_client import connected, refusal
 from .running import Gateway, serving
 from .stand_in_hub import COMMIT, Reply, StandInHub, stand_in_hub
 from .stub_engine import StubEngine
@@ -94,6 +97,35 @@ async def test_an_import_is_a_version_like_any_other(gateway: Gateway, hub: Stan
     assert [asked.target for asked in hub.asked] == [CONFIG, TENSORS]
     assert all("authorization" not in asked.headers for asked in hub.asked)
     assert list(gateway.config.upload_dir.iterdir()) == []
+
+
+async def test_over_grpc_it_is_the_same(gateway: Gateway, hub: StandInHub, poet: Path) -> None:
+    async with connected(gateway.grpc_target, gateway.key) as client, gateway.http() as http:
+        adapters, keyed = client.adapters, (*client.metadata, ("idempotency-key", "once"))
+        request = adapters_pb2.ImportRequest(source=SOURCE, name="poet", alias="canary", token="secret")
+        begun = await adapters.Import(request, metadata=keyed)
+        assert (begun.status, begun.HasField("version"), begun.object) == ("queued", False, "adapter.import")
+        assert (await adapters.Import(request, metadata=keyed)).id == begun.id
+        done = await ended(http, begun.id)
+        told = await adapters.GetImport(adapters_pb2.GetImportRequest(id=begun.id), metadata=client.metadata)
+        assert (told.status, told.version, told.bytes_done, told.updated_at) == (
+            "ready",
+            1,
+            done["bytes_done"],
+            done["updated_at"],
+        )
+        listed = await adapters.ListImports(adapters_pb2.ListImportsRequest(), metadata=client.metadata)
+        assert (list(listed.data), listed.has_more, listed.last_id) == ([told], False, told.id)
+        wrong = adapters_pb2.ImportRequest(source=f"hf://acme/none@{COMMIT}", name="poet")
+        failed = await ended(http, (await adapters.Import(wrong, metadata=client.metadata)).id)
+        request = adapters_pb2.GetImportRequest(id=failed["id"])
+        error = (await adapters.GetImport(request, metadata=client.metadata)).error
+        assert (error.code, error.param) == (failed["error"]["code"], "source")
+        late = adapters_pb2.CancelImportRequest(id=begun.id)
+        refused = await refusal(adapters.CancelImport(late, metadata=client.metadata))
+        assert (refused.status, refused.code) == (grpc.StatusCode.ABORTED, "import_ended")
+        bad = await refusal(adapters.Import(adapters_pb2.ImportRequest(name="x"), metadata=client.metadata))
+        assert (bad.status, bad.param) == (grpc.StatusCode.INVALID_ARGUMENT, "source")
 
 
 async def test_what_is_imported_is_what_is_uploaded(gateway: Gateway, poet: Path) -> None:

@@ -279,6 +279,11 @@ async def test_what_becomes_of_adapters_is_the_same_as_over_rest(
     changed = pb.UpdateAdapterRequest(name="poet", status="disabled", limits=pb.Limits(max_concurrency=3))
     adapter = await adapters.Update(changed, metadata=metadata)
     assert (adapter.status, adapter.limits.max_concurrency) == ("disabled", 3)
+    lifted = pb.UpdateAdapterRequest(name="poet", limits=pb.Limits(tokens_per_day=9), unlimited=["max_concurrency"])
+    limits = (await adapters.Update(lifted, metadata=metadata)).limits
+    assert (limits.HasField("max_concurrency"), limits.tokens_per_day) == (False, 9)
+    odd = await refusal(adapters.Update(pb.UpdateAdapterRequest(name="poet", unlimited=["x"]), metadata=metadata))
+    assert (odd.status, odd.param) == (grpc.StatusCode.INVALID_ARGUMENT, "limits.x")
     await adapters.DeleteVersion(pb.DeleteVersionRequest(name="poet", version=1), metadata=metadata)
     restored = pb.RestoreVersionRequest(name="poet", version=1)
     assert (await adapters.RestoreVersion(restored, metadata=metadata)).status == "ready"

@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from loragate.v1 import adapters_pb2
+
+from .grpc_client import Client
 from .running import Gateway
 
 
@@ -119,3 +122,23 @@ async def test_a_limit_and_a_state_are_changed_together(poet: Gateway) -> None:
         assert (changed.json()["status"], changed.json()["limits"]["max_concurrency"]) == ("disabled", 3)
         refused = await _ask(http, "poet:1")
     assert refused.status_code == 403
+
+
+async def test_a_deleted_alias_is_none_from_the_next_request_on(gateway: Gateway, client: Client, upload: Any) -> None:
+    await upload("poet")
+    ask = {"model": "poet@live", "prompt": "x", "max_tokens": 1}
+    path, targets = "/v1/adapters/poet/aliases/live", {"targets": [{"version": 1}]}
+    async with gateway.http() as http, gateway.http(gateway.other_key) as other:
+        await http.put(path, json=targets)
+        assert (await http.post("/v1/completions", json=ask)).status_code == 200
+        assert (await other.delete(path)).status_code == 404
+        gone = (await http.delete(path)).json()
+        assert (gone["object"], gone["name"], gone["alias"], gone["deleted"]) == ("adapter.alias", "poet", "live", True)
+        assert (await http.post("/v1/completions", json=ask)).status_code == 404
+        kept = await http.delete("/v1/adapters/poet/aliases/default")
+        assert (kept.status_code, kept.json()["error"]["code"]) == (409, "default_alias")
+        await http.put(path, json=targets)
+        request = adapters_pb2.DeleteAliasRequest(name="poet", alias="live")
+        told = await client.adapters.DeleteAlias(request, metadata=client.metadata)
+        assert (told.id, told.object, told.alias, told.deleted) == (gone["id"], "adapter.alias", "live", True)
+        assert (await http.get(path)).status_code == 404

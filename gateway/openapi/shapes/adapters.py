@@ -157,6 +157,16 @@ class AliasList(Page):
     data: list[Alias]
 
 
+class DeletedAlias(TypedDict):
+    """It is gone; `id` is the adapter's."""
+
+    id: str
+    object: Literal["adapter.alias"]
+    deleted: Literal[True]
+    name: str
+    alias: str
+
+
 class DeletedAdapter(TypedDict):
     """It is gone; `version` where it was one."""
 

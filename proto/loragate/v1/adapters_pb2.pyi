@@ -191,18 +191,20 @@ class GetAdapterRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class UpdateAdapterRequest(_message.Message):
-    __slots__ = ("name", "tags", "description", "status", "limits")
+    __slots__ = ("name", "tags", "description", "status", "limits", "unlimited")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    UNLIMITED_FIELD_NUMBER: _ClassVar[int]
     name: str
     tags: Tags
     description: str
     status: str
     limits: Limits
-    def __init__(self, name: _Optional[str] = ..., tags: _Optional[_Union[Tags, _Mapping]] = ..., description: _Optional[str] = ..., status: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    unlimited: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., tags: _Optional[_Union[Tags, _Mapping]] = ..., description: _Optional[str] = ..., status: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., unlimited: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Tags(_message.Message):
     __slots__ = ("tags",)
@@ -219,6 +221,14 @@ class SetAliasRequest(_message.Message):
     alias: str
     targets: _containers.RepeatedCompositeFieldContainer[AliasTarget]
     def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ..., targets: _Optional[_Iterable[_Union[AliasTarget, _Mapping]]] = ...) -> None: ...
+
+class DeleteAliasRequest(_message.Message):
+    __slots__ = ("name", "alias")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    alias: str
+    def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ...) -> None: ...
 
 class AdapterAlias(_message.Message):
     __slots__ = ("id", "name", "alias", "targets", "object")
@@ -343,18 +353,20 @@ class DeleteAdapterRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class DeleteAdapterResponse(_message.Message):
-    __slots__ = ("id", "name", "version", "deleted", "object")
+    __slots__ = ("id", "name", "version", "deleted", "object", "alias")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     version: int
     deleted: bool
     object: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., deleted: bool = ..., object: _Optional[str] = ...) -> None: ...
+    alias: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ..., deleted: bool = ..., object: _Optional[str] = ..., alias: _Optional[str] = ...) -> None: ...
 
 class ListVersionsRequest(_message.Message):
     __slots__ = ("name", "after", "limit", "status")
@@ -397,3 +409,87 @@ class DeleteVersionRequest(_message.Message):
     name: str
     version: int
     def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class ImportRequest(_message.Message):
+    __slots__ = ("source", "name", "alias", "token")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    name: str
+    alias: str
+    token: str
+    def __init__(self, source: _Optional[str] = ..., name: _Optional[str] = ..., alias: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
+
+class AdapterImport(_message.Message):
+    __slots__ = ("id", "source", "name", "alias", "status", "bytes_done", "bytes_total", "version", "error", "created_at", "updated_at", "object")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_DONE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    source: str
+    name: str
+    alias: str
+    status: str
+    bytes_done: int
+    bytes_total: int
+    version: int
+    error: ImportError
+    created_at: str
+    updated_at: str
+    object: str
+    def __init__(self, id: _Optional[str] = ..., source: _Optional[str] = ..., name: _Optional[str] = ..., alias: _Optional[str] = ..., status: _Optional[str] = ..., bytes_done: _Optional[int] = ..., bytes_total: _Optional[int] = ..., version: _Optional[int] = ..., error: _Optional[_Union[ImportError, _Mapping]] = ..., created_at: _Optional[str] = ..., updated_at: _Optional[str] = ..., object: _Optional[str] = ...) -> None: ...
+
+class ImportError(_message.Message):
+    __slots__ = ("code", "message", "param")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PARAM_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    message: str
+    param: str
+    def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ..., param: _Optional[str] = ...) -> None: ...
+
+class ListImportsRequest(_message.Message):
+    __slots__ = ("after", "limit")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    after: str
+    limit: int
+    def __init__(self, after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListImportsResponse(_message.Message):
+    __slots__ = ("data", "has_more", "first_id", "last_id", "object")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_ID_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    data: _containers.RepeatedCompositeFieldContainer[AdapterImport]
+    has_more: bool
+    first_id: str
+    last_id: str
+    object: str
+    def __init__(self, data: _Optional[_Iterable[_Union[AdapterImport, _Mapping]]] = ..., has_more: bool = ..., first_id: _Optional[str] = ..., last_id: _Optional[str] = ..., object: _Optional[str] = ...) -> None: ...
+
+class GetImportRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class CancelImportRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...

@@ -40,6 +40,11 @@ class AdapterServiceStub(object):
                 request_serializer=loragate_dot_v1_dot_adapters__pb2.SetAliasRequest.SerializeToString,
                 response_deserializer=loragate_dot_v1_dot_adapters__pb2.AdapterAlias.FromString,
                 )
+        self.DeleteAlias = channel.unary_unary(
+                '/loragate.v1.AdapterService/DeleteAlias',
+                request_serializer=loragate_dot_v1_dot_adapters__pb2.DeleteAliasRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_adapters__pb2.DeleteAdapterResponse.FromString,
+                )
         self.Promote = channel.unary_unary(
                 '/loragate.v1.AdapterService/Promote',
                 request_serializer=loragate_dot_v1_dot_adapters__pb2.PromoteRequest.SerializeToString,
@@ -90,6 +95,26 @@ class AdapterServiceStub(object):
                 request_serializer=loragate_dot_v1_dot_adapters__pb2.DeleteVersionRequest.SerializeToString,
                 response_deserializer=loragate_dot_v1_dot_adapters__pb2.DeleteAdapterResponse.FromString,
                 )
+        self.Import = channel.unary_unary(
+                '/loragate.v1.AdapterService/Import',
+                request_serializer=loragate_dot_v1_dot_adapters__pb2.ImportRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_adapters__pb2.AdapterImport.FromString,
+                )
+        self.ListImports = channel.unary_unary(
+                '/loragate.v1.AdapterService/ListImports',
+                request_serializer=loragate_dot_v1_dot_adapters__pb2.ListImportsRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_adapters__pb2.ListImportsResponse.FromString,
+                )
+        self.GetImport = channel.unary_unary(
+                '/loragate.v1.AdapterService/GetImport',
+                request_serializer=loragate_dot_v1_dot_adapters__pb2.GetImportRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_adapters__pb2.AdapterImport.FromString,
+                )
+        self.CancelImport = channel.unary_unary(
+                '/loragate.v1.AdapterService/CancelImport',
+                request_serializer=loragate_dot_v1_dot_adapters__pb2.CancelImportRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_adapters__pb2.AdapterImport.FromString,
+                )
 
 
 class AdapterServiceServicer(object):
@@ -127,6 +152,13 @@ class AdapterServiceServicer(object):
 
     def SetAlias(self, request, context):
         """Points an alias, new or not, at these versions and no others.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAlias(self, request, context):
+        """Removes an alias; its versions stay. ABORTED for the default one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -204,6 +236,34 @@ class AdapterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Import(self, request, context):
+        """Has the server fetch an adapter from a hub or a bucket; answers at once. Done once for an `idempotency-key`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListImports(self, request, context):
+        """Newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetImport(self, request, context):
+        """How far one import is, or how it ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelImport(self, request, context):
+        """Cancels one that still waits or fetches. ABORTED once it is checked or has ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdapterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -231,6 +291,11 @@ def add_AdapterServiceServicer_to_server(servicer, server):
                     servicer.SetAlias,
                     request_deserializer=loragate_dot_v1_dot_adapters__pb2.SetAliasRequest.FromString,
                     response_serializer=loragate_dot_v1_dot_adapters__pb2.AdapterAlias.SerializeToString,
+            ),
+            'DeleteAlias': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAlias,
+                    request_deserializer=loragate_dot_v1_dot_adapters__pb2.DeleteAliasRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_adapters__pb2.DeleteAdapterResponse.SerializeToString,
             ),
             'Promote': grpc.unary_unary_rpc_method_handler(
                     servicer.Promote,
@@ -281,6 +346,26 @@ def add_AdapterServiceServicer_to_server(servicer, server):
                     servicer.DeleteVersion,
                     request_deserializer=loragate_dot_v1_dot_adapters__pb2.DeleteVersionRequest.FromString,
                     response_serializer=loragate_dot_v1_dot_adapters__pb2.DeleteAdapterResponse.SerializeToString,
+            ),
+            'Import': grpc.unary_unary_rpc_method_handler(
+                    servicer.Import,
+                    request_deserializer=loragate_dot_v1_dot_adapters__pb2.ImportRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_adapters__pb2.AdapterImport.SerializeToString,
+            ),
+            'ListImports': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListImports,
+                    request_deserializer=loragate_dot_v1_dot_adapters__pb2.ListImportsRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_adapters__pb2.ListImportsResponse.SerializeToString,
+            ),
+            'GetImport': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetImport,
+                    request_deserializer=loragate_dot_v1_dot_adapters__pb2.GetImportRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_adapters__pb2.AdapterImport.SerializeToString,
+            ),
+            'CancelImport': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelImport,
+                    request_deserializer=loragate_dot_v1_dot_adapters__pb2.CancelImportRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_adapters__pb2.AdapterImport.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -375,6 +460,23 @@ class AdapterService(object):
         return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/SetAlias',
             loragate_dot_v1_dot_adapters__pb2.SetAliasRequest.SerializeToString,
             loragate_dot_v1_dot_adapters__pb2.AdapterAlias.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def DeleteAlias(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/DeleteAlias',
+            loragate_dot_v1_dot_adapters__pb2.DeleteAliasRequest.SerializeToString,
+            loragate_dot_v1_dot_adapters__pb2.DeleteAdapterResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
@@ -545,5 +647,73 @@ class AdapterService(object):
         return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/DeleteVersion',
             loragate_dot_v1_dot_adapters__pb2.DeleteVersionRequest.SerializeToString,
             loragate_dot_v1_dot_adapters__pb2.DeleteAdapterResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Import(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/Import',
+            loragate_dot_v1_dot_adapters__pb2.ImportRequest.SerializeToString,
+            loragate_dot_v1_dot_adapters__pb2.AdapterImport.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ListImports(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/ListImports',
+            loragate_dot_v1_dot_adapters__pb2.ListImportsRequest.SerializeToString,
+            loragate_dot_v1_dot_adapters__pb2.ListImportsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def GetImport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/GetImport',
+            loragate_dot_v1_dot_adapters__pb2.GetImportRequest.SerializeToString,
+            loragate_dot_v1_dot_adapters__pb2.AdapterImport.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def CancelImport(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.AdapterService/CancelImport',
+            loragate_dot_v1_dot_adapters__pb2.CancelImportRequest.SerializeToString,
+            loragate_dot_v1_dot_adapters__pb2.AdapterImport.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
