@@ -31,7 +31,7 @@ async def adapter_page(
         rows = await search_widely(session, _detailed(), wanted, text, within=within, after=position, most=most)
         return cut_page([_adapter_of(row) for row in rows], limit)
     await wanted.prepare(session)
-    query = wanted.applied(_detailed(), session)
+    query = wanted.applied(_detailed())
     if within is not None:
         query = query.where(AdapterRow.tenant_id == within)
     page = await newest_of(session, AdapterRow, query, after=after, limit=limit, order=wanted.order)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, column, func, select, table
+from sqlalchemy import ColumnElement, Select, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -16,10 +16,6 @@ from loragate.adapter_store.tables import AdapterRow, AdapterTagRow
 from loragate.adapter_store.tenancy import tenant_of
 
 MAX_TAGS_ASKED = 8
-
-# SQLite's index of trigrams over all tenants' texts, and the adapters that its rows belong to.
-_INDEX = table("adapter_search", column("rowid"), column("text"))
-_INDEXED = table("adapter_search_rows", column("number"), column("adapter_id"))
 
 
 @dataclass(frozen=True)
@@ -51,17 +47,16 @@ class AdapterFilter:
             await session.execute(select(func.set_config("plan_cache_mode", "force_custom_plan", True)))
 
     def widely_sought(self, session: AsyncSession) -> str | None:
-        """What all tenants' texts are searched for, where Postgres would choose badly."""
-        everybody = tenant_of(session) is None and session.get_bind().dialect.name == "postgresql"
+        """What all tenants' texts are searched for, where an index of trigrams knows it."""
         text = sought(self.search)
-        return text if everybody and text is not None and has_trigrams(text) else None
+        return text if tenant_of(session) is None and text is not None and has_trigrams(text) else None
 
-    def applied(self, query: Select[*tuple[Any, ...]], session: AsyncSession) -> Select[*tuple[Any, ...]]:
+    def applied(self, query: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
         """To a query of AdapterRow. Raises Invalid."""
         query = query.where(*in_state(self.status))
         text = sought(self.search)
         if text is not None:
-            query = query.where(_found(session, text))
+            query = query.where(AdapterRow.search_text.contains(text, autoescape=True))
         for number, tag in enumerate(self.tags):
             row = aliased(AdapterTagRow) if number else AdapterTagRow  # the first has the order
             query = query.join(row, _tagged(row, tag))
@@ -88,13 +83,3 @@ def in_state(status: AdapterStatus | None) -> tuple[ColumnElement[bool], ...]:
 
 def _tagged(row: type[AdapterTagRow], tag: str) -> ColumnElement[bool]:
     return and_(row.tenant_id == AdapterRow.tenant_id, row.adapter_id == AdapterRow.id, row.tag == tag)
-
-
-def _found(session: AsyncSession, text: str) -> ColumnElement[bool]:
-    """Postgres finds its index by itself. SQLite's is asked where all tenants' texts would be read otherwise."""
-    everybody = tenant_of(session) is None
-    if everybody and session.get_bind().dialect.name == "sqlite" and has_trigrams(text):
-        quoted = text.replace('"', '""')
-        rows = select(_INDEX.c.rowid).where(_INDEX.c.text.op("MATCH")(f'"{quoted}"'))
-        return AdapterRow.id.in_(select(_INDEXED.c.adapter_id).where(_INDEXED.c.number.in_(rows)))
-    return AdapterRow.search_text.contains(text, autoescape=True)

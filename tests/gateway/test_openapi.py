@@ -170,6 +170,7 @@ async def test_every_example_is_answered_as_described(
         await tour("put_alias", gateway.key, name="haiku", alias="canary")
         await tour("get_alias_metrics", gateway.key, name="haiku", alias="canary")
         await tour("get_alias", gateway.key, name="haiku", alias="canary")
+        await tour("delete_alias", gateway.key, name="haiku", alias="canary")
         await tour("change_version", gateway.key, name="haiku", version=1)
         await http.put("/v1/adapters/haiku/aliases/canary", json={"targets": [{"version": 1}]}, headers=own)
         await tour("promote", gateway.key, name="haiku")
