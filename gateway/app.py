@@ -65,6 +65,7 @@ from loragate.gateway.routes import (
 )
 from loragate.gateway.services import Services
 from loragate.gateway.sweeping import keep_sweeping
+from loragate.gateway.upload_slots import UploadSlots
 
 if TYPE_CHECKING:
     from loragate.gateway.tracing.opening import Tracing
@@ -147,7 +148,7 @@ async def _open_services(
         redis = None if config.redis_url is None else RedisLink(config.redis_url, counted.limits.redis_away)
         limiter = open_limiter(redis, store, config.sharers, counted.limits)
         limiter.start()
-        imports = ImportRunner(config.imports)
+        imports = ImportRunner(config.imports, counted.imports)
         try:
             yield Services(
                 config,
@@ -164,6 +165,7 @@ async def _open_services(
                 EngineReading(link),
                 Residency(client),
                 imports,
+                UploadSlots(),
                 started_at=int(time.time()),
             )
         finally:

@@ -19,6 +19,7 @@ from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.observability.engine_reading import EngineReading
 from loragate.gateway.observability.http_metrics import HttpMetrics
 from loragate.gateway.residency import Residency
+from loragate.gateway.upload_slots import UploadSlots
 
 if TYPE_CHECKING:
     from loragate.gateway.imports.runner import ImportRunner  # which publishes with these services
@@ -42,6 +43,7 @@ class Services:
     engine_reading: EngineReading
     residency: Residency
     imports: "ImportRunner"
+    uploads: UploadSlots
     started_at: int  # Unix time
 
 

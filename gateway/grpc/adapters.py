@@ -33,8 +33,9 @@ async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
     form = Form(ADAPTER_FORM)
     once = once_for(call, _UPLOAD)
     _ = call.services.link.base  # nothing can be checked before an engine has said what it serves
-    async with collected(form, _filling(form, call), call.services.config) as complete:
-        answer = await actions.publish(call.services, call.tenant, call.context.actor, complete, once)
+    with call.services.uploads.taken(call.tenant.tenant_id):
+        async with collected(form, _filling(form, call), call.services.config) as complete:
+            answer = await actions.publish(call.services, call.tenant, call.context.actor, complete, once)
     yield pb.AdapterVersion(**document_of(call, answer))
 
 

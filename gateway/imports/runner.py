@@ -24,6 +24,7 @@ from loragate.gateway.imports.failures import ImportFailed
 from loragate.gateway.imports.fetching import Fetcher
 from loragate.gateway.imports.hub import hub_files
 from loragate.gateway.imports.job import Job
+from loragate.gateway.imports.metrics import ImportMetrics
 from loragate.gateway.imports.places import Places
 from loragate.gateway.imports.source import BucketSource, HubSource, not_allowed, parse_source
 from loragate.gateway.services import Services
@@ -38,8 +39,9 @@ _BUG = Failure("internal_error", "The server failed on this import. Quote its id
 class ImportRunner:
     """`start` returns at once; `close` ends what still runs, and says so in the database."""
 
-    def __init__(self, config: ImportConfig) -> None:
+    def __init__(self, config: ImportConfig, metrics: ImportMetrics) -> None:
         self._config = config
+        self._metrics = metrics
         self._places = Places((*config.hosts, *([config.hub] if config.hub else [])))
         self._turns = asyncio.Semaphore(config.at_once)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -75,6 +77,7 @@ class ImportRunner:
         assert work is not None
         telling = asyncio.create_task(job.keep_telling(work), name="import-progress")
         failure: Failure | None = None
+        self._metrics.began()
         try:
             async with self._turns:
                 version = await self._import(use, caller, by, job, token, telling)
@@ -90,6 +93,7 @@ class ImportRunner:
             failure = _BUG
         finally:
             await _ended(telling)
+        self._metrics.ended("ready" if failure is None else "stopped" if failure is _STOPPED else "failed")
         if failure is not None:
             await job.fail(failure)
 
@@ -109,7 +113,7 @@ class ImportRunner:
         form.add("alias", job.wanted.alias.encode())
         async with AsyncExitStack() as stack:
             files = await self._files(use, caller, job, token, stack)
-            upload = await stack.enter_async_context(collected(form, _filling(form, files, job), use.config))
+            upload = await stack.enter_async_context(collected(form, self._filling(form, files, job), use.config))
             job.status = ImportStatus.CHECKING  # from here on it cannot be cancelled
             if not await job.tell():
                 raise asyncio.CancelledError
@@ -128,12 +132,12 @@ class ImportRunner:
         await stack.enter_async_context(fetcher)
         return hub_files(fetcher, self._config.hub, source, limit, job.announce)
 
-
-async def _filling(form: Form, files: AsyncIterator[tuple[str, bytes]], job: Job) -> AsyncIterator[None]:
-    async for file, piece in files:
-        form.add(file, piece)
-        job.done += len(piece)
-        yield
+    async def _filling(self, form: Form, files: AsyncIterator[tuple[str, bytes]], job: Job) -> AsyncIterator[None]:
+        async for file, piece in files:
+            form.add(file, piece)
+            job.done += len(piece)
+            self._metrics.fetched(len(piece))
+            yield
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

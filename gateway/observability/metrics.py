@@ -3,6 +3,7 @@
 from prometheus_client import Counter
 
 from loragate.gateway.calls.shedding_metrics import SheddingMetrics
+from loragate.gateway.imports.metrics import ImportMetrics
 from loragate.gateway.limits.metrics import LimitMetrics
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.observability.http_metrics import HttpMetrics
@@ -16,6 +17,7 @@ class GatewayMetrics:
         self.usage = UsageMetrics(self.http.registry)
         self.limits = LimitMetrics(self.http.registry)
         self.shedding = SheddingMetrics(self.http.registry)
+        self.imports = ImportMetrics(self.http.registry)
         self.quarantines = Counter(
             "loragate_gateway_quarantines", "Adapters whose bytes were found damaged.", registry=self.http.registry
         )

@@ -44,14 +44,15 @@ FileName = Literal["adapter_config.json", "adapter_model.safetensors"]
 
 
 @router.post("", status_code=201)
-@answers(AdapterVersion, form=UPLOAD_FORM, body=_FROM_FILES, refusals=(404,))
+@answers(AdapterVersion, form=UPLOAD_FORM, body=_FROM_FILES, refusals=(404, 429))
 async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
     """Multipart: `name`, optional `alias`, `tags` and `description`, and the two files that PEFT saves. The next
-    version of that name, once the engine has computed with it. Or JSON: the same of files that were uploaded
-    before."""
+    version of that name, once the engine has computed with it; `verifying` while there is no engine to do so. Or JSON:
+    the same of files that were uploaded before."""
     _ = use.link.base  # nothing can be checked before an engine has said what it serves
-    async with await _upload(caller, request, use) as upload:
-        return await actions.publish(use, caller, by, upload, once)
+    with use.uploads.taken(caller.tenant_id):
+        async with await _upload(caller, request, use) as upload:
+            return await actions.publish(use, caller, by, upload, once)
 
 
 @router.get("")

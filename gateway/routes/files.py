@@ -29,14 +29,16 @@ _PURPOSES = (Purpose.FINE_TUNE, Purpose.ADAPTER)
 
 
 @router.post("")
-@answers(File, form=FILE_FORM)
+@answers(File, form=FILE_FORM, refusals=(429,))
 async def create_file(caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
     """Multipart: `file`, `purpose` (`fine-tune` or `adapter`), perhaps `expires_after`. Larger ones come in parts."""
     await actions.check_room(use, caller, max(0, announced(request) - _FORM_BYTES))
     form = Form(_SHAPE)
-    async with form_of(request, form, use.config.max_file_bytes + _FORM_BYTES, use.config) as content:
-        form.require("file", "purpose")
-        return await actions.create(use, caller, by, _facts(form), content, once)
+    most = use.config.max_file_bytes + _FORM_BYTES
+    with use.uploads.taken(caller.tenant_id):
+        async with form_of(request, form, most, use.config) as content:
+            form.require("file", "purpose")
+            return await actions.create(use, caller, by, _facts(form), content, once)
 
 
 @router.get("")

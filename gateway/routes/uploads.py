@@ -44,7 +44,7 @@ async def get_upload(upload_id: str, caller: FileKeeper, use: Use) -> Response:
 
 
 @router.post("/{upload_id}/parts")
-@answers(UploadPart, form=PART_FORM)
+@answers(UploadPart, form=PART_FORM, refusals=(429,))
 async def add_upload_part(
     upload_id: str, caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use
 ) -> Response:
@@ -52,9 +52,10 @@ async def add_upload_part(
     they came: `complete` names those that count."""
     await actions.check_part(use, caller, upload_id)
     form = Form(_SHAPE)
-    async with form_of(request, form, MOST_PART_BYTES + _FORM_BYTES, use.config) as content:
-        form.require("data")
-        return await actions.add_part(use, caller, by, upload_id, content, once)
+    with use.uploads.taken(caller.tenant_id):
+        async with form_of(request, form, MOST_PART_BYTES + _FORM_BYTES, use.config) as content:
+            form.require("data")
+            return await actions.add_part(use, caller, by, upload_id, content, once)
 
 
 @router.get("/{upload_id}/parts")

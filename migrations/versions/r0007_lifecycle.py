@@ -4,6 +4,8 @@ Revision ID: 0007
 Revises: 0006
 """
 
+from datetime import UTC, datetime
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -28,16 +30,20 @@ def downgrade() -> None:
     op.drop_index(_ARMS, "usage_records")
     op.drop_column("usage_records", "adapter_alias")
     op.drop_column("adapter_aliases", "previous")
-    op.execute(
-        "UPDATE adapter_versions SET deleted_at = created_at WHERE status <> 'ready' AND status <> 'disabled' "
-        "AND deleted_at IS NULL"
-    )
+    _delete_for_good()
     op.execute("UPDATE adapter_versions SET status = 'ready'")
     op.execute("UPDATE adapters SET deleted_at = created_at WHERE published_at IS NULL AND deleted_at IS NULL")
     for name in ("reason", "notes", "source", "dataset_digest", "parent_version", "evaluation"):
         op.drop_column("adapter_versions", name)
     for name in ("published_at", "disabled_at"):
         op.drop_column("adapters", name)
+
+
+def _delete_for_good() -> None:
+    """What was never ready, or is damaged: so long ago that nobody, after another upgrade, can restore it as ready."""
+    version = sa.table("adapter_versions", sa.column("status"), sa.column("deleted_at", sa.DateTime(timezone=True)))
+    unfit = version.c.status.not_in(("ready", "disabled"))
+    op.get_bind().execute(sa.update(version).where(unfit).values(deleted_at=datetime(1970, 1, 1, tzinfo=UTC)))
 
 
 def _lineage() -> None:

@@ -6,8 +6,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
+from loragate.adapter_store.adapter import AliasTarget, VersionStatus
 from loragate.adapter_store.database import Database, create_engine
-from loragate.adapter_store.errors import SchemaMismatch
+from loragate.adapter_store.errors import AdapterInvalid, Conflict, NotFound, NotTried, SchemaMismatch
+from loragate.adapter_store.lineage import UPLOADED
 from loragate.adapter_store.schema import downgrade, upgrade
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables import Base
@@ -117,3 +119,71 @@ async def test_a_role_that_may_not_add_the_search_is_told_what_to_do(
     await engine.dispose()
     await upgrade(weak_url)
     assert await _inspect(weak_url, _drift) == []
+
+
+async def _none_here(tenant_id: str, staged: Any) -> None:
+    raise NotTried("the engine is away")
+
+
+async def _overflowing(tenant_id: str, staged: Any) -> None:
+    raise AdapterInvalid("it gives NaN")
+
+
+@pytest.fixture
+async def of_before(world: Any, database_url: str) -> Any:
+    """Versions in all states, as a schema without states knew them."""
+    for seed in (1, 2):
+        await world.publish("support", seed=seed)
+    with pytest.raises(AdapterInvalid):
+        await world.publish("support", seed=3, probe=_overflowing)
+    for name in ("support", "unborn"):
+        upload = world.make_upload(seed=4)
+        async with world.store.tenant(world.acme.id, write=True) as scope:
+            await scope.publications.publish(name, upload.config, upload.file(), probe=_none_here, may_wait=True)
+    await world.publish("poet", seed=5, tags=["a"])
+    async with world.adapters(write=True) as adapters:
+        await adapters.set_alias("support", "split", [AliasTarget(1, 90), AliasTarget(2, 10)])
+        await adapters.enable_version("support", 1, False)
+        await adapters.update("poet", enabled=False)
+    await downgrade(database_url, "0006")
+    return world
+
+
+async def test_the_schema_before_states_knows_what_can_be_served_and_nothing_else(
+    of_before: Any, database_url: str
+) -> None:
+    alive = "SELECT a.name, v.version, v.status FROM adapter_versions v JOIN adapters a ON a.id = v.adapter_id {}"
+    here = alive.format("WHERE v.deleted_at IS NULL AND a.deleted_at IS NULL ORDER BY a.name, v.version")
+
+    def look(connection: Connection) -> list[Any]:
+        return [tuple(row) for row in connection.execute(text(here))]
+
+    found = await _inspect(database_url, look)
+    assert found == [("poet", 1, "ready"), ("support", 1, "ready"), ("support", 2, "ready")]
+
+
+async def test_adapters_of_before_states_go_on_as_they_were(of_before: Any, database_url: str) -> None:
+    await upgrade(database_url)
+    assert await _inspect(database_url, _drift) == []
+    async with of_before.adapters(write=True) as adapters:
+        assert sorted(adapter.name for adapter in await adapters.list()) == ["poet", "support"]
+        for adapter in await adapters.list():
+            assert adapter.status == "ready"
+        versions = list(await adapters.versions("support"))
+        assert [(each.version, each.status, each.lineage) for each in versions] == [
+            (2, VersionStatus.READY, UPLOADED),
+            (1, VersionStatus.READY, UPLOADED),
+        ]
+        assert (await adapters.route("support")).pick().version == 2
+        assert (await adapters.aliases("support"))["split"] == (AliasTarget(1, 90), AliasTarget(2, 10))
+        with pytest.raises(Conflict, match="nothing to go back to"):
+            await adapters.rollback("support", "split")
+        for version in (3, 4):
+            with pytest.raises(Conflict, match="no longer kept"):
+                await adapters.restore_version("support", version)
+        with pytest.raises(NotFound):
+            await adapters.get("unborn")
+        await adapters.delete("poet")
+        assert (await adapters.restore("poet")).latest_version == 1
+    assert (await of_before.publish("support", seed=6)).version == 5
+    assert (await of_before.publish("unborn", seed=7)).version == 1

@@ -92,3 +92,39 @@ async def test_over_grpc(gateway: Gateway, pause: float | None) -> None:
     async with grpc_connected(gateway.grpc_target, gateway.key) as client:
         refused = await refusal(client.adapters.Upload(messages(), metadata=client.metadata))
     assert refused.code == "request_timeout"
+
+
+@pytest.fixture
+async def patient(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
+    """It waits long for what comes slowly, and lets two uploads of a tenant come at once."""
+    async with serving(replace(config, upload_stall_seconds=60), engine, tenants) as running:
+        await running.until_ready()
+        assert running.services is not None
+        running.services.uploads._most = 2
+        yield running
+
+
+async def test_one_tenants_slow_uploads_are_bounded_and_nobody_elses_concern(patient: Gateway) -> None:
+    uploads = patient.services.uploads if patient.services else None
+    assert uploads is not None
+    async with patient.http() as http, patient.http(patient.other_key) as other:
+        async with connected(patient) as one, connected(patient) as two:
+            for connection, url in ((one, "/v1/adapters"), (two, "/v1/files")):
+                await connection.send(opening(patient, url), PIECE)
+            async with asyncio.timeout(30):
+                while uploads._taken[patient.tenant_id] < 2:
+                    await asyncio.sleep(0.01)
+            form = {"data": {"purpose": "adapter"}, "files": {"file": b"x"}}
+            refused = await http.post("/v1/files", **form)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_uploads")
+            assert "retry-after" in refused.headers
+            async with grpc_connected(patient.grpc_target, patient.key) as client:
+                told = await refusal(
+                    client.adapters.Upload(iter([pb.UploadRequest(name="a")]), metadata=client.metadata)
+                )
+            assert told.code == "too_many_uploads"
+            assert (await other.post("/v1/files", **form)).status_code == 200
+        async with asyncio.timeout(30):
+            while uploads._taken:
+                await asyncio.sleep(0.01)
+        assert (await http.post("/v1/files", **form)).status_code == 200

@@ -99,6 +99,18 @@ async def test_an_import_is_a_version_like_any_other(gateway: Gateway, hub: Stan
     assert list(gateway.config.upload_dir.iterdir()) == []
 
 
+async def test_the_operator_sees_what_becomes_of_them(gateway: Gateway, poet: Path) -> None:
+    async with gateway.http() as http, gateway.admin() as operator:
+        done = await ended(http, (await begin(http))["id"])
+        await ended(http, (await begin(http, f"hf://acme/none@{COMMIT}"))["id"])
+        async with asyncio.timeout(30):  # a failure is written down after it was counted, a success before
+            while "loragate_gateway_imports_running 0.0" not in (page := (await operator.get("/metrics")).text):
+                await asyncio.sleep(0.02)
+    assert 'loragate_gateway_imports_total{outcome="ready"} 1.0' in page
+    assert 'loragate_gateway_imports_total{outcome="failed"} 1.0' in page
+    assert f"loragate_gateway_imported_bytes_total {float(done['bytes_done'])}" in page
+
+
 async def test_over_grpc_it_is_the_same(gateway: Gateway, hub: StandInHub, poet: Path) -> None:
     async with connected(gateway.grpc_target, gateway.key) as client, gateway.http() as http:
         adapters, keyed = client.adapters, (*client.metadata, ("idempotency-key", "once"))
