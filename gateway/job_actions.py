@@ -106,8 +106,9 @@ async def list_checkpoints(
 ) -> Document:
     """Newest first."""
     async with use.store.tenant(caller.tenant_id) as scope:
+        job = await scope.jobs.get(job_id)
         page = await scope.jobs.checkpoints(job_id, after=after, limit=limit)
-    return list_object([checkpoint_object(each, job_id) for each in page], has_more=page.has_more)
+    return list_object([checkpoint_object(each, job) for each in page], has_more=page.has_more)
 
 
 def event_number(job_id: str, after: str) -> int:

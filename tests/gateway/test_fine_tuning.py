@@ -129,7 +129,9 @@ async def test_every_shape_is_openais(gateway: Gateway, worker: WorkerSide, uplo
     for event in (await document(gateway, f"/{ids[0]}/events"))["data"]:
         read(FineTuningJobEvent, event)
     (checkpoint,) = (await document(gateway, f"/{ids[0]}/checkpoints"))["data"]
-    read(FineTuningJobCheckpoint, checkpoint)
+    assert read(FineTuningJobCheckpoint, checkpoint).fine_tuned_model_checkpoint.endswith(":ckpt-step-2")
+    (left,) = (await document(gateway, f"/{ids[1]}/checkpoints"))["data"]
+    assert left["fine_tuned_model_checkpoint"] is None, "its adapter went with the job"
 
 
 async def test_orders(gateway: Gateway, worker: WorkerSide) -> None:
