@@ -314,6 +314,7 @@ ANSWERS: Mapping[Any, Any] = {
         "usage": {"prompt_tokens": 2, "total_tokens": 2},
     },
     inference.Model: _ADAPTER_MODEL,
+    inference.DeletedModel: {"id": JOB["fine_tuned_model"], "object": "model", "deleted": True},
     inference.ModelList: {
         "object": "list",
         "data": [{**_ADAPTER_MODEL, "id": _BASE, "owned_by": "loragate", "parent": None}, _ADAPTER_MODEL],

@@ -1,4 +1,4 @@
-"""GET /v1/models."""
+"""/v1/models."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,16 +6,19 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from loragate.adapter_store.adapter import DEFAULT_ALIAS, Adapter
+from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.job import TunedModel
 from loragate.adapter_store.page import MAX_LIMIT
 from loragate.adapter_store.principal import TenantPrincipal
-from loragate.finetune.model_name import TunedAlias, meaning_of
-from loragate.gateway.auth.requirements import Inference
+from loragate.finetune.model_name import TRAINED, TunedAlias, meaning_of
+from loragate.gateway.auth.requirements import AdapterWriter, By, Inference
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.model_names import model_not_found
 from loragate.gateway.openapi.answers import answers
 from loragate.gateway.openapi.headers import ADAPTER
-from loragate.gateway.openapi.shapes.inference import Model, ModelList
+from loragate.gateway.openapi.shapes.inference import DeletedModel, Model, ModelList
 from loragate.gateway.services import Services, Use
+from loragate.gateway.wire.lists import deleted_object
 from loragate.gateway.wire.times import unix_seconds
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -57,6 +60,22 @@ async def get_model(model: str, caller: Inference, use: Use) -> Response:
     owner = _TENANT if meaning_of(model) is None else caller.tenant_id
     body = _model(model, unix_seconds(adapter.created_at), owner, parent=base.id)
     return json_response(body, headers=target.headers)
+
+
+@router.delete("/{model:path}")
+@answers(DeletedModel)
+async def delete_model(model: str, caller: AdapterWriter, by: By, use: Use) -> Response:
+    """What a fine-tuning job has made, by the `ft:…` name that it gave it: its adapter, with all versions and
+    checkpoints. Other adapters are deleted at `/v1/adapters/{name}`."""
+    tuned = meaning_of(model)
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        if tuned is None or tuned.alias != TRAINED or not await scope.jobs.has_made(model):
+            raise model_not_found(model)
+        try:
+            await scope.adapters.delete(tuned.adapter)
+        except NotFound:
+            raise model_not_found(model) from None
+    return json_response(deleted_object("model", model))
 
 
 async def _adapters(use: Services, caller: TenantPrincipal) -> tuple[list[Adapter], Sequence[TunedModel]]:

@@ -150,7 +150,7 @@ async def test_every_example_is_answered_as_described(
         for _ in range(2):
             await tour("upload_adapter", gateway.key, data={"name": "haiku"}, files=files)
         await _tour_of_files(tour, gateway)
-        await _tour_of_jobs(tour, gateway)
+        await _tour_of_jobs(tour, gateway, files)
         for name in ("healthz", "readyz", "metrics"):
             await tour(name, ADMIN_KEY)
         for name in (
@@ -221,7 +221,10 @@ async def _tour_of_files(tour: Tour, gateway: Gateway) -> None:
     await tour("cancel_upload", gateway.key, upload_id=cancelled["id"])
 
 
-async def _tour_of_jobs(tour: Tour, gateway: Gateway) -> None:
+async def _tour_of_jobs(tour: Tour, gateway: Gateway, adapter: dict[str, bytes]) -> None:
+    async def upload(name: str) -> None:
+        await tour("upload_adapter", gateway.key, data={"name": name}, files=adapter)
+
     content = {"file": ("train.jsonl", b"{}")}
     (file,) = await tour("create_file", gateway.key, data={"purpose": "fine-tune"}, files=content)
     for example in REQUESTS[JobCreate].values():
@@ -244,6 +247,8 @@ async def _tour_of_jobs(tour: Tour, gateway: Gateway) -> None:
     for name in ("get_any_job", "cancel_any_job"):
         await tour(name, ADMIN_KEY, **named)
     await tour("list_all_jobs", ADMIN_KEY, params={"status": "cancelled"})
+    await worker.validate()
+    await tour("delete_model", gateway.key, model=await worker.succeed(await worker.train(), upload))
 
 
 class _References(HTMLParser):

@@ -128,3 +128,22 @@ async def test_it_answers_from_the_jobs_end_until_it_is_deleted(
         with pytest.raises(openai.NotFoundError):
             await client.completions.create(model=each, prompt="x")
     assert (await client.completions.create(model=model, prompt="x")).model == model
+
+
+async def test_it_is_deleted_by_its_name(gateway: Gateway, worker: WorkerSide, upload: Any) -> None:
+    client, foreign = gateway.openai(), gateway.openai(gateway.other_key)
+    model = await tuned(gateway, worker, upload)
+    await upload("poet")
+    for name in (MODEL_ID, "poet", f"poet-{model[-8:]}", f"{model}:ckpt-step-2", model.replace("poet", "goat"), "x"):
+        with pytest.raises(openai.NotFoundError) as refused:
+            await client.models.delete(name)
+        assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
+    with pytest.raises(openai.NotFoundError):
+        await foreign.models.delete(model)
+    assert (await client.completions.create(model=model, prompt="x")).model == model
+    gone = await client.models.delete(model)
+    assert (gone.id, gone.object, gone.deleted) == (model, "model", True)
+    for ask in (client.completions.create(model=model, prompt="x"), client.models.delete(model)):
+        with pytest.raises(openai.NotFoundError):
+            await ask
+    assert [each.id async for each in client.models.list()] == [MODEL_ID, "poet"]

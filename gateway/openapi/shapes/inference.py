@@ -209,6 +209,14 @@ class Model(TypedDict):
     parent: str | None
 
 
+class DeletedModel(TypedDict):
+    """It is gone."""
+
+    id: str
+    object: Literal["model"]
+    deleted: Literal[True]
+
+
 class ModelList(TypedDict):
     """All that the key may use, in one page."""
 
