@@ -21,10 +21,20 @@ _OF_A_FILE = ("content-type", "content-length")
 @router.post("/adapters")
 async def upload_adapter(request: Request) -> Response:
     """The API's own form, and its own answer."""
+    return await _upload(request, "/v1/adapters")
+
+
+@router.post("/files")
+async def upload_file(request: Request) -> Response:
+    """Likewise."""
+    return await _upload(request, "/v1/files")
+
+
+async def _upload(request: Request, url: str) -> Response:
     session: Session = request.state.session
     headers = {name: value for name in _OF_A_FORM if (value := request.headers.get(name)) is not None}
     try:
-        async with session.api.passed_on("POST", "/v1/adapters", request.stream(), headers) as answer:
+        async with session.api.passed_on("POST", url, request.stream(), headers) as answer:
             content = await answer.aread()
     except Failure as failure:
         return JSONResponse({"error": {"message": failure.message}}, failure.status)

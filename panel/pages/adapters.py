@@ -132,14 +132,14 @@ class _Adapters:
     def _columns(self) -> list[Column[Json]]:
         common = [
             Column("Name", self._name),
-            Column("State", lambda row: _drawn(state_chip(row["status"]))),
+            Column("State", lambda row: state_chip(row["status"])),
             Column("Tags", self._tags),
             Column(
                 "Latest", lambda row: "–" if row["latest_version"] is None else f"v{row['latest_version']}", "number"
             ),
         ]
         if not self._all:
-            where = Column[Json]("Where", lambda row: _drawn(_residency(row["residency"])))
+            where = Column[Json]("Where", lambda row: _residency(row["residency"]))
             return [*common, where, Column("Changed", lambda row: formats.ago(row["updated_at"]), "nowrap")]
         return [
             common[0],
@@ -196,7 +196,3 @@ def _held(row: Json) -> None:
             chip(f"v{held['version']} {held['tier']}{pinned}", "accent" if held["tier"] == "device" else "info")
         if not row["held"]:
             tag("span", "–", classes="muted")
-
-
-def _drawn(_: Any) -> None:
-    """A cell that has drawn itself."""

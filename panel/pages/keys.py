@@ -53,10 +53,11 @@ class Keys:
         self._cursor = Cursor()
         self._region: Region[Json]
 
-    def draw(self) -> None:
-        """A page's worth."""
+    def draw(self, *, level: int = 1) -> None:
+        """A page's worth, or a part of one."""
         with div("head"):
-            heading("Keys", "Each opens what its scopes say. A secret is shown once, when it is made.")
+            words = "Each opens what its scopes say. A secret is shown once, when it is made."
+            heading("Keys", words, level=level)
             with div("actions"):
                 button("New key", self._make, "primary")
         self._region = Region(self._fetch, self._show)

@@ -45,7 +45,7 @@ class _Tenant:
             heading("Tenant", back=("Tenants", "/tenants"))
         Region(self._fetch, self._show)
         with tag("section", classes="stack", aria_label="Keys").style("margin-top: var(--s6)"):
-            Keys(self._here.api, self._id).draw()
+            Keys(self._here.api, self._id).draw(level=2)
 
     async def _fetch(self) -> Json:
         return await self._here.api.get(self._at)

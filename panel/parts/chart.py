@@ -57,7 +57,7 @@ def _draw(label: str, top: float, shapes: str, names: Sequence[str]) -> None:
 
 
 def _mark(value: float) -> str:
-    return formats.count(value) if value >= 2 or value == 0 else f"{value:.2g}"
+    return formats.count(value) if value >= 10 or value == round(value) else f"{value:.2g}"
 
 
 def _ceiling(values: Sequence[float]) -> float:

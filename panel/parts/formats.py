@@ -59,6 +59,11 @@ def ago(text: str | None) -> str:
     return "just now"
 
 
+def unix(seconds_since: float) -> str:
+    """Unix time as RFC 3339."""
+    return datetime.fromtimestamp(seconds_since, UTC).isoformat()
+
+
 def is_past(text: str | None) -> bool:
     """Whether the moment is over; None never is."""
     return text is not None and _parsed(text) <= datetime.now(UTC)

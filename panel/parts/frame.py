@@ -33,6 +33,7 @@ MENU = (
     Entry("Overview", "/", "o_space_dashboard", ""),
     Entry("Adapters", "/adapters", "o_layers", ""),
     Entry("Playground", "/playground", "o_forum", "inference"),
+    Entry("Fine-tuning", "/fine-tuning", "o_school", ""),
     Entry("Usage", "/usage", "o_bar_chart", ""),
     Entry("Keys", "/keys", "o_key", "tenant"),
     Entry("Tenants", "/tenants", "o_group", "operator"),
@@ -54,12 +55,12 @@ def frame(caller: Caller, path: str) -> Iterator[None]:
     place_for_words()
 
 
-def heading(title: str, words: str = "", back: tuple[str, str] | None = None) -> None:
-    """A page's title; `back` is the name and the path of the page above it."""
+def heading(title: str, words: str = "", back: tuple[str, str] | None = None, *, level: int = 1) -> None:
+    """A page's title, or with level 2 that of a part of it; `back` is the name and the path of the page above it."""
     with div("words"):
         if back is not None:
             tag("a", f"← {back[0]}", classes="crumb", href=back[1])
-        tag("h1", title)
+        tag(f"h{level}", title)
         if words:
             tag("p", words, classes="muted")
 

@@ -11,10 +11,10 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """`cell` gives a text, or draws elements and gives None."""
+    """`cell` gives a text, or draws elements."""
 
     title: str
-    cell: Callable[[Row], str | None]
+    cell: Callable[[Row], Any]
     kind: str = ""  # number, end, break
 
 
@@ -37,5 +37,5 @@ def table(label: str, columns: Sequence[Column[Any]], rows: Iterable[Any]) -> No
 def _cell(column: Column[Any], row: Any) -> None:
     with tag("td", classes=column.kind, data_label=column.title):
         text = column.cell(row)
-        if text is not None:
+        if isinstance(text, str):
             tag("span", text)

@@ -1,10 +1,14 @@
 import shutil
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from .world import PATIENCE, World, a_world
+
+Cookie = Any  # playwright has no public name for it
 
 expect.set_options(timeout=PATIENCE * 1000)
 
@@ -44,14 +48,35 @@ def page(context: BrowserContext) -> Page:
     return context.new_page()
 
 
+@pytest.fixture(scope="module")
+def cookies(world: World) -> Callable[[str], Cookie]:
+    """The cookie of a session with this key, one for all tests of a file."""
+    kept: dict[str, Cookie] = {}
+
+    def cookie(key: str) -> Cookie:
+        if key not in kept:
+            kept[key] = new_cookie(world, key)
+        return kept[key]
+
+    return cookie
+
+
+def new_cookie(world: World, key: str) -> Cookie:
+    headers = {"origin": world.panel.url}
+    answer = httpx.post(f"{world.panel.url}/sign-in", data={"key": key}, headers=headers, trust_env=False)
+    assert answer.status_code == 303, answer.text
+    (name, value), *_ = answer.cookies.items()
+    return {"name": name, "value": value, "url": world.panel.url}
+
+
 @pytest.fixture
-def signed_in(page: Page, world: World) -> Callable[..., Page]:
+def signed_in(page: Page, world: World, cookies: Callable[[str], Cookie]) -> Callable[..., Page]:
     """The page, signed in with this key, acme's unless said otherwise."""
 
-    def sign_in(key: str | None = None, path: str = "/") -> Page:
+    def sign_in(key: str | None = None, path: str = "/", *, anew: bool = False) -> Page:
+        key = key or world.key
+        page.context.add_cookies([new_cookie(world, key) if anew else cookies(key)])
         page.goto(f"{world.panel.url}{path}")
-        page.get_by_label("Your key").fill(key or world.key)
-        page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("navigation", name="Pages")).to_be_attached()
         return page
 

@@ -22,7 +22,7 @@ def test_a_bad_key_is_refused_in_words(page: Page, world: World) -> None:
 
 
 def test_the_key_stays_on_the_server(signed_in: Callable[..., Page], context: BrowserContext, world: World) -> None:
-    page = signed_in()
+    page = signed_in(anew=True)
     (cookie,) = [each for each in context.cookies() if each["name"].startswith("loragate-panel-")]
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
     kept = page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie])")
@@ -39,7 +39,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def test_signing_out_ends_it(signed_in: Callable[..., Page], context: BrowserContext, world: World) -> None:
-    page = signed_in()
+    page = signed_in(anew=True)
     (cookie,) = [each for each in context.cookies() if each["name"].startswith("loragate-panel-")]
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_role("status")).to_have_text("You are signed out.")
@@ -61,7 +61,7 @@ def test_every_sign_in_has_an_id_of_its_own(world: World) -> None:
 
 
 def test_other_sites_open_nothing(signed_in: Callable[..., Page], context: BrowserContext, world: World) -> None:
-    signed_in()
+    signed_in(anew=True)
     cookies = {each["name"]: each["value"] for each in context.cookies()}
     with httpx.Client(base_url=world.panel.url, cookies=cookies, trust_env=False) as browser:
         for origin in ({}, {"origin": "https://elsewhere.example"}, {"origin": "null"}):
@@ -93,8 +93,7 @@ def test_pages_take_nothing_from_elsewhere(world: World) -> None:
 def test_a_revoked_key_ends_the_session(signed_in: Callable[..., Page], world: World) -> None:
     with world.api(world.admin_key) as admin:
         made = admin.post(f"/admin/v1/tenants/{world.tenant_id}/keys", json={"name": "short"}).json()
-        signed_in(made["secret"], "/adapters")
-        page = signed_in(made["secret"], "/sign-in")
+        page = signed_in(made["secret"], "/adapters")
         assert admin.delete(f"/admin/v1/keys/{made['id']}").is_success
     expect(page.get_by_role("status")).to_have_text("This key is not valid any more. Sign in with another one.")
 
@@ -108,6 +107,6 @@ def test_attempts_are_bounded(world: World) -> None:
 
 def test_after_a_restart_one_signs_in_again(signed_in: Callable[..., Page], world: World) -> None:
     world.panel.restart()  # which forgets the attempts, too
-    page = signed_in()
+    page = signed_in(anew=True)
     world.panel.restart()
     expect(page.get_by_role("status")).to_have_text("Your session has ended. Sign in again to go on.")

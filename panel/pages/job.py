@@ -1,0 +1,155 @@
+"""One fine-tuning job, live: how far it is, its loss, what happened, what can be asked already."""
+
+import asyncio
+from urllib.parse import quote
+
+from loragate.panel.api import Json, path
+from loragate.panel.pages.jobs import ENDED, progress_words
+from loragate.panel.pages.page import Here
+from loragate.panel.parts import chart, formats
+from loragate.panel.parts.button import button
+from loragate.panel.parts.chip import state_chip
+from loragate.panel.parts.frame import heading
+from loragate.panel.parts.region import Region
+from loragate.panel.parts.say import attempt
+from loragate.panel.parts.table import Column, table
+from loragate.panel.parts.tag import div, link, muted, tag
+
+_MOST_EVENTS = 2000
+_SHOWN_EVENTS = 60
+
+
+def draw(here: Here) -> None:
+    """Anew every few seconds."""
+    _Job(here).draw()
+
+
+class _Job:
+    def __init__(self, here: Here) -> None:
+        self._here = here
+        self._id = here.names["job"]
+        self._events: dict[str, Json] = {}
+        self._region: Region[tuple[Json, list[Json], int]]
+
+    def _at(self, *parts: str) -> str:
+        return path("v1", "fine_tuning", "jobs", self._id, *parts)
+
+    def draw(self) -> None:
+        self._head = div("head")
+        with self._head:
+            heading(self._id, back=("Fine-tuning", "/fine-tuning"))
+        self._region = Region(self._fetch, self._show, every=3)
+
+    async def _fetch(self) -> tuple[Json, list[Json], int]:
+        job, checkpoints, _ = await asyncio.gather(
+            self._here.api.get(self._at()), self._here.api.get(self._at("checkpoints"), limit=50), self._hear()
+        )
+        return job, checkpoints["data"], len(self._events)
+
+    async def _hear(self) -> None:
+        """What is newer than what we know."""
+        after: str | None = None
+        while len(self._events) < _MOST_EVENTS:
+            page = await self._here.api.get(self._at("events"), after=after, limit=100)
+            known = any(event["id"] in self._events for event in page["data"])
+            self._events |= {event["id"]: event for event in page["data"]}
+            if known or not page["has_more"]:
+                return
+            after = page["last_id"]
+
+    def _show(self, found: tuple[Json, list[Json], int]) -> None:
+        job, checkpoints, _ = found
+        events = sorted(self._events.values(), key=lambda event: event["created_at"])
+        self._show_head(job)
+        if job["error"]:
+            with div("notice bad", role="alert"):
+                tag("p", job["error"]["message"], classes="grow").style("white-space: pre-wrap")
+        self._how_far(job)
+        self._plots(sorted((e["data"] for e in events if e["type"] == "metrics"), key=lambda data: data["step"]))
+        self._checkpoints(checkpoints)
+        with tag("section", classes="stack"):
+            tag("h2", "What happened")
+            self._messages([event for event in events if event["type"] == "message"])
+
+    def _show_head(self, job: Json) -> None:
+        self._head.clear()
+        with self._head:
+            heading(job["fine_tuned_model"] or self._id, back=("Fine-tuning", "/fine-tuning"))
+            with div("actions"):
+                if job["fine_tuned_model"] and job["status"] == "succeeded":
+                    link("Ask it", f"/playground?model={quote(job['fine_tuned_model'], safe='')}", "button primary")
+                if job["status"] == "paused":
+                    button("Resume", lambda: self._order("resume", "It goes on."), "primary")
+                elif job["status"] not in ENDED:
+                    button("Pause", lambda: self._order("pause", "It pauses after its step."))
+                if job["status"] not in ENDED:
+                    button("Cancel", lambda: self._order("cancel", "It is being cancelled."), "danger")
+
+    def _how_far(self, job: Json) -> None:
+        done = job["progress"]
+        share = done["step"] / max(1, done["total_steps"]) if done else 0.0
+        with div("card"), div("stack"):
+            with div("row-of apart"):
+                with div("row-of"):
+                    state_chip(job["status"])
+                    tag("span", f"begins with {job['model']}", classes="muted break")
+                tag("span", f"{progress_words(job)} steps" if done else "not begun", classes="number")
+            with div("meter", role="img", aria_label=f"{share:.0%} done"):
+                div().style(f"width: {share:.1%}")
+            if job["estimated_finish"] and job["status"] == "running":
+                muted(f"Done at about {formats.moment(formats.unix(job['estimated_finish']))}.", "small")
+
+    def _plots(self, steps: list[Json]) -> None:
+        if not steps:
+            return
+        loss = [float(step["train_loss"]) for step in steps if step.get("train_loss") is not None]
+        valid = [float(step["valid_loss"]) for step in steps if step.get("valid_loss") is not None]
+        rates = [float(step["learning_rate"]) * 1000 for step in steps if step.get("learning_rate") is not None]
+        with div("grid-2"):
+            with div("card"), div("stack"):
+                tag("h2", f"Loss: {loss[-1]:.3f}" if loss else "Loss")
+                chart.line("Loss by step", loss, most=len(loss), second=valid)
+                muted("By step; of the validation file in the second colour.", "small")
+            with div("card"), div("stack"):
+                tag("h2", "Learning rate")
+                chart.line("Learning rate by step, in thousandths", rates, most=len(rates))
+                muted("By step, in thousandths.", "small")
+
+    def _checkpoints(self, checkpoints: list[Json]) -> None:
+        if not checkpoints:
+            return
+        columns = [
+            Column[Json]("Step", lambda row: str(row["step_number"])),
+            Column[Json]("Loss", lambda row: _figure(row["metrics"], "train_loss"), "number"),
+            Column[Json]("Validation loss", lambda row: _figure(row["metrics"], "valid_loss"), "number"),
+            Column[Json]("", _try_it, "end"),
+        ]
+        with tag("section", classes="stack"):
+            tag("h2", "Checkpoints")
+            with div("card flush"):
+                table("Checkpoints", columns, checkpoints)
+
+    def _messages(self, messages: list[Json]) -> None:
+        with div("card"), tag("ul", classes="events", tabindex="0"):
+            for event in list(reversed(messages))[:_SHOWN_EVENTS]:
+                with tag("li"):
+                    tag("span", formats.moment(formats.unix(event["created_at"])), classes="muted small nowrap")
+                    tag("span", event["message"])
+            if not messages:
+                tag("li", "Nothing yet.", classes="muted")
+
+    async def _order(self, order: str, words: str) -> None:
+        if await attempt(self._here.api.post(self._at(order)), words):
+            await self._region.load()
+
+
+def _try_it(row: Json) -> None:
+    name = row["fine_tuned_model_checkpoint"]
+    with div("row-of"):
+        if name:
+            link("Ask it", f"/playground?model={quote(name, safe='')}", "button small")
+
+
+def _figure(metrics: Json, name: str) -> str:
+    value = metrics.get(name)
+    return "–" if value is None else f"{value:.3f}"

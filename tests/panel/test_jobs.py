@@ -1,0 +1,74 @@
+"""Fine-tuning from a file to a job; no worker runs here, so that jobs wait."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from .world import World
+
+
+def _file(folder: Path, name: str, lines: list[str]) -> Path:
+    path = folder / name
+    path.write_text("\n".join(lines))
+    return path
+
+
+def _example(number: int) -> str:
+    asked, answered = {"role": "user", "content": f"<i>{number}</i>?"}, {"role": "assistant", "content": "Yes."}
+    return json.dumps({"messages": [asked, answered]})
+
+
+def test_bad_lines_are_named_before_anything_is_sent(signed_in: Callable[..., Page], world: World) -> None:
+    page = signed_in(path="/fine-tuning")
+    page.get_by_role("button", name="New job").click()
+    lines = [*map(_example, range(10)), "{", '{"prompts": "x"}', '{"text": "alone"}']
+    page.get_by_label("Training file").set_input_files(_file(world.folder, "bad.jsonl", lines))
+    alert = page.get_by_role("dialog").get_by_role("alert")
+    for words in ("Line 11: it is not JSON.", "Line 12: it has none of", "Line 13: it is text, the first one is chat."):
+        expect(alert).to_contain_text(words)
+    page.get_by_role("button", name="Train", exact=True).click()
+    expect(page.get_by_text("Choose a training file first.")).to_be_visible()
+    with world.api() as api:
+        assert api.get("/v1/files").json()["data"] == []
+
+
+def test_a_file_becomes_a_job_that_is_paused_and_cancelled(signed_in: Callable[..., Page], world: World) -> None:
+    page = signed_in(path="/fine-tuning")
+    page.get_by_role("button", name="New job").click()
+    file = _file(world.folder, "good.jsonl", [*map(_example, range(12))])
+    with page.expect_response("**/transfer/files") as sent:
+        page.get_by_label("Training file").set_input_files(file)
+    assert sent.value.status == 200
+    expect(page.get_by_role("dialog").get_by_role("status")).to_contain_text("12 examples, chat")
+    expect(page.get_by_role("dialog")).to_contain_text("<i>0</i>?")
+    page.get_by_role("dialog").get_by_label("Name").fill("support")
+    page.get_by_text("Numbers", exact=True).click()
+    page.get_by_label("Epochs").fill("2")
+    page.get_by_role("button", name="Train", exact=True).click()
+    page.wait_for_url("**/fine-tuning/ftjob-*")
+    with world.api() as api:
+        (job,) = api.get("/v1/fine_tuning/jobs").json()["data"]
+    assert job["method"]["supervised"]["hyperparameters"]["n_epochs"] == 2
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    expect(page.get_by_text("cancelled", exact=True)).to_be_visible()
+    page.goto(f"{world.panel.url}/fine-tuning")
+    expect(page.get_by_role("row").filter(has_text=job["id"])).to_contain_text("cancelled")
+
+
+def test_the_operator_sees_all_and_strangers_none(signed_in: Callable[..., Page], world: World) -> None:
+    with world.api() as api:
+        body = "\n".join(map(_example, range(12))).encode()
+        file = api.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("f.jsonl", body)}).json()
+        wanted = {"model": "tiny/base-model", "training_file": file["id"]}
+        job = api.post("/v1/fine_tuning/jobs", json=wanted).json()["id"]
+    page = signed_in(world.other_key, f"/fine-tuning/{job}")
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.get_by_text("begins with")).to_have_count(0)
+    page = signed_in(world.admin_key, "/fine-tuning")
+    page.get_by_role("button", name=f"Cancel {job}").click()
+    expect(page.get_by_role("row").filter(has_text=job)).to_contain_text("cancelled")

@@ -1,0 +1,59 @@
+"""What pages read out of the API's answers."""
+
+import json
+import shlex
+
+import pytest
+
+from loragate.panel.exposition import parse, quantile
+from loragate.panel.pages.adapter_differences import differences
+from loragate.panel.pages.playground_code import as_curl, as_python
+from loragate.panel.parts import formats
+
+PAGE = """# HELP x_total Things.
+# TYPE x_total counter
+x_total{route="/v1",status="200"} 3.0
+x_total{route="/a \\"b\\", c",status="500"} 2.0
+t_bucket{le="0.1"} 2
+t_bucket{le="1.0"} 6
+t_bucket{le="+Inf"} 6
+"""
+
+
+def test_samples_are_summed_by_their_labels() -> None:
+    page = parse(PAGE)
+    assert page.total("x_total") == 5
+    assert page.total("x_total", lambda labels: labels["status"].startswith("5")) == 2
+    assert page.total("y_total") == 0
+    assert page.buckets("t") == {0.1: 2.0, 1.0: 6.0, float("inf"): 6.0}
+
+
+def test_quantiles_are_of_what_came_in_between() -> None:
+    before, after = {0.1: 2.0, 1.0: 2.0, float("inf"): 2.0}, {0.1: 2.0, 1.0: 6.0, float("inf"): 6.0}
+    assert quantile(0.5, before, after) == pytest.approx(0.55)
+    assert quantile(0.5, after, after) is None
+    assert quantile(0.99, {}, {0.1: 0.0, float("inf"): 3.0}) == 0.1
+
+
+def test_differences_go_into_objects() -> None:
+    old, new = {"r": 4, "x": {"a": 1, "b": 2}, "same": 1}, {"r": 8, "x": {"a": 1}, "same": 1}
+    assert differences(old, new) == [("r", 4, 8), ("x.b", 2, None)]
+
+
+def test_code_to_copy_is_code() -> None:
+    body = {"model": "a", "messages": [{"role": "user", "content": 'it\'s "$HOME" `x`'}]}
+    words = shlex.split(as_curl("http://127.0.0.1:8000", body))
+    assert json.loads(words[words.index("-d") + 1]) == body
+    compile(as_python("http://127.0.0.1:8000", body), "example", "exec")
+
+
+def test_figures_as_people_read_them() -> None:
+    assert [formats.count(value) for value in (None, 0, 9999, 12_345, 4_500_000)] == [
+        "–",
+        "0",
+        "9,999",
+        "12.3k",
+        "4.5M",
+    ]
+    assert [formats.size(value) for value in (5, 5160, 2_000_000)] == ["5 B", "5.16 KB", "2 MB"]
+    assert [formats.seconds(value) for value in (None, 0.0123, 2.5)] == ["–", "12 ms", "2.50 s"]

@@ -1,0 +1,120 @@
+"""Sessions, cookies, attempts and origins, without a browser."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from loragate.panel.api import Api
+from loragate.panel.attempts import Attempts
+from loragate.panel.caller import Caller
+from loragate.panel.config import PanelConfig
+from loragate.panel.cookie import SessionCookie
+from loragate.panel.origins import Origins
+from loragate.panel.sessions import Session, Sessions
+
+ACME = Caller("tn_1", "acme", "k1", frozenset({"all"}))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def sessions(clock: Clock) -> AsyncIterator[Sessions]:
+    config = PanelConfig("http://127.0.0.1:9", idle_seconds=60, session_seconds=300, most_sessions=3)
+    made = Sessions(config, clock)
+    yield made
+    await made.close()
+
+
+def begin(sessions: Sessions) -> Session:
+    return sessions.begin(ACME, Api("http://127.0.0.1:9", "lg-x-y"))
+
+
+async def test_one_that_is_idle_ends_and_tells_its_pages(sessions: Sessions, clock: Clock) -> None:
+    session = begin(sessions)
+    told: list[str] = []
+    session.pages["a"] = told.append
+    clock.now += 59
+    assert sessions.find(session.id) is session
+    sessions.act(session)
+    clock.now += 59
+    assert sessions.find(session.id) is session
+    clock.now += 2
+    assert sessions.find(session.id) is None
+    assert told == ["idle"]
+
+
+async def test_none_lasts_for_ever(sessions: Sessions, clock: Clock) -> None:
+    session = begin(sessions)
+    for _ in range(6):
+        clock.now += 50
+        sessions.act(session)
+    assert sessions.find(session.id) is session
+    clock.now += 1
+    sessions.act(session)
+    assert sessions.find(session.id) is None
+
+
+async def test_the_table_is_bounded_and_the_idlest_goes(sessions: Sessions, clock: Clock) -> None:
+    opened = []
+    for _ in range(4):
+        clock.now += 1
+        opened.append(begin(sessions))
+    assert [sessions.find(each.id) is not None for each in opened] == [False, True, True, True]
+    assert len({each.id for each in opened}) == 4
+
+
+def test_a_cookie_is_worth_something_to_its_own_process_only() -> None:
+    cookie, other = SessionCookie("here 8001"), SessionCookie("here 8001")
+    header = cookie.header("an-id", secure=True)
+    assert header.endswith("; Path=/; HttpOnly; SameSite=Strict; Secure")
+    value = cookie.sent(header.partition(";")[0])
+    assert value is not None
+    assert cookie.session_id(value) == "an-id"
+    assert other.session_id(value) is None
+    assert cookie.session_id(value[:-1] + ("0" if value[-1] != "0" else "1")) is None
+    assert cookie.session_id("ünïcode") is None
+    assert cookie.name == other.name != SessionCookie("here 8002").name
+
+
+def test_attempts_come_back_with_time(clock: Clock) -> None:
+    attempts = Attempts(most=2, seconds=60, now=clock)
+    assert [attempts.make("a") for _ in range(3)] == [0, 0, 60]
+    assert attempts.make("b") == 0
+    clock.now += 61
+    assert attempts.make("a") == 0
+
+
+def test_attempts_of_everybody_are_bounded_together(clock: Clock) -> None:
+    attempts = Attempts(most=2, seconds=60, now=clock)
+    waits = [attempts.make(f"address {number}") for number in range(21)]
+    assert waits[:20] == [0.0] * 20
+    assert waits[20] == 60
+
+
+@pytest.mark.parametrize(
+    ("public", "origin", "own"),
+    [
+        (None, "http://panel:8001", True),
+        (None, "https://panel:8001", False),
+        (None, "http://elsewhere", False),
+        (None, "null", False),
+        (None, "", False),
+        ("https://panel.example/x", "https://panel.example", True),
+        ("https://panel.example", "https://panel.example.evil", False),
+    ],
+)
+def test_whose_page_asks(public: str | None, origin: str, own: bool) -> None:
+    headers = {"host": "panel:8001", "origin": origin}
+    assert Origins(public).own("http", headers) is own
+    assert Origins(public).secure("http") is (public is not None)
