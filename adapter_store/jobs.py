@@ -18,7 +18,8 @@ from loragate.adapter_store.job_rows import job_of, start_columns
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT, Page
 from loragate.adapter_store.quotas import check_one_more_adapter, limits_of
-from loragate.adapter_store.tables import JobCheckpointRow, JobRow
+from loragate.adapter_store.tables import JobRow
+from loragate.adapter_store.tuned_models import has_made, tuned_models
 
 _MOST_UNFINISHED = 32  # of one tenant
 _ID_LENGTH = 24
@@ -106,19 +107,11 @@ class JobRepository:
 
     async def has_made(self, model: str) -> bool:
         """Whether a job of this tenant has given its result this very name, or a checkpoint that is kept."""
-        made = select(JobRow.id).where(JobRow.fine_tuned_model == model)
-        kept = select(JobCheckpointRow.job_id).where(JobCheckpointRow.model == model)
-        for query in (made, kept):
-            if await self._session.scalar(query.limit(1)) is not None:
-                return True
-        return False
+        return await has_made(self._session, model)
 
     async def models(self) -> Sequence[TunedModel]:
         """What its jobs have made, newest first, whether it is still there or not."""
-        row = JobRow
-        query = select(row.fine_tuned_model, row.finished_at).where(row.fine_tuned_model.is_not(None))
-        found = await self._session.execute(query.order_by(row.created_at.desc(), row.id.desc()))
-        return [TunedModel(model, made_at) for model, made_at in found if model is not None and made_at is not None]
+        return await tuned_models(self._session)
 
     async def _order(self, job_id: str, order: Order) -> Job:
         row = await self._row(job_id)

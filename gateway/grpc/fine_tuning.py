@@ -13,6 +13,7 @@ from loragate.gateway.grpc.releases import document_of, once_for
 from loragate.gateway.grpc.requests import body_of, parsed
 from loragate.gateway.http.errors import ShuttingDown
 from loragate.gateway.http.validation import validated
+from loragate.gateway.job_creation import create_job
 from loragate.gateway.job_query import checked_labels
 from loragate.gateway.schemas.fine_tuning import JobCreate
 from loragate.v1 import fine_tuning_pb2 as pb
@@ -33,7 +34,7 @@ async def create(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
         if asked.get("target_modules") == [_ALL_LINEAR]:
             asked["target_modules"] = _ALL_LINEAR
     body, once = validated(JobCreate, document), once_for(call, _CREATE)
-    answer = await actions.create(call.services, call.tenant, call.context.actor, body, once)
+    answer = await create_job(call.services, call.tenant, call.context.actor, body, once)
     yield _job(document_of(call, answer))
 
 

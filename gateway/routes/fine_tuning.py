@@ -10,6 +10,7 @@ from loragate.gateway.auth.requirements import By, FineTuner
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.idempotency import OnlyOnce
+from loragate.gateway.job_creation import create_job
 from loragate.gateway.job_query import METADATA_PARAMETER, Wanted
 from loragate.gateway.openapi.answers import answers
 from loragate.gateway.openapi.shapes.fine_tuning import CheckpointList, EventList, FineTuningJob, JobList
@@ -34,7 +35,7 @@ async def create_fine_tuning_job(
 ) -> Response:
     """An adapter from a file of examples. `model` is the base model, or an adapter of the caller's by any of its names:
     then the job goes on from the version that it means now."""
-    return await actions.create(use, caller, by, body, once)
+    return await create_job(use, caller, by, body, once)
 
 
 @router.get("", openapi_extra={"parameters": [METADATA_PARAMETER]})
