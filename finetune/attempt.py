@@ -12,10 +12,9 @@ from loragate.adapter_store.job import Order
 from loragate.finetune.holding import Holding
 from loragate.finetune.job_refused import JobRefused, no_room
 from loragate.finetune.journal import Journal
-from loragate.finetune.model_name import tuned_name
 from loragate.finetune.preparing import Prepared
 from loragate.finetune.promptable import MOST, PromptableCheckpoints
-from loragate.finetune.publishing import Publisher
+from loragate.finetune.publishing import Publisher, publisher_of
 from loragate.finetune.starting_point import fetch_start
 from loragate.finetune.trainer_process import TrainerProcess, training
 from loragate.finetune.training.assignment import Assignment
@@ -40,7 +39,8 @@ class Attempt:
 
     async def run(self) -> None:
         """Raises LeaseLost, StoreError; the job is another's then, or is again when the lease has run out."""
-        publisher = await self._publisher()
+        place, held = self._place, self._held
+        publisher = await publisher_of(place.store, place.base, held.tenant_id, held.job, place.probe)
         try:
             prepared = await self._place.preparation.prepare(self._held.tenant_id, self._held.job)
             await self._say_end(await self._train(prepared, publisher), prepared, publisher)
@@ -48,13 +48,6 @@ class Attempt:
             await self._fail(refused.failure, publisher)
         except OSError as error:
             await self._fail(no_room(error), publisher)
-
-    async def _publisher(self) -> Publisher:
-        job, tenant_id = self._held.job, self._held.tenant_id
-        async with self._place.store.admin() as admin:
-            tenant = await admin.tenants.get(tenant_id)
-        name = tuned_name(self._place.base, tenant.name, job.request.suffix, job.id)
-        return Publisher(self._place.store, tenant_id, job, name, self._place.probe)
 
     async def _train(self, prepared: Prepared, publisher: Publisher) -> News:
         last: News = Failed(_DIED, "The training process said nothing.")

@@ -58,6 +58,10 @@ class Preparation:
         recipe = recipe_of(asked, method, self._base, facts, job.request.seed)
         return Prepared(await bound_to_start(self._store, tenant_id, job, asked, recipe), train, valid, digest)
 
+    async def tidy(self, most: int) -> None:
+        """Of tokens at most so many bytes stay, but for what is in use."""
+        await asyncio.to_thread(self._tokens.prune, most)
+
     async def _tokenised(
         self, tenant_id: str, file_id: str, param: str, method: Method, max_length: int
     ) -> tuple[TokenFile, str]:

@@ -16,9 +16,16 @@ from loragate.adapter_store.job import Job
 from loragate.adapter_store.lineage import Lineage
 from loragate.adapter_store.probe import Probe
 from loragate.adapter_store.store import Store
-from loragate.finetune.model_name import TRAINED, TunedName, checkpoint_alias
+from loragate.finetune.model_name import TRAINED, TunedName, checkpoint_alias, tuned_name
 
 _NO_FIGURES: Mapping[str, float] = {}
+
+
+async def publisher_of(store: Store, base: str, tenant_id: str, job: Job, probe: Probe) -> "Publisher":
+    """For a job on the base model with this id."""
+    async with store.admin() as admin:
+        tenant = await admin.tenants.get(tenant_id)
+    return Publisher(store, tenant_id, job, tuned_name(base, tenant.name, job.request.suffix, job.id), probe)
 
 
 @dataclass(frozen=True)

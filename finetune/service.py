@@ -59,6 +59,7 @@ async def _worker(config: ServiceConfig, store: Store, engine: EngineLink) -> Wo
         threads=config.threads,
         device=config.device,
         report_to=config.report_to,
+        max_workspace_bytes=config.max_workspace_bytes,
     )
     log.info("fine-tune worker ready: %s", manifest.model_id)
     apart = ":" in config.device  # on a device that the operator chose, and the engine does not have

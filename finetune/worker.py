@@ -19,6 +19,7 @@ from loragate.finetune.job_refused import JobRefused, no_room
 from loragate.finetune.metrics import FinetuneMetrics
 from loragate.finetune.preparing import Preparation
 from loragate.finetune.recipe import BaseFacts
+from loragate.finetune.tidying import keep_tidy
 from loragate.finetune.worker_config import WorkerConfig
 from loragate.finetune.workplace import Loads, Workplace, alone
 from loragate.v1 import engine_pb2 as pb
@@ -58,6 +59,7 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_working(JobStatus.VALIDATING, self._validate), name="validating")
             group.create_task(self._keep_working(JobStatus.QUEUED, self._train), name="training")
+            group.create_task(keep_tidy(self._place), name="tidying")
 
     async def _keep_working(self, stage: JobStatus, work: Callable[[Holding], Awaitable[None]]) -> None:
         while True:

@@ -18,6 +18,8 @@ class WorkerConfig:
     device: str = "auto"  # auto, cpu, cuda, cuda:N
     report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb: beside events and metrics
     poll_seconds: float = 1.0
+    tidy_seconds: float = 600.0
+    max_workspace_bytes: int = 50 << 30  # of tokens that are kept
 
     def __post_init__(self) -> None:
         for name in ("most_of_tenant", "row_tokens", "checkpoint_steps", "threads"):

@@ -1,7 +1,9 @@
 """A training file's tokens: made once for each tokenizer and template, then found again."""
 
 import hashlib
+import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -21,6 +23,7 @@ T = TypeVar("T")
 
 _VERSION = 1  # of what becomes of an example
 _BATCH = 512  # examples tokenised at once
+_IN_USE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class TokenCache:
         place = self._folder / _key(digest, language, max_length)
         with suppress(FileNotFoundError, TokenFileBroken):
             found = TokenFile(place)
+            os.utime(place)  # it was needed
             return Examination(Format(found.facts["format"]), found.facts["examples"]), found
         draft = place.with_suffix(".tmp")
         for rest in (place, draft):
@@ -64,6 +68,22 @@ class TokenCache:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return examination, TokenFile(place)
+
+    def prune(self, most: int, in_use_seconds: float = _IN_USE_SECONDS) -> None:
+        """What was needed the longest time ago goes, until at most `most` bytes are left; never what was needed just
+        now."""
+        kept = sorted((place for place in self._folder.glob("*") if place.is_dir()), key=_needed_at)
+        sizes = {place: sum(file.stat().st_size for file in place.iterdir()) for place in kept}
+        total = sum(sizes.values())
+        for place in kept:
+            if total <= most or time.time() - _needed_at(place) < in_use_seconds:
+                return
+            shutil.rmtree(place, ignore_errors=True)
+            total -= sizes[place]
+
+
+def _needed_at(place: Path) -> float:
+    return place.stat().st_mtime
 
 
 def _tokenise(file: BinaryIO, folder: Path, language: Language, max_length: int, told: Told) -> Examination:

@@ -1,6 +1,7 @@
 """From examples to tokens on disk: what is learned, beside transformers' own marks, and what a whole file becomes."""
 
 import json
+import os
 import pickle
 from collections.abc import Callable
 from io import BytesIO
@@ -184,6 +185,27 @@ def test_a_file_is_tokenised_once(cache: TokenCache, language: Language, tmp_pat
     assert len(list((tmp_path / "tokens").iterdir())) == 1
     for other in (("d2", language, 64), ("d1", language, 65)):
         assert cache.tokens_of(BytesIO(b""), *other)[1] is None
+
+
+def test_tokens_that_were_not_needed_for_long_make_room(cache: TokenCache, language: Language, tmp_path: Path) -> None:
+    def places() -> set[Path]:
+        return set((tmp_path / "tokens").iterdir())
+
+    made = []
+    for digest in ("a", "b", "c"):
+        before = places() if made else set()
+        cache.tokens_of(jsonl(12), digest, language, 64)
+        made += places() - before
+    for age, place in enumerate((made[1], made[0], made[2])):  # b is the oldest
+        os.utime(place, (1000 + age, 1000 + age))
+    size = sum(file.stat().st_size for file in made[0].iterdir())
+    cache.prune(3 * size)
+    assert places() == set(made)
+    cache.prune(3 * size - 1)
+    assert places() == {made[0], made[2]}
+    cache.tokens_of(BytesIO(b"never read"), "a", language, 64)
+    cache.prune(0)
+    assert places() == {made[0]}, "it was needed just now"
 
 
 def test_long_samples_are_cut_and_those_with_nothing_left_to_learn_dropped(

@@ -25,6 +25,7 @@ from loragate.adapter_store.store import Store
 from loragate.adapter_store.tenant import Tenant
 from loragate.engine.assembly import load
 from loragate.engine.config import EngineConfig
+from loragate.finetune.tidying import tidy
 from loragate.finetune.worker import Worker
 from loragate.finetune.worker_config import WorkerConfig
 from loragate.v1 import engine_pb2 as pb
@@ -95,10 +96,12 @@ class World:
                 await asyncio.sleep(0.1)
         return found
 
+    def worker(self, name: str = "w1", probe: Any = no_probe) -> Worker:
+        return Worker(self.store, self.manifest, probe, replace(self.config, name=name), HIDDEN)
+
     @asynccontextmanager
     async def working(self, name: str = "w1", probe: Any = no_probe) -> AsyncIterator[None]:
-        worker = Worker(self.store, self.manifest, probe, replace(self.config, name=name), HIDDEN)
-        running = asyncio.create_task(worker.run())
+        running = asyncio.create_task(self.worker(name, probe).run())
         try:
             yield
         finally:
@@ -265,6 +268,18 @@ async def test_an_adapter_that_the_engine_refuses_is_not_registered_nor_its_chec
     assert done.error.message == "its logits are not finite"
     async with world.store.tenant(world.tenant.id) as scope:
         assert not (await scope.adapters.list()).items
+
+
+async def test_what_jobs_left_that_ended_while_nobody_held_them_is_removed(world: World) -> None:
+    file = await world.file(*chats(12))
+    cancelled, waiting = await world.job(file), await world.job(file)
+    folders = {job.id: world.config.workspace / "jobs" / job.id for job in (cancelled, waiting)}
+    for folder in (*folders.values(), world.config.workspace / "jobs" / "ftjob-unknown"):
+        (folder / "run").mkdir(parents=True)
+    await world.order("cancel", cancelled)
+    place = world.worker()._place
+    await tidy(place)
+    assert list((world.config.workspace / "jobs").iterdir()) == [folders[waiting.id]]
 
 
 async def test_paused_resumed_given_back_and_done(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
