@@ -10,12 +10,13 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, event, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.util import await_only
 
 from loragate.adapter_store.faults import database_faults
@@ -123,6 +124,14 @@ def _discipline_sqlite(engine: Engine) -> None:
         for pragma in ("synchronous = NORMAL", "foreign_keys = ON"):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
+
+    @event.listens_for(engine, "invalidate")
+    def roll_back(connection: Any, record: ConnectionPoolEntry, error: BaseException | None) -> None:
+        """Of a task that was cancelled. Closing is not enough: as long as Python keeps one of its statements, the
+        connection keeps its lock."""
+        driver: Any = record.driver_connection
+        with suppress(sqlite3.Error, ValueError):  # it is broken, or closed already
+            await_only(asyncio.shield(driver.rollback()))
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

@@ -49,6 +49,8 @@ def uvicorn_settings(app: FastAPI, config: GatewayConfig) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        # Longer than clients keep idle connections: who closes first must not be who is about to be asked.
+        timeout_keep_alive=max(1, round(config.stall_seconds)),
         timeout_graceful_shutdown=int(_GOODBYE_SECONDS),
     )
 

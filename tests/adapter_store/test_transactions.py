@@ -1,4 +1,6 @@
 import asyncio
+import gc
+import random
 import sys
 from typing import Any
 
@@ -92,4 +94,30 @@ async def test_a_database_that_is_away_is_unavailable(tmp_path: Any) -> None:
         with pytest.raises(Unavailable):
             async with database.operator() as session:
                 await read_fact(session, "a")
+        await database.close()
+
+
+async def test_whoever_is_cancelled_holds_nothing_up(database_url: str) -> None:
+    """At any moment of a transaction. SQLite's connections keep their locks for as long as Python keeps a statement."""
+    database = Database(database_url)
+
+    async def write(name: str) -> None:
+        async with database.operator(write=True) as session:
+            await read_fact(session, name)
+            await write_fact(session, name, b"1")
+            await read_fact(session, name)
+
+    chance = random.Random(1)
+    gc.disable()
+    try:
+        for _ in range(100):
+            cut = [asyncio.create_task(write("cut")) for _ in range(3)]
+            await asyncio.sleep(chance.uniform(0, 0.012))
+            for task in cut:
+                task.cancel()
+            async with asyncio.timeout(5):
+                await write("whole")
+            await asyncio.gather(*cut, return_exceptions=True)
+    finally:
+        gc.enable()
         await database.close()
