@@ -23,6 +23,10 @@ def _options(config: GatewayConfig) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", 2 * config.max_json_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", 1024),  # of one connection; more wait with their client
+        # Calls that have come and were not looked at yet, of all connections: beyond the first number more and more of
+        # them are cancelled at random, whoever's they are. What was reset at once stands among them, too.
+        ("grpc.server.max_pending_requests", 8192),
+        ("grpc.server.max_pending_requests_hard_limit", 16384),
         ("grpc.server_handshake_timeout_ms", round(1000 * config.stall_seconds)),
         # What grows when it is unpacked is bounded only after it has grown.
         ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),

@@ -72,7 +72,7 @@ async def begin(http: httpx.AsyncClient, source: str = SOURCE, **more: str) -> d
 
 async def ended(http: httpx.AsyncClient, import_id: str) -> dict[str, Any]:
     """The import, once nobody works on it any more."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             found: dict[str, Any] = (await http.get(f"/v1/imports/{import_id}")).json()
             if found["status"] in ("ready", "failed", "cancelled"):
