@@ -81,6 +81,7 @@ class ImportRunner:
         try:
             async with self._turns:
                 version = await self._import(use, caller, by, job, token, telling)
+            await _ended(telling)  # which would take the end for a cancellation
             await job.finish(version)
         except asyncio.CancelledError:
             failure = _STOPPED
