@@ -80,7 +80,9 @@ class Schemathesis:
         command = [
             str(Path(sys.executable).with_name("schemathesis")), "run", str(self._document),
             "--url", self._gateway.base_url, "--header", f"Authorization: Bearer {key}", "--include-path-regex", paths,
-            "--exclude-checks", EXCLUDED, "--continue-on-failure", "--no-color", "--warnings", "off", *options,
+            "--exclude-checks", EXCLUDED, "--continue-on-failure", "--no-color", "--warnings", "off",
+            "--request-timeout", "120",  # of seconds: a busy machine is no defect
+            *options,
         ]  # fmt: skip
         program = await asyncio.create_subprocess_exec(
             *command,
