@@ -88,6 +88,7 @@ async def test_every_statement_of_every_method_names_the_tenant(world: Any, stat
     await call("promote", "support", "canary", version=2)
     await call("promote", "support", "canary", from_alias="default")
     await call("rollback", "support", "canary")
+    await call("delete_alias", "support", "canary")
     await call("enable_version", "support", 1, False)
     await call("delete_version", "support", 1)
     await call("restore_version", "support", 1)
