@@ -109,7 +109,7 @@ class _Job:
             with div("card"), div("stack"):
                 tag("h2", f"Loss: {loss[-1]:.3f}" if loss else "Loss")
                 chart.line("Loss by step", loss, most=len(loss), second=valid)
-                muted("By step; of the validation file in the second colour.", "small")
+                muted("By step; of the validation file in the second colour." if valid else "By step.", "small")
             with div("card"), div("stack"):
                 tag("h2", "Learning rate")
                 chart.line("Learning rate by step, in thousandths", rates, most=len(rates))

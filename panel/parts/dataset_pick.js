@@ -27,7 +27,7 @@ async function examined(file) {
     if (problem) { if (problems.length < MOST_PROBLEMS) problems.push(`Line ${number}: ${problem}.`); continue; }
     format ||= formatOf(line);
     examples += 1;
-    if (shown.length < 3) shown.push(JSON.stringify(line, null, 1));
+    if (shown.length < 3) shown.push(JSON.stringify(line));
   }
   if (examples < 10 && !problems.length) problems.push(`There are ${examples} examples; a job needs ten.`);
   return { format, examples, problems, shown };
@@ -42,7 +42,7 @@ export default {
       <p v-if="found" role="status"><b>{{ name }}</b>: {{ found.examples }} examples<span v-if="found.format">, {{ found.format }}</span></p>
       <ul v-if="found && found.problems.length" class="notice bad preview" role="alert" style="display: block; text-align: left; width: 100%; box-sizing: border-box">
         <li v-for="problem in found.problems" style="margin-left: 16px">{{ problem }}</li></ul>
-      <pre v-for="each in (found ? found.shown : [])" class="code preview" tabindex="0" style="width: 100%; text-align: left; box-sizing: border-box">{{ each }}</pre>
+      <pre v-for="each in (found ? found.shown : [])" class="code preview" tabindex="0" style="width: 100%; max-height: 84px; text-align: left; box-sizing: border-box; white-space: pre-wrap">{{ each }}</pre>
       <progress v-if="busy" :value="share" max="1" aria-label="Upload"></progress>
     </div>`,
   props: { label: String, words: String },
