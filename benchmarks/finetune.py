@@ -43,11 +43,11 @@ from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.news import Failed, Stepped
 
 CONFIG = LlamaConfig(
-    hidden_size=640,
-    intermediate_size=1728,
-    num_hidden_layers=8,
-    num_attention_heads=10,
-    num_key_value_heads=5,
+    hidden_size=512,
+    intermediate_size=1408,
+    num_hidden_layers=6,
+    num_attention_heads=8,
+    num_key_value_heads=4,
     vocab_size=4096,
     max_position_embeddings=512,
 )
@@ -60,7 +60,7 @@ LIBRARIES = "import datasets, peft, transformers, trl; from trl.trainer.sft_trai
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("ways", "claim"))
-    parser.add_argument("--examples", type=int, default=128, help="of the ways; fewer for a quick look")
+    parser.add_argument("--examples", type=int, default=64, help="of the ways; fewer for a quick look")
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="where the demo is, or will be trained")
     arguments = parser.parse_args()
     figures: dict[str, Any] = {}
