@@ -161,6 +161,9 @@ class Attempt:
         job_id, worker = self._held.job.id, self._held.worker
         if self._held.lost:
             return
+        if self._held.order is Order.CANCEL:
+            await publisher.withdraw()
+            await self._clear()
         async with self._held.saying() as work:
             if self._held.order is Order.CANCEL:
                 await work.cancelled(job_id, worker)
@@ -168,15 +171,12 @@ class Attempt:
                 await work.pause(job_id, worker)
             else:
                 await work.give_back(job_id, worker)
-        if self._held.order is Order.CANCEL:
-            await publisher.withdraw()
-            await self._clear()
 
     async def _fail(self, failure: Failure, publisher: Publisher) -> None:
+        await publisher.withdraw()
         async with self._held.saying() as work:
             await work.tell(self._held.job.id, failure.message, level="error")
             await work.fail(self._held.job.id, self._held.worker, failure)
-        await publisher.withdraw()
         await self._clear()
 
     async def _clear(self) -> None:

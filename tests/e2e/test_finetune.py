@@ -88,7 +88,7 @@ def test_a_job_survives_whoever_is_killed(training_server: RunningServer, acme: 
         r"^loragate_finetune_steps_total (\S+)$", httpx.get(f"{training_server.base_url}/metrics").text, re.MULTILINE
     )
     assert float(steps) >= 160
-    assert not list((Path(training_server.data_dir) / "finetune" / "jobs").iterdir())
+    until(lambda: not list((Path(training_server.data_dir) / "finetune" / "jobs").iterdir()))
 
 
 def test_the_readmes_example_runs_as_it_is_written(training_server: RunningServer, acme: OpenAI) -> None:
