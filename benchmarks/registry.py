@@ -12,7 +12,6 @@ holds the others. `--adapters 2000` for a quick look.
 
 import argparse
 import asyncio
-import gc
 import os
 import random
 import sys
@@ -35,6 +34,7 @@ from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.principal import Scope, TenantPrincipal
 from loragate.adapter_store.schema import upgrade
 from loragate.adapter_store.store import Store
+from loragate.engine.garbage import collect_seldom, keep_for_good
 from loragate.gateway.generation.resolving import Resolver
 from loragate.gateway.redis_link import RedisLink
 
@@ -83,8 +83,8 @@ def main() -> None:
 async def _database(url: str, redis_url: str, arguments: argparse.Namespace) -> dict[str, Any]:
     await upgrade(url)
     library = await fill(url, arguments.adapters, arguments.tenants)
-    gc.collect()
-    gc.freeze()  # the names of all adapters, which no gateway holds
+    keep_for_good()
+    collect_seldom()  # as gateways do
     with tempfile.TemporaryDirectory() as blobs:
         store = await Store.open(url, blobs, b"a secret key for a benchmark, 32 bytes")
         try:
