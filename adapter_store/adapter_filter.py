@@ -59,7 +59,7 @@ class AdapterFilter:
             query = query.where(AdapterRow.search_text.contains(text, autoescape=True))
         for number, tag in enumerate(self.tags):
             row = aliased(AdapterTagRow) if number else AdapterTagRow  # the first has the order
-            query = query.join(row, _tagged(row, tag))
+            query = query.join(row, tagged(AdapterRow, row, tag))
         return query
 
 
@@ -81,5 +81,6 @@ def in_state(status: AdapterStatus | None) -> tuple[ColumnElement[bool], ...]:
             return (published, row.deleted_at.is_(None), row.disabled_at.is_(None))
 
 
-def _tagged(row: type[AdapterTagRow], tag: str) -> ColumnElement[bool]:
-    return and_(row.tenant_id == AdapterRow.tenant_id, row.adapter_id == AdapterRow.id, row.tag == tag)
+def tagged(adapter: Any, row: type[AdapterTagRow], tag: str | ColumnElement[str]) -> ColumnElement[bool]:
+    """The tag's row is this adapter's, whose columns may be a subquery's."""
+    return and_(row.tenant_id == adapter.tenant_id, row.adapter_id == adapter.id, row.tag == tag)

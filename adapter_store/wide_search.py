@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import AdapterStatus
-from loragate.adapter_store.adapter_filter import AdapterFilter, in_state
+from loragate.adapter_store.adapter_filter import AdapterFilter, in_state, tagged
 from loragate.adapter_store.tables import AdapterRow, AdapterTagRow
 
 _NEWEST = 2000
@@ -115,10 +115,7 @@ def _indexed(where: ColumnElement[bool]) -> Select[Any]:
 
 
 def _has(adapter: Any, number: int) -> Select[Any]:
-    row = AdapterTagRow
-    return select(row.tag).where(
-        row.tenant_id == adapter.tenant_id, row.adapter_id == adapter.id, row.tag == bindparam(f"tag_{number}")
-    )
+    return select(AdapterTagRow.tag).where(tagged(adapter, AdapterTagRow, bindparam(f"tag_{number}")))
 
 
 def _escaped(text: str) -> str:

@@ -30,6 +30,17 @@ SECRET_KEY = b"a secret key for the tests, 32+ bytes"
 _WIDTH = 8
 
 
+class HeldProbe:
+    """A probe that waits until it is told how it went."""
+
+    def __init__(self) -> None:
+        self.asked, self.told = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, tenant_id: str, staged: Any) -> None:
+        self.asked.set()
+        await self.told.wait()
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     with private_postgres() as server:

@@ -11,6 +11,8 @@ from loragate.adapter_store.adapter import AliasTarget, VersionStatus
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, NotFound, NotTried, Unavailable
 from loragate.adapter_store.probe import no_probe
 
+from .conftest import HeldProbe
+
 NOW = timedelta(0)
 
 
@@ -24,17 +26,6 @@ async def _overflowing(tenant_id: str, staged: Any) -> None:
 
 async def _troubled(tenant_id: str, staged: Any) -> None:
     raise Unavailable("a step failed")
-
-
-class _Held:
-    """A probe that waits until it is told how it went."""
-
-    def __init__(self) -> None:
-        self.asked, self.told = asyncio.Event(), asyncio.Event()
-
-    async def __call__(self, tenant_id: str, staged: Any) -> None:
-        self.asked.set()
-        await self.told.wait()
 
 
 async def _defer(world: Any, *, seed: int = 0, **said: Any) -> Any:
@@ -131,7 +122,7 @@ async def test_the_sweep_leaves_what_waits_alone(world: Any) -> None:
 
 async def test_one_at_a_time_tries_it(world: Any) -> None:
     await _defer(world)
-    due, held = await _due(world), _Held()
+    due, held = await _due(world), HeldProbe()
     first = asyncio.create_task(_finish(world, due, held))
     await held.asked.wait()
     assert await _due(world) is None
@@ -206,7 +197,7 @@ async def test_a_publisher_that_may_not_wait_is_told_so(world: Any) -> None:
 
 
 async def test_a_publisher_that_leaves_meanwhile_leaves_nothing(world: Any) -> None:
-    held = _Held()
+    held = HeldProbe()
     publishing = asyncio.create_task(_defer(world, probe=held))
     await held.asked.wait()
     publishing.cancel()

@@ -12,20 +12,9 @@ from loragate.adapter_store.adapter import AdapterStatus, AliasTarget, VersionSt
 from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, NotFound, Unavailable
 
-from .conftest import SECRET_KEY
+from .conftest import SECRET_KEY, HeldProbe
 
 NOW = timedelta(0)
-
-
-class _Held:
-    """A probe that waits until it is told how it went."""
-
-    def __init__(self) -> None:
-        self.asked, self.told = asyncio.Event(), asyncio.Event()
-
-    async def __call__(self, tenant_id: str, staged: Any) -> None:
-        self.asked.set()
-        await self.told.wait()
 
 
 async def _refused(tenant_id: str, staged: Any) -> None:
@@ -42,7 +31,7 @@ async def _send(world: Any, *, seed: int = 0, **more: Any) -> Any:
 
 
 async def test_what_is_being_verified_is_seen_by_nobody_and_holds_nothing_up(world: Any) -> None:
-    held = _Held()
+    held = HeldProbe()
     publishing = asyncio.create_task(_send(world, probe=held))
     await held.asked.wait()
     async with world.adapters(write=True) as adapters:
@@ -63,7 +52,7 @@ async def test_what_is_being_verified_is_seen_by_nobody_and_holds_nothing_up(wor
 
 
 async def test_it_is_ready_and_its_alias_moved_in_one_step(world: Any) -> None:
-    held = _Held()
+    held = HeldProbe()
     await world.publish("support", seed=1)
     publishing = asyncio.create_task(_send(world, seed=2, probe=held, alias="default"))
     await held.asked.wait()
@@ -116,7 +105,7 @@ async def test_a_name_whose_first_version_is_rejected_is_free_and_cannot_be_rest
 
 
 async def test_a_rejected_first_version_leaves_the_name_to_another_that_is_being_verified(world: Any) -> None:
-    held = _Held()
+    held = HeldProbe()
     publishing = asyncio.create_task(_send(world, seed=1, probe=held))
     await held.asked.wait()
     with pytest.raises(AdapterInvalid):
@@ -128,7 +117,7 @@ async def test_a_rejected_first_version_leaves_the_name_to_another_that_is_being
 
 
 async def test_a_later_upload_that_is_ready_first_keeps_the_alias(world: Any) -> None:
-    held = _Held()
+    held = HeldProbe()
     publishing = asyncio.create_task(_send(world, seed=1, probe=held))
     await held.asked.wait()
     assert (await world.publish("support", seed=2)).version == 2
@@ -139,7 +128,7 @@ async def test_a_later_upload_that_is_ready_first_keeps_the_alias(world: Any) ->
 
 
 async def test_an_adapter_that_is_deleted_meanwhile_stays_deleted(world: Any) -> None:
-    held = _Held()
+    held = HeldProbe()
     await world.publish("support", seed=1)
     publishing = asyncio.create_task(_send(world, seed=2, probe=held))
     await held.asked.wait()
