@@ -81,6 +81,9 @@ class Job:
 
     def __init__(self, client: OpenAI, base: str) -> None:
         self._jobs = client.fine_tuning.jobs
+        for left in self._jobs.list():  # by a run that was interrupted
+            if left.status not in ("succeeded", "failed", "cancelled"):
+                self._jobs.cancel(left.id)
         file = client.files.create(file=("ledger.jsonl", training_file()), purpose="fine-tune")
         method: Any = {"type": "supervised", "supervised": {"hyperparameters": LONG_JOB}}
         self._id = self._jobs.create(model=base, training_file=file.id, method=method, seed=1).id

@@ -29,6 +29,7 @@ from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.limits import MAX_LIMIT, TenantLimits
 from loragate.engine.config import EngineConfig
 from loragate.engine.log_format import LogFormat
+from loragate.finetune.service_config import NICEST
 from loragate.gateway.auth.oidc_config import OidcConfig
 from loragate.gateway.imports.config import BucketGrant, ImportConfig
 from loragate.gateway.metering.prices import Price
@@ -142,7 +143,7 @@ class FinetuneSettings(BaseModel):
     enabled: bool = True
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     threads: PositiveInt | None = None
-    nice: Annotated[int, Field(ge=0, le=19)] = 15
+    nice: Annotated[int, Field(ge=0, le=NICEST)] = NICEST
     max_running_per_tenant: PositiveInt = 1
     workspace: AbsolutePath | None = None
     max_workspace_bytes: PositiveInt = 50 << 30

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+NICEST = 19
+
 
 @dataclass(frozen=True)
 class ServiceConfig:
@@ -17,7 +19,7 @@ class ServiceConfig:
     engine_target: str
     workspace: Path
     threads: int
-    nice: int = 15  # whoever serves comes first
+    nice: int = NICEST  # whoever serves comes first
     device: str = "auto"  # auto, cpu, cuda, cuda:N
     most_of_tenant: int = 1  # jobs of one tenant in training at once
     max_workspace_bytes: int = 50 << 30

@@ -52,6 +52,7 @@ async def training(assignment: Assignment) -> AsyncIterator[TrainerProcess]:
     """Started; with the block it has ended, stopped if it must be, killed if that takes too long."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        "-P",  # the folder we stand in stays off its import path
         "-W",
         "ignore",  # libraries' warnings are for whoever wrote what calls them
         "-m",

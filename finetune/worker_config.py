@@ -16,6 +16,7 @@ class WorkerConfig:
     checkpoint_steps: int = 100  # at the most between two
     threads: int = 1
     device: str = "auto"  # auto, cpu, cuda, cuda:N
+    stands_back: bool = False  # training does, behind whatever else wants to compute on this machine
     report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb: beside events and metrics
     poll_seconds: float = 1.0
     tidy_seconds: float = 600.0

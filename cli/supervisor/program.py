@@ -26,9 +26,11 @@ def our_command(*arguments: str) -> tuple[str, ...]:
 
 
 async def spawn(program: Program, stdout: int | None = None) -> asyncio.subprocess.Process:
-    """Starts the program in a session of its own, so that Ctrl-C reaches only the supervisor.
+    """Starts the program in a process group of its own, so that Ctrl-C reaches only the supervisor.
 
-    What it prints goes to our stderr unless told otherwise: our stdout is for what scripts read.
+    Not in a session of its own: Linux may share the cores out among sessions first (`sched_autogroup_enabled`), and
+    a program that stands back behind the others would do so only within its own. What it prints goes to our stderr
+    unless told otherwise: our stdout is for what scripts read.
     """
     return await asyncio.create_subprocess_exec(
         *program.command,
@@ -36,7 +38,7 @@ async def spawn(program: Program, stdout: int | None = None) -> asyncio.subproce
         stdout=sys.stderr.fileno() if stdout is None else stdout,
         env=dict(program.environment),
         pass_fds=program.descriptors,
-        start_new_session=True,
+        process_group=0,
     )
 
 

@@ -26,7 +26,7 @@ from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.training.adapter import continued_adapter, new_adapter
 from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.base import load_base
-from loragate.finetune.training.breathing import Breather
+from loragate.finetune.training.breathing import Breather, stand_back
 from loragate.finetune.training.checkpoint import checkpoints_in, read_trainer_state, save_adapter
 from loragate.finetune.training.news import Checkpointed, Failed, Finished, Metrics, News, Stepped, Stopped
 from loragate.finetune.training.run import Run
@@ -43,6 +43,8 @@ def main() -> None:
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     assignment = Assignment.of_document(json.loads(sys.stdin.readline()))
+    if assignment.stands_back:
+        stand_back()
     torch.set_num_threads(assignment.threads)
     stop = threading.Event()
     breather = Breather(assignment.threads, stop)

@@ -1,7 +1,9 @@
 """Training gives way to serving in proportion, and takes the machine when nobody is served."""
 
 import io
+import os
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ import torch
 
 from loragate.engine.client import EngineUnavailable
 from loragate.finetune.engine_load import loads
-from loragate.finetune.training.breathing import Breather
+from loragate.finetune.training.breathing import Breather, stand_back
 from loragate.finetune.training.child import listen
 
 
@@ -55,6 +57,29 @@ def test_with_nobody_served_all_threads_work_without_a_pause() -> None:
     breather()
     assert len(stop.pauses) == 1
     assert torch.get_num_threads() == 2
+
+
+def test_who_stands_back_computes_while_nobody_else_wants_to() -> None:
+    found: list[int] = []
+
+    def look() -> None:
+        stand_back()
+        found.append(os.sched_getscheduler(0))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert (found, os.sched_getscheduler(0)) == ([os.SCHED_IDLE], os.SCHED_OTHER)
+
+
+def test_waiting_for_others_is_no_work() -> None:
+    stop = Stop()
+    breather = Breather(2, stop)
+    breather.hear(0.5)
+    breather()
+    time.sleep(0.5)
+    breather()
+    assert stop.pauses[1] < 0.25
 
 
 @pytest.mark.parametrize("orders", ["load 0.25\nload 0.5\n", "load 0.5\nstop\nload 0.1\n"])
