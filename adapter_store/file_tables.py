@@ -23,6 +23,8 @@ class FileRow(TenantOwned, Base):
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime | None]
     deleted_at: Mapped[datetime | None]
+    open_until: Mapped[datetime | None]  # None: closed
+    format: Mapped[str | None] = mapped_column(String(32))  # of an open one's lines
 
 
 class FileUploadRow(TenantOwned, Base):

@@ -13,6 +13,7 @@ from loragate.cli.commands import (
     doctor,
     engine,
     engine_trace,
+    files,
     finetune,
     finetune_worker,
     gateway,
@@ -66,6 +67,7 @@ app.command()(panel.panel)
 app.command("engine-trace")(engine_trace.engine_trace)
 app.command()(chat.chat)
 app.add_typer(adapters.app, name="adapters")
+app.add_typer(files.app, name="files")
 app.add_typer(finetune.app, name="finetune")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")

@@ -13,6 +13,7 @@ from loragate.adapter_store.principal import Scope, TenantPrincipal
 from loragate.gateway.auth.requirements import require_scope
 from loragate.gateway.http.errors import InvalidRequest, PayloadTooLarge
 from loragate.gateway.http.idempotency import Once
+from loragate.gateway.lines import format_of_lines
 from loragate.gateway.schemas.uploads import UploadComplete, UploadCreate
 from loragate.gateway.services import Services
 from loragate.gateway.uploads import digest_of
@@ -49,9 +50,37 @@ async def create(
     async with once.attempt(caller.tenant_id, *await _identity(once, content, repr(facts))) as attempt:
         if attempt.reply is not None:
             return attempt.reply
+        format = await format_of_lines(content, size, None, "file") if facts.open else None
+        size = content.seek(0, 2)
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-            file = await scope.files.create(facts, content, size)
+            file = await scope.files.create(facts, content, size, format)
             return await attempt.keep(scope.replies, file_object(file), 200)
+
+
+async def append(
+    use: Services, caller: TenantPrincipal, by: Actor, file_id: str, content: BinaryIO, once: Once
+) -> Response:
+    """Lines behind those of an open file: all or, where one is wrong, none."""
+    size = content.seek(0, 2)
+    purposes = purposes_of(caller)
+    async with once.attempt(caller.tenant_id, *await _identity(once, content, file_id)) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        async with use.store.tenant(caller.tenant_id) as scope:
+            file = await scope.files.require_open(file_id, purposes, size)
+        format = await format_of_lines(content, size, file.format, "data")
+        if format is None:
+            raise InvalidRequest("Invalid 'data': there are no lines in it.", param="data", code="invalid_lines")
+        size = content.seek(0, 2)
+        async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+            file = await scope.files.append(file_id, purposes, content, size, format)
+            return await attempt.keep(scope.replies, file_object(file), 200)
+
+
+async def close(use: Services, caller: TenantPrincipal, by: Actor, file_id: str) -> Document:
+    """For good. Closed once more, it is told as it is."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        return file_object(await scope.files.close(file_id, purposes_of(caller)))
 
 
 async def list_files(
@@ -76,7 +105,7 @@ async def content(
     """Its bytes. Raises NotFound, and Unavailable while iterating."""
     async with use.store.tenant(caller.tenant_id) as scope:
         file = await scope.files.get(file_id, purposes_of(caller), param=param)
-        pieces = await scope.files.pieces(file.id)
+        pieces = await scope.files.pieces_of(file)
     return file, use.store.read_pieces(caller.tenant_id, pieces)
 
 

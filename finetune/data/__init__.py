@@ -8,6 +8,7 @@ marking.py    an example as text, with the parts that the model learns
 language.py   how the base model reads
 encoding.py   the same as tokens
 token_file.py tokens on disk, read where they lie
+growing.py    the same while it is written
 tokenising.py a whole file, once for each tokenizer and template
 packing.py    examples side by side in rows of one length
 """

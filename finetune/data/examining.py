@@ -25,11 +25,16 @@ class Examination:
     problems: tuple[Problem, ...] = ()
     problem_count: int = 0
 
+    @property
+    def problems_in_words(self) -> str:
+        """All that are known, and how many are not."""
+        more = self.problem_count - len(self.problems)
+        return "; ".join([*map(str, self.problems), *([f"and {more} more"] if more else [])])
+
     def refusal(self, method: Method, fewest: int = MIN_EXAMPLES) -> str | None:
         """Why it cannot be trained on, in words; None if it can."""
         if self.problem_count:
-            more = self.problem_count - len(self.problems)
-            return "; ".join([*map(str, self.problems), *([f"and {more} more"] if more else [])])
+            return self.problems_in_words
         if self.examples < fewest:
             return f"The file has {self.examples} examples; at least {fewest} are needed."
         assert self.format is not None
@@ -39,11 +44,15 @@ class Examination:
 
 
 class Examiner:
-    """Goes through one file, and keeps what is wrong with it. `told` hears now and then how many bytes are done."""
+    """Goes through one file, and keeps what is wrong with it. `told` hears now and then how many bytes are done.
 
-    def __init__(self, told: Told = lambda _: None) -> None:
+    `format` is that of the lines before the first, where there are any.
+    """
+
+    def __init__(self, told: Told = lambda _: None, format: Format | None = None) -> None:
         self._told = told
-        self._format: Format | None = None
+        self._format = format
+        self._lines = 0
         self._examples = 0
         self._problems: list[Problem] = []
         self.problem_count = 0
@@ -54,9 +63,10 @@ class Examiner:
         return Examination(self._format, self._examples, tuple(self._problems), self.problem_count)
 
     def examples(self, file: BinaryIO) -> Iterator[tuple[Line, Example]]:
-        """The good ones, to the file's end."""
+        """The good ones, to the file's end. Called again, it goes on with lines behind these."""
         told = 0
-        for line in read_lines(file):
+        for line in read_lines(file, self._lines):
+            self._lines = line.number
             try:
                 example = self._example(line)
             except LineRefused as refused:

@@ -22,9 +22,9 @@ class Line:
     end: int
 
 
-def read_lines(file: BinaryIO) -> Iterator[Line]:
-    """Those that are not blank, from where `file` stands."""
-    number, end = 0, file.tell()
+def read_lines(file: BinaryIO, before: int = 0) -> Iterator[Line]:
+    """Those that are not blank, from where `file` stands; so many lines came before."""
+    number, end = before, file.tell()
     while content := file.readline(MAX_LINE_BYTES + 1):
         end += len(content)
         if len(content) > MAX_LINE_BYTES and not content.endswith(b"\n"):

@@ -71,9 +71,9 @@ class TokenFile:
         """Raises FileNotFoundError for an unfinished one, TokenFileBroken."""
         self.folder = folder
         self.facts: dict[str, Any] = json.loads((folder / FACTS).read_text())
-        self._offsets = _mapped(folder / OFFSETS, "<u8")
-        self._tokens = _mapped(folder / TOKENS, "<u4")
-        self._learned = _mapped(folder / LEARNED, "?")
+        self._offsets = mapped(folder / OFFSETS, "<u8")
+        self._tokens = mapped(folder / TOKENS, "<u4")
+        self._learned = mapped(folder / LEARNED, "?")
         if not len(self._offsets) or not len(self._tokens) == len(self._learned) == self._offsets[-1]:
             raise TokenFileBroken(f"{folder.name}: its files do not fit each other")
 
@@ -98,7 +98,8 @@ class TokenFile:
         return TokenFile, (self.folder,)
 
 
-def _mapped(path: Path, dtype: str) -> np.ndarray[Any, Any]:
+def mapped(path: Path, dtype: str) -> np.ndarray[Any, Any]:
+    """All of a flat file. Raises TokenFileBroken."""
     if path.stat().st_size % np.dtype(dtype).itemsize:
         raise TokenFileBroken(f"{path.parent.name}/{path.name} ends within a number")
     if not path.stat().st_size:

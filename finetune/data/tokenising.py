@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, Protocol, TypeVar
 
 from loragate.finetune.data.encoding import Encoder, Sample
 from loragate.finetune.data.examining import Examination, Examiner, Told
@@ -87,33 +87,69 @@ def _needed_at(place: Path) -> float:
 
 
 def _tokenise(file: BinaryIO, folder: Path, language: Language, max_length: int, told: Told) -> Examination:
-    examiner = Examiner(told)
-    encoder = Encoder(language.tokenizer, language.end_ids)
     with TokenFileWriter(folder) as writer:
-        tally = _Tally(writer, max_length)
-        for batch in _batches(_marked(examiner, file, language), _BATCH):
-            if examiner.problem_count:
+        tokeniser = Tokeniser(writer, language, max_length, told)
+        for _ in tokeniser.take(file):
+            pass
+        examination = tokeniser.examination
+        if not examination.problem_count and examination.examples:
+            writer.finish(asdict(tokeniser.facts))
+    return examination
+
+
+class Writer(Protocol):
+    """Whatever samples are put into."""
+
+    sequences: int
+    tokens: int
+
+    def add(self, sample: Sample) -> None:
+        """Behind the others. Raises OSError."""
+        ...
+
+
+class Tokeniser:
+    """Of one file, whose lines may come in several portions."""
+
+    def __init__(self, writer: Writer, language: Language, max_length: int, told: Told = lambda _: None) -> None:
+        self._language = language
+        self._examiner = Examiner(told)
+        self._encoder = Encoder(language.tokenizer, language.end_ids)
+        self._tally = _Tally(writer, max_length)
+
+    @property
+    def examination(self) -> Examination:
+        """So far."""
+        return self._examiner.examination
+
+    @property
+    def facts(self) -> Facts:
+        """So far; there must be an example."""
+        return self._tally.facts(self.examination)
+
+    def take(self, file: BinaryIO) -> Iterator[None]:
+        """All lines to the file's end, and a breath between batches. Nothing more is written once there is a problem.
+        Raises OSError."""
+        for batch in _batches(self._marked(file), _BATCH):
+            if self._examiner.problem_count:
                 continue  # there will be no tokens: only more problems are of interest
-            samples = iter(encoder.encode([text for texts in batch for text in texts]))
+            samples = iter(self._encoder.encode([text for texts in batch for text in texts]))
             for texts in batch:
-                tally.add(list(islice(samples, len(texts))))
-        if not examiner.problem_count and examiner.examination.examples:
-            writer.finish(asdict(tally.facts(examiner.examination)))
-    return examiner.examination
+                self._tally.add(list(islice(samples, len(texts))))
+            yield
 
-
-def _marked(examiner: Examiner, file: BinaryIO, language: Language) -> Iterator[list[Marked]]:
-    for line, example in examiner.examples(file):
-        try:
-            yield marked(example, language.template)
-        except LineRefused as refused:
-            examiner.refuse(line, refused)
+    def _marked(self, file: BinaryIO) -> Iterator[list[Marked]]:
+        for line, example in self._examiner.examples(file):
+            try:
+                yield marked(example, self._language.template)
+            except LineRefused as refused:
+                self._examiner.refuse(line, refused)
 
 
 class _Tally:
     """Puts samples into a token file and counts what becomes of them."""
 
-    def __init__(self, writer: TokenFileWriter, max_length: int) -> None:
+    def __init__(self, writer: Writer, max_length: int) -> None:
         self._writer = writer
         self._max_length = max_length
         self._learned = self._cut = self._dropped = 0

@@ -209,6 +209,7 @@ _FILE = {
     "filename": "adapter_model.safetensors",
     "purpose": "adapter",
     "status": "processed",
+    "open_until": None,
 }
 _UPLOAD = {
     "id": "upload_3kTz9QbW1xYd5eFg6hJk",

@@ -15,8 +15,9 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import InvalidRequest
 from loragate.gateway.http.idempotency import OnlyOnce
 from loragate.gateway.http.started import started
+from loragate.gateway.lines import MOST_LINES_BYTES
 from loragate.gateway.openapi.answers import answers
-from loragate.gateway.openapi.shapes.files import FILE_FORM, DeletedFile, File, FileList
+from loragate.gateway.openapi.shapes.files import FILE_FORM, LINES_FORM, DeletedFile, File, FileList
 from loragate.gateway.services import Use
 from loragate.gateway.spool import form_of
 
@@ -24,14 +25,16 @@ router = APIRouter(prefix="/v1/files", tags=["files"])
 
 _FORM_BYTES = 64 << 10  # beside the file itself
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
-_SHAPE = FormShape({"purpose": 64, _ANCHOR: 64, _SECONDS: 16}, spooled="file")
+_SHAPE = FormShape({"purpose": 64, "open": 8, _ANCHOR: 64, _SECONDS: 16}, spooled="file")
+_LINES = FormShape({}, spooled="data")
 _PURPOSES = (Purpose.FINE_TUNE, Purpose.ADAPTER)
 
 
 @router.post("")
 @answers(File, form=FILE_FORM, refusals=(429,))
 async def create_file(caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
-    """Multipart: `file`, `purpose` (`fine-tune` or `adapter`), perhaps `expires_after`. Larger ones come in parts."""
+    """Multipart: `file`, `purpose` (`fine-tune` or `adapter`), perhaps `expires_after`. Larger ones come in parts. To
+    one that is made with `open` lines can be appended until it is closed; its `file` may be empty."""
     await actions.check_room(use, caller, max(0, announced(request) - _FORM_BYTES))
     form = Form(_SHAPE)
     most = use.config.max_file_bytes + _FORM_BYTES
@@ -71,6 +74,29 @@ async def get_file_content(file_id: str, caller: FileKeeper, use: Use) -> Respon
     return StreamingResponse(await started(chunks), headers=headers, media_type="application/octet-stream")
 
 
+@router.post("/{file_id}/append")
+@answers(File, form=LINES_FORM, refusals=(409, 429))
+async def append_to_file(
+    file_id: str, caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use
+) -> Response:
+    """Multipart: `data`, at most 8 MiB of whole lines, behind those of a file that was made with `open`. All of them
+    are taken or, where one is wrong, none; they must be in the format of the file's first line. An hour after the last
+    append the file closes by itself."""
+    await actions.get(use, caller, file_id)
+    form = Form(_LINES)
+    with use.uploads.taken(caller.tenant_id):
+        async with form_of(request, form, MOST_LINES_BYTES + _FORM_BYTES, use.config) as content:
+            form.require("data")
+            return await actions.append(use, caller, by, file_id, content, once)
+
+
+@router.post("/{file_id}/close")
+@answers(File)
+async def close_file(file_id: str, caller: FileKeeper, by: By, use: Use) -> Response:
+    """Nothing is appended any more: a job that trains on it ends with its last line. A closed one stays as it is."""
+    return json_response(await actions.close(use, caller, by, file_id))
+
+
 @router.delete("/{file_id}")
 @answers(DeletedFile)
 async def delete_file(file_id: str, caller: FileKeeper, by: By, use: Use) -> Response:
@@ -83,7 +109,14 @@ def _facts(form: Form) -> FileFacts:
     if purpose not in _PURPOSES:
         wanted = " or ".join(f"'{each}'" for each in _PURPOSES)
         raise InvalidRequest(f"Invalid 'purpose': it must be {wanted}.", param="purpose", code="invalid_value")
-    return FileFacts(form.filename or "file", Purpose(purpose), _lifetime(form))
+    return FileFacts(form.filename or "file", Purpose(purpose), _lifetime(form), _is_open(form))
+
+
+def _is_open(form: Form) -> bool:
+    given = form.text("open")
+    if given not in (None, "true", "false"):
+        raise InvalidRequest("Invalid 'open': it must be true or false.", param="open", code="invalid_value")
+    return given == "true"
 
 
 def _lifetime(form: Form) -> int | None:

@@ -8,7 +8,7 @@ from loragate.gateway.wire.times import unix_seconds
 
 
 def file_object(file: File) -> dict[str, Any]:
-    """A file that is there is `processed`."""
+    """A file that is there is `processed`. `open_until` is ours: null for a closed one."""
     return {
         "id": file.id,
         "object": "file",
@@ -18,6 +18,7 @@ def file_object(file: File) -> dict[str, Any]:
         "filename": file.filename,
         "purpose": file.purpose.value,
         "status": "processed",
+        "open_until": unix_seconds(file.open_until) if file.is_open else None,
     }
 
 

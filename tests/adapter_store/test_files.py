@@ -1,3 +1,4 @@
+import asyncio
 import io
 from collections.abc import Sequence
 from datetime import timedelta
@@ -16,6 +17,7 @@ from loragate.adapter_store.times import utc_now
 
 ALL = frozenset(Purpose)
 TUNE = FileFacts("train.jsonl", Purpose.FINE_TUNE)
+OPEN = FileFacts("growing.jsonl", Purpose.FINE_TUNE, open=True)
 
 
 class Desk:
@@ -34,6 +36,20 @@ class Desk:
             file = await scope.files.get(file_id, ALL)
             pieces = await scope.files.pieces(file.id)
         return b"".join([chunk async for chunk in self.store.read_pieces(self.tenant_id, pieces)])
+
+    async def append(self, file: File, content: bytes, format: str = "text") -> File:
+        async with self.store.tenant(self.tenant_id, write=True) as scope:
+            return await scope.files.append(file.id, ALL, io.BytesIO(content), len(content), format)
+
+    async def close(self, file: File) -> File:
+        async with self.store.tenant(self.tenant_id, write=True) as scope:
+            return await scope.files.close(file.id, ALL)
+
+    async def forget(self, file: File) -> None:
+        """As if nothing had been appended for an hour."""
+        past = utc_now() - timedelta(seconds=1)
+        async with self.store._database.operator(write=True) as session:
+            await session.execute(update(FileRow).where(FileRow.id == file.id).values(open_until=past))
 
     async def files(self, **options: Any) -> list[str]:
         async with self.store.tenant(self.tenant_id) as scope:
@@ -165,6 +181,81 @@ def test_facts_that_are_refused(make: Any, param: str) -> None:
     with pytest.raises(Invalid) as refused:
         make()
     assert refused.value.param == param
+
+
+async def test_an_open_file_takes_lines_until_it_is_closed(desk: Desk, kept: Any) -> None:
+    file = await desk.create(b"", OPEN)
+    assert file.is_open
+    grown = [await desk.append(file, f"line {n}\n".encode()) for n in range(3)]
+    assert [(each.size_bytes, each.is_open, each.format) for each in grown] == [
+        (7 * n, True, "text") for n in (1, 2, 3)
+    ]
+    assert await desk.content(file.id) == b"line 0\nline 1\nline 2\n"
+    assert (await desk.store.sweep(timedelta(0))).pieces == 0
+    for closed in (await desk.close(file), await desk.close(file)):
+        assert (closed.is_open, closed.size_bytes) == (False, 21)
+    with pytest.raises(Conflict, match="closed"):
+        await desk.append(file, b"line 3\n")
+    async with desk.store.admin() as admin:
+        acts = [event.action for event in await admin.audit.list(tenant_id=desk.tenant_id)]
+    assert acts[:2] == ["file.close", "file.create"]
+    assert (await desk.store.sweep(timedelta(0))).pieces == 1, "of what was refused"
+    assert await desk.content(file.id) == b"line 0\nline 1\nline 2\n"
+
+
+async def test_appends_at_once_are_one_after_the_other(desk: Desk) -> None:
+    file = await desk.create(b"", OPEN)
+    lines = [f"line {n:02}\n".encode() for n in range(12)]
+    await asyncio.gather(*(desk.append(file, line) for line in lines))
+    assert sorted((await desk.content(file.id)).splitlines(keepends=True)) == lines
+
+
+async def test_what_is_read_is_the_file_as_it_was(desk: Desk) -> None:
+    file = await desk.append(await desk.create(b"", OPEN), b"one\n")
+    await desk.append(file, b"two\n")
+    async with desk.store.tenant(desk.tenant_id) as scope:
+        assert len(await scope.files.pieces_of(file)) == 2, "the empty one that it was made with, and the first line"
+        assert len(await scope.files.pieces(file.id, skip=2)) == 1
+
+
+async def test_what_no_file_takes(desk: Desk, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Invalid, match="can be open") as refused:
+        FileFacts("a", Purpose.ADAPTER, open=True)
+    assert refused.value.param == "open"
+    with pytest.raises(Conflict) as closed:
+        await desk.append(await desk.create(), b"x\n")
+    assert (closed.value.code, closed.value.param) == ("file_closed", "file_id")
+    file = await desk.append(await desk.create(b"", OPEN), b"one\n")
+    with pytest.raises(Invalid, match="one file has one format"):
+        await desk.append(file, b"x\n", "chat")
+    with pytest.raises(NotFound):
+        await Desk(world, world.other).append(file, b"x\n")
+    with pytest.raises(NotFound):
+        await Desk(world, world.other).close(file)
+    await desk.limit(10)
+    with pytest.raises(Conflict) as too_much:
+        await desk.append(file, b"1234567\n")
+    assert too_much.value.code == "quota_exceeded"
+    for name, most in (("MOST_OPEN_BYTES", 5), ("MOST_APPENDS", 1)):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"loragate.adapter_store.files.{name}", most)
+            with pytest.raises(Conflict) as full:
+                await desk.append(file, b"x\n")
+            assert full.value.code == "file_full"
+    monkeypatch.setattr("loragate.adapter_store.files._MOST_OPEN", 1)
+    with pytest.raises(Conflict) as too_many:
+        await desk.create(b"", OPEN)
+    assert (too_many.value.code, too_many.value.param) == ("too_many_open_files", "open")
+    assert await desk.content(file.id) == b"one\n"
+
+
+async def test_a_file_that_nobody_appends_to_closes_by_itself(desk: Desk) -> None:
+    file = await desk.create(b"", OPEN)
+    await desk.forget(file)
+    with pytest.raises(Conflict, match="60 minutes"):
+        await desk.append(file, b"x\n")
+    async with desk.store.tenant(desk.tenant_id) as scope:
+        assert not (await scope.files.get(file.id, ALL)).is_open
 
 
 async def test_parts_in_any_order_are_one_file(desk: Desk, kept: Any) -> None:

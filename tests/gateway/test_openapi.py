@@ -62,6 +62,7 @@ def test_every_operation_is_complete(document: dict[str, Any]) -> None:
             assert {"401", "500", "503"} <= operation["responses"].keys(), told
             assert ("403" in operation["responses"]) == (path != "/v1/whoami"), told
         if method in ("post", "put", "patch") and path not in (
+            "/v1/files/{file_id}/close",
             "/v1/uploads/{upload_id}/cancel",
             *(f"/v1/fine_tuning/jobs/{{fine_tuning_job_id}}/{act}" for act in ("cancel", "pause", "resume")),
             "/admin/v1/jobs/{fine_tuning_job_id}/cancel",
@@ -206,12 +207,18 @@ async def test_every_example_is_answered_as_described(
     assert missed == {"cancel_import"}, "which has failed by now"
 
 
+EMPTY = {"file": ("more.jsonl", b"")}
+
+
 async def _tour_of_files(tour: Tour, gateway: Gateway) -> None:
     file = {"file": ("train.jsonl", b"abc")}
     (made,) = await tour("create_file", gateway.key, data={"purpose": "fine-tune"}, files=file)
     await tour("list_files", gateway.key)
     for name in ("get_file", "get_file_content", "delete_file"):
         await tour(name, gateway.key, file_id=made["id"])
+    (growing,) = await tour("create_file", gateway.key, data={"purpose": "fine-tune", "open": "true"}, files=EMPTY)
+    await tour("append_to_file", gateway.key, file_id=growing["id"], files={"data": b'{"text": "x"}'})
+    await tour("close_file", gateway.key, file_id=growing["id"])
     whole, cancelled = await tour("create_upload", gateway.key)
     (part,) = await tour("add_upload_part", gateway.key, upload_id=whole["id"], files={"data": b"abc"})
     for name in ("get_upload", "list_upload_parts"):

@@ -12,6 +12,7 @@ FILE_FORM: dict[str, Any] = {
     "properties": {
         "file": {"type": "string", "format": "binary"},
         "purpose": {"type": "string", "enum": ["fine-tune", "adapter"]},
+        "open": {"type": "string", "enum": ["true", "false"]},
         "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
         "expires_after[seconds]": {"type": "string", "pattern": "^[0-9]{4,7}$"},
     },
@@ -25,11 +26,18 @@ PART_FORM: dict[str, Any] = {
     "required": ["data"],
     "additionalProperties": False,
 }
+LINES_FORM: dict[str, Any] = {
+    "type": "object",
+    "description": "JSON lines, at most 8 MiB.",
+    "properties": {"data": {"type": "string", "format": "binary"}},
+    "required": ["data"],
+    "additionalProperties": False,
+}
 _Purpose = Literal["fine-tune", "fine-tune-results", "adapter"]
 
 
 class File(TypedDict):
-    """A file; null in `expires_at`: it stays until it is deleted."""
+    """A file; null in `expires_at`: it stays until it is deleted; null in `open_until`: it is closed."""
 
     id: str
     object: Literal["file"]
@@ -39,6 +47,7 @@ class File(TypedDict):
     filename: str
     purpose: _Purpose
     status: Literal["processed"]
+    open_until: Count | None
 
 
 class FileList(Page):

@@ -47,7 +47,7 @@ class FineTuningMethodFields(_message.Message):
     def __init__(self, hyperparameters: _Optional[_Union[FineTuningHyperparameters, _Mapping]] = ...) -> None: ...
 
 class FineTuningHyperparameters(_message.Message):
-    __slots__ = ("n_epochs", "batch_size", "learning_rate_multiplier", "lora_rank", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "target_modules", "quantization", "max_length", "packing", "lr_scheduler", "warmup_ratio", "weight_decay", "max_grad_norm", "early_stopping_patience", "beta")
+    __slots__ = ("n_epochs", "batch_size", "learning_rate_multiplier", "lora_rank", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "target_modules", "quantization", "max_length", "packing", "lr_scheduler", "warmup_ratio", "weight_decay", "max_grad_norm", "early_stopping_patience", "beta", "streaming", "n_steps")
     N_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,8 @@ class FineTuningHyperparameters(_message.Message):
     MAX_GRAD_NORM_FIELD_NUMBER: _ClassVar[int]
     EARLY_STOPPING_PATIENCE_FIELD_NUMBER: _ClassVar[int]
     BETA_FIELD_NUMBER: _ClassVar[int]
+    STREAMING_FIELD_NUMBER: _ClassVar[int]
+    N_STEPS_FIELD_NUMBER: _ClassVar[int]
     n_epochs: int
     batch_size: int
     learning_rate_multiplier: float
@@ -84,7 +86,9 @@ class FineTuningHyperparameters(_message.Message):
     max_grad_norm: float
     early_stopping_patience: int
     beta: float
-    def __init__(self, n_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., learning_rate_multiplier: _Optional[float] = ..., lora_rank: _Optional[int] = ..., lora_alpha: _Optional[int] = ..., lora_dropout: _Optional[float] = ..., use_rslora: bool = ..., use_dora: bool = ..., target_modules: _Optional[_Iterable[str]] = ..., quantization: _Optional[str] = ..., max_length: _Optional[int] = ..., packing: bool = ..., lr_scheduler: _Optional[str] = ..., warmup_ratio: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_grad_norm: _Optional[float] = ..., early_stopping_patience: _Optional[int] = ..., beta: _Optional[float] = ...) -> None: ...
+    streaming: bool
+    n_steps: int
+    def __init__(self, n_epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., learning_rate_multiplier: _Optional[float] = ..., lora_rank: _Optional[int] = ..., lora_alpha: _Optional[int] = ..., lora_dropout: _Optional[float] = ..., use_rslora: bool = ..., use_dora: bool = ..., target_modules: _Optional[_Iterable[str]] = ..., quantization: _Optional[str] = ..., max_length: _Optional[int] = ..., packing: bool = ..., lr_scheduler: _Optional[str] = ..., warmup_ratio: _Optional[float] = ..., weight_decay: _Optional[float] = ..., max_grad_norm: _Optional[float] = ..., early_stopping_patience: _Optional[int] = ..., beta: _Optional[float] = ..., streaming: bool = ..., n_steps: _Optional[int] = ...) -> None: ...
 
 class FineTuningJob(_message.Message):
     __slots__ = ("id", "object", "created_at", "error", "estimated_finish", "fine_tuned_model", "finished_at", "hyperparameters", "metadata", "method", "model", "organization_id", "progress", "result_files", "seed", "start_version", "status", "trained_tokens", "training_file", "validation_file")
@@ -303,3 +307,39 @@ class ListFineTuningCheckpointsResponse(_message.Message):
     last_id: str
     object: str
     def __init__(self, data: _Optional[_Iterable[_Union[FineTuningCheckpoint, _Mapping]]] = ..., has_more: bool = ..., first_id: _Optional[str] = ..., last_id: _Optional[str] = ..., object: _Optional[str] = ...) -> None: ...
+
+class AppendToFileRequest(_message.Message):
+    __slots__ = ("file_id", "data")
+    FILE_ID_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    file_id: str
+    data: bytes
+    def __init__(self, file_id: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class CloseFileRequest(_message.Message):
+    __slots__ = ("file_id",)
+    FILE_ID_FIELD_NUMBER: _ClassVar[int]
+    file_id: str
+    def __init__(self, file_id: _Optional[str] = ...) -> None: ...
+
+class FineTuningFile(_message.Message):
+    __slots__ = ("id", "object", "bytes", "created_at", "expires_at", "filename", "purpose", "status", "open_until")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    FILENAME_FIELD_NUMBER: _ClassVar[int]
+    PURPOSE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    object: str
+    bytes: int
+    created_at: int
+    expires_at: int
+    filename: str
+    purpose: str
+    status: str
+    open_until: int
+    def __init__(self, id: _Optional[str] = ..., object: _Optional[str] = ..., bytes: _Optional[int] = ..., created_at: _Optional[int] = ..., expires_at: _Optional[int] = ..., filename: _Optional[str] = ..., purpose: _Optional[str] = ..., status: _Optional[str] = ..., open_until: _Optional[int] = ...) -> None: ...

@@ -56,6 +56,16 @@ class FineTuningServiceStub(object):
                 request_serializer=loragate_dot_v1_dot_fine__tuning__pb2.ListFineTuningCheckpointsRequest.SerializeToString,
                 response_deserializer=loragate_dot_v1_dot_fine__tuning__pb2.ListFineTuningCheckpointsResponse.FromString,
                 )
+        self.AppendToFile = channel.unary_unary(
+                '/loragate.v1.FineTuningService/AppendToFile',
+                request_serializer=loragate_dot_v1_dot_fine__tuning__pb2.AppendToFileRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_fine__tuning__pb2.FineTuningFile.FromString,
+                )
+        self.CloseFile = channel.unary_unary(
+                '/loragate.v1.FineTuningService/CloseFile',
+                request_serializer=loragate_dot_v1_dot_fine__tuning__pb2.CloseFileRequest.SerializeToString,
+                response_deserializer=loragate_dot_v1_dot_fine__tuning__pb2.FineTuningFile.FromString,
+                )
 
 
 class FineTuningServiceServicer(object):
@@ -119,6 +129,21 @@ class FineTuningServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AppendToFile(self, request, context):
+        """Lines behind those of an open file, all of them or, where one is wrong, none. Done once for an `idempotency-key`.
+        ABORTED once the file is closed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseFile(self, request, context):
+        """Nothing is appended any more. A closed file stays as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FineTuningServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -161,6 +186,16 @@ def add_FineTuningServiceServicer_to_server(servicer, server):
                     servicer.ListCheckpoints,
                     request_deserializer=loragate_dot_v1_dot_fine__tuning__pb2.ListFineTuningCheckpointsRequest.FromString,
                     response_serializer=loragate_dot_v1_dot_fine__tuning__pb2.ListFineTuningCheckpointsResponse.SerializeToString,
+            ),
+            'AppendToFile': grpc.unary_unary_rpc_method_handler(
+                    servicer.AppendToFile,
+                    request_deserializer=loragate_dot_v1_dot_fine__tuning__pb2.AppendToFileRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_fine__tuning__pb2.FineTuningFile.SerializeToString,
+            ),
+            'CloseFile': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseFile,
+                    request_deserializer=loragate_dot_v1_dot_fine__tuning__pb2.CloseFileRequest.FromString,
+                    response_serializer=loragate_dot_v1_dot_fine__tuning__pb2.FineTuningFile.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -307,5 +342,39 @@ class FineTuningService(object):
         return grpc.experimental.unary_unary(request, target, '/loragate.v1.FineTuningService/ListCheckpoints',
             loragate_dot_v1_dot_fine__tuning__pb2.ListFineTuningCheckpointsRequest.SerializeToString,
             loragate_dot_v1_dot_fine__tuning__pb2.ListFineTuningCheckpointsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def AppendToFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.FineTuningService/AppendToFile',
+            loragate_dot_v1_dot_fine__tuning__pb2.AppendToFileRequest.SerializeToString,
+            loragate_dot_v1_dot_fine__tuning__pb2.FineTuningFile.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def CloseFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/loragate.v1.FineTuningService/CloseFile',
+            loragate_dot_v1_dot_fine__tuning__pb2.CloseFileRequest.SerializeToString,
+            loragate_dot_v1_dot_fine__tuning__pb2.FineTuningFile.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -1,0 +1,58 @@
+"""A file that grows: lines on their way to it, in portions that a dropped connection does not double."""
+
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from loragate.cli.client.api import Api
+from loragate.cli.client.parts import again
+from loragate.cli.client.paths import path
+from loragate.cli.client.progress import transfer
+from loragate.cli.refusal import Refusal
+
+_PORTION_BYTES = 4 << 20
+_LONGEST_LINE = 4 << 20  # which the server takes
+
+
+def opened(api: Api, name: str) -> dict[str, Any]:
+    """A new one, without a line."""
+    fields = {"purpose": "fine-tune", "open": "true"}
+    return dict(api.call("POST", "/v1/files", data=fields, files={"file": (name, b"")}))
+
+
+def append_all(api: Api, file_id: str, given: str) -> dict[str, Any]:
+    """The lines of a file here, or (`-`) of standard input. The file there, afterwards. Raises Refusal."""
+    if given == "-":
+        return _send(api, file_id, sys.stdin.buffer, None)
+    file = Path(given).expanduser()
+    if not file.is_file():
+        raise Refusal(f"there is no file {given}")
+    with file.open("rb") as source:
+        return _send(api, file_id, source, file.stat().st_size)
+
+
+def portions(source: BinaryIO, most: int = _PORTION_BYTES) -> Iterator[bytes]:
+    """Whole lines, about `most` bytes at a time. Raises Refusal for a line that is too long."""
+    while lines := source.readlines(most):
+        if max(map(len, lines)) > _LONGEST_LINE:
+            raise Refusal(f"a line is longer than {_LONGEST_LINE >> 20} MiB")
+        yield b"".join(lines)
+
+
+def _send(api: Api, file_id: str, source: BinaryIO, size: int | None) -> dict[str, Any]:
+    grown: dict[str, Any] | None = None
+    with transfer() as progress:
+        task = progress.add_task(f"appending to {file_id}", total=size)
+        for portion in portions(source):
+            grown = _append(api, file_id, portion)
+            progress.advance(task, len(portion))
+    if grown is None:
+        raise Refusal("there are no lines to append")
+    return grown
+
+
+def _append(api: Api, file_id: str, lines: bytes) -> dict[str, Any]:
+    sent = {"files": {"data": ("lines", lines)}, "headers": {"Idempotency-Key": uuid.uuid4().hex}}
+    return dict(again(lambda: api.call("POST", path("v1", "files", file_id, "append"), **sent)))
