@@ -41,6 +41,7 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
         threads=chosen.threads or len(os.sched_getaffinity(0)),
         nice=chosen.nice,
         device=chosen.device,
+        memory_bytes=chosen.memory_bytes,
         most_of_tenant=chosen.max_running_per_tenant,
         max_workspace_bytes=chosen.max_workspace_bytes,
         report_to=chosen.report_to,

@@ -144,6 +144,7 @@ class FinetuneSettings(BaseModel):
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     threads: PositiveInt | None = None
     nice: Annotated[int, Field(ge=0, le=NICEST)] = NICEST
+    memory_bytes: PositiveInt | None = None
     max_running_per_tenant: PositiveInt = 1
     workspace: AbsolutePath | None = None
     max_workspace_bytes: PositiveInt = 50 << 30

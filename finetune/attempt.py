@@ -102,6 +102,7 @@ class Attempt:
             checkpoint_steps=max(1, min(self._place.config.checkpoint_steps, _steps(prepared) // MOST)),
             threads=self._place.config.threads,
             device=self._place.config.device,
+            memory_bytes=self._place.config.memory_bytes,
             stands_back=self._place.config.stands_back,
             report_to=self._place.config.report_to,
             name=self._held.job.id,

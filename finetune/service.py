@@ -59,6 +59,7 @@ async def _worker(config: ServiceConfig, store: Store, engine: EngineLink) -> Wo
         most_of_tenant=config.most_of_tenant,
         threads=config.threads,
         device=config.device,
+        memory_bytes=config.memory_bytes,
         stands_back=config.nice == NICEST and not apart,
         report_to=config.report_to,
         max_workspace_bytes=config.max_workspace_bytes,

@@ -21,6 +21,7 @@ class ServiceConfig:
     threads: int
     nice: int = NICEST  # whoever serves comes first
     device: str = "auto"  # auto, cpu, cuda, cuda:N
+    memory_bytes: int | None = None  # that training may take; None: what it needs
     most_of_tenant: int = 1  # jobs of one tenant in training at once
     max_workspace_bytes: int = 50 << 30
     report_to: tuple[str, ...] = ()

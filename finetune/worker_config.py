@@ -16,6 +16,7 @@ class WorkerConfig:
     checkpoint_steps: int = 100  # at the most between two
     threads: int = 1
     device: str = "auto"  # auto, cpu, cuda, cuda:N
+    memory_bytes: int | None = None  # that training may take; None: what it needs
     stands_back: bool = False  # training does, behind whatever else wants to compute on this machine
     report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb: beside events and metrics
     poll_seconds: float = 1.0

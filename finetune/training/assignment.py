@@ -21,6 +21,7 @@ class Assignment:
     checkpoint_steps: int
     threads: int
     device: str = "auto"  # auto, cpu, cuda, cuda:N
+    memory_bytes: int | None = None  # that it may take; None: what it needs
     stands_back: bool = False  # behind whatever else wants to compute on this machine
     report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb
     name: str = ""  # of the run, there

@@ -28,6 +28,7 @@ from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.base import load_base
 from loragate.finetune.training.breathing import Breather, stand_back
 from loragate.finetune.training.checkpoint import checkpoints_in, read_trainer_state, save_adapter
+from loragate.finetune.training.memory import bound_memory, die_first, is_lack_of_memory
 from loragate.finetune.training.news import Checkpointed, Failed, Finished, Metrics, News, Stepped, Stopped
 from loragate.finetune.training.run import Run
 from loragate.finetune.training.train import train
@@ -43,6 +44,7 @@ def main() -> None:
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     assignment = Assignment.of_document(json.loads(sys.stdin.readline()))
+    die_first()
     if assignment.stands_back:
         stand_back()
     torch.set_num_threads(assignment.threads)
@@ -60,15 +62,19 @@ def _outcome(assignment: Assignment, stop: threading.Event, breather: Breather, 
         return _run(assignment, stop, breather, out)
     except TrainingFailed as failed:
         return Failed("training_failed", str(failed))
-    except (MemoryError, torch.OutOfMemoryError):
-        return Failed("out_of_memory", "There was not enough memory for it: lower `batch_size` or `max_length`.")
-    except OSError as error:
-        return Failed("insufficient_storage", f"The training's files cannot be written: {error.strerror}.")
+    except (MemoryError, RuntimeError, OSError) as error:
+        if is_lack_of_memory(error):
+            return Failed("out_of_memory", "There was not enough memory for it: lower `batch_size` or `max_length`.")
+        if isinstance(error, OSError):
+            return Failed("insufficient_storage", f"The training's files cannot be written: {error.strerror}.")
+        raise
 
 
 def _run(assignment: Assignment, stop: threading.Event, breather: Breather, out: TextIO) -> News:
     _alone_in(assignment.folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if assignment.memory_bytes is not None:
+        bound_memory(assignment.memory_bytes)
     model = _adapted(assignment, device)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(assignment.base)
     run = Run(

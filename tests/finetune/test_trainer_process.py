@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,19 @@ async def test_one_that_is_killed_says_so_and_goes_on_from_its_checkpoint_to_the
     rest = await heard(assignment)
     assert isinstance(rest[-1], Finished)
     assert losses(rest) | losses(news) == losses(rest) == losses(whole[1])
+
+
+async def test_a_run_that_needs_more_memory_than_it_may_take_says_so(assignment: Assignment) -> None:
+    news = await heard(replace(assignment, memory_bytes=4 << 20))
+    assert isinstance(news[-1], Failed)
+    assert (news[-1].code, len(news)) == ("out_of_memory", 1)
+    assert "lower `batch_size`" in news[-1].message
+
+
+async def test_a_machine_without_memory_kills_training_before_what_serves(assignment: Assignment) -> None:
+    async with training(assignment) as trainer:
+        await anext(trainer.news())
+        assert Path(f"/proc/{trainer.pid}/oom_score_adj").read_text() == "1000\n"
 
 
 async def test_what_went_wrong_is_said_in_words(assignment: Assignment, tmp_path: Path) -> None:
