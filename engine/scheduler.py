@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from loragate.engine import preemption
-from loragate.engine.accounts import Ledger
+from loragate.engine.accounts import Account, Ledger
 from loragate.engine.adapter_pool import AdapterPool
 from loragate.engine.block_pool import BlockPool
 from loragate.engine.deadlines import Deadlines
@@ -86,6 +86,11 @@ class Scheduler:
     def load(self) -> QueueLoad:
         """What waits now; any thread may ask."""
         return self._overload.load()
+
+    def accounts(self) -> list[Account]:
+        """Of the tenants with open sequences, the longest queues first; any thread may ask."""
+        active = (account for account in self._ledger.all() if account.sequences)
+        return sorted(active, key=lambda account: (-account.waiting, -account.seated, account.tenant_id))
 
     @property
     def next_deadline(self) -> float | None:

@@ -1,5 +1,6 @@
 """The engine's numbers as the service sends them. Everything here may run beside the step loop."""
 
+from loragate.engine.accounts import Account
 from loragate.engine.adapter_metrics import AdapterCounts
 from loragate.engine.block_pool import BlockPool
 from loragate.engine.core import EngineCore
@@ -62,6 +63,7 @@ def stats_of(core: EngineCore, disk: DiskTier, request: pb.StatsRequest) -> pb.S
         recent_steps=_percentiles(core.timeline),
         demand=demand[:_MAX_DEMAND],
         prefix_cache=_prefix_cache(core.blocks, tenants=request.tenants),
+        tenants=map(_tenant, core.scheduler.accounts()[:_MAX_DEMAND]) if request.tenants else (),
     )
     rows, stats.more_adapters = _adapter_rows(core, request.adapters_after, min(request.adapter_rows, _MAX_ROWS))
     stats.adapters.extend(rows)
@@ -86,6 +88,10 @@ def _demand(core: EngineCore) -> list[pb.Demand]:
         if key is not None
     ]
     return sorted(demand, key=lambda each: (-each.running, -each.waiting, each.id))
+
+
+def _tenant(account: Account) -> pb.TenantDemand:
+    return pb.TenantDemand(tenant_id=account.tenant_id, running=account.seated, waiting=max(0, account.waiting))
 
 
 def _waiting_for_adapter(demand: list[pb.Demand], residents: list[pb.Resident]) -> int:

@@ -9,7 +9,7 @@ from loragate.gateway.auth.requirements import Operator
 from loragate.gateway.engine_link import ENGINE_ID
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.errors import NotFound, Unavailable
-from loragate.gateway.observability.adapter_names import names_of
+from loragate.gateway.observability.names import names_of, tenant_names_of
 from loragate.gateway.openapi.answers import answers
 from loragate.gateway.openapi.shapes.engines import Engine, EngineAdapterList, EngineList
 from loragate.gateway.services import Services, Use
@@ -75,7 +75,8 @@ async def trace_engine(
 async def _engine(use: Services) -> dict[str, object]:
     stats = await use.engine_reading.detailed()
     names = await names_of(use.store, [each.adapter for each in stats.residents] if stats else [])
-    return engine_object(ENGINE_ID, use.link.manifest, stats, names)
+    tenants = await tenant_names_of(use.store, [each.tenant_id for each in stats.tenants] if stats else [])
+    return engine_object(ENGINE_ID, use.link.manifest, stats, names, tenants)
 
 
 async def _stats(use: Services, request: pb.StatsRequest) -> pb.StatsResponse:

@@ -1,18 +1,23 @@
 """Engines, as the operator sees them."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from loragate.gateway.observability.adapter_names import Names, content_of
+from loragate.gateway.observability.names import Names, content_of
 from loragate.gateway.residency import Holdings
 from loragate.gateway.wire.times import rfc3339
 from loragate.v1 import engine_pb2 as pb
 
 
 def engine_object(
-    engine_id: str, manifest: pb.Manifest | None, stats: pb.StatsResponse | None, names: Names
+    engine_id: str,
+    manifest: pb.Manifest | None,
+    stats: pb.StatsResponse | None,
+    names: Names,
+    tenants: Mapping[str, str],
 ) -> dict[str, Any]:
-    """What it serves, and what it is doing; null where nothing is known."""
+    """What it serves, and what it is doing; null where nothing is known. `tenants` are names by id."""
     return {
         "id": engine_id,
         "object": "engine",
@@ -23,7 +28,7 @@ def engine_object(
         "dtype": manifest and manifest.dtype,
         "max_model_len": manifest and manifest.max_model_len,
         "notes": list(manifest.notes) if manifest else [],
-        **_activity(stats, names),
+        **_activity(stats, names, tenants),
     }
 
 
@@ -43,15 +48,16 @@ def adapter_row_object(row: pb.AdapterRow, names: Names, holdings: Holdings) -> 
     }
 
 
-def _activity(stats: pb.StatsResponse | None, names: Names) -> dict[str, Any]:
+def _activity(stats: pb.StatsResponse | None, names: Names, tenants: Mapping[str, str]) -> dict[str, Any]:
     if stats is None:
         parts = ("started_at", "batch", "queue", "kv_blocks", "adapter_slots", "adapter_bytes", "step_seconds")
-        return {**dict.fromkeys(parts), "residents": []}
+        return {**dict.fromkeys(parts), "tenants": [], "residents": []}
     steps = stats.recent_steps
     return {
         "started_at": rfc3339(datetime.fromtimestamp(stats.started_at, UTC)),
         "batch": {"running": stats.running},
         "queue": {"waiting": stats.waiting, "waiting_for_adapter": stats.waiting_for_adapter},
+        "tenants": [_tenant(each, tenants.get(each.tenant_id)) for each in stats.tenants],
         "kv_blocks": {"used": stats.kv_blocks_used, "total": stats.kv_blocks_total},
         "adapter_slots": {"used": stats.slots_used, "total": stats.slots_total},
         "adapter_bytes": {
@@ -62,6 +68,10 @@ def _activity(stats: pb.StatsResponse | None, names: Names) -> dict[str, Any]:
         "step_seconds": {"steps": steps.steps, "p50": steps.p50, "p90": steps.p90, "p99": steps.p99},
         "residents": [_resident(resident, names) for resident in stats.residents],
     }
+
+
+def _tenant(demand: pb.TenantDemand, name: str | None) -> dict[str, Any]:
+    return {"tenant_id": demand.tenant_id, "name": name, "running": demand.running, "waiting": demand.waiting}
 
 
 def _resident(resident: pb.Resident, names: Names) -> dict[str, Any]:

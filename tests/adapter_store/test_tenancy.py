@@ -237,3 +237,12 @@ async def test_an_id_that_is_none_has_no_scope(store: Any) -> None:
     with pytest.raises(NotFound):
         async with store.tenant("../etc"):
             pass
+
+
+async def test_names_of_tenants_are_told_to_the_operator_also_of_deleted_ones(world: Any) -> None:
+    acme, other = world.acme, world.other
+    async with world.store.admin(write=True) as admin:
+        await admin.tenants.delete(other.id)
+        assert await admin.tenants.names([acme.id, other.id, "tn_nobody"]) == {acme.id: "acme", other.id: "other"}
+    async with world.store.admin(within=acme.id) as admin:
+        assert await admin.tenants.names([acme.id, other.id]) == {acme.id: "acme"}

@@ -297,3 +297,13 @@ def test_an_adapter_that_still_loads_keeps_nobody_waiting() -> None:
     engine.submit("t", adapter="slow")
     others = [engine.submit("t")[0] for _ in range(3)]
     assert engine.until(*others) < 12
+
+
+def test_the_longest_queues_are_told_first() -> None:
+    engine = Stepping(seats=2)
+    engine.submit("a", n=3)
+    engine.step()
+    engine.submit("c")
+    engine.submit("b", n=2)
+    told = [(each.tenant_id, each.seated, each.waiting) for each in engine.scheduler.accounts()]
+    assert told == [("b", 0, 2), ("a", 2, 1), ("c", 0, 1)]

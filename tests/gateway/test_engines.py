@@ -34,9 +34,12 @@ async def test_an_engine(gateway: Gateway, upload: Callable[..., Awaitable[dict[
     adapter = await upload("support")
     ref = pb.AdapterRef(tenant_id=gateway.tenant_id, digest=adapter["digest"])
     stats = gateway.engine.stats = full_stats(ref)
+    stats.tenants.add(tenant_id=gateway.tenant_id, running=2, waiting=3)
+    stats.tenants.add(tenant_id="tn_gone", running=1)
     async with gateway.admin() as admin:
         listed = (await admin.get("/admin/v1/engines")).json()
         engine = (await admin.get("/admin/v1/engines/engine-0")).json()
+        name = (await admin.get(f"/admin/v1/tenants/{gateway.tenant_id}")).json()["name"]
     assert listed["object"] == "list"
     assert [each["id"] for each in listed["data"]] == ["engine-0"]
     assert engine == listed["data"][0]
@@ -45,6 +48,10 @@ async def test_an_engine(gateway: Gateway, upload: Callable[..., Awaitable[dict[
     assert datetime.fromisoformat(engine["started_at"]).timestamp() == stats.started_at
     assert engine["batch"] == {"running": stats.running}
     assert engine["queue"] == {"waiting": stats.waiting, "waiting_for_adapter": stats.waiting_for_adapter}
+    assert engine["tenants"] == [
+        {"tenant_id": gateway.tenant_id, "name": name, "running": 2, "waiting": 3},
+        {"tenant_id": "tn_gone", "name": None, "running": 1, "waiting": 0},
+    ]
     assert engine["kv_blocks"] == {"used": stats.kv_blocks_used, "total": stats.kv_blocks_total}
     assert engine["adapter_slots"] == {"used": stats.slots_used, "total": stats.slots_total}
     assert engine["adapter_bytes"]["disk"] == {"used": 10, "total": 20}
@@ -69,7 +76,7 @@ async def test_an_engine_that_is_down_is_listed(gateway: Gateway) -> None:
             await asyncio.sleep(0.02)
         assert engine["model"] == MODEL_ID
         assert engine["kv_blocks"] is None
-        assert engine["residents"] == []
+        assert engine["residents"] == engine["tenants"] == []
         for route in ROUTES[2:]:
             down = await admin.get(route)
             assert (down.status_code, down.json()["error"]["code"]) == (503, "engine_unavailable")

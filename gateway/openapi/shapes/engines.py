@@ -1,7 +1,8 @@
 """Answers about engines."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from loragate.gateway.openapi.shapes.common import Count, Digest, Moment, Page, Residency
@@ -68,6 +69,15 @@ class Resident(OfAdapter):
     pinned: bool
 
 
+class TenantQueue(TypedDict):
+    """Completions of one tenant, in the batch and waiting; `name` is null where it is not known."""
+
+    tenant_id: str
+    name: str | None
+    running: Count
+    waiting: Count
+
+
 class Engine(TypedDict):
     """What it serves and is doing; null where nothing is known."""
 
@@ -83,6 +93,7 @@ class Engine(TypedDict):
     started_at: Moment | None
     batch: Running | None
     queue: Waiting | None
+    tenants: Annotated[list[TenantQueue], Field(description="Those with the longest queues first, at most 256.")]
     kv_blocks: Room | None
     adapter_slots: Room | None
     adapter_bytes: AdapterBytes | None

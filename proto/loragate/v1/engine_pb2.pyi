@@ -442,7 +442,7 @@ class StatsRequest(_message.Message):
     def __init__(self, adapter_rows: _Optional[int] = ..., adapters_after: _Optional[str] = ..., tenants: bool = ...) -> None: ...
 
 class StatsResponse(_message.Message):
-    __slots__ = ("steps", "running", "waiting", "waiting_for_adapter", "kv_blocks_used", "kv_blocks_total", "slots_used", "slots_total", "prompt_tokens", "generated_tokens", "preemptions", "adapter_loads", "adapter_evictions", "adapter_reads", "residents", "adapter_device", "adapter_host", "adapter_disk", "started_at", "requests", "stopped", "ran_to_length", "aborted", "shed", "failures", "queue_seconds", "first_token_seconds", "inter_token_seconds", "step_seconds", "step_rows", "step_sequences", "step_prefill_tokens", "recent_steps", "demand", "adapters", "more_adapters", "prefix_cache", "guessed_tokens", "guessed_right")
+    __slots__ = ("steps", "running", "waiting", "waiting_for_adapter", "kv_blocks_used", "kv_blocks_total", "slots_used", "slots_total", "prompt_tokens", "generated_tokens", "preemptions", "adapter_loads", "adapter_evictions", "adapter_reads", "residents", "adapter_device", "adapter_host", "adapter_disk", "started_at", "requests", "stopped", "ran_to_length", "aborted", "shed", "failures", "queue_seconds", "first_token_seconds", "inter_token_seconds", "step_seconds", "step_rows", "step_sequences", "step_prefill_tokens", "recent_steps", "demand", "adapters", "more_adapters", "prefix_cache", "guessed_tokens", "guessed_right", "tenants")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
@@ -482,6 +482,7 @@ class StatsResponse(_message.Message):
     PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
     GUESSED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     GUESSED_RIGHT_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
     steps: int
     running: int
     waiting: int
@@ -521,7 +522,18 @@ class StatsResponse(_message.Message):
     prefix_cache: PrefixCache
     guessed_tokens: int
     guessed_right: int
-    def __init__(self, steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., waiting_for_adapter: _Optional[int] = ..., kv_blocks_used: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., slots_used: _Optional[int] = ..., slots_total: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., adapter_loads: _Optional[int] = ..., adapter_evictions: _Optional[int] = ..., adapter_reads: _Optional[int] = ..., residents: _Optional[_Iterable[_Union[Resident, _Mapping]]] = ..., adapter_device: _Optional[_Union[Room, _Mapping]] = ..., adapter_host: _Optional[_Union[Room, _Mapping]] = ..., adapter_disk: _Optional[_Union[Room, _Mapping]] = ..., started_at: _Optional[float] = ..., requests: _Optional[int] = ..., stopped: _Optional[int] = ..., ran_to_length: _Optional[int] = ..., aborted: _Optional[int] = ..., shed: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[Failures, _Mapping]]] = ..., queue_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., first_token_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., inter_token_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., step_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., step_rows: _Optional[_Union[Histogram, _Mapping]] = ..., step_sequences: _Optional[_Union[Histogram, _Mapping]] = ..., step_prefill_tokens: _Optional[_Union[Histogram, _Mapping]] = ..., recent_steps: _Optional[_Union[StepPercentiles, _Mapping]] = ..., demand: _Optional[_Iterable[_Union[Demand, _Mapping]]] = ..., adapters: _Optional[_Iterable[_Union[AdapterRow, _Mapping]]] = ..., more_adapters: bool = ..., prefix_cache: _Optional[_Union[PrefixCache, _Mapping]] = ..., guessed_tokens: _Optional[int] = ..., guessed_right: _Optional[int] = ...) -> None: ...
+    tenants: _containers.RepeatedCompositeFieldContainer[TenantDemand]
+    def __init__(self, steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., waiting_for_adapter: _Optional[int] = ..., kv_blocks_used: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., slots_used: _Optional[int] = ..., slots_total: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., adapter_loads: _Optional[int] = ..., adapter_evictions: _Optional[int] = ..., adapter_reads: _Optional[int] = ..., residents: _Optional[_Iterable[_Union[Resident, _Mapping]]] = ..., adapter_device: _Optional[_Union[Room, _Mapping]] = ..., adapter_host: _Optional[_Union[Room, _Mapping]] = ..., adapter_disk: _Optional[_Union[Room, _Mapping]] = ..., started_at: _Optional[float] = ..., requests: _Optional[int] = ..., stopped: _Optional[int] = ..., ran_to_length: _Optional[int] = ..., aborted: _Optional[int] = ..., shed: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[Failures, _Mapping]]] = ..., queue_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., first_token_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., inter_token_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., step_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., step_rows: _Optional[_Union[Histogram, _Mapping]] = ..., step_sequences: _Optional[_Union[Histogram, _Mapping]] = ..., step_prefill_tokens: _Optional[_Union[Histogram, _Mapping]] = ..., recent_steps: _Optional[_Union[StepPercentiles, _Mapping]] = ..., demand: _Optional[_Iterable[_Union[Demand, _Mapping]]] = ..., adapters: _Optional[_Iterable[_Union[AdapterRow, _Mapping]]] = ..., more_adapters: bool = ..., prefix_cache: _Optional[_Union[PrefixCache, _Mapping]] = ..., guessed_tokens: _Optional[int] = ..., guessed_right: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantDemand, _Mapping]]] = ...) -> None: ...
+
+class TenantDemand(_message.Message):
+    __slots__ = ("tenant_id", "running", "waiting")
+    TENANT_ID_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    tenant_id: str
+    running: int
+    waiting: int
+    def __init__(self, tenant_id: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
 
 class Failures(_message.Message):
     __slots__ = ("code", "count")

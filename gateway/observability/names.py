@@ -1,7 +1,8 @@
-"""What adapters are called, where the operator asks."""
+"""What adapters and tenants are called, where the operator asks: nothing while the database is away, for then the
+numbers are wanted most."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.published import Content, VersionName
@@ -14,12 +15,22 @@ Names = dict[Content, tuple[VersionName, ...]]
 
 
 async def names_of(store: Store, adapters: Iterable[pb.AdapterRef]) -> Names:
-    """Those that have a name; none while the database is away, for then the numbers are wanted most."""
+    """Of those that have one."""
     try:
         async with store.admin() as admin:
             return await admin.published.names(content_of(adapter) for adapter in adapters)
     except StoreError as error:
         log.warning("adapters are told without their names: %s", error)
+        return {}
+
+
+async def tenant_names_of(store: Store, tenant_ids: Collection[str]) -> dict[str, str]:
+    """By id."""
+    try:
+        async with store.admin() as admin:
+            return await admin.tenants.names(tenant_ids) if tenant_ids else {}
+    except StoreError as error:
+        log.warning("tenants are told without their names: %s", error)
         return {}
 
 
