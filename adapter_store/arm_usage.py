@@ -8,21 +8,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, case, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from loragate.adapter_store.first_token import FirstToken, at_ranks, first_token_of
 from loragate.adapter_store.tables import UsageRecordRow
 from loragate.adapter_store.usage_record import Outcome
 
-QUANTILES = (0.5, 0.9, 0.99)
-_ERRORS = (Outcome.FAILED.value, Outcome.CRASHED.value)
-
-
-@dataclass(frozen=True)
-class FirstToken:
-    """Milliseconds from receipt to the first token, of the requests that got one."""
-
-    mean: float
-    p50: int
-    p90: int
-    p99: int
+ERRORS = (Outcome.FAILED.value, Outcome.CRASHED.value)
 
 
 @dataclass(frozen=True)
@@ -57,7 +47,7 @@ class ArmQuery:
         columns: tuple[Any, ...] = (
             row.adapter_version.label("version"),
             func.count().label("requests"),
-            func.sum(case((row.outcome.in_(_ERRORS), 1), else_=0)).label("errors"),
+            func.sum(case((row.outcome.in_(ERRORS), 1), else_=0)).label("errors"),
             func.sum(row.prompt_tokens).label("prompt_tokens"),
             func.sum(row.completion_tokens).label("completion_tokens"),
             func.avg(row.first_token_ms).label("mean"),
@@ -65,7 +55,6 @@ class ArmQuery:
         return select(*columns).where(*self._wanted()).group_by(row.adapter_version).order_by(row.adapter_version)
 
     def _quantiles(self) -> Select[*tuple[Any, ...]]:
-        """Nearest ranks, which both databases can find."""
         row = UsageRecordRow
         ranked = (
             select(
@@ -77,8 +66,7 @@ class ArmQuery:
             .where(*self._wanted(), row.first_token_ms.is_not(None))
             .subquery()
         )
-        at = [func.min(case((ranked.c.place >= quantile * ranked.c.all, ranked.c.ms))) for quantile in QUANTILES]
-        columns: tuple[Any, ...] = (ranked.c.version, *at)
+        columns: tuple[Any, ...] = (ranked.c.version, *at_ranks(ranked))
         return select(*columns).group_by(ranked.c.version)
 
     def _wanted(self) -> tuple[ColumnElement[bool], ...]:
@@ -89,7 +77,7 @@ class ArmQuery:
 
 def _arm_of(row: Any, quantiles: list[Any] | None) -> ArmUsage:
     """Postgres' sums are decimals."""
-    first = None if quantiles is None else FirstToken(round(float(row.mean), 1), *map(int, quantiles))
+    first = None if quantiles is None else first_token_of(row.mean, quantiles)
     return ArmUsage(
         version=row.version,
         requests=row.requests,

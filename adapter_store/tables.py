@@ -430,6 +430,17 @@ class UsageRecordRow(TenantOwned, Base):
     started_at: Mapped[datetime]
 
 
+class TurnedAwayRow(TenantOwned, Base):
+    """Requests that were turned away before anything was done for them, by hour."""
+
+    __tablename__ = "turned_away"
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    start: Mapped[datetime] = mapped_column(primary_key=True)
+    reason: Mapped[str] = mapped_column(String(16), primary_key=True)
+    requests: Mapped[int] = mapped_column(BigInteger)
+
+
 class UsageSumRow(TenantOwned, Base):
     """The ledger's sums by hour and by day, changed in the transaction that adds to the ledger."""
 

@@ -4,6 +4,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.arm_usage import ArmQuery, ArmUsage
 from loragate.adapter_store.page import Page, cut_page
+from loragate.adapter_store.service import Service, ServiceQuery
 from loragate.adapter_store.usage_query import UsageQuery, UsageRow, UsageSums, sums_of
 
 MAX_ROWS = 1000
@@ -12,7 +13,8 @@ MAX_ROWS = 1000
 class UsageRepository:
     """Part of a TenantScope, where every method sees that tenant's usage only, and of an AdminScope.
 
-    One statement each, over sums: what it costs grows with hours and adapters, not with requests (but for `arms`).
+    One statement each, over sums: what it costs grows with hours and adapters, not with requests (but for `arms` and
+    `service`).
     """
 
     def __init__(self, session: AsyncSession) -> None:
@@ -27,6 +29,10 @@ class UsageRepository:
     async def totals(self, query: UsageQuery) -> UsageSums:
         """The sums over all rows of all pages."""
         return sums_of((await self._session.execute(query.totals())).one())
+
+    async def service(self, query: ServiceQuery) -> Service:
+        """How the tenant was served, in a tenant's scope; of its latest requests, so that it costs the same always."""
+        return await query.service(self._session)
 
     async def arms(self, query: ArmQuery) -> tuple[ArmUsage, ...]:
         """Out of the ledger itself: what it costs grows with the requests of the time that is asked for."""

@@ -57,7 +57,16 @@ class UsageRecord:
 
 def new_usage_id() -> str:
     """Unique, and in the order of time, so that an index of them grows at its end."""
-    return f"use_{time.time_ns() // 1_000_000:012x}{_process}{next(_numbers) & 0xFFFFFFFF:08x}"
+    return f"{_of_millisecond(time.time_ns() // 1_000_000)}{_process}{next(_numbers) & 0xFFFFFFFF:08x}"
+
+
+def usage_id_at(moment: datetime) -> str:
+    """No request that began at that moment or later has a lesser id: it is made just before the request begins."""
+    return _of_millisecond(int((moment.timestamp() - 1) * 1000))
+
+
+def _of_millisecond(milliseconds: int) -> str:
+    return f"use_{milliseconds:012x}"
 
 
 def amount_text(amount: int) -> str:

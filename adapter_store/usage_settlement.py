@@ -9,17 +9,22 @@ from sqlalchemy import ColumnElement, Table, delete, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.tables import UsageRecordRow, UsageSumRow
+from loragate.adapter_store.service import Reason
+from loragate.adapter_store.tables import TurnedAwayRow, UsageRecordRow, UsageSumRow
 from loragate.adapter_store.usage_record import UsageRecord
 from loragate.adapter_store.usage_time import Width, floor
 
 _AT_ONCE = 32  # rows that are made ready while nobody else has a turn
 _COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount")
-_RECORDS, _SUMS = (row.metadata.tables[row.__tablename__] for row in (UsageRecordRow, UsageSumRow))
+_RECORDS, _SUMS, _TURNED_AWAY = (
+    row.metadata.tables[row.__tablename__] for row in (UsageRecordRow, UsageSumRow, TurnedAwayRow)
+)
 _SUM_KEY = tuple(column.name for column in _SUMS.primary_key)
 
 Insert = postgresql.Insert | sqlite.Insert
 SumKey = tuple[Any, ...]
+TurnedAwayKey = tuple[str, datetime, Reason]
+"""The tenant's id, the start of an hour, and why."""
 
 
 class UsageSettlement:
@@ -41,6 +46,15 @@ class UsageSettlement:
             new += [by_key[tenant_id, id_] for tenant_id, id_ in await self._session.execute(added, rows)]
         await self._add_to_sums(new)
         return len(new)
+
+    async def turn_away(self, counts: Mapping[TurnedAwayKey, int]) -> None:
+        """Adds to how many requests were turned away."""
+        add = self._insert(_TURNED_AWAY)
+        grown = {"requests": _TURNED_AWAY.c.requests + add.excluded.requests}
+        key = tuple(column.name for column in _TURNED_AWAY.primary_key)
+        rows = [dict(zip(key, each, strict=True)) | {"requests": count} for each, count in sorted(counts.items())]
+        if rows:
+            await self._session.execute(add.on_conflict_do_update(index_elements=key, set_=grown), rows)
 
     async def purge(self, before: datetime, limit: int) -> int:
         """Removes up to `limit` of the ledger's rows that began before then; the sums stay. Returns how many."""

@@ -17,6 +17,7 @@ from loragate.gateway.auth.authenticator import Authenticator, Operators
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.auth.opened_notices import opened_notices
 from loragate.gateway.calls.shedding import Shedding
+from loragate.gateway.calls.turned_away import TurnedAway
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.engine_link import EngineLink
 from loragate.gateway.finishing import keep_finishing
@@ -141,6 +142,8 @@ async def _open_services(
         lag = asyncio.create_task(watch_lag(counted.http.lagged), name="loop-lag")
         key_use = KeyUse(store, config.key_use_seconds)
         writing = asyncio.create_task(key_use.write_for_ever(), name="key-use")
+        turned_away = TurnedAway(store)
+        counting = asyncio.create_task(turned_away.keep_writing(), name="turned-away")
         sweeping = asyncio.create_task(keep_sweeping(store), name="sweep")
         finishing = asyncio.create_task(keep_finishing(store, link, config), name="deferred-publications")
         purge = asyncio.create_task(keep_purging(store, config.usage_retention_days), name="usage-retention")
@@ -159,6 +162,7 @@ async def _open_services(
                 link,
                 GenerationService(client if tracing is None else tracing.engine(client), CacheSalts(config.secret_key)),
                 Shedding(lambda: client.load, config.max_queue_seconds, counted.shedding),
+                turned_away,
                 limiter,
                 ledger,
                 counted.http,
@@ -170,7 +174,7 @@ async def _open_services(
             )
         finally:
             await imports.close()
-            for task in (lag, writing, sweeping, finishing, purge, reconciling):
+            for task in (lag, writing, counting, sweeping, finishing, purge, reconciling):
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task

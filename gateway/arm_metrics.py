@@ -4,10 +4,11 @@ from datetime import timedelta
 from typing import Any
 
 from loragate.adapter_store.aliases import alias_not_found
-from loragate.adapter_store.arm_usage import ArmQuery, ArmUsage, FirstToken
+from loragate.adapter_store.arm_usage import ArmQuery, ArmUsage
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.adapter_store.times import utc_now
 from loragate.gateway.services import Services
+from loragate.gateway.wire.service import first_token_object
 from loragate.gateway.wire.times import rfc3339
 
 
@@ -41,9 +42,5 @@ def _arm_object(arm: ArmUsage, weight: int | None) -> dict[str, Any]:
         "errors": arm.errors,
         "prompt_tokens": arm.prompt_tokens,
         "completion_tokens": arm.completion_tokens,
-        "first_token_ms": None if arm.first_token is None else _first_token_object(arm.first_token),
+        "first_token_ms": first_token_object(arm.first_token),
     }
-
-
-def _first_token_object(first: FirstToken) -> dict[str, Any]:
-    return {"mean": first.mean, "p50": first.p50, "p90": first.p90, "p99": first.p99}

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from loragate.adapter_store.store import Store
 from loragate.gateway.auth.authenticator import Authenticator
 from loragate.gateway.calls.shedding import Shedding
+from loragate.gateway.calls.turned_away import TurnedAway
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.engine_link import EngineLink
 from loragate.gateway.generation.resolving import Resolver
@@ -37,6 +38,7 @@ class Services:
     link: EngineLink
     generation: GenerationService
     shedding: Shedding
+    turned_away: TurnedAway
     limiter: Limiter
     ledger: Ledger
     http_metrics: HttpMetrics

@@ -1,6 +1,5 @@
 """When keys were last used: noted in memory, written in batches."""
 
-import asyncio
 import logging
 from datetime import datetime
 
@@ -8,6 +7,7 @@ from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.principal import Principal, TenantPrincipal
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.times import utc_now
+from loragate.gateway.batches import write_for_ever
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +27,7 @@ class KeyUse:
 
     async def write_for_ever(self) -> None:
         """Writes what was noted every `interval` seconds until cancelled, and then once more."""
-        try:
-            while True:
-                await asyncio.sleep(self._interval)
-                await self.write()
-        finally:
-            await self.write()
+        await write_for_ever(self.write, self._interval)
 
     async def write(self) -> None:
         """One statement for all keys noted since the last time."""

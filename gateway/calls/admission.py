@@ -16,12 +16,16 @@ from datetime import UTC, datetime
 from starlette.requests import ClientDisconnect
 
 from loragate.adapter_store.principal import TenantPrincipal
+from loragate.adapter_store.service import Reason
 from loragate.adapter_store.usage_record import Outcome, UsageRecord, new_usage_id
 from loragate.gateway.calls.ask import Ask, Endpoint, ask_for_embeddings, ask_for_text
 from loragate.gateway.calls.call import Admitted, EmbeddingCall, TextCall
 from loragate.gateway.calls.told import Told
 from loragate.gateway.generation.pooling import PoolingRequest
 from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.http.errors import Unavailable
+from loragate.gateway.limits.lease import Lease
+from loragate.gateway.limits.refusal import RateLimited
 from loragate.gateway.services import Services
 from loragate.gateway.tracing.current import model_call, step
 
@@ -50,8 +54,7 @@ async def admit_embeddings(
 @asynccontextmanager
 async def _admitted(services: Services, ask: Ask) -> AsyncIterator[Admitted]:
     with step("admission"):
-        services.shedding.check(ask.caller)
-        lease = await services.limiter.admit(ask.caller, ask.target.adapter, ask.reserve)
+        lease = await _let_in(services, ask)
     meter = services.ledger.open(_opened(ask, services.link.base.id))
     told, outcome = Told(ask, meter), Outcome.FAILED
     traced = model_call(ask, services.link.base.id)
@@ -69,6 +72,19 @@ async def _admitted(services: Services, ask: Ask) -> AsyncIterator[Admitted]:
         meter.close(outcome)
         if traced is not None:
             traced.end(outcome, told)
+
+
+async def _let_in(services: Services, ask: Ask) -> Lease:
+    try:
+        services.shedding.check(ask.caller)
+    except Unavailable:
+        services.turned_away.note(ask.caller.tenant_id, Reason.OVERLOAD)
+        raise
+    try:
+        return await services.limiter.admit(ask.caller, ask.target.adapter, ask.reserve)
+    except RateLimited:
+        services.turned_away.note(ask.caller.tenant_id, Reason.LIMIT)
+        raise
 
 
 def _opened(ask: Ask, base_model: str) -> UsageRecord:

@@ -147,6 +147,7 @@ _SUMS = {
     "currency": "USD",
 }
 _DAY = {"start": "2026-03-01T00:00:00.000Z", "end": "2026-03-02T00:00:00.000Z"}
+_FIRST_TOKEN = {"mean": 61.5, "p50": 55, "p90": 84, "p95": 102, "p99": 130}
 _ROW = {"object": "usage", "id": "eyJzIjoxNzcyMzIzMjAwfQ", **_DAY, **_SUMS}
 _RESIDENT = {
     "id": "a1b2c3d4e5f6",
@@ -170,6 +171,7 @@ _ENGINE = {
     "started_at": _THEN,
     "batch": {"running": 12},
     "queue": {"waiting": 2, "waiting_for_adapter": 1},
+    "tenants": [{"tenant_id": _TENANT["id"], "name": _TENANT["name"], "running": 12, "waiting": 2}],
     "kv_blocks": {"used": 5120, "total": 20_480},
     "adapter_slots": {"used": 7, "total": 16},
     "adapter_bytes": {
@@ -341,7 +343,7 @@ ANSWERS: Mapping[Any, Any] = {
                 "errors": 1,
                 "prompt_tokens": 40_120,
                 "completion_tokens": 15_960,
-                "first_token_ms": {"mean": 61.5, "p50": 55, "p90": 84, "p99": 130},
+                "first_token_ms": _FIRST_TOKEN,
             },
         ],
     },
@@ -380,6 +382,14 @@ ANSWERS: Mapping[Any, Any] = {
     fine_tuning.EventList: _page(JOB_EVENT),
     fine_tuning.CheckpointList: _page(CHECKPOINT),
     usage.UsageList: {**_page(_ROW), **_DAY, "totals": _SUMS},
+    usage.Service: {
+        "object": "usage.service",
+        **_DAY,
+        "requests": 1420,
+        "errors": 3,
+        "first_token_ms": _FIRST_TOKEN,
+        "turned_away": {"over_limit": 12, "overloaded": 0},
+    },
     health.Health: {"status": "ok"},
     health.Readiness: {
         "status": "ready",

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from loragate.adapter_store.actor import Actor
 from loragate.adapter_store.job import JobStatus, OwnedJob
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.adapter_store.principal import Principal
@@ -46,9 +47,26 @@ async def get_any_job(fine_tuning_job_id: str, caller: Administrator, use: Use) 
 @answers(AdminJob, refusals=(409,))
 async def cancel_any_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
     """As its tenant can. 409 once it has ended."""
-    tenant_id = (await _job(use, caller, fine_tuning_job_id)).tenant_id
-    cancelled = await actions.order(use, tenant_id, by, fine_tuning_job_id, "cancel")
-    return json_response({**cancelled, "tenant_id": tenant_id})
+    return await _order(use, caller, by, fine_tuning_job_id, "cancel")
+
+
+@router.post("/{fine_tuning_job_id}/pause")
+@answers(AdminJob, refusals=(409,))
+async def pause_any_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
+    """As its tenant can, who may resume it. 409 once it has ended."""
+    return await _order(use, caller, by, fine_tuning_job_id, "pause")
+
+
+@router.post("/{fine_tuning_job_id}/resume")
+@answers(AdminJob, refusals=(409,))
+async def resume_any_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
+    """As its tenant can. 409 unless it is paused."""
+    return await _order(use, caller, by, fine_tuning_job_id, "resume")
+
+
+async def _order(use: Services, caller: Principal, by: Actor, job_id: str, act: actions.Act) -> Response:
+    tenant_id = (await _job(use, caller, job_id)).tenant_id
+    return json_response({**await actions.order(use, tenant_id, by, job_id, act), "tenant_id": tenant_id})
 
 
 async def _job(use: Services, caller: Principal, job_id: str) -> OwnedJob:

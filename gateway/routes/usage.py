@@ -2,21 +2,26 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.responses import StreamingResponse
 
+from loragate.adapter_store.service import ServiceQuery
 from loragate.adapter_store.store import Store
+from loragate.adapter_store.times import utc_now
 from loragate.adapter_store.usage import UsageRepository
 from loragate.adapter_store.usage_query import Grouping
 from loragate.gateway.auth.requirements import Operator, UsageReader
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.metering.report import Report
 from loragate.gateway.openapi.answers import answers
-from loragate.gateway.openapi.shapes.usage import UsageList
+from loragate.gateway.openapi.shapes.usage import Service, UsageList
+from loragate.gateway.schemas.releases import DEFAULT_HOURS, MOST_HOURS
 from loragate.gateway.schemas.usage import Id, UsageParams, usage_params
 from loragate.gateway.services import Services, Use
+from loragate.gateway.wire.service import service_object
 
 router = APIRouter()
 
@@ -39,6 +44,20 @@ async def tenants_usage(caller: UsageReader, request: Request, use: Use, params:
             yield scope.usage
 
     return await _answer(Report(query, own, _currency(use)), params, request)
+
+
+@router.get("/v1/usage/service", tags=["usage"])
+@answers(Service)
+async def tenants_service(
+    caller: UsageReader, use: Use, hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = DEFAULT_HOURS
+) -> Response:
+    """How the caller's tenant was served in the last hours, the present one among them: how many of its requests
+    failed, how long their first tokens took, and how many were turned away. Told a few seconds after it happened."""
+    end = utc_now()
+    query = ServiceQuery(end - timedelta(hours=hours - 1), end)
+    async with use.store.tenant(caller.tenant_id) as scope:
+        served = await scope.usage.service(query)
+    return json_response(service_object(query, served))
 
 
 @router.get("/admin/v1/usage", tags=["admin"])

@@ -1,7 +1,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from loragate.adapter_store.arm_usage import ArmQuery, ArmUsage, FirstToken
+from loragate.adapter_store.arm_usage import ArmQuery, ArmUsage
+from loragate.adapter_store.first_token import FirstToken
 from loragate.adapter_store.usage_record import Outcome, UsageRecord
 
 THEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -45,6 +46,6 @@ async def test_the_ledger_tells_each_version_apart(world: Any) -> None:
         arms = await scope.usage.arms(ArmQuery("support", "default", THEN, THEN + HOUR))
         assert await scope.usage.arms(ArmQuery("support", "nobody", THEN, THEN + HOUR)) == ()
     assert arms == (
-        ArmUsage(1, 100, 0, 1000, 200, FirstToken(50.5, 50, 90, 99)),
-        ArmUsage(2, 2, 1, 20, 4, FirstToken(70.0, 70, 70, 70)),
+        ArmUsage(1, 100, 0, 1000, 200, FirstToken(50.5, 50, 90, 95, 99)),
+        ArmUsage(2, 2, 1, 20, 4, FirstToken(70.0, 70, 70, 70, 70)),
     )

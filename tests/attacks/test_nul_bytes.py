@@ -88,7 +88,8 @@ def _jobs() -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "GET", f"{path}/a%00b{what}", {}
     for query in ("after=a%00b", "tenant=a%00b", "status=a%00b"):
         yield "GET", f"/admin/v1/jobs?{query}", {}
-    yield "POST", "/admin/v1/jobs/a%00b/cancel", {}
+    for order in ("cancel", "pause", "resume"):
+        yield "POST", f"/admin/v1/jobs/a%00b/{order}", {}
 
 
 async def test_over_rest(gateway: Gateway) -> None:

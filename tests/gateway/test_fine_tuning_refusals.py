@@ -224,8 +224,12 @@ async def test_the_operator_and_a_tenants_administrator(gateway: Gateway) -> Non
         async with gateway.http(made.json()["secret"]) as own:
             assert await ids(own) == [ours]
             assert (await own.get(f"/admin/v1/jobs/{theirs}")).status_code == 404
-            assert (await own.post(f"/admin/v1/jobs/{theirs}/cancel")).status_code == 404
+            for order in ("pause", "resume", "cancel"):
+                assert (await own.post(f"/admin/v1/jobs/{theirs}/{order}")).status_code == 404
             assert (await own.post(f"/admin/v1/jobs/{ours}/cancel")).json()["status"] == "cancelled"
+        assert (await admin.post(f"/admin/v1/jobs/{theirs}/resume")).status_code == 409
+        assert (await admin.post(f"/admin/v1/jobs/{theirs}/pause")).json()["status"] == "paused"
+        assert (await admin.post(f"/admin/v1/jobs/{theirs}/resume")).json()["status"] == "validating_files"
         cancelled = (await admin.post(f"/admin/v1/jobs/{theirs}/cancel")).json()
         assert cancelled["status"] == "cancelled"
         assert await ids(admin, "?status=cancelled") == [theirs, ours]

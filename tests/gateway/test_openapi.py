@@ -65,7 +65,7 @@ def test_every_operation_is_complete(document: dict[str, Any]) -> None:
             "/v1/files/{file_id}/close",
             "/v1/uploads/{upload_id}/cancel",
             *(f"/v1/fine_tuning/jobs/{{fine_tuning_job_id}}/{act}" for act in ("cancel", "pause", "resume")),
-            "/admin/v1/jobs/{fine_tuning_job_id}/cancel",
+            *(f"/admin/v1/jobs/{{fine_tuning_job_id}}/{act}" for act in ("cancel", "pause", "resume")),
             "/admin/v1/keys/{key_id}/rotate",
             "/admin/v1/tenants/{tenant_id}/keys",
             "/v1/adapters/{name}/rollback",
@@ -161,6 +161,7 @@ async def test_every_example_is_answered_as_described(
             "create_embeddings",
             "list_models",
             "list_adapters",
+            "tenants_service",
             "whoami",
         ):
             await tour(name, gateway.key)
@@ -248,8 +249,10 @@ async def _tour_of_jobs(tour: Tour, gateway: Gateway, adapter: dict[str, bytes])
         await tour(name, gateway.key, **named)
     await tour("pause_fine_tuning_job", gateway.key, **named)
     await worker.say("pause", job.id)
-    for name in ("resume_fine_tuning_job", "cancel_fine_tuning_job"):
-        await tour(name, gateway.key, **named)
+    await tour("resume_fine_tuning_job", gateway.key, **named)
+    for name in ("pause_any_job", "resume_any_job"):
+        await tour(name, ADMIN_KEY, **named)
+    await tour("cancel_fine_tuning_job", gateway.key, **named)
     await tour("list_fine_tuning_jobs", gateway.key, params={"metadata[team]": "a"})
     for name in ("get_any_job", "cancel_any_job"):
         await tour(name, ADMIN_KEY, **named)

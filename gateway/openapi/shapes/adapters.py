@@ -112,6 +112,7 @@ class FirstTokenMs(TypedDict):
     mean: float
     p50: Count
     p90: Count
+    p95: Count
     p99: Count
 
 

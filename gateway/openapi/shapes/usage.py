@@ -5,6 +5,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from loragate.gateway.openapi.shapes.adapters import FirstTokenMs
 from loragate.gateway.openapi.shapes.common import Count, Moment, Page
 
 Amount = Annotated[str | None, Field(description="A decimal number, in the currency; null where nothing has a price.")]
@@ -34,6 +35,26 @@ class UsageRow(UsageSums):
     endpoint: NotRequired[str]
     adapter: NotRequired[str | None]
     model: NotRequired[str]
+
+
+class TurnedAway(TypedDict):
+    """Requests that nothing was done for: over a limit of the tenant's, or when the engine had too much to do."""
+
+    over_limit: Count
+    overloaded: Count
+
+
+class Service(TypedDict):
+    """How requests between `start` and `end` were served: of the latest 10,000 that were let in, `requests`, how many
+    failed for a reason of the server's and when their first tokens came; and how many others were turned away."""
+
+    object: Literal["usage.service"]
+    start: Moment
+    end: Moment
+    requests: Count
+    errors: Count
+    first_token_ms: FirstTokenMs | None
+    turned_away: TurnedAway
 
 
 class UsageList(Page):

@@ -321,16 +321,18 @@ class ArmMetrics(_message.Message):
     def __init__(self, version: _Optional[int] = ..., weight: _Optional[int] = ..., requests: _Optional[int] = ..., errors: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., first_token_ms: _Optional[_Union[FirstTokenMs, _Mapping]] = ...) -> None: ...
 
 class FirstTokenMs(_message.Message):
-    __slots__ = ("mean", "p50", "p90", "p99")
+    __slots__ = ("mean", "p50", "p90", "p99", "p95")
     MEAN_FIELD_NUMBER: _ClassVar[int]
     P50_FIELD_NUMBER: _ClassVar[int]
     P90_FIELD_NUMBER: _ClassVar[int]
     P99_FIELD_NUMBER: _ClassVar[int]
+    P95_FIELD_NUMBER: _ClassVar[int]
     mean: float
     p50: int
     p90: int
     p99: int
-    def __init__(self, mean: _Optional[float] = ..., p50: _Optional[int] = ..., p90: _Optional[int] = ..., p99: _Optional[int] = ...) -> None: ...
+    p95: int
+    def __init__(self, mean: _Optional[float] = ..., p50: _Optional[int] = ..., p90: _Optional[int] = ..., p99: _Optional[int] = ..., p95: _Optional[int] = ...) -> None: ...
 
 class RestoreAdapterRequest(_message.Message):
     __slots__ = ("name",)

@@ -1,0 +1,75 @@
+"""How a tenant was served: on both databases."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from loragate.adapter_store import service
+from loragate.adapter_store.first_token import FirstToken
+from loragate.adapter_store.service import Reason, Service, ServiceQuery
+from loragate.adapter_store.usage_record import Outcome, UsageRecord, usage_id_at
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+LATELY = ServiceQuery(NOON, NOON + HOUR)
+
+
+def _record(world: Any, number: int, started_at: datetime = NOON, **fields: Any) -> UsageRecord:
+    plain: dict[str, Any] = {
+        "id": f"{usage_id_at(started_at + timedelta(seconds=1, milliseconds=number))}x",
+        "request_id": "req",
+        "tenant_id": world.acme.id,
+        "key_id": "key",
+        "endpoint": "chat",
+        "base_model": "base",
+        "started_at": started_at,
+        "first_token_ms": number,
+    }
+    return UsageRecord(**plain | fields)
+
+
+async def _served(world: Any, query: ServiceQuery = LATELY) -> Service:
+    async with world.store.tenant(world.acme.id) as scope:
+        served: Service = await scope.usage.service(query)
+    return served
+
+
+async def test_whoever_asks_hears_of_its_own_hours(world: Any) -> None:
+    assert await _served(world) == Service()
+    records = [_record(world, number, adapter=("a", None)[number % 2]) for number in range(1, 101)]
+    records += [
+        _record(world, 101, first_token_ms=None, outcome=Outcome.FAILED),
+        _record(world, 102, first_token_ms=None, outcome=Outcome.DISCONNECTED),
+        _record(world, 5000, tenant_id=world.other.id),
+        _record(world, 6000, started_at=NOON - timedelta(seconds=1)),
+        _record(world, 7000, started_at=NOON + HOUR),
+    ]
+    async with world.store.admin(write=True) as admin:
+        await admin.settlement.settle(records)
+    assert await _served(world) == Service(102, 1, FirstToken(50.5, 50, 90, 95, 99))
+
+
+async def test_only_the_latest_are_looked_at(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MOST_REQUESTS", 3)
+    async with world.store.admin(write=True) as admin:
+        await admin.settlement.settle([_record(world, number) for number in range(10)])
+    assert await _served(world) == Service(3, 0, FirstToken(8.0, 8, 9, 9, 9))
+
+
+async def test_those_turned_away_are_added_up(world: Any) -> None:
+    acme, other = world.acme.id, world.other.id
+    for _ in range(2):
+        async with world.store.admin(write=True) as admin:
+            await admin.settlement.turn_away({})
+            await admin.settlement.turn_away(
+                {
+                    (acme, NOON, Reason.OVERLOAD): 2,
+                    (acme, NOON, Reason.LIMIT): 1,
+                    (acme, NOON - HOUR, Reason.LIMIT): 50,
+                    (other, NOON, Reason.LIMIT): 70,
+                }
+            )
+    assert (await _served(world)).turned_away == {Reason.OVERLOAD: 4, Reason.LIMIT: 2}
+    longer = await _served(world, ServiceQuery(NOON - HOUR, NOON + HOUR))
+    assert longer.turned_away == {Reason.OVERLOAD: 4, Reason.LIMIT: 102}
