@@ -1,11 +1,11 @@
-"""Prometheus' text format, as far as the panel reads it."""
+"""What the gateway counts, read from Prometheus' text format."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-_SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+from prometheus_client.parser import text_string_to_metric_families
+
+from loragate.panel.failure import Failure
 
 Labels = Mapping[str, str]
 
@@ -20,6 +20,14 @@ class Exposition:
         """Of all the samples with this name."""
         return sum(value for found, labels, value in self.samples if found == name and which(labels))
 
+    def by(self, label: str, name: str) -> dict[str, float]:
+        """The same for each of the label's values."""
+        sums: dict[str, float] = {}
+        for found, labels, value in self.samples:
+            if found == name:
+                sums[labels[label]] = sums.get(labels[label], 0.0) + value
+        return sums
+
     def buckets(self, name: str) -> dict[float, float]:
         """A histogram's, by upper bound."""
         found: dict[float, float] = {}
@@ -31,14 +39,12 @@ class Exposition:
 
 
 def parse(text: str) -> Exposition:
-    """Lines that are no samples are passed over."""
-    samples = []
-    for line in text.splitlines():
-        found = None if line.startswith("#") else _SAMPLE.match(line)
-        if found is not None:
-            labels = dict(_LABEL.findall(found[2] or ""))
-            samples.append((found[1], labels, float(found[3])))
-    return Exposition(tuple(samples))
+    """Raises Failure for what is no such format."""
+    try:
+        families = list(text_string_to_metric_families(text))
+    except ValueError as error:
+        raise Failure("The gateway's metrics cannot be read.") from error
+    return Exposition(tuple((each.name, each.labels, each.value) for family in families for each in family.samples))
 
 
 def quantile(share: float, before: Mapping[float, float], after: Mapping[float, float]) -> float | None:

@@ -62,7 +62,10 @@ class Sessions:
         if self._open.pop(session.id, None) is None:
             return
         for end_page in list(session.pages.values()):
-            end_page(why)
+            try:
+                end_page(why)
+            except Exception:
+                log.exception("a page cannot be told that its session is over")
         closing = asyncio.ensure_future(session.api.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
@@ -71,10 +74,7 @@ class Sessions:
         """Ends those that are over, and those whose key is good for nothing any more."""
         while True:
             await asyncio.sleep(self._config.recheck_seconds)
-            for session in list(self._open.values()):
-                if self._is_over(session):
-                    self.end(session, "idle")
-            await asyncio.gather(*(self._check(session) for session in self._open.values() if session.pages))
+            await asyncio.gather(*map(self._check, list(self._open.values())))
 
     async def close(self) -> None:
         """Forgets all of them."""
@@ -82,12 +82,18 @@ class Sessions:
         self._open.clear()
 
     async def _check(self, session: Session) -> None:
+        """Whatever comes of one session, the others are checked, and all of them again."""
         try:
-            await session.api.get("/v1/whoami")
+            if self._is_over(session):
+                self.end(session, "idle")
+            elif session.pages:
+                await session.api.get("/v1/whoami")
         except SignedOut:
             self.end(session, "key")
         except Failure as failure:
             log.debug("whether a key is still good cannot be asked: %s", failure.message)
+        except Exception:
+            log.exception("a session cannot be checked")
 
     def _is_over(self, session: Session) -> bool:
         now = self._now()

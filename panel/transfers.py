@@ -50,11 +50,25 @@ async def download_usage(request: Request) -> Response:
     return await _download(session, f"{place}?{query}", "usage.csv")
 
 
+@router.get("/trace.json")
+async def download_trace(request: Request) -> Response:
+    """The engine's last steps."""
+    session: Session = request.state.session
+    return await _download(session, path("admin", "v1", "engines", "engine-0", "trace"), "engine-trace.json")
+
+
 @router.get("/adapters/{name}/{version}/{file}")
 async def download_file(request: Request, name: str, version: int, file: str) -> Response:
     """One of a version's two files."""
     session: Session = request.state.session
     return await _download(session, path("v1", "adapters", name, "versions", version, "files", file), file)
+
+
+@router.get("/files/{file_id}/{name}")
+async def download_tenants_file(request: Request, file_id: str, name: str) -> Response:
+    """One of the tenant's files, under its name."""
+    session: Session = request.state.session
+    return await _download(session, path("v1", "files", file_id, "content"), name)
 
 
 async def _download(session: Session, url: str, file: str) -> Response:

@@ -11,10 +11,11 @@ from loragate.panel.parts.button import button
 from loragate.panel.parts.chip import chip, state_chip
 from loragate.panel.parts.fields import area_field, text_field
 from loragate.panel.parts.frame import heading
+from loragate.panel.parts.limit_fields import LIMITS, LimitFields
 from loragate.panel.parts.region import Region
 from loragate.panel.parts.say import attempt, undoable
 from loragate.panel.parts.sheet import sheet
-from loragate.panel.parts.tag import div, link, tag
+from loragate.panel.parts.tag import div, link, muted, tag
 
 
 def draw(here: Here) -> None:
@@ -74,7 +75,9 @@ class AdapterPage:
             with div("row-of apart"):
                 tag("h2", "About")
                 if self.may_write:
-                    button("Edit", lambda: self._edit(adapter), "small", label="Edit tags and description")
+                    with div("row-of"):
+                        button("Limits", lambda: self._limit(adapter), "small", label=f"Limits of {self.name}")
+                        button("Edit", lambda: self._edit(adapter), "small", label="Edit tags and description")
             with tag("dl", classes="facts"):
                 tag("dt", "State")
                 with tag("dd"), div("row-of"):
@@ -87,6 +90,8 @@ class AdapterPage:
                         chip(each)
                     if not adapter["tags"]:
                         tag("span", "none", classes="muted")
+                tag("dt", "Limits")
+                tag("dd", _limits_words(adapter["limits"]))
                 tag("dt", "Made")
                 tag("dd", formats.moment(adapter["created_at"]))
                 tag("dt", "Changed")
@@ -133,6 +138,21 @@ class AdapterPage:
                 button("Cancel", dialog.close)
                 button("Save", save, "primary")
 
+    def _limit(self, adapter: Json) -> None:
+        async def save() -> None:
+            work = self.here.api.patch(self.at(), {"limits": limits.body()})
+            if await attempt(work, "Saved. It holds from the next request on."):
+                dialog.close()
+                await self.reload()
+
+        with sheet(f"Limits of {self.name}") as dialog:
+            muted("What all its requests together may use, beside the tenant's limits. An empty field is unlimited.")
+            with div("controls"):
+                limits = LimitFields(adapter["limits"])
+            with div("row-of apart"):
+                button("Cancel", dialog.close)
+                button("Save", save, "primary")
+
     async def _set_status(self, status: str) -> None:
         words = "It is in service again." if status == "ready" else "It is out of service: requests for it get 403."
         if await attempt(self.here.api.patch(self.at(), {"status": status}), words):
@@ -149,3 +169,8 @@ class AdapterPage:
             with self._head:
                 heading(self.name, "It is deleted.", back=("Adapters", "/adapters"))
             self._region.empty()
+
+
+def _limits_words(limits: Json) -> str:
+    set_ = [f"{formats.count(limits[key])} {words.lower()}" for key, words in LIMITS.items() if limits[key] is not None]
+    return ", ".join(set_) or "none of its own"

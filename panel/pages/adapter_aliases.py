@@ -59,6 +59,9 @@ class _Alias:
                 if self._page.may_write:
                     with div("row-of"):
                         button("Roll back", self._roll_back, "small", label=f"Roll {self._alias} back")
+                        if self._alias != "default":
+                            label = f"Delete the alias {self._alias}"
+                            button("Delete", self._delete, "small quiet danger", label=label)
             self._arms = div("stack tight")
             self._foot = div("row-of")
             self._draw_arms()
@@ -141,6 +144,18 @@ class _Alias:
         work = self._page.here.api.post(self._page.at("rollback"), {"alias": self._alias})
         if await attempt(work, f"{self._alias} points where it did before."):
             await self._page.reload()
+
+    async def _delete(self) -> None:
+        page, at = self._page, self._page.at("aliases", self._alias)
+        targets = [{"version": version, "weight": share} for version, share in self._saved.items() if share]
+
+        async def undo() -> None:
+            if await attempt(page.here.api.put(at, {"targets": targets}), f"{self._alias} is back."):
+                await page.reload()
+
+        if await attempt(page.here.api.delete(at)):
+            undoable(f"{self._alias} is deleted; its versions stay.", undo)
+            await page.reload()
 
     async def _fetch(self) -> Json:
         return await self._page.here.api.get(self._page.at("aliases", self._alias, "metrics"))

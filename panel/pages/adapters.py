@@ -6,6 +6,7 @@ from typing import Any
 from nicegui import ui
 
 from loragate.panel.api import Json, path
+from loragate.panel.pages.adapter_imports import Imports
 from loragate.panel.pages.adapter_upload import upload_sheet
 from loragate.panel.pages.page import Here
 from loragate.panel.parts import formats
@@ -14,13 +15,12 @@ from loragate.panel.parts.chip import chip, state_chip
 from loragate.panel.parts.empty import empty
 from loragate.panel.parts.fields import choice_field, text_field
 from loragate.panel.parts.frame import heading
-from loragate.panel.parts.pager import Cursor, pager
-from loragate.panel.parts.region import Region
+from loragate.panel.parts.listing import ROWS, Listing
 from loragate.panel.parts.say import attempt
 from loragate.panel.parts.table import Column, table
 from loragate.panel.parts.tag import div, link, tag
+from loragate.panel.tenant_names import TenantNames
 
-_ROWS = 50
 _STATES = {"": "All states", "ready": "Ready", "disabled": "Disabled", "deleted": "Deleted"}
 _KEEPS = {"": "comes and goes", "device": "kept on the device", "disk": "kept on disk"}
 
@@ -32,15 +32,13 @@ class _Asked:
     search: str = ""
     status: str = ""
     tags: list[str] = field(default_factory=list)
-    cursor: Cursor = field(default_factory=Cursor)
 
     @property
     def narrowed(self) -> bool:
         return bool(self.search or self.status or self.tags)
 
     def params(self) -> dict[str, Any]:
-        given = {"search": self.search or None, "status": self.status or None, "tag": self.tags or None}
-        return given | {"after": self.cursor.after, "limit": _ROWS}
+        return {"search": self.search or None, "status": self.status or None, "tag": self.tags or None}
 
 
 def draw(here: Here) -> None:
@@ -52,8 +50,9 @@ class _Adapters:
     def __init__(self, here: Here) -> None:
         self._here = here
         self._asked = _Asked(search=here.query.get("search", ""))
-        self._tenants: dict[str, str] = {}
-        self._region: Region[Json]
+        self._tenants = TenantNames(here.api)
+        self._imports = Imports(here)
+        self._list: Listing
 
     def draw(self) -> None:
         with div("head"):
@@ -62,10 +61,13 @@ class _Adapters:
             )
             if not self._all and self._here.caller.may("adapters:write"):
                 with div("actions"):
+                    button("Import", self._imports.begin, label="Import an adapter from elsewhere")
                     button("Upload an adapter", self._upload, "primary")
         with div("stack"):
             self._tools()
-            self._region = Region(self._fetch, self._show, every=15)
+            self._list = Listing(self._fetch, self._show, self._nothing, every=15)
+            if not self._all and self._here.caller.may("adapters:read"):
+                self._imports.draw()
 
     @property
     def _all(self) -> bool:
@@ -85,32 +87,24 @@ class _Adapters:
     async def _narrow(self, **changes: Any) -> None:
         for name, value in changes.items():
             setattr(self._asked, name, value)
-        self._asked.cursor.reset()
         self._tag_row.clear()
         with self._tag_row:
             for each in self._asked.tags:
                 button(f"{each} ×", lambda each=each: self._drop(each), "small", label=f"Any tag, not only {each}")
-        await self._region.load()
+        await self._list.restart()
 
     async def _drop(self, tag_name: str) -> None:
         await self._narrow(tags=[each for each in self._asked.tags if each != tag_name])
 
-    async def _fetch(self) -> Json:
-        if not self._all:
-            return await self._here.api.get("/v1/adapters", **self._asked.params())
-        page = await self._here.api.get("/admin/v1/adapters", **self._asked.params())
-        if any(row["tenant_id"] not in self._tenants for row in page["data"]):
-            tenants = await self._here.api.everything("/admin/v1/tenants")
-            self._tenants = {tenant["id"]: tenant["name"] for tenant in tenants}
+    async def _fetch(self, after: str | None) -> Json:
+        place = "/admin/v1/adapters" if self._all else "/v1/adapters"
+        page = await self._here.api.get(place, **self._asked.params(), after=after, limit=ROWS)
+        if self._all:
+            await self._tenants.learn(row["tenant_id"] for row in page["data"])
         return page
 
     def _show(self, page: Json) -> None:
-        with div("card flush"):
-            if not page["data"]:
-                self._nothing()
-                return
-            table("Adapters", self._columns(), page["data"])
-            pager(self._asked.cursor, page["last_id"], page["has_more"], self._region.load)
+        table("Adapters", self._columns(), page["data"])
 
     def _nothing(self) -> None:
         if self._asked.narrowed:
@@ -143,7 +137,7 @@ class _Adapters:
             return [*common, where, Column("Changed", lambda row: formats.ago(row["updated_at"]), "nowrap")]
         return [
             common[0],
-            Column("Tenant", lambda row: self._tenants.get(row["tenant_id"], row["tenant_id"])),
+            Column("Tenant", lambda row: self._tenants.name(row["tenant_id"]), "break"),
             *common[1:],
             Column("Held by engines", _held),
             Column("Keep", self._keep),
@@ -175,11 +169,11 @@ class _Adapters:
     async def _set_keep(self, row: Json, keep: str) -> None:
         work = self._here.api.patch(path("admin", "v1", "adapters", row["id"]), {"keep": keep or None})
         await attempt(work, f"{row['name']} is {_KEEPS[keep]} now." if keep else f"{row['name']} comes and goes now.")
-        await self._region.load()
+        await self._list.load()
 
     async def _restore(self, name: str) -> None:
         if await attempt(self._here.api.post(path("v1", "adapters", name, "restore")), f"{name} is back."):
-            await self._region.load()
+            await self._list.load()
 
     def _upload(self) -> None:
         upload_sheet(self._here, then=lambda name: ui.navigate.to(path("adapters", name)))

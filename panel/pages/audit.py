@@ -9,8 +9,7 @@ from loragate.panel.parts import formats
 from loragate.panel.parts.empty import empty
 from loragate.panel.parts.fields import text_field
 from loragate.panel.parts.frame import heading
-from loragate.panel.parts.pager import Cursor, pager
-from loragate.panel.parts.region import Region
+from loragate.panel.parts.listing import ROWS, Listing
 from loragate.panel.parts.table import Column, table
 from loragate.panel.parts.tag import div, tag
 
@@ -32,8 +31,7 @@ class _Audit:
     def __init__(self, here: Here) -> None:
         self._here = here
         self._only: dict[str, str | None] = {}
-        self._cursor = Cursor()
-        self._region: Region[Json]
+        self._list: Listing
 
     def draw(self) -> None:
         with div("head"):
@@ -42,26 +40,25 @@ class _Audit:
             with div("tools", role="search"):
                 actor = text_field("Who", placeholder="admin_key").props("clearable debounce=300")
                 action = text_field("What", placeholder="adapter_version.create").props("clearable debounce=300")
-            self._region = Region(self._fetch, self._show)
+            self._list = Listing(self._fetch, _show, _nothing)
         actor.on_value_change(lambda event: self._narrow("actor", event.value))
         action.on_value_change(lambda event: self._narrow("action", event.value))
 
     async def _narrow(self, name: str, value: str | None) -> None:
         self._only[name] = (value or "").strip() or None
-        self._cursor.reset()
-        await self._region.load()
+        await self._list.restart()
 
-    async def _fetch(self) -> Json:
-        return await self._here.api.get("/admin/v1/audit", after=self._cursor.after, limit=50, **self._only)
+    async def _fetch(self, after: str | None) -> Json:
+        return await self._here.api.get("/admin/v1/audit", after=after, limit=ROWS, **self._only)
 
-    def _show(self, page: Json) -> None:
-        with div("card flush"):
-            if not page["data"]:
-                with empty("o_history", "Nothing found", "No change is like that."):
-                    pass
-                return
-            table("Audit log", _COLUMNS, page["data"])
-            pager(self._cursor, page["last_id"], page["has_more"], self._region.load)
+
+def _show(page: Json) -> None:
+    table("Audit log", _COLUMNS, page["data"])
+
+
+def _nothing() -> None:
+    with empty("o_history", "Nothing found", "No change is like that."):
+        pass
 
 
 def _change(row: Json) -> None:

@@ -1,7 +1,6 @@
 """The engine, for the operator: batch, memory, who sits in which slot, and how long steps take."""
 
 from collections import deque
-from typing import Any
 
 from loragate.panel.api import Json
 from loragate.panel.exposition import Exposition, parse
@@ -11,13 +10,24 @@ from loragate.panel.parts.chip import state_chip
 from loragate.panel.parts.empty import empty
 from loragate.panel.parts.figure import figure
 from loragate.panel.parts.frame import heading
+from loragate.panel.parts.queues import Queue, queues
 from loragate.panel.parts.region import Region
 from loragate.panel.parts.table import Column, table
 from loragate.panel.parts.tag import div, muted, tag
+from loragate.panel.tenant_names import TenantNames
 
 _EVERY = 2.0
 _KEPT = 60
 _MOST_SLOTS = 256
+_MOST_QUEUES = 20
+_MOST_COUNTED = 50
+_OTHERS = "other"
+_COUNTED = {
+    "requests": "requests",
+    "refused": "refused_requests",
+    "shed": "shed_requests",
+    "tokens": "completion_tokens",
+}
 _TENANTS = (
     Column[Json]("Tenant", lambda row: str(row["name"]), "break"),
     Column[Json]("Requests", lambda row: formats.count(row["requests"]), "number"),
@@ -31,6 +41,9 @@ def draw(here: Here) -> None:
     """Live."""
     with div("head"):
         heading("Engine", "What it serves and does, every two seconds.")
+        with div("actions"):
+            words = "The last steps as a trace, to open in Perfetto"
+            tag("a", "Download a trace", classes="button", href="/transfer/trace.json", title=words)
     _Engine(here).draw()
 
 
@@ -39,23 +52,22 @@ class _Engine:
         self._here = here
         self._running: deque[float] = deque(maxlen=_KEPT)
         self._waiting: deque[float] = deque(maxlen=_KEPT)
-        self._tenants: dict[str, str] = {}
+        self._tenants = TenantNames(here.api)
 
     def draw(self) -> None:
         Region(self._fetch, self._show, every=_EVERY)
 
-    async def _fetch(self) -> tuple[Json, Exposition]:
+    async def _fetch(self) -> tuple[Json, list[Json]]:
         (engine,) = (await self._here.api.get("/admin/v1/engines"))["data"]
-        if not self._tenants:
-            tenants = await self._here.api.everything("/admin/v1/tenants")
-            self._tenants = {tenant["id"]: tenant["name"] for tenant in tenants}
+        counted = _counted(parse(await self._here.api.text("/metrics")))
+        await self._tenants.learn(each["tenant_id"] for each in [*engine["residents"], *counted])
         if engine["batch"] is not None:
             self._running.append(engine["batch"]["running"])
             self._waiting.append(engine["queue"]["waiting"])
-        return engine, parse(await self._here.api.text("/metrics"))
+        return engine, counted
 
-    def _show(self, found: tuple[Json, Exposition]) -> None:
-        engine, page = found
+    def _show(self, found: tuple[Json, list[Json]]) -> None:
+        engine, counted = found
         with div("row-of"):
             state_chip(engine["state"])
             for words in (engine["model"], engine["device"], engine["dtype"]):
@@ -83,8 +95,9 @@ class _Engine:
                 _room("KV cache, blocks", engine["kv_blocks"])
                 for tier in ("device", "host", "disk"):
                     _room(f"Adapters, {tier}", engine["adapter_bytes"][tier], in_bytes=True)
+        _queues(engine["tenants"])
         self._slots(engine)
-        self._of_tenants(page)
+        self._of_tenants(counted)
 
     def _figures(self, engine: Json) -> None:
         steps, queue = engine["step_seconds"], engine["queue"]
@@ -115,7 +128,7 @@ class _Engine:
         with tag("li", classes="slot busy" if resident["running"] else "slot held"):
             versions = ", ".join(f"{each['name']}:{each['version']}" for each in resident["versions"])
             tag("span", versions or resident["id"])
-            tenant = self._tenants.get(resident["tenant_id"] or "", "")
+            tenant = self._tenants.name(resident["tenant_id"])
             facts = [
                 tenant,
                 f"{resident['running']} running" if resident["running"] else "",
@@ -123,29 +136,41 @@ class _Engine:
             ]
             tag("span", " · ".join(fact for fact in facts if fact))
 
-    def _of_tenants(self, page: Exposition) -> None:
-        names = {labels["tenant"] for name, labels, _ in page.samples if name == "loragate_tenant_requests_total"}
-        rows = [self._tenant_row(page, name) for name in sorted(names)]
+    def _of_tenants(self, counted: list[Json]) -> None:
         with tag("section", classes="stack"):
             tag("h2", "By tenant, since the gateway's start")
             with div("card flush"):
-                if rows:
-                    table("By tenant", _TENANTS, sorted(rows, key=lambda row: -row["requests"])[:50])
+                if counted:
+                    rows = [{**row, "name": self._tenants.name(row["tenant_id"])} for row in counted]
+                    table("By tenant", _TENANTS, rows)
                 else:
                     with empty("o_group", "No requests yet", "Tenants appear here with their first request."):
                         pass
 
-    def _tenant_row(self, page: Exposition, tenant: str) -> dict[str, Any]:
-        def total(name: str) -> float:
-            return page.total(f"loragate_tenant_{name}_total", lambda labels: labels.get("tenant") == tenant)
 
-        return {
-            "name": self._tenants.get(tenant, tenant),
-            "requests": total("requests"),
-            "refused": total("refused_requests"),
-            "shed": total("shed_requests"),
-            "tokens": total("completion_tokens"),
-        }
+def _counted(page: Exposition) -> list[Json]:
+    """What each of the busiest tenants did, those that are counted one by one."""
+    sums = {field: page.by("tenant", f"loragate_tenant_{name}_total") for field, name in _COUNTED.items()}
+    busiest = sorted(sums["requests"].keys() - {_OTHERS}, key=lambda each: -sums["requests"][each])[:_MOST_COUNTED]
+    return [
+        {"tenant_id": tenant} | {field: of_tenants.get(tenant, 0.0) for field, of_tenants in sums.items()}
+        for tenant in busiest
+    ]
+
+
+def _queues(tenants: list[Json]) -> None:
+    with tag("section", classes="stack"):
+        tag("h2", "Who waits")
+        with div("card"), div("stack"):
+            if not tenants:
+                muted("Nobody asks anything at the moment.")
+                return
+            rows = [Queue(row["name"] or row["tenant_id"], row["running"], row["waiting"]) for row in tenants]
+            queues("Queue by tenant", rows[:_MOST_QUEUES])
+            if len(rows) > _MOST_QUEUES:
+                rest = rows[_MOST_QUEUES:]
+                running, waiting = sum(row.running for row in rest), sum(row.waiting for row in rest)
+                muted(Queue(f"{len(rest)} more tenants", running, waiting).told, "small")
 
 
 def _room(name: str, room: Json, *, in_bytes: bool = False) -> None:

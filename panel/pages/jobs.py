@@ -2,19 +2,31 @@
 
 from loragate.panel.api import Json, path
 from loragate.panel.pages.job_creation import create_sheet
+from loragate.panel.pages.job_files import draw_files
 from loragate.panel.pages.page import Here
 from loragate.panel.parts import formats
 from loragate.panel.parts.button import button
 from loragate.panel.parts.chip import state_chip
 from loragate.panel.parts.empty import empty
+from loragate.panel.parts.fields import choice_field
 from loragate.panel.parts.frame import heading
-from loragate.panel.parts.pager import Cursor, pager
-from loragate.panel.parts.region import Region
+from loragate.panel.parts.listing import ROWS, Listing
 from loragate.panel.parts.say import attempt
 from loragate.panel.parts.table import Column, table
-from loragate.panel.parts.tag import div, link, muted
+from loragate.panel.parts.tag import div, link, muted, tag
+from loragate.panel.tenant_names import TenantNames
 
 ENDED = ("succeeded", "failed", "cancelled")
+_STATES = {
+    "": "All states",
+    "validating_files": "Validating files",
+    "queued": "Queued",
+    "running": "Running",
+    "paused": "Paused",
+    "succeeded": "Succeeded",
+    "failed": "Failed",
+    "cancelled": "Cancelled",
+}
 
 
 def draw(here: Here) -> None:
@@ -32,9 +44,9 @@ class _Jobs:
     def __init__(self, here: Here) -> None:
         self._here = here
         self._all = here.caller.is_operator
-        self._at = "/admin/v1/jobs" if self._all else "/v1/fine_tuning/jobs"
-        self._cursor = Cursor()
-        self._region: Region[Json]
+        self._tenants = TenantNames(here.api)
+        self._status = ""
+        self._list: Listing
 
     def draw(self) -> None:
         with div("head"):
@@ -43,13 +55,28 @@ class _Jobs:
             if not self._all:
                 with div("actions"):
                     button("New job", self._make, "primary")
-        self._region = Region(self._fetch, self._show, every=5)
+        with div("stack"):
+            if self._all:
+                with div("tools", role="search"):
+                    state = choice_field("State", _STATES, "")
+                state.on_value_change(lambda event: self._narrow(event.value))
+            self._list = Listing(self._fetch, self._show, self._nothing, every=5)
+        if not self._all:
+            draw_files(self._here)
+
+    async def _narrow(self, status: str) -> None:
+        self._status = status
+        await self._list.restart()
 
     def _make(self) -> None:
         create_sheet(self._here)
 
-    async def _fetch(self) -> Json:
-        return await self._here.api.get(self._at, after=self._cursor.after, limit=50)
+    async def _fetch(self, after: str | None) -> Json:
+        if not self._all:
+            return await self._here.api.get("/v1/fine_tuning/jobs", after=after, limit=ROWS)
+        page = await self._here.api.get("/admin/v1/jobs", status=self._status or None, after=after, limit=ROWS)
+        await self._tenants.learn(row["tenant_id"] for row in page["data"])
+        return page
 
     def _show(self, page: Json) -> None:
         columns = [
@@ -58,32 +85,44 @@ class _Jobs:
             Column[Json]("Begins with", lambda row: str(row["model"]), "break"),
             Column[Json]("Steps", progress_words, "number"),
             Column[Json]("Made", lambda row: formats.ago(formats.unix(row["created_at"])), "nowrap"),
-            Column[Json]("", self._acts, "end"),
         ]
-        with div("card flush"):
-            if page["data"]:
-                table("Fine-tuning jobs", columns, page["data"])
-                pager(self._cursor, page["last_id"], page["has_more"], self._region.load)
+        if self._all:
+            columns.insert(1, Column[Json]("Tenant", lambda row: self._tenants.name(row["tenant_id"]), "break"))
+            columns.append(Column[Json]("", self._acts, "end"))
+        table("Fine-tuning jobs", columns, page["data"])
+
+    def _nothing(self) -> None:
+        if self._status:
+            with empty("o_search_off", "Nothing found", "No job is in this state."):
                 return
-            words = "Ten examples of questions and good answers are enough to begin with, one a line, as JSON."
-            with empty("o_school", "No jobs yet", "No tenant trains anything." if self._all else words):
-                if not self._all:
-                    button("Make the first one", self._make, "primary")
+        words = "Ten examples of questions and good answers are enough to begin with, one a line, as JSON."
+        with empty("o_school", "No jobs yet", "No tenant trains anything." if self._all else words):
+            if not self._all:
+                button("Make the first one", self._make, "primary")
 
     def _name(self, row: Json) -> str | None:
         if self._all:
             return str(row["id"])
-        link(row["id"], path("fine-tuning", row["id"]))
+        with div("stack tight"):
+            link(row["id"], path("fine-tuning", row["id"]), "break")
+            if row["fine_tuned_model"]:
+                tag("span", row["fine_tuned_model"], classes="muted small break")
         return None
 
     def _acts(self, row: Json) -> None:
         with div("row-of"):
-            if self._all and row["status"] not in ENDED:
-                button("Cancel", lambda: self._cancel(row["id"]), "small danger", label=f"Cancel {row['id']}")
+            if row["status"] in ENDED:
+                return
+            act, words = ("resume", "It goes on.") if row["status"] == "paused" else ("pause", "It pauses.")
+            self._act(row["id"], act, words, "small")
+            self._act(row["id"], "cancel", "It is being cancelled.", "small danger")
 
-    async def _cancel(self, job: str) -> None:
-        if await attempt(self._here.api.post(path("admin", "v1", "jobs", job, "cancel")), "It is being cancelled."):
-            await self._region.load()
+    def _act(self, job: str, act: str, words: str, kind: str) -> None:
+        async def order() -> None:
+            if await attempt(self._here.api.post(path("admin", "v1", "jobs", job, act)), words):
+                await self._list.load()
+
+        button(act.capitalize(), order, kind, label=f"{act.capitalize()} {job}")
 
 
 def progress_words(job: Json) -> str:

@@ -13,8 +13,8 @@ from loragate.panel.parts.code import copy
 from loragate.panel.parts.empty import empty
 from loragate.panel.parts.fields import choice_field, number_field, text_field
 from loragate.panel.parts.frame import heading
-from loragate.panel.parts.pager import Cursor, pager
-from loragate.panel.parts.region import Region
+from loragate.panel.parts.limit_fields import LimitFields
+from loragate.panel.parts.listing import ROWS, Listing
 from loragate.panel.parts.say import attempt, wrong
 from loragate.panel.parts.sheet import confirm, sheet
 from loragate.panel.parts.table import Column, table
@@ -50,8 +50,7 @@ class Keys:
         self._api = api
         self._at = path("admin", "v1", "tenants", tenant_id, "keys")
         self._own = own
-        self._cursor = Cursor()
-        self._region: Region[Json]
+        self._list: Listing
 
     def draw(self, *, level: int = 1) -> None:
         """A page's worth, or a part of one."""
@@ -60,10 +59,10 @@ class Keys:
             heading("Keys", words, level=level)
             with div("actions"):
                 button("New key", self._make, "primary")
-        self._region = Region(self._fetch, self._show)
+        self._list = Listing(self._fetch, self._show, self._nothing)
 
-    async def _fetch(self) -> Json:
-        return await self._api.get(self._at, after=self._cursor.after, limit=50)
+    async def _fetch(self, after: str | None) -> Json:
+        return await self._api.get(self._at, after=after, limit=ROWS)
 
     def _show(self, page: Json) -> None:
         columns = [
@@ -74,13 +73,11 @@ class Keys:
             Column[Json]("Ends", lambda row: formats.moment(row["expires_at"]), "nowrap"),
             Column[Json]("", self._acts, "end"),
         ]
-        with div("card flush"):
-            if not page["data"]:
-                with empty("o_key", "No keys yet", "Programs sign their requests with one."):
-                    button("Make the first one", self._make, "primary")
-                return
-            table("Keys", columns, page["data"])
-            pager(self._cursor, page["last_id"], page["has_more"], self._region.load)
+        table("Keys", columns, page["data"])
+
+    def _nothing(self) -> None:
+        with empty("o_key", "No keys yet", "Programs sign their requests with one."):
+            button("Make the first one", self._make, "primary")
 
     def _name(self, row: Json) -> None:
         with div("stack tight"):
@@ -92,6 +89,7 @@ class Keys:
         name = row["name"] or row["id"]
         with div("row-of"):
             if row["revoked_at"] is None and not formats.is_past(row["expires_at"]):
+                button("Limits", lambda: self._limit(row), "small quiet", label=f"Limits of {name}")
                 button("Rotate", lambda: self._rotate(row), "small", label=f"Rotate {name}")
                 button("Revoke", lambda: self._revoke(row), "small quiet danger", label=f"Revoke {name}")
 
@@ -110,6 +108,21 @@ class Keys:
             with div("row-of apart"):
                 button("Cancel", dialog.close)
                 button("Make it", save, "primary")
+
+    def _limit(self, row: Json) -> None:
+        async def save() -> None:
+            work = self._api.patch(path("admin", "v1", "keys", row["id"]), {"limits": limits.body()})
+            if await attempt(work, "Saved. It holds from the next request on."):
+                dialog.close()
+                await self._list.load()
+
+        with sheet(f"Limits of {row['name'] or row['id']}") as dialog:
+            muted("They hold beside the tenant's own. An empty field is unlimited.")
+            with div("controls"):
+                limits = LimitFields(row["limits"])
+            with div("row-of apart"):
+                button("Cancel", dialog.close)
+                button("Save", save, "primary")
 
     def _rotate(self, row: Json) -> None:
         async def go() -> None:
@@ -133,12 +146,12 @@ class Keys:
         if await attempt(ask()):
             dialog.close()
             _show_secret(title, made[0]["secret"])
-            await self._region.load()
+            await self._list.load()
 
     def _revoke(self, row: Json) -> None:
         async def go() -> None:
             if await attempt(self._api.delete(path("admin", "v1", "keys", row["id"])), "It is revoked."):
-                await self._region.load()
+                await self._list.load()
 
         name = row["name"] or row["id"]
         if row["id"] == self._own:

@@ -46,13 +46,15 @@ class _Tenant:
     async def _fetch(self) -> dict[str, Any]:
         now = datetime.now(UTC)
         period = {"start": (now - timedelta(hours=_HOURS - 1)).isoformat(), "end": now.isoformat()}
-        hours, adapters = await asyncio.gather(
+        hours, adapters, service = await asyncio.gather(
             self._here.api.get("/v1/usage", **period, group_by="hour", limit=100),
             self._here.api.get("/v1/usage", **period, group_by="adapter", limit=100),
+            self._here.api.get("/v1/usage/service", hours=_HOURS),
         )
         rows = sorted((row for row in adapters["data"] if row["adapter"]), key=lambda row: -row["requests"])[:_BUSIEST]
         arms = await asyncio.gather(*(self._arms(row["adapter"]) for row in rows))
-        return {"hours": hours, "rows": [{**row, **arm} for row, arm in zip(rows, arms, strict=True)]}
+        rows = [{**row, **arm} for row, arm in zip(rows, arms, strict=True)]
+        return {"hours": hours, "service": service, "rows": rows}
 
     async def _arms(self, name: str) -> Json:
         """How its default alias did: errors, and the first token's times of the arm with most requests."""
@@ -65,32 +67,15 @@ class _Tenant:
         return {"errors": sum(arm["errors"] for arm in arms), "first": busiest and busiest["first_token_ms"]}
 
     def _show(self, found: dict[str, Any]) -> None:
-        totals = found["hours"]["totals"]
-        if not totals["requests"]:
-            with (
-                div("card"),
-                empty(
-                    "o_rocket_launch",
-                    "Nothing asked yet",
-                    "Upload an adapter, or ask the base model in the playground.",
-                ),
-                div("row-of"),
-            ):
-                link("Upload an adapter", "/adapters", "button primary")
-                link("To the playground", "/playground", "button")
+        totals, service = found["hours"]["totals"], found["service"]
+        if not totals["requests"] and not sum(service["turned_away"].values()):
+            _nothing()
             return
-        rows = found["rows"]
         with div("grid-figures"):
             figure("Requests", formats.count(totals["requests"]))
             figure("Tokens in", formats.count(totals["prompt_tokens"]))
             figure("Tokens out", formats.count(totals["completion_tokens"]))
-            slowest = [row["first"]["p99"] for row in rows if row["first"]]
-            figure(
-                "First token",
-                _ms(min((row["first"]["p50"] for row in rows if row["first"]), default=None)),
-                _within(slowest),
-            )
-            figure("Errors", formats.count(sum(row["errors"] or 0 for row in rows)), "of your busiest adapters")
+            _service_figures(service)
         with div("card"), div("stack"):
             tag("h2", "Tokens by hour")
             names, values = _by_hour(found["hours"]["data"])
@@ -98,7 +83,7 @@ class _Tenant:
             muted("Hours of UTC.", "small")
         with tag("section", classes="stack"):
             tag("h2", "Your busiest adapters")
-            self._busiest(rows)
+            self._busiest(found["rows"])
 
     def _busiest(self, rows: list[Json]) -> None:
         columns = [
@@ -115,6 +100,22 @@ class _Tenant:
             else:
                 with empty("o_layers", "The base model alone", "No adapter was asked in this time."):
                     link("To the adapters", "/adapters", "button")
+
+
+def _nothing() -> None:
+    words = "Upload an adapter, or ask the base model in the playground."
+    with div("card"), empty("o_rocket_launch", "Nothing asked yet", words), div("row-of"):
+        link("Upload an adapter", "/adapters", "button primary")
+        link("To the playground", "/playground", "button")
+
+
+def _service_figures(service: Json) -> None:
+    first, away = service["first_token_ms"], service["turned_away"]
+    slow = f"95 of 100 within {_ms(first['p95'])}" if first else "no answers yet"
+    figure("First token, median", _ms(first and first["p50"]), slow)
+    figure("Errors", formats.count(service["errors"]), f"of the last {formats.count(service['requests'])} requests")
+    over, busy = formats.count(away["over_limit"]), formats.count(away["overloaded"])
+    figure("Turned away", formats.count(sum(away.values())), f"{over} over a limit, {busy} when too busy")
 
 
 async def _or_none(work: Awaitable[T]) -> T | None:
@@ -140,7 +141,3 @@ def _by_hour(rows: list[Json]) -> tuple[list[str], list[float]]:
 
 def _ms(value: float | None) -> str:
     return "–" if value is None else formats.seconds(value / 1000)
-
-
-def _within(slowest: list[float]) -> str:
-    return f"99 of 100 within {_ms(max(slowest))}" if slowest else "no answers yet"

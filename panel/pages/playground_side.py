@@ -97,7 +97,7 @@ class _Answer:
     def figures(self) -> str:
         """How fast it was."""
         if self._first is None:
-            return ""
+            return "" if self._tokens is None else "It ended at once, without a word."
         first = f"First token after {(self._first - self._began) * 1000:.0f} ms"
         if self._tokens is None or self._tokens < 2:
             return first

@@ -1,7 +1,5 @@
 """One tenant, for the operator: its limits and its keys."""
 
-from typing import Any
-
 from nicegui import ui
 
 from loragate.panel.api import Json, path
@@ -10,17 +8,13 @@ from loragate.panel.pages.page import Here
 from loragate.panel.parts.button import button
 from loragate.panel.parts.fields import number_field, text_field
 from loragate.panel.parts.frame import heading
+from loragate.panel.parts.limit_fields import LIMITS, LimitFields
 from loragate.panel.parts.region import Region
 from loragate.panel.parts.say import attempt
 from loragate.panel.parts.sheet import confirm
 from loragate.panel.parts.tag import div, link, muted, tag
 
-_LIMITS = {
-    "requests_per_minute": "Requests a minute",
-    "tokens_per_minute": "Tokens a minute",
-    "max_concurrency": "Requests at once",
-    "tokens_per_day": "Tokens a day",
-    "tokens_per_month": "Tokens a month",
+_LIMITS = LIMITS | {
     "max_adapters": "Adapters",
     "max_storage_bytes": "Bytes kept",
     "max_adapter_rank": "Largest rank",
@@ -63,13 +57,12 @@ class _Tenant:
             with div("controls"):
                 name = text_field("Name", tenant["name"])
                 weight = number_field("Weight", tenant["weight"], least=0.01, step=0.5)
-                limits = {key: number_field(words, tenant["limits"].get(key)) for key, words in _LIMITS.items()}
+                limits = LimitFields(tenant["limits"], _LIMITS)
             with div("row-of"):
                 button("Save limits", lambda: self._save(name, weight, limits), "primary")
 
-    async def _save(self, name: ui.input, weight: ui.number, limits: dict[str, ui.number]) -> None:
-        body: dict[str, Any] = {"name": name.value, "weight": float(weight.value or 1)}
-        body["limits"] = {key: None if field.value is None else int(field.value) for key, field in limits.items()}
+    async def _save(self, name: ui.input, weight: ui.number, limits: LimitFields) -> None:
+        body = {"name": name.value, "weight": float(weight.value or 1), "limits": limits.body()}
         await attempt(self._here.api.patch(self._at, body), "Saved. It holds from the next request on.")
 
     def _delete(self, tenant: Json) -> None:

@@ -7,8 +7,7 @@ from loragate.panel.parts.button import button
 from loragate.panel.parts.empty import empty
 from loragate.panel.parts.fields import number_field, text_field
 from loragate.panel.parts.frame import heading
-from loragate.panel.parts.pager import Cursor, pager
-from loragate.panel.parts.region import Region
+from loragate.panel.parts.listing import ROWS, Listing
 from loragate.panel.parts.say import attempt
 from loragate.panel.parts.sheet import sheet
 from loragate.panel.parts.table import Column, table
@@ -32,34 +31,28 @@ def draw(here: Here) -> None:
 class _Tenants:
     def __init__(self, here: Here) -> None:
         self._here = here
-        self._cursor = Cursor()
-        self._region: Region[Json]
+        self._list: Listing
 
     def draw(self) -> None:
         with div("head"):
             heading("Tenants and limits", "Each sees its own adapters, keys and usage, and nothing of the others.")
             with div("actions"):
                 button("New tenant", self._make, "primary")
-        self._region = Region(self._fetch, self._show)
+        self._list = Listing(self._fetch, _show, self._nothing)
 
-    async def _fetch(self) -> Json:
-        return await self._here.api.get("/admin/v1/tenants", after=self._cursor.after, limit=50)
+    async def _fetch(self, after: str | None) -> Json:
+        return await self._here.api.get("/admin/v1/tenants", after=after, limit=ROWS)
 
-    def _show(self, page: Json) -> None:
-        with div("card flush"):
-            if not page["data"]:
-                with empty("o_group", "No tenants yet", "Make one, then a key for it: with that it uploads and asks."):
-                    button("Make the first one", self._make, "primary")
-                return
-            table("Tenants", _COLUMNS, page["data"])
-            pager(self._cursor, page["last_id"], page["has_more"], self._region.load)
+    def _nothing(self) -> None:
+        with empty("o_group", "No tenants yet", "Make one, then a key for it: with that it uploads and asks."):
+            button("Make the first one", self._make, "primary")
 
     def _make(self) -> None:
         async def save() -> None:
             body = {"name": name.value or "", "weight": float(weight.value or 1)}
             if await attempt(self._here.api.post("/admin/v1/tenants", body), f"{name.value} is there."):
                 dialog.close()
-                await self._region.load()
+                await self._list.load()
 
         with sheet("A new tenant") as dialog:
             name = text_field("Name")
@@ -67,6 +60,10 @@ class _Tenants:
             with div("row-of apart"):
                 button("Cancel", dialog.close)
                 button("Make it", save, "primary")
+
+
+def _show(page: Json) -> None:
+    table("Tenants", _COLUMNS, page["data"])
 
 
 def _linked(row: Json) -> None:

@@ -1,7 +1,6 @@
 """What was used: by day, tenant, key, adapter."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from urllib.parse import urlencode
 
 from loragate.panel.api import Json
@@ -11,10 +10,11 @@ from loragate.panel.parts.empty import empty
 from loragate.panel.parts.fields import choice_field
 from loragate.panel.parts.figure import figure
 from loragate.panel.parts.frame import heading
-from loragate.panel.parts.pager import Cursor, pager
+from loragate.panel.parts.listing import ROWS, Listing
 from loragate.panel.parts.region import Region
 from loragate.panel.parts.table import Column, table
 from loragate.panel.parts.tag import div, tag
+from loragate.panel.tenant_names import TenantNames
 
 _PERIODS = {1: "Today", 7: "7 days", 30: "30 days", 90: "90 days"}
 _GROUPS = {"day": "By day", "adapter": "By adapter", "key": "By key", "model": "By version", "endpoint": "By endpoint"}
@@ -40,8 +40,7 @@ class _Usage:
         self._at = "/admin/v1/usage" if here.caller.is_operator else "/v1/usage"
         self._days = 30
         self._group = "tenant" if here.caller.is_operator else "adapter"
-        self._cursor = Cursor()
-        self._tenants: dict[str, str] = {}
+        self._tenants = TenantNames(here.api)
 
     def draw(self) -> None:
         with div("head"):
@@ -57,17 +56,16 @@ class _Usage:
             groups = (_OPERATORS if self._here.caller.is_operator else {}) | _GROUPS
             group = choice_field("Told apart", groups, self._group)
         self._sums = Region(self._fetch_days, self._show_days, every=30)
-        self._rows = Region(self._fetch_rows, self._show_rows, every=30)
+        self._rows = Listing(self._fetch_rows, self._show_rows, _nothing, every=30)
         period.on_value_change(lambda event: self._choose(days=event.value))
         group.on_value_change(lambda event: self._choose(group=event.value))
 
     async def _choose(self, *, days: int | None = None, group: str | None = None) -> None:
         self._days = days or self._days
         self._group = group or self._group
-        self._cursor.reset()
         self._csv.props["href"] = self._csv_address()
         await self._sums.load()
-        await self._rows.load()
+        await self._rows.restart()
 
     def _period(self) -> dict[str, str]:
         today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -80,12 +78,10 @@ class _Usage:
     async def _fetch_days(self) -> Json:
         return await self._here.api.get(self._at, **self._period(), group_by="day", limit=100)
 
-    async def _fetch_rows(self) -> Json:
-        asked: dict[str, Any] = {**self._period(), "group_by": self._group, "after": self._cursor.after, "limit": 50}
-        page = await self._here.api.get(self._at, **asked)
-        if self._group == "tenant" and any(row["tenant_id"] not in self._tenants for row in page["data"]):
-            tenants = await self._here.api.everything("/admin/v1/tenants")
-            self._tenants = {tenant["id"]: tenant["name"] for tenant in tenants}
+    async def _fetch_rows(self, after: str | None) -> Json:
+        page = await self._here.api.get(self._at, **self._period(), group_by=self._group, after=after, limit=ROWS)
+        if self._group == "tenant":
+            await self._tenants.learn(row["tenant_id"] for row in page["data"])
         return page
 
     def _show_days(self, page: Json) -> None:
@@ -105,33 +101,32 @@ class _Usage:
                 chart.bars("Tokens by day", [by_day.get(day, 0) for day in days], [day[5:] for day in days])
 
     def _show_rows(self, page: Json) -> None:
-        with div("card flush"):
-            if not page["data"]:
-                with empty("o_bar_chart", "Nothing used yet", "Requests show up here a few seconds after they end."):
-                    pass
-                return
-            columns = [
-                Column[Json](_NAMES[self._group], self._who, "break"),
-                Column[Json]("Requests", lambda row: formats.count(row["requests"]), "number"),
-                Column[Json]("Tokens in", lambda row: formats.count(row["prompt_tokens"]), "number"),
-                Column[Json]("Tokens out", lambda row: formats.count(row["completion_tokens"]), "number"),
-                Column[Json]("Amount", _amount, "number"),
-            ]
-            table("Usage", columns[:4] if page["totals"]["amount"] is None else columns, page["data"])
-            pager(self._cursor, page["last_id"], page["has_more"], self._rows.load)
+        columns = [
+            Column[Json](_NAMES[self._group], self._who, "break"),
+            Column[Json]("Requests", lambda row: formats.count(row["requests"]), "number"),
+            Column[Json]("Tokens in", lambda row: formats.count(row["prompt_tokens"]), "number"),
+            Column[Json]("Tokens out", lambda row: formats.count(row["completion_tokens"]), "number"),
+            Column[Json]("Amount", _amount, "number"),
+        ]
+        table("Usage", columns[:4] if page["totals"]["amount"] is None else columns, page["data"])
 
     def _who(self, row: Json) -> str:
         match self._group:
             case "day":
                 return str(row["start"][:10])
             case "tenant":
-                return self._tenants.get(row["tenant_id"]) or str(row["tenant_id"])
+                return self._tenants.name(row["tenant_id"])
             case "key":
                 return str(row["key_id"])
             case "adapter":
                 return str(row["adapter"] or "the base model alone")
             case _:
                 return str(row[self._group])
+
+
+def _nothing() -> None:
+    with empty("o_bar_chart", "Nothing used yet", "Requests show up here a few seconds after they end."):
+        pass
 
 
 def _cached(totals: Json) -> str:

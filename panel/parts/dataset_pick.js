@@ -1,36 +1,80 @@
-// A file of examples: looked through line by line in the browser, shown, and sent on with progress.
-const FORMATS = [
-  ["messages", "chat"], ["completion", "completion"], ["text", "text"], ["input", "preference"], ["chosen", "text preference"],
-];
-const MOST_PROBLEMS = 20;
+// A file of examples: looked through line by line as it is read, never whole in memory; shown, and sent on with progress.
+const FORMATS = {
+  chat: ["messages"], completion: ["prompt", "completion"], text: ["text"],
+  preference: ["input", "preferred_output", "non_preferred_output"], "text preference": ["prompt", "chosen", "rejected"],
+};
+const MOST_PROBLEMS = 20, MOST_SHOWN = 3, MOST_LINE = 4 << 20, MOST_LETTERS = 600, MOST_TURNS = 6;
 
-function formatOf(line) { return FORMATS.find(([field]) => field in line)?.[1]; }
+function formatsOf(line) { return Object.keys(FORMATS).filter((format) => FORMATS[format].every((field) => field in line)); }
 
 function problemOf(line, format) {
   if (line === null || typeof line !== "object" || Array.isArray(line)) return "it is no object";
-  const own = formatOf(line);
-  if (!own) return "it has none of messages, completion, text, input, chosen";
+  const [own, other] = formatsOf(line);
+  if (!own) return "it has none of the formats' fields";
+  if (other) return `it could be ${own} or ${other}`;
   if (format && own !== format) return `it is ${own}, the first one is ${format}`;
   if (own === "chat" && (!Array.isArray(line.messages) || !line.messages.some((each) => each?.role === "assistant")))
     return "its messages have no answer of the assistant's";
   return "";
 }
 
-async function examined(file) {
+// Of a line that is longer than any may be: null.
+async function* linesOf(file, told) {
+  const reader = file.stream().getReader(), decoder = new TextDecoder();
+  let rest = "", cut = false, read = 0;
+  const whole = (text) => { const line = cut || text.length > MOST_LINE ? null : text; cut = false; return line; };
+  for (;;) {
+    const { value, done } = await reader.read();
+    rest += done ? decoder.decode() : decoder.decode(value, { stream: true });
+    const pieces = rest.split("\n");
+    rest = pieces.pop();
+    for (const piece of pieces) yield whole(piece);
+    if (rest.length > MOST_LINE) { cut = true; rest = ""; }
+    if (done) { if (rest || cut) yield whole(rest); return; }
+    read += value.length;
+    told(read / file.size);
+  }
+}
+
+async function examined(file, told) {
   const problems = [], shown = [];
   let format = "", examples = 0, number = 0;
-  for (const text of (await file.text()).split("\n")) {
+  for await (const text of linesOf(file, told)) {
     number += 1;
-    if (!text.trim()) continue;
+    if (text !== null && !text.trim()) continue;
     let line = null, problem = "";
-    try { line = JSON.parse(text); problem = problemOf(line, format); } catch { problem = "it is not JSON"; }
+    if (text === null) problem = "it is longer than 4 MiB";
+    else try { line = JSON.parse(text); problem = problemOf(line, format); } catch { problem = "it is not JSON"; }
     if (problem) { if (problems.length < MOST_PROBLEMS) problems.push(`Line ${number}: ${problem}.`); continue; }
-    format ||= formatOf(line);
+    format ||= formatsOf(line)[0];
     examples += 1;
-    if (shown.length < 3) shown.push(JSON.stringify(line));
+    if (shown.length < MOST_SHOWN) shown.push(partsOf(line, format));
   }
   if (examples < 10 && !problems.length) problems.push(`There are ${examples} examples; a job needs ten.`);
   return { format, examples, problems, shown };
+}
+
+function wordsOf(content) {
+  const text = typeof content === "string" ? content : JSON.stringify(content ?? "");
+  return text.length > MOST_LETTERS ? `${text.slice(0, MOST_LETTERS)}…` : text;
+}
+
+function turnsOf(messages) {
+  if (!Array.isArray(messages)) return [];
+  return messages.slice(-MOST_TURNS).map((each) => [String(each?.role ?? "?"), wordsOf(each?.content ?? each?.tool_calls)]);
+}
+
+function answerOf(output) { return wordsOf(Array.isArray(output) ? output[0]?.content : output); }
+
+// What an example says, part by part: a name and words.
+function partsOf(line, format) {
+  if (format === "chat") return turnsOf(line.messages);
+  if (format === "text") return [["text", wordsOf(line.text)]];
+  if (format === "completion") return [["prompt", wordsOf(line.prompt)], ["completion", wordsOf(line.completion)]];
+  const [asked, better, worse] = format === "preference"
+    ? [turnsOf(line.input?.messages), answerOf(line.preferred_output), answerOf(line.non_preferred_output)]
+    : [[["prompt", wordsOf(line.prompt)]], wordsOf(line.chosen), wordsOf(line.rejected)];
+  return [...asked, ["preferred", better], ["not preferred", worse]];
 }
 
 export default {
@@ -39,22 +83,36 @@ export default {
       <p>{{ words }}</p>
       <label class="button" tabindex="0" role="button" @keydown.enter="$refs.file.click()" @keydown.space.prevent="$refs.file.click()">Choose a file
         <input ref="file" class="hidden" type="file" accept=".jsonl,.json,.txt" :aria-label="label" @change="take($event.target.files[0])"></label>
+      <p v-if="doing" class="muted small">{{ doing }}</p>
+      <progress v-if="doing" :value="share" max="1" :aria-label="doing"></progress>
       <p v-if="found" role="status"><b>{{ name }}</b>: {{ found.examples }} examples<span v-if="found.format">, {{ found.format }}</span></p>
-      <ul v-if="found && found.problems.length" class="notice bad preview" role="alert" style="display: block; text-align: left; width: 100%; box-sizing: border-box">
-        <li v-for="problem in found.problems" style="margin-left: 16px">{{ problem }}</li></ul>
-      <pre v-for="each in (found ? found.shown : [])" class="code preview" tabindex="0" style="width: 100%; max-height: 84px; text-align: left; box-sizing: border-box; white-space: pre-wrap">{{ each }}</pre>
-      <progress v-if="busy" :value="share" max="1" aria-label="Upload"></progress>
+      <ul v-if="found && found.problems.length" class="notice bad problems" role="alert">
+        <li v-for="problem in found.problems">{{ problem }}</li></ul>
+      <dl v-for="parts in (found ? found.shown : [])" class="example" tabindex="0">
+        <template v-for="[who, text] in parts"><dt :class="{ good: who === 'preferred', bad: who === 'not preferred' }">{{ who }}</dt><dd>{{ text }}</dd></template>
+      </dl>
     </div>`,
   props: { label: String, words: String },
-  data: () => ({ over: false, found: null, name: "", busy: false, share: 0 }),
+  data: () => ({ over: false, found: null, name: "", doing: "", share: 0, sending: false }),
+  mounted() {
+    this.warn = (event) => { if (this.sending) event.preventDefault(); };
+    window.addEventListener("beforeunload", this.warn);
+  },
+  unmounted() { window.removeEventListener("beforeunload", this.warn); },
   methods: {
     dropped(event) { this.over = false; this.take(event.dataTransfer.files[0]); },
     async take(file) {
-      if (!file || this.busy) return;
-      this.name = file.name;
-      this.found = await examined(file);
-      this.$emit("examined", { problems: this.found.problems.length });
+      if (!file || this.doing) return;
+      Object.assign(this, { name: file.name, found: null, share: 0, doing: "Looking through the file" });
+      try {
+        this.found = await examined(file, (share) => { this.share = share; });
+      } catch {
+        this.found = { format: "", examples: 0, problems: ["The file cannot be read."], shown: [] };
+      }
+      this.doing = "";
+      this.$emit("examined", { problems: this.found.problems.length, format: this.found.format });
       if (!this.found.problems.length) this.send(file);
+      this.$refs.file.value = "";
     },
     send(file) {
       const form = new FormData();
@@ -63,12 +121,12 @@ export default {
       const request = new XMLHttpRequest();
       request.upload.onprogress = (event) => { this.share = event.loaded / event.total; };
       request.onloadend = () => {
-        this.busy = false;
+        Object.assign(this, { doing: "", sending: false });
         let document = {};
         try { document = JSON.parse(request.responseText); } catch { /* nobody answered */ }
         this.$emit("verdict", { status: request.status, document });
       };
-      this.busy = true;
+      Object.assign(this, { doing: "Uploading: leaving this page would end it", share: 0, sending: true });
       request.open("POST", "/transfer/files");
       request.send(form);
     },

@@ -357,7 +357,8 @@ def test_the_panel_is_a_part_beside_it(start: Callable[..., Server]) -> None:
     assert httpx.get(url + "/healthz", trust_env=False).json() == {"status": "ok"}
     assert httpx.get(url, trust_env=False).headers["location"] == "/sign-in"
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: server.runtime["pids"]["panel"] != first)
+    wait_until(lambda: bool(server.runtime["optional"]["panel"]))
+    wait_until(lambda: server.runtime["pids"]["panel"] not in (first, None))
     assert server.runtime["panel_url"] == url
     wait_until(lambda: server.runtime["optional"] == {"panel": None})
     server.process.terminate()

@@ -1,10 +1,10 @@
-import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from chromium import launched_chromium
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from .world import PATIENCE, World, a_world
 
@@ -21,12 +21,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    assert chromium is not None, "the panel is tested with Debian's chromium: apt install chromium"
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    with launched_chromium() as launched:
         yield launched
-        launched.close()
 
 
 @pytest.fixture

@@ -162,3 +162,43 @@ def test_another_tenants_adapters_do_not_exist(signed_in: Callable[..., Page], w
         expect(page.get_by_text("acme")).to_have_count(0)
     answer = page.request.get(f"{world.panel.url}/transfer/adapters/secretive/1/adapter_config.json")
     assert answer.status == 404
+
+
+def test_an_adapter_gets_limits_of_its_own(signed_in: Callable[..., Page], world: World) -> None:
+    world.upload("bounded", seed=24)
+    page = signed_in(path="/adapters/bounded")
+    expect(page.get_by_text("none of its own")).to_be_visible()
+    page.get_by_role("button", name="Limits of bounded").click()
+    page.get_by_role("dialog").get_by_label("Requests a minute").fill("60")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_text("60 requests a minute")).to_be_visible()
+    with world.api() as api:
+        assert api.get("/v1/adapters/bounded").json()["limits"]["requests_per_minute"] == 60
+
+
+def test_a_deleted_alias_comes_back(signed_in: Callable[..., Page], world: World) -> None:
+    world.upload("spare", seed=25)
+    world.upload("spare", seed=26, alias="canary")
+    page = signed_in(path="/adapters/spare")
+    expect(page.get_by_role("button", name="Delete the alias default")).to_have_count(0)
+    page.get_by_role("button", name="Delete the alias canary").click()
+    expect(page.get_by_text("canary is deleted; its versions stay.")).to_be_visible()
+    with world.api() as api:
+        assert "canary" not in api.get("/v1/adapters/spare").json()["aliases"]
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("canary is back.")).to_be_visible()
+    with world.api() as api:
+        assert [arm["version"] for arm in api.get("/v1/adapters/spare").json()["aliases"]["canary"]] == [2]
+
+
+def test_the_browser_asks_before_an_upload_is_left(signed_in: Callable[..., Page], world: World) -> None:
+    page = signed_in(path="/adapters")
+    page.route("**/transfer/adapters", lambda route: None)  # it never ends
+    page.get_by_role("button", name="Upload an adapter").click()
+    _upload(page, world, "left", "left-folder", seed=27)
+    expect(page.get_by_role("progressbar", name="Upload")).to_be_visible()
+    with page.expect_event("dialog") as asked:
+        page.close(run_before_unload=True)
+    assert asked.value.type == "beforeunload"
+    asked.value.dismiss()
+    expect(page.get_by_text("Leaving this page would end it.")).to_be_visible()

@@ -70,5 +70,90 @@ def test_the_operator_sees_all_and_strangers_none(signed_in: Callable[..., Page]
     expect(page.get_by_role("alert")).to_be_visible()
     expect(page.get_by_text("begins with")).to_have_count(0)
     page = signed_in(world.admin_key, "/fine-tuning")
+    row = page.get_by_role("row").filter(has_text=job)
+    expect(row).to_contain_text("acme")
+    page.get_by_role("button", name=f"Pause {job}").click()
+    expect(row).to_contain_text("paused")
+    page.get_by_role("button", name=f"Resume {job}").click()
     page.get_by_role("button", name=f"Cancel {job}").click()
-    expect(page.get_by_role("row").filter(has_text=job)).to_contain_text("cancelled")
+    expect(row).to_contain_text("cancelled")
+    page.get_by_label("State").click()
+    page.get_by_role("option", name="Succeeded").click()
+    expect(page.get_by_text("No job is in this state.")).to_be_visible()
+
+
+def _preference(number: int) -> str:
+    answers = {"preferred_output": "Gladly.", "non_preferred_output": "<b>No.</b>"}
+    told = {name: [{"role": "assistant", "content": words}] for name, words in answers.items()}
+    return json.dumps({"input": {"messages": [{"role": "user", "content": f"{number}?"}]}} | told)
+
+
+def test_a_file_of_preferences_is_learned_by_dpo(signed_in: Callable[..., Page], world: World) -> None:
+    page = signed_in(path="/fine-tuning")
+    page.get_by_role("button", name="New job").click()
+    dialog = page.get_by_role("dialog")
+    with page.expect_response("**/transfer/files") as sent:
+        page.get_by_label("Training file").set_input_files(
+            _file(world.folder, "pairs.jsonl", [*map(_preference, range(12))])
+        )
+    assert sent.value.status == 200
+    expect(dialog.get_by_role("status")).to_contain_text("12 examples, preference")
+    for words in ("0?", "preferred", "Gladly.", "not preferred", "<b>No.</b>"):
+        expect(dialog.get_by_text(words, exact=True).first).to_be_visible()
+    expect(dialog.get_by_text("which of two answers is preferred")).to_be_visible()
+    page.get_by_text("Numbers", exact=True).click()
+    dialog.get_by_label("Beta").fill("0.25")
+    page.get_by_role("button", name="Train", exact=True).click()
+    page.wait_for_url("**/fine-tuning/ftjob-*")
+    with world.api() as api:
+        method = api.get("/v1/fine_tuning/jobs").json()["data"][0]["method"]
+    assert (method["type"], method["dpo"]["hyperparameters"]["beta"]) == ("dpo", 0.25)
+
+
+def test_a_file_is_never_read_as_a_whole(signed_in: Callable[..., Page], world: World) -> None:
+    lines = [*map(_example, range(4000)), json.dumps({"messages": "x" * (5 << 20)}), _example(1), "{"]
+    page = signed_in()
+    page.add_init_script(
+        "for (const each of ['text', 'arrayBuffer']) Blob.prototype[each] = () => { throw new Error('whole'); }"
+    )
+    page.goto(f"{world.panel.url}/fine-tuning")
+    page.get_by_role("button", name="New job").click()
+    page.get_by_label("Training file").set_input_files(_file(world.folder, "long.jsonl", lines))
+    alert = page.get_by_role("dialog").get_by_role("alert")
+    expect(alert).to_contain_text("Line 4001: it is longer than 4 MiB.")
+    expect(alert).to_contain_text("Line 4003: it is not JSON.")
+    expect(alert).not_to_contain_text("4002")
+    expect(page.get_by_role("dialog").get_by_role("status")).to_contain_text("4001 examples, chat")
+
+
+def test_files_stay_for_further_jobs_until_they_are_deleted(signed_in: Callable[..., Page], world: World) -> None:
+    with world.api() as api:
+        body = "\n".join(map(_example, range(12))).encode()
+        api.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("kept.jsonl", body)}).raise_for_status()
+    page = signed_in(path="/fine-tuning")
+    page.get_by_role("button", name="New job").click()
+    page.get_by_label("Or a file that is there").click()
+    page.get_by_role("option", name="kept.jsonl").click()
+    page.get_by_role("button", name="Train", exact=True).click()
+    page.wait_for_url("**/fine-tuning/ftjob-*")
+    page.goto(f"{world.panel.url}/fine-tuning")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download kept.jsonl").click()
+    assert download.value.path().read_bytes() == body
+    page.get_by_role("button", name="Delete kept.jsonl").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("cell", name="kept.jsonl")).to_have_count(0)
+
+
+def test_the_browser_asks_before_a_file_on_its_way_is_left(signed_in: Callable[..., Page], world: World) -> None:
+    page = signed_in(path="/fine-tuning")
+    page.route("**/transfer/files", lambda route: None)  # it never ends
+    page.get_by_role("button", name="New job").click()
+    lines = [*map(_example, range(12))]
+    page.get_by_label("Training file").set_input_files(_file(world.folder, "left.jsonl", lines))
+    expect(page.get_by_role("progressbar", name="Uploading")).to_be_visible()
+    page.get_by_role("dialog").get_by_label("Name").click()  # browsers ask those who did something
+    with page.expect_event("dialog") as asked:
+        page.close(run_before_unload=True)
+    assert asked.value.type == "beforeunload"
+    asked.value.dismiss()

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
+from tests.gateway.engine_numbers import full_stats
+
 from .world import World
 
 
@@ -101,3 +103,48 @@ def test_the_engine_and_the_audit_log(signed_in: Callable[..., Page], world: Wor
     page.get_by_label("What").fill("tenant.update")
     expect(page.get_by_role("cell", name="tenant.update").first).to_be_visible()
     expect(page.get_by_role("cell", name="api_key.create")).to_have_count(0)
+
+
+def test_who_waits_is_shown_tenant_by_tenant(signed_in: Callable[..., Page], world: World) -> None:
+    stats = full_stats()
+    stats.tenants.add(tenant_id=world.other_tenant_id, running=1, waiting=14)
+    stats.tenants.add(tenant_id=world.tenant_id, running=9, waiting=3)
+    for number in range(20):
+        stats.tenants.add(tenant_id=f"tn_gone{number}", running=1)
+    world.gateway.engine.stats = stats
+    page = signed_in(world.admin_key, "/engine")
+    queues = page.get_by_role("list", name="Queue by tenant").get_by_role("listitem")
+    expect(queues).to_have_count(20)
+    expect(queues.nth(0)).to_contain_text("globex")
+    expect(queues.nth(0)).to_contain_text("1 in the batch, 14 waiting")
+    expect(queues.nth(1)).to_contain_text("acme")
+    expect(page.get_by_text("2 more tenants: 2 in the batch, 0 waiting")).to_be_visible()
+    world.gateway.engine.stats = full_stats()
+    expect(page.get_by_text("Nobody asks anything at the moment.")).to_be_visible()
+
+
+def test_a_tenant_sees_how_it_was_served(signed_in: Callable[..., Page], world: World) -> None:
+    body = {"model": "tiny/base-model", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
+    with world.api(world.admin_key) as admin, world.api() as api:
+        assert api.post("/v1/chat/completions", json=body).is_success
+        place = f"/admin/v1/tenants/{world.tenant_id}"
+        assert admin.patch(place, json={"limits": {"requests_per_minute": 0}}).is_success
+        while api.post("/v1/chat/completions", json=body).is_success:
+            pass
+        assert admin.patch(place, json={"limits": {"requests_per_minute": None}}).is_success
+    page = signed_in()
+    expect(page.get_by_text("1 over a limit, 0 when too busy")).to_be_visible()
+    expect(page.get_by_text("95 of 100 within")).to_be_visible()
+
+
+def test_a_key_gets_limits_of_its_own(signed_in: Callable[..., Page], world: World) -> None:
+    with world.api(world.admin_key) as admin:
+        made = admin.post(f"/admin/v1/tenants/{world.tenant_id}/keys", json={"name": "narrow"}).json()
+    page = signed_in(path="/keys")
+    page.get_by_role("button", name="Limits of narrow").click()
+    page.get_by_role("dialog").get_by_label("Tokens a day").fill("500")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_text("Saved. It holds")).to_be_visible()
+    with world.api(world.admin_key) as admin:
+        limits = admin.get(f"/admin/v1/keys/{made['id']}").json()["limits"]
+    assert {name: value for name, value in limits.items() if value is not None} == {"tokens_per_day": 500}

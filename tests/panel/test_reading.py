@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from loragate.panel.exposition import parse, quantile
+from loragate.panel.failure import Failure
 from loragate.panel.pages.adapter_differences import differences
 from loragate.panel.pages.playground_code import as_curl, as_python
 from loragate.panel.parts import formats
@@ -25,7 +26,13 @@ def test_samples_are_summed_by_their_labels() -> None:
     assert page.total("x_total") == 5
     assert page.total("x_total", lambda labels: labels["status"].startswith("5")) == 2
     assert page.total("y_total") == 0
+    assert page.by("status", "x_total") == {"200": 3, "500": 2}
     assert page.buckets("t") == {0.1: 2.0, 1.0: 6.0, float("inf"): 6.0}
+
+
+def test_what_is_no_exposition_is_said_in_words() -> None:
+    with pytest.raises(Failure, match="cannot be read"):
+        parse("<html>{")
 
 
 def test_quantiles_are_of_what_came_in_between() -> None:

@@ -1,14 +1,17 @@
 """Sessions, cookies, attempts and origins, without a browser."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from loragate.panel.api import Api
+from loragate.panel.api import Api, Json
 from loragate.panel.attempts import Attempts
 from loragate.panel.caller import Caller
 from loragate.panel.config import PanelConfig
 from loragate.panel.cookie import SessionCookie
+from loragate.panel.failure import SignedOut
 from loragate.panel.origins import Origins
 from loragate.panel.sessions import Session, Sessions
 
@@ -63,6 +66,39 @@ async def test_none_lasts_for_ever(sessions: Sessions, clock: Clock) -> None:
     clock.now += 1
     sessions.act(session)
     assert sessions.find(session.id) is None
+
+
+class Answers(Api):
+    """Answers a question about its key in this way."""
+
+    def __init__(self, raises: Exception | None) -> None:
+        super().__init__("http://127.0.0.1:9", "lg-x-y")
+        self._raises = raises
+        self.asked = 0
+
+    async def get(self, url: str, **params: Any) -> Json:
+        self.asked += 1
+        if self._raises is not None:
+            raise self._raises
+        return {}
+
+
+async def test_whatever_comes_of_one_the_others_are_checked_on(clock: Clock) -> None:
+    sessions = Sessions(PanelConfig("http://127.0.0.1:9", recheck_seconds=0.01), clock)
+    odd, fine = Answers(RuntimeError("odd")), Answers(None)
+    for api in (odd, fine):
+        sessions.begin(ACME, api).pages["a"] = lambda why: None
+    ended, told = sessions.begin(ACME, Answers(SignedOut("no more"))), asyncio.Event()
+    ended.pages |= {"gone": lambda why: 1 / 0, "there": lambda why: told.set()}  # type: ignore[dict-item]
+    checking = asyncio.create_task(sessions.keep_checking())
+    async with asyncio.timeout(30):
+        await told.wait()
+        while min(odd.asked, fine.asked) < 3:
+            await asyncio.sleep(0.01)
+    assert not checking.done()
+    assert sessions.find(ended.id) is None
+    checking.cancel()
+    await sessions.close()
 
 
 async def test_the_table_is_bounded_and_the_idlest_goes(sessions: Sessions, clock: Clock) -> None:
