@@ -10,7 +10,9 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from chromium import launched_chromium
 from openai import OpenAI
+from playwright.sync_api import Page, expect
 from readme_example import printed_by
 from running_server import RunningServer, ok, until
 
@@ -23,6 +25,7 @@ def training_server(tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     running = RunningServer(
         tmp_path_factory.mktemp("data"), "--model", str(tiny.base),
         LORAGATE_FINETUNE__ENABLED="true", LORAGATE_FINETUNE__THREADS="1", LORAGATE_FINETUNE__NICE="1",
+        LORAGATE_PANEL__ENABLED="true",
     )  # fmt: skip
     yield running
     running.stop()
@@ -89,6 +92,51 @@ def test_a_job_survives_whoever_is_killed(training_server: RunningServer, acme: 
     )
     assert float(steps) >= 160
     until(lambda: not list((Path(training_server.data_dir) / "finetune" / "jobs").iterdir()))
+
+
+@pytest.fixture
+def panel(training_server: RunningServer) -> Iterator[Page]:
+    """Signed in to the panel, as a tenant of its own."""
+    key = training_server.add_tenant("initech")
+    until(lambda: ok(httpx.get(f"{training_server.base_url}/readyz"))["parts"].get("panel") == "ok", PATIENCE)
+    with launched_chromium() as browser:
+        page = browser.new_page(base_url=training_server.runtime["panel_url"])
+        page.set_default_timeout(PATIENCE * 1000)
+        page.goto("/fine-tuning")
+        page.get_by_label("Your key").fill(key)
+        page.get_by_role("button", name="Sign in").click()
+        yield page
+
+
+def test_from_a_file_to_a_chat_in_the_panel(panel: Page) -> None:
+    expect.set_options(timeout=PATIENCE * 1000)
+    panel.get_by_role("button", name="New job").click()
+    data = {"name": "data.jsonl", "mimeType": "application/jsonl", "buffer": chats()}
+    panel.get_by_label("Training file").set_input_files(data)  # type: ignore[arg-type]
+    expect(panel.get_by_role("dialog").get_by_role("status")).to_contain_text("16 examples, chat")
+    panel.get_by_label("Name").fill("poet")
+    panel.get_by_text("Numbers", exact=True).click()
+    for label, number in (("Epochs", "2"), ("Batch size", "4"), ("Rank", "4")):
+        panel.get_by_label(label).fill(number)
+    expect(panel.get_by_role("progressbar")).to_have_count(0)
+    panel.get_by_role("button", name="Train", exact=True).click()
+    panel.wait_for_url("**/fine-tuning/ftjob-*")
+    expect(panel.get_by_text("succeeded", exact=True)).to_be_visible()
+    expect(panel.get_by_text("8 of 8 steps")).to_be_visible()
+    for picture in ("Loss by step", "Learning rate by step, in thousandths"):
+        expect(panel.get_by_role("img", name=picture)).to_be_visible()
+    job = panel.url
+    asks = [panel.get_by_role("region", name="Checkpoints").get_by_role("link", name="Ask it").first]
+    asks.append(panel.get_by_role("link", name="Ask it", exact=True).first)
+    for ask in asks:
+        panel.goto(job)
+        ask.click()
+        panel.get_by_label("Most tokens").fill("8")
+        panel.get_by_label("Your message").fill("fox 3")
+        panel.get_by_role("button", name="Send", exact=True).click()
+        expect(panel.get_by_text("First token after").or_(panel.get_by_text("without a word"))).to_be_visible()
+        expect(panel.get_by_role("log", name="First answer: conversation")).to_contain_text("poet")
+        expect(panel.get_by_role("alert")).to_have_count(0)
 
 
 def test_the_readmes_example_runs_as_it_is_written(training_server: RunningServer, acme: OpenAI) -> None:
