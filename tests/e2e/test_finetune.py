@@ -113,7 +113,7 @@ def test_from_a_file_to_a_chat_in_the_panel(panel: Page) -> None:
     panel.get_by_role("button", name="New job").click()
     data = {"name": "data.jsonl", "mimeType": "application/jsonl", "buffer": chats()}
     panel.get_by_label("Training file").set_input_files(data)  # type: ignore[arg-type]
-    expect(panel.get_by_role("dialog").get_by_role("status")).to_contain_text("16 examples, chat")
+    expect(panel.get_by_role("dialog").get_by_text("16 examples, chat")).to_be_visible()
     panel.get_by_label("Name").fill("poet")
     panel.get_by_text("Numbers", exact=True).click()
     for label, number in (("Epochs", "2"), ("Batch size", "4"), ("Rank", "4")):

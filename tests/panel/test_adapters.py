@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
+from .leaving import asks_before_leaving
 from .world import World
 
 EVIL = "<img src=x onerror=window.hit=1><script>window.hit=1</script>{{7*7}}"
@@ -197,8 +198,5 @@ def test_the_browser_asks_before_an_upload_is_left(signed_in: Callable[..., Page
     page.get_by_role("button", name="Upload an adapter").click()
     _upload(page, world, "left", "left-folder", seed=27)
     expect(page.get_by_role("progressbar", name="Upload")).to_be_visible()
-    with page.expect_event("dialog") as asked:
-        page.close(run_before_unload=True)
-    assert asked.value.type == "beforeunload"
-    asked.value.dismiss()
+    assert asks_before_leaving(page)
     expect(page.get_by_text("Leaving this page would end it.")).to_be_visible()

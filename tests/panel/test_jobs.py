@@ -6,6 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from .leaving import asks_before_leaving
 from .world import World
 
 
@@ -41,7 +42,7 @@ def test_a_file_becomes_a_job_that_is_paused_and_cancelled(signed_in: Callable[.
     with page.expect_response("**/transfer/files") as sent:
         page.get_by_label("Training file").set_input_files(file)
     assert sent.value.status == 200
-    expect(page.get_by_role("dialog").get_by_role("status")).to_contain_text("12 examples, chat")
+    expect(page.get_by_role("dialog").get_by_text("12 examples, chat")).to_be_visible()
     expect(page.get_by_role("dialog")).to_contain_text("<i>0</i>?")
     page.get_by_role("dialog").get_by_label("Name").fill("support")
     page.get_by_text("Numbers", exact=True).click()
@@ -97,7 +98,7 @@ def test_a_file_of_preferences_is_learned_by_dpo(signed_in: Callable[..., Page],
             _file(world.folder, "pairs.jsonl", [*map(_preference, range(12))])
         )
     assert sent.value.status == 200
-    expect(dialog.get_by_role("status")).to_contain_text("12 examples, preference")
+    expect(dialog.get_by_text("12 examples, preference")).to_be_visible()
     for words in ("0?", "preferred", "Gladly.", "not preferred", "<b>No.</b>"):
         expect(dialog.get_by_text(words, exact=True).first).to_be_visible()
     expect(dialog.get_by_text("which of two answers is preferred")).to_be_visible()
@@ -123,7 +124,7 @@ def test_a_file_is_never_read_as_a_whole(signed_in: Callable[..., Page], world: 
     expect(alert).to_contain_text("Line 4001: it is longer than 4 MiB.")
     expect(alert).to_contain_text("Line 4003: it is not JSON.")
     expect(alert).not_to_contain_text("4002")
-    expect(page.get_by_role("dialog").get_by_role("status")).to_contain_text("4001 examples, chat")
+    expect(page.get_by_role("dialog").get_by_text("4001 examples, chat")).to_be_visible()
 
 
 def test_files_stay_for_further_jobs_until_they_are_deleted(signed_in: Callable[..., Page], world: World) -> None:
@@ -149,11 +150,9 @@ def test_the_browser_asks_before_a_file_on_its_way_is_left(signed_in: Callable[.
     page = signed_in(path="/fine-tuning")
     page.route("**/transfer/files", lambda route: None)  # it never ends
     page.get_by_role("button", name="New job").click()
+    expect(page.get_by_label("Method")).to_be_attached()
+    assert not asks_before_leaving(page)
     lines = [*map(_example, range(12))]
     page.get_by_label("Training file").set_input_files(_file(world.folder, "left.jsonl", lines))
     expect(page.get_by_role("progressbar", name="Uploading")).to_be_visible()
-    page.get_by_role("dialog").get_by_label("Name").click()  # browsers ask those who did something
-    with page.expect_event("dialog") as asked:
-        page.close(run_before_unload=True)
-    assert asked.value.type == "beforeunload"
-    asked.value.dismiss()
+    assert asks_before_leaving(page)

@@ -1,0 +1,15 @@
+"""What the browser would do if the page were left now."""
+
+from playwright.sync_api import Page
+
+_ASK = """() => {
+    const leaving = new Event("beforeunload", { cancelable: true });
+    window.dispatchEvent(leaving);
+    return leaving.defaultPrevented;
+}"""
+
+
+def asks_before_leaving(page: Page) -> bool:
+    """Whether the page keeps it from being left without a question."""
+    asks: bool = page.evaluate(_ASK)
+    return asks
