@@ -9,8 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from loragate.engine.drawing import draw, rows_of
 from loragate.engine.sequence import SamplingParams, Sequence, TokenLogprob
 from loragate.engine.token_mask import TokenMask
+
+_NOT_FINITE = -1  # no token
+_USUAL_LOGPROBS = 20  # as many as APIs give: how ties end does not depend on what neighbours ask for
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +28,26 @@ class Sampled:
 def sample(
     logits: Tensor, sequences: Seq[Sequence], eos: frozenset[int], mask: TokenMask | None = None
 ) -> list[Sampled]:
-    """Choose a token for each row of logits [rows, vocabulary]. Rows outside the mask are as if there were none."""
+    """Choose a token for each row of logits [rows, vocabulary]. Rows outside the mask are as if there were none.
+
+    Everything is asked of the device before its first answer is waited for.
+    """
     logits = logits.float()
-    finite = torch.isfinite(logits).all(dim=-1).tolist()
-    tokens: list[int] = logits.argmax(dim=-1).tolist()
-    changed = _changed(logits, sequences, eos, mask)
-    for i, row in changed.items():
-        tokens[i] = int(row.argmax())
-    for i, s in enumerate(sequences):
-        if finite[i] and s.request.sampling.temperature > 0:
-            u = uniform(s.request.sampling.seed, s.index, s.generated)
-            tokens[i] = _draw(changed.get(i, logits[i]), s.request.sampling, u)
+    tokens = logits.argmax(dim=-1)
+    places, changed = _changed(logits, sequences, eos, mask)
+    if places:
+        tokens[list(places)] = changed.argmax(dim=-1)
+    drawn = {i for i, s in enumerate(sequences) if s.request.sampling.temperature > 0}
+    own, theirs = sorted(drawn.difference(places)), [i for i in places if i in drawn]
+    if own:
+        tokens[own] = _drawn(rows_of(logits, own), [sequences[i] for i in own])
+    if theirs:
+        tokens[theirs] = _drawn(rows_of(changed, [places[i] for i in theirs]), [sequences[i] for i in theirs])
+    tokens = tokens.where(torch.isfinite(logits).all(dim=-1), _NOT_FINITE)
+    logprobs = _logprobs(logits, tokens, sequences)
     return [
-        Sampled(tokens[i], _logprob(logits[i], tokens[i], s.request.sampling)) if finite[i] else Sampled(None, None)
-        for i, s in enumerate(sequences)
+        Sampled(None, None) if token == _NOT_FINITE else Sampled(token, logprobs.get(i))
+        for i, token in enumerate(tokens.tolist())
     ]
 
 
@@ -49,23 +59,20 @@ def uniform(seed: int, index: int, position: int) -> float:
 
 def _changed(
     logits: Tensor, sequences: Seq[Sequence], eos: frozenset[int], mask: TokenMask | None
-) -> dict[int, Tensor]:
-    """Copies of the rows whose logits are not the model's own any more."""
+) -> tuple[dict[int, int], Tensor]:
+    """Copies of the rows whose logits are not the model's own any more, and where each row is among them."""
     masked = () if mask is None else mask.rows
     adjusted = {i for i, s in enumerate(sequences) if _adjusts(s.request.sampling)}
     held_back = {i for i, s in enumerate(sequences) if s.generated < s.request.sampling.min_tokens}
-    order = [*masked, *sorted((adjusted | held_back).difference(masked))]
-    if not order:
-        return {}
-    copies = logits[order]
-    changed = dict(zip(order, copies, strict=True))
+    places = {row: place for place, row in enumerate([*masked, *sorted((adjusted | held_back).difference(masked))])}
+    copies = logits[list(places)]
     for i in adjusted:
-        _adjust(changed[i], sequences[i])
+        _adjust(copies[places[i]], sequences[i])
     if mask is not None:
         mask.forbid(copies[: len(masked)])
     for i in held_back:
-        _hold_back(changed[i], eos | sequences[i].request.sampling.stop_token_ids)
-    return changed
+        _hold_back(copies[places[i]], eos | sequences[i].request.sampling.stop_token_ids)
+    return places, copies
 
 
 def _adjusts(p: SamplingParams) -> bool:
@@ -76,8 +83,9 @@ def _adjust(row: Tensor, sequence: Sequence) -> None:
     """Bias and penalties, in place. Repetition counts prompt and completion (Keskar et al., 2019); presence and
     frequency count the completion only, as OpenAI's API does."""
     p = sequence.request.sampling
-    for token, bias in p.logit_bias:
-        row[token] += bias
+    if p.logit_bias:
+        biased, biases = zip(*p.logit_bias, strict=True)
+        row[list(biased)] += torch.tensor(biases, device=row.device)
     if p.repetition_penalty != 1:
         seen = torch.tensor(sorted(set(sequence.tokens)), device=row.device)
         values = row[seen]
@@ -92,41 +100,22 @@ def _hold_back(row: Tensor, ends: frozenset[int]) -> None:
     """No end yet (min_tokens), unless an end is all that the grammar allows."""
     rest = row.clone()
     rest[list(ends)] = float("-inf")
-    if torch.isfinite(rest).any():
-        row.copy_(rest)
+    row.copy_(rest.where(torch.isfinite(rest).any(), row))
 
 
-def _draw(row: Tensor, p: SamplingParams, u: float) -> int:
-    """Temperature, then top_k, top_p and min_p (Nguyen et al., 2024, arXiv:2407.01082), then inverse CDF at u."""
-    probabilities = (row.double() / p.temperature).softmax(dim=-1)
-    candidates: Tensor | None = None
-    if p.top_k or p.top_p < 1 or p.min_p:
-        k = min(p.top_k, row.shape[0]) if p.top_k else row.shape[0]
-        probabilities, candidates = probabilities.topk(k)
-        keep = _kept(probabilities, p)
-        probabilities = probabilities[:keep]
-    cumulative = probabilities.cumsum(dim=0)
-    choice = int(torch.searchsorted(cumulative, u * cumulative[-1], right=True))
-    if choice == probabilities.shape[0]:  # rounded up: the last that is possible at all
-        choice = int(probabilities.nonzero()[-1]) if probabilities.any() else 0
-    return choice if candidates is None else int(candidates[choice])
+def _drawn(logits: Tensor, sequences: Seq[Sequence]) -> Tensor:
+    uniforms = [uniform(s.request.sampling.seed, s.index, s.generated) for s in sequences]
+    return draw(logits, [s.request.sampling for s in sequences], uniforms)
 
 
-def _kept(descending: Tensor, p: SamplingParams) -> int:
-    """How many of the probabilities, largest first, survive top_p and min_p; at least one."""
-    keep = descending.shape[0]
-    if p.top_p < 1:
-        normalised = descending / descending.sum()
-        before = normalised.cumsum(dim=0) - normalised
-        keep = min(keep, int((before < p.top_p).sum()))
-    if p.min_p:
-        keep = min(keep, int((descending >= p.min_p * descending[0]).sum()))
-    return max(keep, 1)
-
-
-def _logprob(row: Tensor, token: int, p: SamplingParams) -> TokenLogprob | None:
-    if p.top_logprobs is None:
-        return None
-    logprobs = row.log_softmax(dim=-1)
-    values, tokens = logprobs.topk(min(p.top_logprobs, row.shape[0]))
-    return TokenLogprob(float(logprobs[token]), tuple(zip(tokens.tolist(), values.tolist(), strict=True)))
+def _logprobs(logits: Tensor, tokens: Tensor, sequences: Seq[Sequence]) -> dict[int, TokenLogprob]:
+    """Of the rows that want them: the model's own, whatever changed its logits."""
+    most = {i: n for i, s in enumerate(sequences) if (n := s.request.sampling.top_logprobs) is not None}
+    if not most:
+        return {}
+    rows = list(most)
+    of_rows = rows_of(logits, rows).log_softmax(dim=-1)
+    chosen = of_rows.gather(1, tokens[rows].clamp(min=0)[:, None])[:, 0]
+    largest, theirs = of_rows.topk(min(max(_USUAL_LOGPROBS, *most.values()), logits.shape[1]))
+    each = zip(most.items(), chosen.tolist(), theirs.tolist(), largest.tolist(), strict=True)
+    return {i: TokenLogprob(own, tuple(zip(ids[:n], values[:n], strict=True))) for (i, n), own, ids, values in each}

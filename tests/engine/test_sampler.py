@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from loragate.engine.drawing import draw
 from loragate.engine.sampler import sample, uniform
 from loragate.engine.sequence import Request, SamplingParams, Sequence
 
@@ -70,6 +72,53 @@ def test_same_seed_same_token_whatever_the_batch() -> None:
     others = [sequence(temperature=0.3, seed=s, top_k=3) for s in range(5)]
     batch = torch.cat([torch.randn(5, VOCABULARY), logits])
     assert sample(batch, [*others, mine], EOS)[5].token == alone
+
+
+MIXED = (
+    {"temperature": 1.0},
+    {"temperature": 0.7, "top_k": 5},
+    {"temperature": 0.7, "top_k": 5, "top_p": 0.6, "top_logprobs": 0},
+    {"temperature": 2.0, "top_p": 0.9, "repetition_penalty": 1.3},
+    {"temperature": 1.0, "min_p": 0.1, "min_tokens": 3},
+    {"logit_bias": ((4, 3.5), (1, -100.0)), "top_logprobs": 3},
+    {"top_logprobs": 5},
+)
+
+
+def test_a_mixed_batch_gives_each_row_what_it_gets_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = (3 * torch.randn(5 * len(MIXED), 40, generator=generator)).bfloat16()  # in which many are equal
+    rows = [sequence(seed=seed, **MIXED[seed % len(MIXED)]) for seed in range(len(logits))]
+    logits[3, 7] = float("nan")
+    alone = [sample(logits[i : i + 1], [row], EOS)[0] for i, row in enumerate(rows)]
+    assert sample(logits, rows, EOS) == alone
+    assert [i for i, each in enumerate(alone) if each.token is None] == [3]
+
+
+def test_what_is_impossible_is_not_drawn_where_rounding_leaves_nothing_else() -> None:
+    logits = torch.tensor([[0.0, 0.0, -math.inf, -math.inf]])
+    for sampling in (SamplingParams(9, 1, temperature=1.0), SamplingParams(9, 1, temperature=1.0, top_k=3)):
+        assert draw(logits, [sampling], [1.0]).item() < 2
+
+
+class Asked(TorchDispatchMode):
+    """Keeps what was asked of the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_nothing_is_waited_for_before_all_is_asked() -> None:
+    rows = [sequence(seed=seed, **each) for seed, each in enumerate(MIXED)]
+    with Asked() as asked:
+        sample(torch.randn(len(rows), 40), rows, EOS)
+    assert "searchsorted" in asked.names
+    assert asked.names.isdisjoint({"_local_scalar_dense", "is_nonzero", "nonzero", "equal"})
 
 
 def test_seed_index_and_position_each_change_the_draw() -> None:

@@ -1,0 +1,84 @@
+"""Drawing tokens from logits, many rows at once, without waiting for the device in between."""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+
+import torch
+from torch import Tensor
+
+from loragate.engine.sequence import SamplingParams
+
+_AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 23}  # numbers: what stays in a core's cache; 64 MB
+
+
+def draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) -> Tensor:
+    """A token for each row of logits [rows, vocabulary], int64 [rows]: temperature, then top_k, top_p and min_p (Nguyen
+    et al., 2024, arXiv:2407.01082), then the inverse of the distribution at the row's number in [0, 1).
+
+    A row's token depends on nothing but the row: those that look at equally many candidates are computed together.
+    """
+    tokens = torch.empty(len(params), dtype=torch.long, device=logits.device)
+    most = max(1, _AT_ONCE[logits.device.type] // logits.shape[1])
+    for candidates, rows in _alike(params, logits.shape[1], most):
+        tokens[rows] = _draw(rows_of(logits, rows), [params[i] for i in rows], [uniforms[i] for i in rows], candidates)
+    return tokens
+
+
+def rows_of(tensor: Tensor, rows: Seq[int]) -> Tensor:
+    """Those rows, ascending; where they lie together, as a view."""
+    if rows[-1] - rows[0] + 1 == len(rows):
+        return tensor[rows[0] : rows[-1] + 1]
+    return tensor[rows]
+
+
+def _alike(params: Seq[SamplingParams], vocabulary: int, most: int) -> Iterator[tuple[int | None, list[int]]]:
+    """Rows with as many candidates, so many at a time; None: all candidates, in the vocabulary's order."""
+    alike: dict[int | None, list[int]] = {}
+    for i, p in enumerate(params):
+        filtered = p.top_k or p.top_p < 1 or p.min_p
+        alike.setdefault(min(p.top_k or vocabulary, vocabulary) if filtered else None, []).append(i)
+    for candidates, rows in alike.items():
+        for start in range(0, len(rows), most):
+            yield candidates, rows[start : start + most]
+
+
+def _draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float], candidates: int | None) -> Tensor:
+    probabilities = (logits.double() / _column([p.temperature for p in params], logits)).softmax(dim=-1)
+    at = _column(uniforms, logits)
+    if candidates is None:
+        return _inverse(probabilities, at)
+    probabilities, tokens = probabilities.topk(candidates)
+    chosen = _inverse(probabilities.where(_kept(probabilities, params), 0.0), at)
+    return tokens.gather(1, chosen[:, None])[:, 0]
+
+
+def _kept(descending: Tensor, params: Seq[SamplingParams]) -> Tensor:
+    """Which probabilities survive top_p and min_p; in each row the largest at least."""
+    cumulative = _cumulative(descending)
+    top_p = _column([p.top_p for p in params], descending)
+    min_p = _column([p.min_p for p in params], descending)
+    kept = (cumulative - descending < top_p * cumulative[:, -1:]) | (top_p >= 1)
+    kept &= descending >= min_p * descending[:, :1]
+    kept[:, 0] = True
+    return kept
+
+
+def _inverse(probabilities: Tensor, at: Tensor) -> Tensor:
+    """The index at which each row's sum first exceeds `at` of its whole; where rounding says that it never does, the
+    last that is possible at all."""
+    cumulative = _cumulative(probabilities)
+    whole = cumulative[:, -1:].contiguous()
+    found = torch.searchsorted(cumulative, at * whole, right=True)
+    last = torch.searchsorted(cumulative, whole)
+    return torch.minimum(found, last).clamp(max=probabilities.shape[1] - 1)[:, 0]
+
+
+def _cumulative(rows: Tensor) -> Tensor:
+    """A row alone would be summed by another algorithm on a GPU, and rounded otherwise."""
+    if rows.is_cuda and rows.shape[0] == 1:
+        return rows.expand(2, -1).cumsum(dim=-1)[:1]
+    return rows.cumsum(dim=-1)
+
+
+def _column(values: Seq[float], like: Tensor) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64, device=like.device)[:, None]
