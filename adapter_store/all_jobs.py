@@ -6,10 +6,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.cursor import newest_first
 from loragate.adapter_store.job import JobStatus, OwnedJob
 from loragate.adapter_store.job_rows import job_of
+from loragate.adapter_store.job_tables import JobRow
 from loragate.adapter_store.jobs import job_not_found
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page
-from loragate.adapter_store.tables import JobRow
 from loragate.adapter_store.tenancy import tenant_of
 
 

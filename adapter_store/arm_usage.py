@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, Select, case, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.first_token import FirstToken, at_ranks, first_token_of
-from loragate.adapter_store.tables import UsageRecordRow
 from loragate.adapter_store.usage_record import Outcome
+from loragate.adapter_store.usage_tables import UsageRecordRow
 
 ERRORS = (Outcome.FAILED.value, Outcome.CRASHED.value)
 

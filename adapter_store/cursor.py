@@ -8,9 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from loragate.adapter_store.errors import Invalid
+from loragate.adapter_store.job_tables import JobRow
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import Page, checked_limit, cut_page
-from loragate.adapter_store.tables import AdapterImportRow, AdapterRow, ApiKeyRow, AuditRow, JobRow, TenantRow
+from loragate.adapter_store.tables import AdapterImportRow, AdapterRow, ApiKeyRow, AuditRow, TenantRow
 
 Order = tuple[InstrumentedAttribute[datetime], InstrumentedAttribute[str]]
 Row = TypeVar("Row", AdapterImportRow, AdapterRow, ApiKeyRow, AuditRow, JobRow, TenantRow)

@@ -6,9 +6,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.job import JobCheckpoint, JobEvent
 from loragate.adapter_store.job_rows import checkpoint_of, event_of
+from loragate.adapter_store.job_tables import JobCheckpointRow, JobEventRow
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import Page, checked_limit, cut_page
-from loragate.adapter_store.tables import JobCheckpointRow, JobEventRow
 
 
 async def events_before(session: AsyncSession, job_id: str, number: int | None, limit: int) -> Page[JobEvent]:

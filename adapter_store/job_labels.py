@@ -8,7 +8,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from loragate.adapter_store.tables import JobRow
+from loragate.adapter_store.job_tables import JobRow
 
 NO_LABELS = "{}"
 

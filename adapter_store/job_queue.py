@@ -9,8 +9,9 @@ from sqlalchemy.orm import aliased
 from loragate.adapter_store.database_time import database_now
 from loragate.adapter_store.job import Job, JobStatus
 from loragate.adapter_store.job_rows import job_of
+from loragate.adapter_store.job_tables import JobRow
 from loragate.adapter_store.job_work import LEASE
-from loragate.adapter_store.tables import JobRow, TenantRow
+from loragate.adapter_store.tables import TenantRow
 
 MOST_ATTEMPTS = 3  # without getting on: what kills its worker again and again is the job itself
 _TRIES = 8

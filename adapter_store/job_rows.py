@@ -4,7 +4,7 @@ import orjson
 
 from loragate.adapter_store.failure import Failure
 from loragate.adapter_store.job import Job, JobCheckpoint, JobEvent, JobRequest, JobStart, JobStatus
-from loragate.adapter_store.tables import JobCheckpointRow, JobEventRow, JobRow
+from loragate.adapter_store.job_tables import JobCheckpointRow, JobEventRow, JobRow
 
 
 def job_of(row: JobRow) -> Job:

@@ -13,7 +13,7 @@ from loragate.adapter_store.database_time import database_now
 from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.failure import Failure
 from loragate.adapter_store.job import JobStatus, Order
-from loragate.adapter_store.tables import JobCheckpointRow, JobEventRow, JobRow
+from loragate.adapter_store.job_tables import JobCheckpointRow, JobEventRow, JobRow
 
 LEASE = timedelta(seconds=30)
 

@@ -15,10 +15,10 @@ from loragate.adapter_store.job import Job, JobCheckpoint, JobEvent, JobRequest,
 from loragate.adapter_store.job_history import checkpoints_before, events_before, events_since
 from loragate.adapter_store.job_labels import labelled
 from loragate.adapter_store.job_rows import job_of, start_columns
+from loragate.adapter_store.job_tables import JobRow
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT, Page
 from loragate.adapter_store.quotas import check_one_more_adapter, limits_of
-from loragate.adapter_store.tables import JobRow
 from loragate.adapter_store.tuned_models import has_made, tuned_models
 
 _MOST_UNFINISHED = 32  # of one tenant

@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.arm_usage import ERRORS
 from loragate.adapter_store.first_token import FirstToken, at_ranks, first_token_of
-from loragate.adapter_store.tables import TurnedAwayRow, UsageRecordRow
 from loragate.adapter_store.usage_record import usage_id_at
+from loragate.adapter_store.usage_tables import TurnedAwayRow, UsageRecordRow
 from loragate.adapter_store.usage_time import Width, ceil, floor
 
 MOST_REQUESTS = 10_000

@@ -20,7 +20,10 @@ from sqlalchemy.engine.default import DefaultExecutionContext
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction, with_loader_criteria
 
-import loragate.adapter_store.file_tables  # noqa: F401 (they are owned, too)
+# They are owned, too.
+import loragate.adapter_store.file_tables
+import loragate.adapter_store.job_tables
+import loragate.adapter_store.usage_tables  # noqa: F401
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.tables import Base, TenantOwned, TenantRow
 

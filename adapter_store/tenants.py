@@ -12,10 +12,11 @@ from loragate.adapter_store.cursor import newest_first
 from loragate.adapter_store.database_time import database_now
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.job import JobStatus
+from loragate.adapter_store.job_tables import JobRow
 from loragate.adapter_store.limits import UNLIMITED_TENANT, TenantLimits
 from loragate.adapter_store.names import check_label, could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page
-from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, ApiKeyRow, JobRow, TenantRow
+from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, ApiKeyRow, TenantRow
 from loragate.adapter_store.tenancy import tenant_of
 from loragate.adapter_store.tenant import Tenant
 from loragate.adapter_store.times import utc_now

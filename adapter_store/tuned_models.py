@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.job import TunedModel
-from loragate.adapter_store.tables import JobCheckpointRow, JobRow
+from loragate.adapter_store.job_tables import JobCheckpointRow, JobRow
 
 
 async def has_made(session: AsyncSession, model: str) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
 
 from loragate.adapter_store.errors import Invalid
-from loragate.adapter_store.tables import UsageSumRow
 from loragate.adapter_store.usage_cursor import read_cursor, write_cursor
+from loragate.adapter_store.usage_tables import UsageSumRow
 from loragate.adapter_store.usage_time import Width, ceil, floor
 
 

@@ -10,8 +10,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.service import Reason
-from loragate.adapter_store.tables import TurnedAwayRow, UsageRecordRow, UsageSumRow
 from loragate.adapter_store.usage_record import UsageRecord
+from loragate.adapter_store.usage_tables import TurnedAwayRow, UsageRecordRow, UsageSumRow
 from loragate.adapter_store.usage_time import Width, floor
 
 _AT_ONCE = 32  # rows that are made ready while nobody else has a turn

@@ -14,8 +14,8 @@ from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.failure import Failure
 from loragate.adapter_store.job import JobRequest, JobStart, JobStatus, Order
 from loragate.adapter_store.job_queue import MOST_ATTEMPTS, Claim
+from loragate.adapter_store.job_tables import JobRow
 from loragate.adapter_store.job_work import LeaseLost
-from loragate.adapter_store.tables import JobRow
 
 REQUEST = JobRequest(
     method="supervised",

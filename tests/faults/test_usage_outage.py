@@ -15,7 +15,7 @@ from loragate.adapter_store.database import Database
 from loragate.adapter_store.errors import Unavailable
 from loragate.adapter_store.schema import upgrade
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables import UsageRecordRow, UsageSumRow
+from loragate.adapter_store.usage_tables import UsageRecordRow, UsageSumRow
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices

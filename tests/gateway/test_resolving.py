@@ -10,11 +10,12 @@ from sqlalchemy import update
 
 from loragate.adapter_store.adapter import AliasTarget
 from loragate.adapter_store.job import JobRequest
+from loragate.adapter_store.job_tables import JobRow
 from loragate.adapter_store.notices import LocalNotices, Notices
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.adapter_store.probe import no_probe
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables import AdapterRow, JobRow
+from loragate.adapter_store.tables import AdapterRow
 from loragate.finetune.model_name import tuned_name
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.generation.resolving import Resolver

@@ -9,9 +9,9 @@ from sqlalchemy import select
 
 from loragate.adapter_store.database import Database
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables import UsageRecordRow
 from loragate.adapter_store.usage_query import UsageQuery
 from loragate.adapter_store.usage_record import UsageRecord, new_usage_id
+from loragate.adapter_store.usage_tables import UsageRecordRow
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices
 
