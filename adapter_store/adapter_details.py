@@ -1,107 +1,114 @@
 """Adapters with all that is told of them, in one query however many there are."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import orjson
-from sqlalchemy import Select, and_, func, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import PUBLISHED, Adapter, AdapterStatus, AliasTarget
-from loragate.adapter_store.adapter_filter import AdapterFilter
-from loragate.adapter_store.cursor import newest_of, position_of
 from loragate.adapter_store.description import Description
 from loragate.adapter_store.json_lists import json_lists
-from loragate.adapter_store.page import Page, checked_limit, cut_page
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, AliasTargetRow
-from loragate.adapter_store.wide_search import search_widely
+from loragate.adapter_store.tenancy import OWN, tenant_of
+
+_ADAPTER = AdapterRow.__table__.c
+_TOLD = (
+    "id",
+    "tenant_id",
+    "name",
+    "tags",
+    "description",
+    "limits",
+    "keep",
+    "created_at",
+    "updated_at",
+    "disabled_at",
+    "deleted_at",
+)
 
 
-async def adapter_page(
-    session: AsyncSession, wanted: AdapterFilter, *, within: str | None = None, after: str | None, limit: int
-) -> Page[Adapter]:
-    """Newest first; of the session's scope, or of one tenant `within` it. Raises Invalid for what is no cursor of this
-    scope."""
-    text = wanted.widely_sought(session)
-    if text is not None:
-        checked_limit(limit)
-        position = None if after is None else await position_of(session, AdapterRow, after)
-        most = limit + 1
-        rows = await search_widely(session, _detailed(), wanted, text, within=within, after=position, most=most)
-        return cut_page([_adapter_of(row) for row in rows], limit)
-    await wanted.prepare(session)
-    query = wanted.applied(_detailed())
-    if within is not None:
-        query = query.where(AdapterRow.tenant_id == within)
-    page = await newest_of(session, AdapterRow, query, after=after, limit=limit, order=wanted.order)
-    return Page(tuple(_adapter_of(row) for row in page), page.has_more)
+def told_of(adapter: Any, **others: ColumnElement[Any]) -> tuple[ColumnElement[Any], ...]:
+    """Its columns that `detailed` wants, or `others` that say the same."""
+    return tuple(others.get(name, adapter[name]).label(name) for name in _TOLD)
+
+
+def detailed(adapter: Any, *, of_one_tenant: bool) -> Select[Any]:
+    """What `adapters_of` reads, where `adapter` are the columns of adapters, or of a subquery that has `told_of` them.
+    They may be all tenants', or OWN's."""
+    owner = OWN if of_one_tenant else adapter.tenant_id
+    version, target = AdapterVersionRow.__table__.c, AliasTargetRow.__table__.c
+    latest = select(func.max(version.version)).where(
+        version.tenant_id == owner,
+        version.adapter_id == adapter.id,
+        version.deleted_at.is_(None),
+        published(version.status),
+    )
+    targeted = and_(version.adapter_id == target.adapter_id, version.version == target.version)
+    arms = (
+        select(json_lists(target.alias, target.version, target.weight, version.digest))
+        .join_from(AliasTargetRow.__table__, AdapterVersionRow.__table__, and_(version.tenant_id == owner, targeted))
+        .where(target.tenant_id == owner, target.adapter_id == adapter.id)
+    )
+    return select(*told_of(adapter), latest.scalar_subquery(), arms.scalar_subquery())
+
+
+def published(status: ColumnElement[str]) -> ColumnElement[bool]:
+    """Of a version's status; written out, because bound values would have to be put in anew each time."""
+    return status.in_([literal_column(f"'{each}'") for each in PUBLISHED])
+
+
+@lru_cache
+def _one(by: str, *, of_one_tenant: bool) -> Select[Any]:
+    query = detailed(_ADAPTER, of_one_tenant=of_one_tenant).where(_ADAPTER[by] == bindparam("key"))
+    if of_one_tenant:
+        query = query.where(_ADAPTER.tenant_id == OWN)
+    if by == "name":
+        query = query.where(_ADAPTER.deleted_at.is_(None), _ADAPTER.published_at.is_not(None))
+    return query
 
 
 async def adapter_of(session: AsyncSession, adapter_id: str) -> Adapter:
     """One that is there."""
-    return _adapter_of((await session.execute(_detailed().where(AdapterRow.id == adapter_id))).one())
+    owner = tenant_of(session)
+    query = _one("id", of_one_tenant=owner is not None)
+    [adapter] = adapters_of((await session.execute(query, {"key": adapter_id, OWN.key: owner})).all())
+    return adapter
 
 
-@cache
-def _detailed() -> Select[*tuple[Any, ...]]:
-    """Reached through the adapters' own rows, so that indices that begin with a tenant serve operators too."""
-    adapter, version, target = AdapterRow, AdapterVersionRow, AliasTargetRow
-    latest = select(func.max(version.version)).where(
-        version.tenant_id == adapter.tenant_id,
-        version.adapter_id == adapter.id,
-        version.deleted_at.is_(None),
-        version.status.in_(PUBLISHED),
-    )
-    targeted = and_(
-        version.tenant_id == target.tenant_id,
-        version.adapter_id == target.adapter_id,
-        version.version == target.version,
-    )
-    arms = (
-        select(json_lists(target.alias, target.version, target.weight, version.digest))
-        .join(version, targeted)
-        .where(target.tenant_id == adapter.tenant_id, target.adapter_id == adapter.id)
-    )
-    columns: tuple[Any, ...] = (
-        adapter.id,
-        adapter.tenant_id,
-        adapter.name,
-        adapter.tags,
-        adapter.description,
-        adapter.limits,
-        adapter.keep,
-        adapter.created_at,
-        adapter.updated_at,
-        adapter.disabled_at,
-        adapter.deleted_at,
-        latest.correlate(adapter).scalar_subquery().label("latest_version"),
-        arms.correlate(adapter).scalar_subquery().label("arms"),
-    )
-    return select(*columns)
+async def adapter_named(session: AsyncSession, name: str) -> Adapter | None:
+    """The living, published one of the scope's tenant."""
+    rows = await session.execute(_one("name", of_one_tenant=True), {"key": name, OWN.key: tenant_of(session)})
+    return next(iter(adapters_of(rows.all())), None)
 
 
-def _adapter_of(row: Any) -> Adapter:
-    """Of a page's fifty: the columns are unpacked, not asked for by name."""
-    (
-        adapter_id,
-        tenant_id,
-        name,
-        tags,
-        text,
-        limits,
-        keep,
-        created_at,
-        updated_at,
-        disabled_at,
-        deleted_at,
-        latest_version,
-        arms,
-    ) = row
-    targets: dict[str, list[AliasTarget]] = {}
+def adapters_of(rows: Sequence[Any]) -> list[Adapter]:
+    """Of `detailed`."""
+    return [_adapter_of(*row) for row in rows]
+
+
+def _adapter_of(
+    adapter_id: str,
+    tenant_id: str,
+    name: str,
+    tags: tuple[str, ...],
+    text: str,
+    limits: Any,
+    keep: str | None,
+    created_at: datetime,
+    updated_at: datetime,
+    disabled_at: datetime | None,
+    deleted_at: datetime | None,
+    latest_version: int | None,
+    arms: str | None,
+) -> Adapter:
+    targets: dict[str, tuple[AliasTarget, ...]] = {}
     routed: dict[int, str] = {}
     for alias, version, weight, digest in sorted(orjson.loads(arms)) if arms else ():
-        targets.setdefault(alias, []).append(AliasTarget(version, weight))
+        targets[alias] = (*targets.get(alias, ()), AliasTarget(version, weight))
         routed[version] = digest
     return Adapter(
         id=adapter_id,
@@ -109,7 +116,7 @@ def _adapter_of(row: Any) -> Adapter:
         name=name,
         status=_status_of(disabled_at, deleted_at),
         latest_version=latest_version,
-        aliases={alias: tuple(arms) for alias, arms in targets.items()},
+        aliases=targets,
         routed=routed,
         limits=limits,
         description=Description(tags, text),

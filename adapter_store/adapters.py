@@ -15,8 +15,9 @@ from loragate.adapter_store.adapter import (
     AliasTarget,
     VersionStatus,
 )
-from loragate.adapter_store.adapter_details import adapter_of, adapter_page
+from loragate.adapter_store.adapter_details import adapter_named
 from loragate.adapter_store.adapter_filter import EVERY_ADAPTER, AdapterFilter
+from loragate.adapter_store.adapter_pages import adapter_page
 from loragate.adapter_store.alias_moves import AliasMoves
 from loragate.adapter_store.aliases import Targets, check_targets, previous_targets
 from loragate.adapter_store.audit import AuditLog
@@ -24,13 +25,14 @@ from loragate.adapter_store.describing import describe
 from loragate.adapter_store.description import described
 from loragate.adapter_store.enabling import enable_version
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
-from loragate.adapter_store.names import check_alias_name, could_be_version
+from loragate.adapter_store.names import check_alias_name, could_be_name, could_be_version
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page, checked_limit, cut_page
 from loragate.adapter_store.quotas import check_quotas, limits_of
 from loragate.adapter_store.routing import Route, route_to_alias, route_to_version
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.times import utc_now
 from loragate.adapter_store.versions import (
+    adapter_missing,
     require_adapter,
     require_version,
     select_in_state,
@@ -55,8 +57,10 @@ class AdapterRepository:
         return await adapter_page(self._session, wanted, after=after, limit=limit)
 
     async def get(self, name: str) -> Adapter:
-        adapter = await require_adapter(self._session, name)
-        return await adapter_of(self._session, adapter.id)
+        found = await adapter_named(self._session, name) if could_be_name(name) else None
+        if found is None:
+            raise adapter_missing(name)
+        return found
 
     async def versions(
         self, name: str, *, after: int | None = None, limit: int = DEFAULT_LIMIT, status: VersionStatus | None = None

@@ -14,9 +14,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, event, text
+from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, SessionTransaction
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 from sqlalchemy.util import await_only
 
 from loragate.adapter_store.faults import database_faults
@@ -34,6 +35,8 @@ BUSY_TIMEOUT = 10.0  # seconds that a SQLite writer waits for its turn
 _RETRY_SECONDS = 0.02
 _CONNECT_TIMEOUT = 5.0  # seconds, Postgres
 _POOL_TIMEOUT = 10.0  # seconds to wait for a free connection
+_TRUSTED_SECONDS = 1.0  # after which an idle connection of Postgres' is tried before it is used
+_IDLE_SINCE = "loragate_idle_since"
 _KEPT, _MORE = 5, 10  # connections of one process: as long as it lives, and while many are wanted
 MOST_CONNECTIONS = _KEPT + _MORE
 _OPERATOR_LOCK = 0x6C6F7261  # any fixed number: the advisory lock of the operator's writers
@@ -87,17 +90,40 @@ class Database:
 def create_engine(url: URL) -> AsyncEngine:
     """An engine with the discipline of its database."""
     if url.get_backend_name() == "postgresql":
-        return create_async_engine(
+        engine = create_async_engine(
             url,
             pool_size=_KEPT,
             max_overflow=_MORE,
             pool_timeout=_POOL_TIMEOUT,
-            pool_pre_ping=True,
             connect_args={"timeout": _CONNECT_TIMEOUT},
         )
+        _try_idle_connections(engine.sync_engine)
+        return engine
     engine = create_async_engine(url, pool_timeout=_POOL_TIMEOUT, connect_args={"timeout": BUSY_TIMEOUT})
     _discipline_sqlite(engine.sync_engine)
     return engine
+
+
+def _try_idle_connections(engine: Engine) -> None:
+    """Before they are used again: the server may have gone meanwhile. Trying each one before each use would take three
+    more round trips, longer than most reads."""
+
+    @event.listens_for(engine, "checkin")
+    def rest(connection: Any, record: ConnectionPoolEntry) -> None:
+        record.info[_IDLE_SINCE] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def try_it(connection: Any, record: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
+        idle_since, driver = record.info.get(_IDLE_SINCE), record.driver_connection
+        if idle_since is None:  # it is new
+            return
+        if driver is None or driver.is_closed():
+            raise InvalidatePoolError
+        if time.monotonic() - idle_since > _TRUSTED_SECONDS:
+            try:
+                engine.dialect.do_ping(connection)
+            except (connection.dbapi.Error, OSError) as error:
+                raise InvalidatePoolError from error
 
 
 def _use_write_ahead_log(cursor: Any) -> None:

@@ -9,8 +9,8 @@ from sqlalchemy import and_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import Adapter, VersionStatus
-from loragate.adapter_store.adapter_details import adapter_page
 from loragate.adapter_store.adapter_filter import EVERY_ADAPTER, AdapterFilter
+from loragate.adapter_store.adapter_pages import adapter_page
 from loragate.adapter_store.deferred import Due, is_deferred, next_due
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page

@@ -4,6 +4,8 @@ Two mechanisms, the second of which does not trust the first:
 
 1. Every ORM statement of a `TenantSession` gets `tenant_id = <its tenant>` for every tenant-owned table, in
    subqueries and joins too; every INSERT gets the value. Repositories therefore never mention the tenant.
+   Statements that are made once and used by all tenants are about bare tables: the ORM leaves them alone, and they
+   compare with `OWN` themselves.
 2. Just before a statement reaches the driver, `refuse_unscoped` reads the SQL that is really sent and raises
    unless each tenant-owned table in it carries that predicate with that tenant. This catches what the ORM
    does not see: statements on bare tables, text, raw driver SQL.
@@ -15,7 +17,7 @@ as SQLite's BEGIN IMMEDIATE does for all, and it fails when the tenant has been 
 import re
 from functools import lru_cache
 
-from sqlalchemy import Connection, Engine, ExecutionContext, Insert, event, select
+from sqlalchemy import BindParameter, Connection, Engine, ExecutionContext, Insert, String, bindparam, event, select
 from sqlalchemy.engine.default import DefaultExecutionContext
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction, with_loader_criteria
@@ -32,6 +34,9 @@ BEGIN_WRITING = "BEGIN IMMEDIATE"
 # Execution options of a session and so of its connection.
 WRITE = "loragate_write"  # bool
 TENANT = "loragate_tenant"  # the tenant's id
+
+OWN: BindParameter[str] = bindparam("tenant_id", type_=String)
+"""Whose rows a statement that is made once is about; its value is `tenant_of` the session."""
 
 _OWNED = sorted(str(mapper.local_table) for mapper in Base.registry.mappers if issubclass(mapper.class_, TenantOwned))
 # A table's name where it is not the qualifier of a column: after FROM, JOIN, UPDATE, INTO, a comma.
@@ -61,7 +66,7 @@ def _add_tenant(state: ORMExecuteState) -> None:
     tenant_id = state.session.execution_options[TENANT]
     if isinstance(state.statement, Insert):
         state.statement = state.statement.values(tenant_id=tenant_id)
-    else:
+    elif state.is_orm_statement:
         # A closure variable of this lambda becomes a bound parameter, so that the compiled SQL is shared.
         criteria = with_loader_criteria(TenantOwned, lambda row: row.tenant_id == tenant_id, include_aliases=True)
         state.statement = state.statement.options(criteria)

@@ -29,8 +29,13 @@ async def find_adapter(session: AsyncSession, name: str) -> AdapterRow | None:
 async def require_adapter(session: AsyncSession, name: str) -> AdapterRow:
     row = await find_adapter(session, name)
     if row is None or row.published_at is None:
-        raise NotFound(f"The adapter `{name[:_ECHOED]}` does not exist.", code="adapter_not_found", param="name")
+        raise adapter_missing(name)
     return row
+
+
+def adapter_missing(name: str) -> NotFound:
+    """The tenant has published none of this name."""
+    return NotFound(f"The adapter `{name[:_ECHOED]}` does not exist.", code="adapter_not_found", param="name")
 
 
 async def require_version(

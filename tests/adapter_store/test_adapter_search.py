@@ -147,7 +147,7 @@ async def test_pages_stand_still_while_others_come_and_go(
     world: Any, monkeypatch: pytest.MonkeyPatch, tags: tuple[str, ...], newest: int
 ) -> None:
     """However many are looked through before the index is."""
-    monkeypatch.setattr("loragate.adapter_store.wide_search._NEWEST", newest)
+    monkeypatch.setattr("loragate.adapter_store.adapter_pages._NEWEST", newest)
     for number in range(6):
         await world.publish(f"bot-{number}", tags=["bot"])
         await world.publish(f"bot-untagged-{number}" if tags else f"other-{number}")

@@ -1,0 +1,213 @@
+"""Pages of adapters: lists, filters by tag, and searches, of one tenant or of all.
+
+A page is one statement, made once for each shape of question: SQLAlchemy takes longer to put one together than the
+database to answer it. What is asked for comes as parameters, and nothing in a statement makes its best plan depend on
+them, so that Postgres plans each once, too.
+
+Lists and tags come in the order of an index. A search has no such order. The newest adapters are looked through first:
+a frequent word fills a page there. One that does not is rare enough for the index of trigrams, which finds all that
+have it before the newest of them are taken.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import orjson
+from sqlalchemy import (
+    CTE,
+    BindParameter,
+    ColumnElement,
+    Integer,
+    Select,
+    SelectBase,
+    String,
+    Text,
+    and_,
+    bindparam,
+    column,
+    func,
+    literal_column,
+    select,
+    table,
+    true,
+    tuple_,
+)
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.adapter import Adapter, AdapterStatus
+from loragate.adapter_store.adapter_details import adapters_of, detailed, told_of
+from loragate.adapter_store.adapter_filter import AdapterFilter, in_state
+from loragate.adapter_store.cursor import position_of
+from loragate.adapter_store.names import could_be_id
+from loragate.adapter_store.page import MAX_LIMIT, Page, checked_limit, cut_page
+from loragate.adapter_store.search_text import has_trigrams, sought
+from loragate.adapter_store.tables import AdapterRow, AdapterTagRow
+from loragate.adapter_store.tenancy import OWN, tenant_of
+
+_NEWEST = 2000
+_ESCAPE = "/"
+_ADAPTERS, _TAGS = AdapterRow.__table__, AdapterTagRow.__table__
+_SEEN = _ADAPTERS.alias("seen").c
+_MOST: BindParameter[int] = bindparam("most", type_=Integer)
+_AFTER: BindParameter[str] = bindparam("after", type_=String)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Of a question."""
+
+    of_one_tenant: bool
+    status: AdapterStatus | None
+    search: bool
+    by_trigrams: bool  # an index knows what is sought
+    tags: int
+    after: bool
+    on_sqlite: bool
+    newest: int
+
+
+async def adapter_page(
+    session: AsyncSession, wanted: AdapterFilter, *, within: str | None = None, after: str | None, limit: int
+) -> Page[Adapter]:
+    """Newest first; of the session's scope, or of one tenant `within` it. Raises Invalid for what is no cursor of this
+    scope."""
+    checked_limit(limit)
+    owner, text = within or tenant_of(session), sought(wanted.search)
+    shape = _Shape(
+        of_one_tenant=owner is not None,
+        status=wanted.status,
+        search=text is not None,
+        by_trigrams=text is not None and has_trigrams(text),
+        tags=len(wanted.tags),
+        after=after is not None,
+        on_sqlite=session.get_bind().dialect.name == "sqlite",
+        newest=_NEWEST,
+    )
+    values = {OWN.key: owner, "most": limit + 1, "after": after, **_said_of_text(text), **_said_of_tags(wanted.tags)}
+    rows: Sequence[Any] = ()
+    if after is None or could_be_id(after):
+        rows = (await session.execute(_page(shape), values)).all()
+    if after is not None and not rows:
+        await position_of(session, AdapterRow, after)
+    return cut_page(adapters_of(rows), limit)
+
+
+def _said_of_text(text: str | None) -> dict[str, str]:
+    """As each of the databases is asked for it."""
+    if text is None:
+        return {}
+    escaped = text
+    for special in (_ESCAPE, "%", "_"):
+        escaped = escaped.replace(special, _ESCAPE + special)
+    quoted = text.replace('"', '""')
+    return {"text": text, "pattern": f"%{escaped}%", "match": f'"{quoted}"'}
+
+
+def _said_of_tags(tags: tuple[str, ...]) -> dict[str, str]:
+    """As their own table has them, and the list in their adapter's row."""
+    written = {f"written_{number}": orjson.dumps(tag).decode() for number, tag in enumerate(tags)}
+    return {f"tag_{number}": tag for number, tag in enumerate(tags)} | written
+
+
+@lru_cache(maxsize=256)
+def _page(shape: _Shape) -> Select[Any]:
+    page = (_searched(shape) if shape.by_trigrams else _listed(shape)).subquery("page").c
+    return _newest_first(detailed(page, of_one_tenant=shape.of_one_tenant), page).limit(_MOST)
+
+
+def _listed(shape: _Shape) -> Select[Any]:
+    """In the order of an index: of the adapters, or of the first tag."""
+    adapter, tags = _ADAPTERS.c, [_TAGS.alias(f"of_tag_{number}") for number in range(shape.tags)]
+    made, named = (tags[0].c.created_at, tags[0].c.adapter_id) if tags else (adapter.created_at, adapter.id)
+    query = select(*told_of(adapter, created_at=made)).where(*in_state(adapter, shape.status))
+    query = query.where(*_owned(shape, adapter), *_past(shape, made, named))
+    for number, row in enumerate(tags):
+        owner = OWN if shape.of_one_tenant else adapter.tenant_id
+        tagged = (row.c.tenant_id == owner, row.c.adapter_id == adapter.id, row.c.tag == bindparam(f"tag_{number}"))
+        query = query.join(row, and_(*tagged))
+    if shape.search:
+        query = query.where(_found_in(shape, adapter.search_text, "text"))
+    return query.order_by(made.desc(), named.desc()).limit(_written(MAX_LIMIT + 1))
+
+
+def _searched(shape: _Shape) -> SelectBase:
+    """Of the newest adapters those that hold the text; if they are too few, of all."""
+    adapter = _ADAPTERS.c
+    alive: Select[Any] = select(*told_of(adapter), adapter.search_text).where(*in_state(adapter, shape.status))
+    alive = _newest_first(alive.where(*_owned(shape, adapter), *_past(shape, adapter.created_at, adapter.id)), adapter)
+    # They come in order and one by one, until there are enough.
+    newest = alive.limit(_written(shape.newest)).subquery("newest").c
+    near = select(*told_of(newest)).where(_found_in(shape, newest.search_text, "text"), *_has_tags(shape, newest))
+    found = _newest_first(near, newest).limit(_MOST).cte("found").prefix_with("MATERIALIZED")
+    few = _too_few(shape, found, alive)
+    # The offset keeps the planner from going through all in order instead, to spare the sorting.
+    everywhere = _indexed(shape, few).offset(_written(0)).subquery("everywhere").c
+    rest = _newest_first(select(*told_of(everywhere)).where(few), everywhere).limit(_MOST).subquery("rest")
+    return select(*told_of(found.c)).where(~few).union_all(select(*told_of(rest.c)))
+
+
+def _too_few(shape: _Shape, found: CTE, alive: Select[Any]) -> ColumnElement[bool]:
+    """For a page, though there are more than the newest. Looked at once."""
+    few: ColumnElement[bool] = select(func.count()).select_from(found).scalar_subquery() < _MOST
+    if shape.of_one_tenant:
+        older = alive.with_only_columns(_ADAPTERS.c.id).offset(_written(shape.newest)).limit(_written(1))
+        few = and_(few, older.exists())
+    told = select(few.label("few")).cte("too_few").prefix_with("MATERIALIZED")
+    return select(told.c.few).scalar_subquery()
+
+
+def _indexed(shape: _Shape, only_if: ColumnElement[bool]) -> Select[Any]:
+    """All adapters that hold the text, in no order, through the index of trigrams."""
+    adapter = _ADAPTERS.c
+    query = select(*told_of(adapter)).where(*in_state(adapter, shape.status), *_has_tags(shape, adapter))
+    query = query.where(*_past(shape, adapter.created_at, adapter.id))
+    if shape.on_sqlite:
+        return query.where(*_owned(shape, adapter), adapter.id.in_(_matching(only_if)))
+    # IS TRUE hides the tenant from the planner, which takes it for a small one, and the subquery the text, of which it
+    # could only guess how frequent it is.
+    pattern = select(bindparam("pattern", type_=Text)).scalar_subquery()
+    return query.where(
+        *(own.is_(true()) for own in _owned(shape, adapter)), adapter.search_text.like(pattern, escape=_ESCAPE)
+    )
+
+
+def _matching(only_if: ColumnElement[bool]) -> Select[Any]:
+    """SQLite's index, which is asked at once where nothing forbids it."""
+    texts = table("adapter_search", column("rowid"), column("text"))
+    rows = table("adapter_search_rows", column("number"), column("adapter_id"))
+    numbers = select(texts.c.rowid).where(only_if, texts.c.text.op("MATCH")(bindparam("match")))
+    return select(rows.c.adapter_id).where(rows.c.number.in_(numbers))
+
+
+def _owned(shape: _Shape, adapter: Any) -> tuple[ColumnElement[bool], ...]:
+    return (adapter.tenant_id == OWN,) if shape.of_one_tenant else ()
+
+
+def _past(shape: _Shape, made: Any, named: Any) -> tuple[ColumnElement[bool], ...]:
+    """The cursor."""
+    if not shape.after:
+        return ()
+    seen = select(_SEEN.created_at).where(_SEEN.id == _AFTER, *_owned(shape, _SEEN))
+    return (tuple_(made, named) < tuple_(seen.scalar_subquery(), _AFTER),)
+
+
+def _has_tags(shape: _Shape, adapter: Any) -> tuple[ColumnElement[bool], ...]:
+    return tuple(_found_in(shape, adapter.tags, f"written_{number}") for number in range(shape.tags))
+
+
+def _found_in(shape: _Shape, text: ColumnElement[Any], part: str) -> ColumnElement[bool]:
+    """Letter by letter, and through no index."""
+    position = func.instr if shape.on_sqlite else func.strpos
+    found: ColumnElement[bool] = position(text, bindparam(part, type_=Text)) > 0
+    return found
+
+
+def _newest_first(query: Select[Any], columns: Any) -> Select[Any]:
+    return query.order_by(columns.created_at.desc(), columns.id.desc())
+
+
+def _written(number: int) -> ColumnElement[int]:
+    """Not a parameter: a plan depends on it."""
+    return literal_column(str(number), Integer)
