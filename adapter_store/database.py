@@ -88,18 +88,25 @@ class Database:
 
 
 def create_engine(url: URL) -> AsyncEngine:
-    """An engine with the discipline of its database."""
+    """An engine with the discipline of its database.
+
+    Connections come back to the pool with their transaction ended, or not at all. Rolling back once more would be a
+    moment in which a cancelled request leaves nothing but a traceback.
+    """
     if url.get_backend_name() == "postgresql":
         engine = create_async_engine(
             url,
             pool_size=_KEPT,
             max_overflow=_MORE,
             pool_timeout=_POOL_TIMEOUT,
+            pool_reset_on_return=None,
             connect_args={"timeout": _CONNECT_TIMEOUT},
         )
         _try_idle_connections(engine.sync_engine)
         return engine
-    engine = create_async_engine(url, pool_timeout=_POOL_TIMEOUT, connect_args={"timeout": BUSY_TIMEOUT})
+    engine = create_async_engine(
+        url, pool_timeout=_POOL_TIMEOUT, pool_reset_on_return=None, connect_args={"timeout": BUSY_TIMEOUT}
+    )
     _discipline_sqlite(engine.sync_engine)
     return engine
 

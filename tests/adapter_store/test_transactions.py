@@ -97,8 +97,9 @@ async def test_a_database_that_is_away_is_unavailable(tmp_path: Any) -> None:
         await database.close()
 
 
-async def test_whoever_is_cancelled_holds_nothing_up(database_url: str) -> None:
-    """At any moment of a transaction. SQLite's connections keep their locks for as long as Python keeps a statement."""
+async def test_whoever_is_cancelled_holds_nothing_up(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """At any moment of a transaction, and leaves no traceback. SQLite's connections keep their locks for as long as
+    Python keeps a statement."""
     database = Database(database_url)
 
     async def write(name: str) -> None:
@@ -121,3 +122,4 @@ async def test_whoever_is_cancelled_holds_nothing_up(database_url: str) -> None:
     finally:
         gc.enable()
         await database.close()
+    assert [record for record in caplog.records if record.name.startswith("sqlalchemy")] == []
