@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _FACTS = ("digest", "rank", "size_bytes", "base_model", "lineage")
 _COLUMNS = (
-    Column[tuple[str, Any, Any]]("Field", lambda row: row[0], "break"),
+    Column[tuple[str, Any, Any]]("Field", lambda row: row[0], "nowrap"),
     Column[tuple[str, Any, Any]]("Before", lambda row: _value(row[1], "diff-old"), "break"),
     Column[tuple[str, Any, Any]]("After", lambda row: _value(row[2], "diff-new"), "break"),
 )

@@ -62,7 +62,7 @@ def _nothing() -> None:
 
 
 def _change(row: Json) -> None:
-    before, after = row["before"] or {}, row["after"] or {}
+    before, after = _told(row["before"]), _told(row["after"])
     with div("stack tight"):
         for name in sorted(before.keys() | after.keys())[:4]:
             with tag("span", classes="small"):
@@ -72,6 +72,12 @@ def _change(row: Json) -> None:
                     tag("span", " ")
                 if name in after:
                     tag("span", _short(after[name]), classes="diff-new")
+
+
+def _told(facts: Json | None) -> Json:
+    """Without what is not set, in it and in its parts."""
+    told = {name: _told(value) if isinstance(value, dict) else value for name, value in (facts or {}).items()}
+    return {name: value for name, value in told.items() if value not in (None, {})}
 
 
 def _short(value: Any) -> str:

@@ -102,24 +102,25 @@ class _Job:
     def _plots(self, steps: list[Json]) -> None:
         if not steps:
             return
-        loss = [float(step["train_loss"]) for step in steps if step.get("train_loss") is not None]
-        valid = [float(step["valid_loss"]) for step in steps if step.get("valid_loss") is not None]
-        rates = [float(step["learning_rate"]) * 1000 for step in steps if step.get("learning_rate") is not None]
+        loss, valid = _curve(steps, "train_loss"), _curve(steps, "valid_loss")
+        rates = [(step, rate * 1000) for step, rate in _curve(steps, "learning_rate")]
         with div("grid-2"):
-            with div("card"), div("stack"):
-                tag("h2", f"Loss: {loss[-1]:.3f}" if loss else "Loss")
-                chart.line("Loss by step", loss, most=len(loss), second=valid)
-                muted("By step; of the validation file in the second colour." if valid else "By step.", "small")
-            with div("card"), div("stack"):
-                tag("h2", "Learning rate")
-                chart.line("Learning rate by step, in thousandths", rates, most=len(rates))
-                muted("By step, in thousandths.", "small")
+            if loss:
+                with div("card"), div("stack"):
+                    tag("h2", f"Loss: {loss[-1][1]:.3f}")
+                    chart.curve("Loss by step", loss, valid)
+                    muted("By step; of the validation file in the second colour." if valid else "By step.", "small")
+            if rates:
+                with div("card"), div("stack"):
+                    tag("h2", "Learning rate")
+                    chart.curve("Learning rate by step, in thousandths", rates)
+                    muted("By step, in thousandths.", "small")
 
     def _checkpoints(self, checkpoints: list[Json]) -> None:
         if not checkpoints:
             return
         columns = [
-            Column[Json]("Step", lambda row: str(row["step_number"])),
+            Column[Json]("Step", lambda row: f"Step {row['step_number']}"),
             Column[Json]("Loss", lambda row: _figure(row["metrics"], "train_loss"), "number"),
             Column[Json]("Validation loss", lambda row: _figure(row["metrics"], "valid_loss"), "number"),
             Column[Json]("", _try_it, "end"),
@@ -141,6 +142,10 @@ class _Job:
     async def _order(self, order: str, words: str) -> None:
         if await attempt(self._here.api.post(self._at(order)), words):
             await self._region.load()
+
+
+def _curve(steps: list[Json], figure: str) -> list[tuple[float, float]]:
+    return [(step["step"], float(step[figure])) for step in steps if step.get(figure) is not None]
 
 
 def _try_it(row: Json) -> None:

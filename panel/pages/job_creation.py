@@ -46,9 +46,6 @@ class _Creation:
 
     def draw(self) -> None:
         self._pick("training_file", "Training file", "Drop a file of examples, one JSON object a line.")
-        with tag("details"):
-            tag("summary", "A file to test with")
-            self._pick("validation_file", "Validation file", "Not trained on: its loss says when to stop.")
         Region(self._choices, self._fields)
 
     def _pick(self, field: str, label: str, words: str) -> None:
@@ -83,6 +80,9 @@ class _Creation:
         if choices.files:
             there = choice_field("Or a file that is there", choices.files).props("clearable")
             there.on_value_change(lambda event: self._choose(event.value))
+        with tag("details"):
+            tag("summary", "A file to test with")
+            self._pick("validation_file", "Validation file", "Not trained on: its loss says when to stop.")
         self._model = choice_field("Begin with", choices.models, choices.models[0] if choices.models else None)
         self._suffix = text_field("Name", placeholder="support", hint="A part of the result's name")
         self._method_field = choice_field("Method", _METHODS, self._method)

@@ -65,7 +65,8 @@ class _Server:
             first = [
                 quantile(share, oldest.page.buckets(_FIRST_TOKEN), page.buckets(_FIRST_TOKEN)) for share in (0.5, 0.99)
             ]
-            figure("First token", formats.seconds(first[0]), f"99 of 100 within {formats.seconds(first[1])}")
+            slow = "no answers yet" if first[1] is None else f"99 of 100 within {formats.seconds(first[1])}"
+            figure("First token, median", formats.seconds(first[0]), slow)
             figure("Errors", formats.count(_errors(page) - _errors(oldest.page)), "answers 5xx, last two minutes")
             figure("Turned away", formats.count(_shed(page) - _shed(oldest.page)), "too much to do, last two minutes")
             running, waiting = page.total("loragate_engine_running"), page.total("loragate_engine_waiting")

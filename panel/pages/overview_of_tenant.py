@@ -115,7 +115,7 @@ def _service_figures(service: Json) -> None:
     figure("First token, median", _ms(first and first["p50"]), slow)
     figure("Errors", formats.count(service["errors"]), f"of the last {formats.count(service['requests'])} requests")
     over, busy = formats.count(away["over_limit"]), formats.count(away["overloaded"])
-    figure("Turned away", formats.count(sum(away.values())), f"{over} over a limit, {busy} when too busy")
+    figure("Turned away", formats.count(sum(away.values())), f"{over} over a limit, {busy} too busy")
 
 
 async def _or_none(work: Awaitable[T]) -> T | None:

@@ -26,6 +26,19 @@ def line(label: str, values: Sequence[float], *, most: int = 60, second: Sequenc
     _draw(label, top, shapes, ())
 
 
+def curve(label: str, points: Sequence[tuple[float, float]], second: Sequence[tuple[float, float]] = ()) -> None:
+    """Values by where they stand, such as a job's step; `second` on the same scale in another colour."""
+    places = [x for x, _ in (*points, *second)]
+    first, last = min(places), max(places)
+    top = _ceiling([y for _, y in (*points, *second)])
+
+    def way(line: Sequence[tuple[float, float]]) -> str:
+        return _drawn([((x - first) / max(1, last - first) * 100, y / top * 100) for x, y in line])
+
+    shapes = way(points) + (f'<g class="second">{way(second)}</g>' if second else "")
+    _draw(label, top, shapes, [f"{place:,.0f}" for place in (first, last)])
+
+
 def _bar(x: float, step: float, height: float, name: str, value: float) -> str:
     return (
         f'<rect class="stick" x="{x + step * 0.12:.2f}" y="{100 - height:.2f}" width="{step * 0.76:.2f}" '
@@ -34,12 +47,17 @@ def _bar(x: float, step: float, height: float, name: str, value: float) -> str:
 
 
 def _way(values: Sequence[float], most: int, top: float) -> str:
-    if not values:
-        return ""
     step = 100 / max(1, most - 1)
     first = 100 - step * (len(values) - 1)
-    points = " ".join(f"{first + i * step:.2f},{100 - value / top * 100:.2f}" for i, value in enumerate(values))
-    area = f"{first:.2f},100 {points} 100,100"
+    return _drawn([(first + i * step, value / top * 100) for i, value in enumerate(values)])
+
+
+def _drawn(line: Sequence[tuple[float, float]]) -> str:
+    """From places and heights, both in hundredths."""
+    if not line:
+        return ""
+    points = " ".join(f"{x:.2f},{100 - y:.2f}" for x, y in line)
+    area = f"{line[0][0]:.2f},100 {points} {line[-1][0]:.2f},100"
     return f'<polygon class="area" points="{area}"/><polyline class="line" points="{points}"/>'
 
 

@@ -3,6 +3,7 @@
 With LORAGATE_PANEL_PICTURES=<folder> each is also kept as a picture, at both widths in both themes, to be looked at.
 """
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ OF_TENANTS = {
     "adapter": "/adapters/support-triage",
     "playground": "/playground?model=haiku",
     "fine-tuning": "/fine-tuning",
+    "job": "/fine-tuning/{job}",
     "usage": "/usage",
     "keys": "/keys",
 }
@@ -37,6 +39,13 @@ OF_OPERATORS = {
     "tenant": "/tenants/{tenant}",
     "engine": "/engine",
     "audit": "/audit",
+}
+SHEETS = {
+    "sheet-upload": ("/adapters", "Upload an adapter"),
+    "sheet-import": ("/adapters", "Import an adapter from elsewhere"),
+    "sheet-limits": ("/adapters/haiku", "Limits of haiku"),
+    "sheet-job": ("/fine-tuning", "New job"),
+    "sheet-key": ("/keys", "New key"),
 }
 
 
@@ -59,14 +68,30 @@ def furnished(world: World) -> World:
             assert api.post("/v1/chat/completions", json=body).is_success
         while not api.get("/v1/usage").json()["data"]:
             pass
-    world.gateway.engine.stats = _busy_engine(*(pb.AdapterRef(tenant_id=world.tenant_id, digest=d) for d in digests))
+    world.job = _job(world)
+    stats = _busy_engine(*(pb.AdapterRef(tenant_id=world.tenant_id, digest=d) for d in digests))
+    stats.tenants.add(tenant_id=world.other_tenant_id, running=3, waiting=14)
+    stats.tenants.add(tenant_id=world.tenant_id, running=9, waiting=3)
+    world.gateway.engine.stats = stats
     return world
+
+
+def _job(world: World) -> str:
+    """One in training, with curves and checkpoints."""
+    line = json.dumps({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]})
+    with world.api() as api:
+        body = {"file": ("verse.jsonl", "\n".join([line] * 20).encode())}
+        file = api.post("/v1/files", data={"purpose": "fine-tune"}, files=body).json()["id"]
+        wanted = {"model": "tiny/base-model", "training_file": file, "suffix": "poet"}
+        job: str = api.post("/v1/fine_tuning/jobs", json=wanted).json()["id"]
+    world.gateway.half_trained()
+    return job
 
 
 def _busy_engine(*residents: pb.AdapterRef) -> pb.StatsResponse:
     """Eight slots, some of them taken."""
     stats = full_stats(*residents)
-    stats.running, stats.waiting, stats.waiting_for_adapter = 12, 3, 1
+    stats.running, stats.waiting, stats.waiting_for_adapter = 12, 17, 1
     stats.slots_used, stats.slots_total = len(residents), 8
     stats.kv_blocks_used, stats.kv_blocks_total = 310, 1024
     stats.recent_steps.p50, stats.recent_steps.p99 = 0.0184, 0.0412
@@ -112,7 +137,7 @@ def test_they_are_fit_for_everybody(
     page = context.new_page()
     wrong: dict[str, list[str]] = {}
     for name, path in pages.items():
-        page.goto(world.panel.url + path.format(tenant=world.tenant_id))
+        page.goto(world.panel.url + path.format(tenant=world.tenant_id, job=world.job))
         _settled(page)
         if found := _serious(page):
             wrong[name] = found
@@ -120,6 +145,16 @@ def test_they_are_fit_for_everybody(
             wrong[name] = [*found, "it is wider than the screen"]
         if PICTURES:
             page.screenshot(path=Path(PICTURES) / f"{name}-{width}-{theme}.png", full_page=True)
+    if PICTURES and role == "tenant":
+        for name, (path, opened_by) in SHEETS.items():
+            page.goto(world.panel.url + path)
+            _settled(page)
+            page.get_by_role("button", name=opened_by).first.click()
+            expect(page.get_by_role("dialog").get_by_role("heading")).to_be_visible()
+            _settled(page)
+            if found := _serious(page):
+                wrong[name] = found
+            page.screenshot(path=Path(PICTURES) / f"{name}-{width}-{theme}.png")
     context.close()
     assert not wrong
 

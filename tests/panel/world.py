@@ -20,6 +20,7 @@ from tests.gateway import tiny_model
 from tests.gateway.prepared import new_config, new_tenants, stub_engine
 from tests.gateway.running import ADMIN_KEY, Gateway, serving
 from tests.gateway.stub_engine import StubEngine
+from tests.gateway.worker_side import WorkerSide
 
 PATIENCE = 60
 
@@ -36,6 +37,7 @@ class World:
     other_tenant_id: str
     other_key: str
     admin_key: str = ADMIN_KEY
+    job: str = ""
 
     def api(self, key: str | None = None) -> httpx.Client:
         headers = {"authorization": f"Bearer {key or self.key}"}
@@ -97,6 +99,24 @@ class GatewayThread:
 
     def go_on(self) -> None:
         self._loop.call_soon_threadsafe(self.engine.resume.set)
+
+    def half_trained(self) -> None:
+        """The job that waits is examined, and trained as far as half of it."""
+        self._do(self._train())
+
+    async def _train(self) -> None:
+        worker = WorkerSide(self.running)
+        await worker.validate()
+        job = await worker.train(steps=0)
+        for step in range(1, 61):
+            loss = 0.4 + 2.2 * 0.95**step + 0.04 * (step * 37 % 11 - 5)
+            figures = {"step": step, "steps": 120, "train_loss": loss, "learning_rate": 2e-4 * min(1, step / 12)}
+            checked = {"valid_loss": loss + 0.15} if step % 6 == 0 else {}
+            await worker.say("tell", job.id, f"Step {step}/120", type="metrics", data=figures | checked)
+            if step in (30, 60):
+                await worker.say("checkpoint", job.id, step, figures | checked, f"ft:tiny:acme:poet:ckpt-step-{step}")
+        await worker.say("progress", job.id, 60, 120)
+        await worker.say("tell", job.id, "Training began.")
 
     async def _hold(self, tokens: int | None) -> None:
         self.engine.pause_after = tokens
