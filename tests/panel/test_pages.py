@@ -115,8 +115,8 @@ def _serious(page: Page) -> list[str]:
 
 
 def _settled(page: Page) -> None:
-    expect(page.locator(".waiting")).to_have_count(0)
     expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.locator(".waiting")).to_have_count(0)
 
 
 @pytest.mark.parametrize(("width", "theme"), LOOKS)
