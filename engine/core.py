@@ -244,8 +244,12 @@ class EngineCore:
                 s: s.pooled.embedding() for s, tokens in alive.items() if s.pooled is not None and tokens == s.remaining
             }
             self.timeline.ended("sample")
+        except torch.OutOfMemoryError as error:
+            log.warning("a step over %d tokens of %d sequences: %s", sum(alive.values()), len(alive), error)
+            return outputs + self._ran_out(alive)
         except Exception:
             log.exception("a step over %d sequences failed%s", len(alive), _traces(alive))
+            self._runner.check_device()
             return outputs + self._step_failed(alive)
         poisoned = {s for (s, _), choice in zip(turns, choices, strict=True) if choice.token is None}
         poisoned |= {s for s, embedding in embeddings.items() if embedding is None}
@@ -263,6 +267,15 @@ class EngineCore:
                 log.exception("sampling from guesses of %d sequences failed", len(turns))
                 return outputs + self._step_failed(sequence for sequence, _ in turns)
         return outputs
+
+    def _ran_out(self, alive: dict[Sequence, int]) -> list[Output]:
+        """Of the device's memory: smaller steps are tried, down to a single token. Who has no room even for that has
+        no room at all."""
+        torch.cuda.empty_cache()
+        if sum(alive.values()) > 1:
+            self.scheduler.ran_out(alive)
+            return []
+        return [self._fail(s, ErrorCode.INTERNAL, "the device has not enough memory for it") for s in alive]
 
     def _step_failed(self, sequences: Iterable[Sequence]) -> list[Output]:
         return [self._fail(s, ErrorCode.INTERNAL, "the engine failed in this step") for s in sequences]

@@ -30,6 +30,12 @@ class ModelRunner:
         """Sequences with pooling can be computed: it is known where the model makes logits of its final states."""
         return self._head is not None
 
+    def check_device(self) -> None:
+        """Raises torch.AcceleratorError when it answers no more, as after an access to what is not there (CUDA C++
+        Programming Guide, "Error Checking"): only a new process can compute on it then."""
+        if self._base.device.type == "cuda":
+            torch.cuda.synchronize(self._base.device)
+
     @torch.inference_mode()
     def execute(self, scheduled: Mapping[Sequence, int]) -> tuple[Tensor, list[Sequence]]:
         """Compute the scheduled tokens: logits [samples, vocabulary] and the sequence of each row. Those with pooling

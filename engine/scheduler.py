@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from loragate.engine import preemption
 from loragate.engine.accounts import Account, Ledger
@@ -25,6 +26,7 @@ from loragate.engine.roster import Roster
 from loragate.engine.sequence import AdapterKey, Failure, Request, Sequence
 from loragate.engine.service_cost import GENERATED_UNITS, PROMPT_UNITS
 from loragate.engine.slot_turns import SlotTurns
+from loragate.engine.step_bound import StepBound
 from loragate.engine.step_times import StepTimes
 
 
@@ -47,6 +49,7 @@ class Scheduler:
         self._ledger = Ledger()
         self._overload = Overload(limits.queue, self._ledger)
         self._times = StepTimes(limits.step_seconds)
+        self._bound = StepBound(limits.max_tokens)
         self._tickets: dict[Sequence, Ticket] = {}
         self._roster = Roster()
         self._deadlines = Deadlines()
@@ -112,8 +115,15 @@ class Scheduler:
     def measured(self, seconds: float) -> None:
         """The step that was scheduled last took so long."""
         self._times.observe(self._decoding, self._prefill, seconds)
+        self._bound.went_well()
         if self.waiting:
             self._overload.served(self._served, seconds)
+
+    def ran_out(self, rows: dict[Sequence, int]) -> None:
+        """Of the device's memory: nothing of this step was computed, and steps are smaller for a while."""
+        self._bound.ran_out(sum(rows.values()))
+        for sequence in rows:
+            sequence.draft = []
 
     def remove(self, sequence: Sequence) -> None:
         """A sequence ended, whichever way: free what it holds."""
@@ -280,8 +290,9 @@ class Scheduler:
         """A row to each that decodes, and what the step has time and rows for to prompts, least served first. If
         blocks run out, those whose turn is last give theirs up."""
         by_turn = deque(ticket.sequence for ticket in self._by_turn)
-        decoding = {sequence for sequence in by_turn if sequence.remaining == 1}
-        prefill = self._times.prefill_budget(self._limits.max_tokens - len(decoding), len(decoding))
+        most = self._bound.rows
+        decoding = set(islice((sequence for sequence in by_turn if sequence.remaining == 1), most))
+        prefill = self._times.prefill_budget(most - len(decoding), len(decoding))
         rows: dict[Sequence, int] = {}
         while by_turn:
             sequence = by_turn.popleft()

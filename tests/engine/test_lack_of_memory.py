@@ -1,0 +1,100 @@
+"""A device that runs out of memory, or answers no more: smaller steps, and only the culprit fails."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import greedy
+
+from loragate.engine.local import LocalEngine
+from loragate.engine.sequence import ErrorCode, Sequence
+from loragate.engine.step_bound import StepBound
+
+from .test_scheduling import at_rest
+
+PROMPTS = [[5 + i, 9, 13, 21, 8, 3 + i] * 4 for i in range(4)]
+NAMES = ("a", None, "b", "c")
+Start = Callable[..., LocalEngine]
+
+
+def runs_out(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, when: Callable[[dict[Sequence, int]], bool]) -> None:
+    execute = engine.core._runner.execute
+
+    def bounded(rows: dict[Sequence, int]) -> Any:
+        if when(rows):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return execute(rows)
+
+    monkeypatch.setattr(engine.core._runner, "execute", bounded)
+
+
+@pytest.mark.parametrize("room", [7, 1])
+def test_steps_shrink_until_they_fit_and_nothing_is_lost(
+    start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    engine = start()
+    runs_out(engine, monkeypatch, lambda rows: sum(rows.values()) > room)
+    requests = [engine.submit(p, name, max_tokens=10) for p, name in zip(PROMPTS, NAMES, strict=True)]
+    for request, prompt, name in zip(requests, PROMPTS, NAMES, strict=True):
+        assert engine.result(request)[-1].error is None
+        assert engine.tokens(request) == greedy(tiny.model, prompt, 10, name and tiny.adapters[name])
+    at_rest(engine)
+
+
+def test_guesses_for_which_there_is_no_room_are_forgotten(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = start()
+    failed: list[int] = []
+
+    def too_many(rows: dict[Sequence, int]) -> bool:
+        if any(s.draft for s in rows) and sum(rows.values()) > 3:
+            failed.append(sum(rows.values()))
+            return True
+        return False
+
+    runs_out(engine, monkeypatch, too_many)
+    nines = {"max_tokens": 12, "draft_tokens": 4, "logit_bias": ((9, 100.0),)}
+    requests = [engine.submit([9, 9, 9, 9], **nines) for _ in range(2)]  # type: ignore[arg-type]
+    for request in requests:
+        engine.result(request)
+        assert engine.tokens(request) == [9] * 12
+    assert failed
+
+
+def test_only_the_one_without_room_for_a_single_token_fails(
+    start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start()
+    runs_out(engine, monkeypatch, lambda rows: any(s.request.prompt == (9, 7) and s.generated > 2 for s in rows))
+    culprit = engine.submit([9, 7], max_tokens=30)
+    others = [engine.submit(p, name, max_tokens=20) for p, name in zip(PROMPTS, NAMES, strict=True)]
+    output = engine.result(culprit)[-1]
+    assert output.error is not None
+    assert output.error[:2] == (ErrorCode.INTERNAL, "the device has not enough memory for it")
+    assert len(engine.tokens(culprit)) == 3
+    for request, prompt, name in zip(others, PROMPTS, NAMES, strict=True):
+        engine.result(request)
+        assert engine.tokens(request) == greedy(tiny.model, prompt, 20, name and tiny.adapters[name])
+    at_rest(engine)
+
+
+def test_a_bound_grows_again_when_steps_go_well() -> None:
+    bound = StepBound(512)
+    bound.ran_out(300)
+    bound.ran_out(150)
+    assert bound.rows == 75
+    for _ in range(3 * 64):
+        bound.went_well()
+    assert bound.rows == 512
+
+
+def test_with_a_device_that_answers_no_more_the_engine_ends(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = start()
+
+    def broken(*_: Any) -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(engine.core._runner, "execute", lambda rows: 1 / 0)
+    monkeypatch.setattr(engine.core._runner, "check_device", broken)
+    with pytest.raises(RuntimeError, match="died"):
+        engine.result(engine.submit(PROMPTS[0]))
