@@ -13,7 +13,7 @@ _MAX_VERSION = 2**31 - 1  # what the database's integer holds
 
 def check_adapter_name(name: str, *, base_model: str | None, param: str = "name") -> str:
     """An adapter's name: no `:` or `@`, which the grammar of `model` uses, and not the base model's id."""
-    if name.startswith(_FINE_TUNE_PREFIX):
+    if is_tuned(name):
         raise Invalid(f"`{param}` must not start with `ft:`; such names belong to fine-tuning jobs.", param=param)
     _check_grammar(name, param)
     if name == base_model:
@@ -32,6 +32,11 @@ def check_alias_name(alias: str, *, param: str = "alias") -> str:
 def could_be_name(name: str) -> bool:
     """Whether an adapter or an alias can have this name; what cannot is never put into a query."""
     return _NAME.fullmatch(name) is not None
+
+
+def is_tuned(name: str) -> bool:
+    """Whether only a model that a fine-tuning job has made can have this name."""
+    return name.startswith(_FINE_TUNE_PREFIX)
 
 
 def could_be_version(version: int) -> bool:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from loragate.adapter_store.adapter import PUBLISHED, AdapterVersion, VersionStatus
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.lineage import Lineage
-from loragate.adapter_store.names import could_be_name, could_be_version
+from loragate.adapter_store.names import could_be_name, could_be_version, is_tuned
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
 
 VersionSelect = Select[*tuple[Any, ...]]
@@ -35,6 +35,13 @@ async def require_adapter(session: AsyncSession, name: str) -> AdapterRow:
 
 def adapter_missing(name: str) -> NotFound:
     """The tenant has published none of this name."""
+    if is_tuned(name):
+        return NotFound(
+            f"The adapter `{name[:_ECHOED]}` does not exist: `ft:` begins names of models. The adapter behind one that "
+            "a job of yours has made is called `<suffix>-<end of the job's id>`, or `ft-<end of the job's id>`.",
+            code="adapter_not_found",
+            param="name",
+        )
     return NotFound(f"The adapter `{name[:_ECHOED]}` does not exist.", code="adapter_not_found", param="name")
 
 

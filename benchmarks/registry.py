@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--tenants", type=int, default=1000)
     parser.add_argument("--requests", type=int, default=1000, help="of each kind in a round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("postgres", "sqlite"), help="one database")
+    parser.add_argument("--only", choices=("postgres", "sqlite"), help="one database, into a file of its own")
     arguments = parser.parse_args()
     figures: dict[str, Any] = {
         "adapters": arguments.adapters,
@@ -76,8 +76,8 @@ def main() -> None:
             figures[name] = asyncio.run(_database(urls[name], f"unix://{redis}", arguments))
             figures[name]["load_average"] = os.getloadavg()[0]
             _show(name, figures[name])
-    if arguments.only is None:
-        console.print(f"written to {write('registry', figures).name}")
+            file = "registry" if arguments.only is None else f"registry_{arguments.only}"
+            console.print(f"written to {write(file, figures).name}")
 
 
 async def _database(url: str, redis_url: str, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.progress import track
 from sqlalchemy import insert, text
 
 from loragate.adapter_store.base62 import new_id
-from loragate.adapter_store.database import Database
+from loragate.adapter_store.database import Database, create_engine
 from loragate.adapter_store.description import Description
 from loragate.adapter_store.search_text import search_text
 from loragate.adapter_store.tables import (
@@ -23,6 +23,7 @@ from loragate.adapter_store.tables import (
     EngineManifestRow,
     TenantRow,
 )
+from loragate.adapter_store.urls import driver_url
 
 BASE_DIGEST = "sha256:" + "b" * 64
 RARE_TAG, RARE_WORD = "the-only-one", "xylophone"  # of one adapter each
@@ -82,15 +83,31 @@ async def fill(database_url: str, adapters: int, tenants: int) -> Library:
         base = {"id": 1, "base_digest": BASE_DIGEST, "payload": b"", "updated_at": _EPOCH}
         await session.execute(insert(EngineManifestRow), [base])
         await session.execute(insert(TenantRow), [_tenant(owner, number) for number, owner in enumerate(made.tenants)])
-        for start in track(range(0, adapters, _ROWS_AT_ONCE), description="filling"):
-            rows = made.rows(range(start, min(start + _ROWS_AT_ONCE, adapters)), rare=adapters // 3)
+    for start in track(range(0, adapters, _ROWS_AT_ONCE), description="filling"):
+        rows = made.rows(range(start, min(start + _ROWS_AT_ONCE, adapters)), rare=adapters // 3)
+        async with database.operator(write=True) as session:  # many small ones: SQLite's log grows with a transaction
             for kind in _ORDER:
                 if rows[kind]:
                     await session.execute(insert(kind), rows[kind])
-    async with database.operator(write=True) as session:
-        await session.execute(text("ANALYZE"))  # as Postgres does by itself after a while
     await database.close()
+    await _settle(database_url)
     return made.library
+
+
+async def _settle(database_url: str) -> None:
+    """As databases do by themselves after a while, and then in the middle of what is measured."""
+    engine = create_engine(driver_url(database_url))
+    try:
+        async with engine.connect() as connection:
+            if engine.dialect.name == "postgresql":
+                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                await connection.execute(text("VACUUM ANALYZE"))
+                await connection.execute(text("CHECKPOINT"))
+            else:
+                await connection.execute(text("ANALYZE"))
+                await connection.commit()
+    finally:
+        await engine.dispose()
 
 
 class _Making:

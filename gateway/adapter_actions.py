@@ -10,6 +10,7 @@ from loragate.adapter_store.adapter import DEFAULT_ALIAS, AliasTarget, VersionSt
 from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.principal import TenantPrincipal
+from loragate.finetune.model_name import meaning_of
 from loragate.gateway.adapter_probe import EngineProbe
 from loragate.gateway.generation.turns import share_of
 from loragate.gateway.http.idempotency import Once
@@ -58,9 +59,11 @@ async def list_adapters(
 
 
 async def get(use: Services, caller: TenantPrincipal, name: str) -> Document:
-    """One adapter with its aliases."""
+    """One adapter with its aliases, by its name or that of the model that a job has made."""
     async with use.store.tenant(caller.tenant_id) as scope:
-        adapter = await scope.adapters.get(name)
+        tuned = meaning_of(name)
+        made = tuned is not None and await scope.jobs.has_made(name)
+        adapter = await scope.adapters.get(tuned.adapter if tuned is not None and made else name)
     return adapter_object(adapter, await use.residency.holdings())
 
 

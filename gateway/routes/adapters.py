@@ -64,6 +64,13 @@ async def list_adapters(
     return json_response(await actions.list_adapters(use, caller, wanted, after, limit))
 
 
+@router.get("/ft:{model:path}")
+@answers(Adapter)
+async def get_tuned_adapter(model: str, caller: AdapterReader, use: Use) -> Response:
+    """The adapter behind what a fine-tuning job has made, by the model's whole name. Other routes take its own."""
+    return json_response(await actions.get(use, caller, f"ft:{model}"))
+
+
 @router.get("/{name}")
 @answers(Adapter)
 async def get_adapter(name: str, caller: AdapterReader, use: Use) -> Response:

@@ -258,7 +258,9 @@ async def _tour_of_jobs(tour: Tour, gateway: Gateway, adapter: dict[str, bytes])
         await tour(name, ADMIN_KEY, **named)
     await tour("list_all_jobs", ADMIN_KEY, params={"status": "cancelled"})
     await worker.validate()
-    await tour("delete_model", gateway.key, model=await worker.succeed(await worker.train(), upload))
+    model = await worker.succeed(await worker.train(), upload)
+    await tour("get_tuned_adapter", gateway.key, model=model.removeprefix("ft:"))
+    await tour("delete_model", gateway.key, model=model)
 
 
 class _References(HTMLParser):

@@ -5,6 +5,7 @@ from typing import Any
 import openai
 import pytest
 
+from loragate.v1.adapters_pb2 import GetAdapterRequest
 from loragate.v1.inference_pb2 import ChatRequest, GenerateRequest
 
 from .grpc_client import Client, refusal
@@ -71,6 +72,27 @@ async def test_it_is_listed_as_a_model(gateway: Gateway, worker: WorkerSide, upl
     assert left == [MODEL_ID, f"ft-{second[-8:]}", second]
     other = gateway.openai(gateway.other_key)
     assert [model.id async for model in other.models.list()] == [MODEL_ID]
+
+
+async def test_its_adapter_is_found_by_the_models_name(
+    gateway: Gateway, client: Client, worker: WorkerSide, upload: Any
+) -> None:
+    model = await tuned(gateway, worker, upload)
+    async with gateway.http() as http, gateway.http(gateway.other_key) as foreign:
+        found = await http.get(f"/v1/adapters/{model}")
+        assert found.json() == (await http.get(f"/v1/adapters/poet-{model[-8:]}")).json()
+        for asked in (
+            await foreign.get(f"/v1/adapters/{model}"),
+            await http.get(f"/v1/adapters/{model}:ckpt-step-2"),
+            await http.get(f"/v1/adapters/{model}/versions"),
+            await http.patch("/v1/adapters/ft:base:first:poet:12345678", json={"tags": []}),
+        ):
+            assert (asked.status_code, asked.json()["error"]["code"]) == (404, "adapter_not_found")
+            assert "is called `<suffix>-<end of the job's id>`" in asked.json()["error"]["message"]
+    answer = await client.adapters.Get(GetAdapterRequest(name=model), metadata=client.metadata)
+    assert answer.name == f"poet-{model[-8:]}"
+    other = GetAdapterRequest(name=f"{model}:ckpt-step-2")
+    assert (await refusal(client.adapters.Get(other, metadata=client.metadata))).code == "adapter_not_found"
 
 
 async def test_foreign_and_missing_ones_are_the_same_404(
