@@ -21,7 +21,6 @@ from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT, Page
 from loragate.adapter_store.quotas import check_one_more_adapter, limits_of
 from loragate.adapter_store.tuned_models import has_made, tuned_models
 
-_MOST_UNFINISHED = 32  # of one tenant
 _ID_LENGTH = 24
 _ENDS = tuple(status for status in JobStatus if status.ended)
 _ANY: Mapping[str, str] = {}
@@ -141,9 +140,9 @@ class JobRepository:
 
     async def _check_room(self) -> None:
         limits = await limits_of(self._session)
-        most = _MOST_UNFINISHED if limits.max_unfinished_jobs is None else limits.max_unfinished_jobs
+        most = limits.max_unfinished_jobs
         unfinished = select(func.count(JobRow.id)).where(JobRow.status.not_in(_ENDS))
-        if (await self._session.scalar(unfinished) or 0) >= most:
+        if most is not None and (await self._session.scalar(unfinished) or 0) >= most:
             raise Conflict(
                 f"This tenant may have {most} jobs that are not finished (max_unfinished_jobs); wait for one, or "
                 "cancel one.",

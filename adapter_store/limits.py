@@ -43,7 +43,7 @@ class TenantLimits(Limits):
     max_adapters: int | None = None
     max_storage_bytes: int | None = None
     max_adapter_rank: int | None = None
-    max_unfinished_jobs: int | None = None  # None: as many as the store allows anybody
+    max_unfinished_jobs: int | None = None
 
 
 UNLIMITED = Limits()

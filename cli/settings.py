@@ -272,7 +272,7 @@ class LimitSettings(BaseModel):
     max_adapters: Limit = "unlimited"
     max_storage_bytes: Limit = "unlimited"
     max_adapter_rank: Limit = "unlimited"
-    max_unfinished_jobs: Limit = "unlimited"  # which is 32
+    max_unfinished_jobs: Limit = 32
 
     @property
     def of_tenants(self) -> TenantLimits:

@@ -12,7 +12,7 @@ from loragate.gateway.metering.retention import MIN_RETENTION_DAYS
 from loragate.gateway.tools.detection import FORMATS
 from loragate.gateway.tracing.config import TracingConfig
 
-DEFAULT_LIMITS = TenantLimits(requests_per_minute=600_000, tokens_per_minute=100_000_000)
+DEFAULT_LIMITS = TenantLimits(requests_per_minute=600_000, tokens_per_minute=100_000_000, max_unfinished_jobs=32)
 """More than one machine serves; there, so that every answer can tell what is left."""
 
 

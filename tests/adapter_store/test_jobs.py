@@ -60,6 +60,11 @@ async def queued(world: Any, tenant: Any = None) -> str:
     return found
 
 
+async def limited(world: Any, **limits: int | None) -> None:
+    async with world.store.admin(write=True) as admin:
+        await admin.tenants.update(world.acme.id, limits=limits)
+
+
 async def silence(world: Any, job_id: str) -> None:
     """The worker that has the job died a while ago."""
     async with world.store.admin(write=True) as admin:
@@ -252,14 +257,18 @@ async def test_a_worker_that_stops_gives_its_job_back(world: Any) -> None:
     assert not claim.died
 
 
-async def test_a_tenant_cannot_pile_up_jobs_for_ever(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loragate.adapter_store.jobs._MOST_UNFINISHED", 2)
+async def test_a_tenant_cannot_pile_up_jobs_for_ever_unless_that_is_unlimited(world: Any) -> None:
+    await limited(world, max_unfinished_jobs=2)
     first = await asked(world, "create", REQUEST)
     await asked(world, "create", replace(REQUEST, method="dpo"))
-    with pytest.raises(Conflict, match="not finished"):
+    with pytest.raises(Conflict, match="max_unfinished_jobs") as refused:
         await asked(world, "create", REQUEST)
+    assert refused.value.code == "too_many_jobs"
     await asked(world, "cancel", first.id)
     await asked(world, "create", REQUEST)
+    await limited(world, max_unfinished_jobs=None)
+    for _ in range(33):
+        await asked(world, "create", REQUEST)
 
 
 async def test_all_acts_of_the_tenant_are_in_the_audit_log(world: Any) -> None:
@@ -365,22 +374,13 @@ async def test_the_operator_sees_all_jobs_and_an_administrator_its_tenants(world
 
 
 async def test_a_tenants_limits_are_looked_at_before_the_work(world: Any) -> None:
-    async def limited(**limits: int | None) -> None:
-        async with world.store.admin(write=True) as admin:
-            await admin.tenants.update(world.acme.id, limits=limits)
-
     await world.publish("poet")
-    await limited(max_unfinished_jobs=1)
-    await asked(world, "create", REQUEST)
-    with pytest.raises(Conflict, match="max_unfinished_jobs") as refused:
-        await asked(world, "create", REQUEST)
-    assert refused.value.code == "too_many_jobs"
     for limits, name in (({"max_adapters": 1}, "max_adapters"), ({"max_storage_bytes": 1}, "max_storage_bytes")):
-        await limited(**{"max_unfinished_jobs": None, "max_adapters": None, "max_storage_bytes": None, **limits})
+        await limited(world, **{"max_adapters": None, "max_storage_bytes": None, **limits})
         with pytest.raises(Conflict, match=name) as refused:
             await asked(world, "create", REQUEST)
         assert refused.value.code == "quota_exceeded"
-    await limited(max_adapters=2, max_storage_bytes=None)
+    await limited(world, max_adapters=2, max_storage_bytes=None)
     await asked(world, "create", REQUEST)
 
 

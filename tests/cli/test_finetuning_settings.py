@@ -1,0 +1,70 @@
+"""What fine-tuning needs of the machine is told before a worker begins, and no server waits for it."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loragate.adapter_store.limits import TenantLimits
+from loragate.cli import finetuning
+from loragate.cli.finetuning import service_config
+from loragate.cli.refusal import Refusal
+from loragate.cli.settings import Settings
+from loragate.cli.settings_load import load
+from loragate.cli.supervisor.finetuning import part
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
+    def find(name: str) -> Any:
+        return None if name in missing else find_spec("json")
+
+    monkeypatch.setattr(finetuning, "find_spec", find)
+
+
+def settings(**finetune: Any) -> Settings:
+    return load(model="a/model", data_dir=Path("data"), finetune=finetune)
+
+
+def refused(chosen: Settings) -> str:
+    with pytest.raises(Refusal) as caught:
+        service_config(chosen, None)
+    assert caught.value.status == 2
+    return caught.value.message
+
+
+def test_without_the_extra_a_server_says_so_and_goes_on_and_a_worker_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    without(monkeypatch, "trl", "bitsandbytes")
+    assert part(settings(), "a/model", "unix:/engine", said.append) is None
+    assert said == ["no fine-tuning: trl, bitsandbytes not installed (pip install 'loragate[finetune]')"]
+    assert refused(settings()) == "training needs trl, bitsandbytes: pip install 'loragate[finetune]'"
+    said.clear()
+    assert part(settings(enabled=False), "a/model", "unix:/engine", said.append) is None
+    assert said == []
+
+
+def test_a_place_to_report_to_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "mlflow", "wandb")
+    assert refused(settings(report_to=["tensorboard", "mlflow"])) == (
+        "LORAGATE_FINETUNE__REPORT_TO: mlflow is not installed"
+    )
+    assert service_config(settings(report_to=["tensorboard"]), None).report_to == ("tensorboard",)
+    monkeypatch.setenv("LORAGATE_FINETUNE__REPORT_TO", '["elsewhere"]')
+    with pytest.raises(Refusal, match="LORAGATE_FINETUNE__REPORT_TO"):
+        load()
+
+
+def test_a_workers_settings_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch)
+    chosen = settings(nice=3, threads=2, device="cuda:1", max_running_per_tenant=4, max_workspace_bytes=7)
+    config = service_config(chosen, "w1")
+    assert (config.name, config.nice, config.threads, config.device) == ("w1", 3, 2, "cuda:1")
+    assert (config.most_of_tenant, config.max_workspace_bytes) == (4, 7)
+    assert config.workspace == Path("data").absolute() / "finetune"
+
+
+def test_tenants_that_are_made_without_have_32_unfinished_jobs_and_unlimited_is_unlimited() -> None:
+    assert load().limits.of_tenants.max_unfinished_jobs == 32
+    assert load(limits={"max_unfinished_jobs": "unlimited"}).limits.of_tenants.max_unfinished_jobs is None
+    assert TenantLimits().max_unfinished_jobs is None
