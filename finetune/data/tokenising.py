@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, Protocol
 
 from loragate.finetune.data.encoding import Encoder, Sample
 from loragate.finetune.data.examining import Examination, Examiner, Told
@@ -19,10 +19,8 @@ from loragate.finetune.data.marking import Marked, marked
 from loragate.finetune.data.problem import LineRefused
 from loragate.finetune.data.token_file import TokenFile, TokenFileBroken, TokenFileWriter
 
-T = TypeVar("T")
-
 _VERSION = 1  # of what becomes of an example
-_BATCH = 512  # examples tokenised at once
+_BATCH, _BATCH_CHARACTERS = 512, 1 << 20  # examples tokenised at once
 _IN_USE_SECONDS = 600.0
 
 
@@ -179,9 +177,17 @@ class _Tally:
         )
 
 
-def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
+def _batches(examples: Iterable[list[Marked]], size: int) -> Iterator[list[list[Marked]]]:
+    """So many at once, or fewer long ones: their tokens take some hundred bytes each on the way."""
+    batch: list[list[Marked]] = []
+    characters = 0
+    for texts in examples:
+        batch.append(texts)
+        characters += sum(len(each.text) for each in texts)
+        if len(batch) == size or characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
         yield batch
 
 

@@ -24,14 +24,17 @@ class Rows(Dataset[Row]):
 
     def __init__(self, tokens: TokenFile) -> None:
         self._tokens = tokens
-        self._rows = [[index] for index in range(len(tokens))]
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._tokens)
 
     def __getitem__(self, index: int) -> Row:
         """See `ragged_row`."""
-        return ragged_row([self._tokens[place] for place in self._rows[index]])
+        return ragged_row([self._tokens[place] for place in self._places(index)])
+
+    def _places(self, index: int) -> Sequence[int]:
+        """The samples of a row."""
+        return (index,)
 
 
 class PackedRows(Rows):
@@ -41,17 +44,25 @@ class PackedRows(Rows):
         super().__init__(tokens)
         self._rows = pack(tokens.lengths.tolist(), row_length)
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _places(self, index: int) -> Sequence[int]:
+        return self._rows[index]
+
 
 class PairRows(Rows):
     """Each preference a row: the better answer's sample, then the other's, both behind their prompt."""
 
-    def __init__(self, tokens: TokenFile) -> None:
-        super().__init__(tokens)
-        self._rows = [[first, first + 1] for first in range(0, len(tokens), 2)]
+    def __len__(self) -> int:
+        return len(self._tokens) // 2
+
+    def _places(self, index: int) -> Sequence[int]:
+        return (2 * index, 2 * index + 1)
 
     def __getitem__(self, index: int) -> Row:
         """`chosen`, `rejected`, int64 `[tokens]`, and of each what is `_learned`, bool."""
-        named = zip(("chosen", "rejected"), (self._tokens[place] for place in self._rows[index]), strict=True)
+        named = zip(("chosen", "rejected"), (self._tokens[place] for place in self._places(index)), strict=True)
         row: Row = {}
         for name, sample in named:
             row[name] = torch.from_numpy(sample.ids.astype(np.int64))

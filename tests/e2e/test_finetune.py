@@ -16,7 +16,6 @@ from playwright.sync_api import Page, expect
 from readme_example import printed_by
 from running_server import RunningServer, ok, until
 
-TRAINER = "loragate.finetune.training.child"
 PATIENCE = 240
 
 
@@ -46,15 +45,6 @@ def chats(count: int = 16) -> bytes:
     return "\n".join(map(json.dumps, lines)).encode()
 
 
-def trainers(server: RunningServer) -> list[int]:
-    """Of the worker that runs now."""
-    pid = server.runtime["pids"]["finetune"]
-    try:
-        return [child.pid for child in psutil.Process(pid).children() if TRAINER in child.cmdline()]
-    except psutil.NoSuchProcess:
-        return []
-
-
 def test_a_job_survives_whoever_is_killed(training_server: RunningServer, acme: OpenAI) -> None:
     base = acme.models.list().data[0].id
     file = acme.files.create(file=("data.jsonl", chats()), purpose="fine-tune")
@@ -71,8 +61,8 @@ def test_a_job_survives_whoever_is_killed(training_server: RunningServer, acme: 
     worker = training_server.runtime["pids"]["finetune"]
     os.kill(worker, signal.SIGKILL)
     until(lambda: training_server.runtime["pids"]["finetune"] not in (None, worker), PATIENCE)
-    until(lambda: bool(trainers(training_server)), PATIENCE)
-    os.kill(trainers(training_server)[0], signal.SIGKILL)
+    until(lambda: bool(training_server.trainers), PATIENCE)
+    os.kill(training_server.trainers[0], signal.SIGKILL)
     until(lambda: acme.fine_tuning.jobs.retrieve(job.id).finished_at is not None, PATIENCE)
 
     done = acme.fine_tuning.jobs.retrieve(job.id)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 ADMIN_KEY = "an-admin-key-for-tests-only-0123456789"
 START_SECONDS = 600
@@ -50,6 +51,15 @@ class RunningServer:
     @property
     def base_url(self) -> str:
         return str(self.runtime["base_url"])
+
+    @property
+    def trainers(self) -> list[int]:
+        """Processes that train, of the fine-tune worker that runs now."""
+        try:
+            children = psutil.Process(self.runtime["pids"]["finetune"]).children()
+            return [child.pid for child in children if "loragate.finetune.training.child" in child.cmdline()]
+        except psutil.NoSuchProcess:
+            return []
 
     def admin(self) -> httpx.Client:
         return client(self.base_url, ADMIN_KEY)
