@@ -14,6 +14,7 @@ from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.failure import Failure
 from loragate.adapter_store.job import JobStatus, Order
 from loragate.adapter_store.job_tables import JobCheckpointRow, JobEventRow, JobRow
+from loragate.adapter_store.run_files import forget_run
 
 LEASE = timedelta(seconds=30)
 
@@ -35,6 +36,10 @@ class JobWork:
         now = (await self._session.execute(select(database_now()))).scalar_one()
         wanted = await self._change(job_id, worker, held_until=now + LEASE)
         return None if wanted is None else Order(wanted)
+
+    async def hold(self, job_id: str, worker: str) -> None:
+        """Nothing: whatever else is done in this transaction is done only if the job is held."""
+        await self._change(job_id, worker)
 
     async def validated(self, job_id: str, worker: str, recipe: Mapping[str, Any], trained_tokens: int) -> None:
         """Its files are good: it waits for its turn to be trained."""
@@ -104,6 +109,8 @@ class JobWork:
 
     async def _release(self, job_id: str, held_by: str, status: JobStatus, **values: object) -> None:
         free = {"status": status, "worker": None, "held_until": None, "wanted": None, "attempts": 0}
+        if status.ended:
+            await forget_run(self._session, job_id)
         await self._change(job_id, held_by, **{**free, **values})
 
     async def _change(self, job_id: str, held_by: str, /, **values: object) -> str | None:

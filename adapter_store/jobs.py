@@ -19,6 +19,7 @@ from loragate.adapter_store.job_tables import JobRow
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT, Page
 from loragate.adapter_store.quotas import check_one_more_adapter, limits_of
+from loragate.adapter_store.run_files import forget_run
 from loragate.adapter_store.tuned_models import has_made, tuned_models
 
 _ID_LENGTH = 24
@@ -125,6 +126,8 @@ class JobRepository:
                 await self._change(job_id, wanted=order)
         else:
             ended = {"finished_at": database_now()} if end.ended else {}
+            if end.ended:
+                await forget_run(self._session, job_id)
             await self._change(job_id, status=end, wanted=None, worker=None, held_until=None, **ended)
         await self._audited(order, row)
         return await self.get(job_id)

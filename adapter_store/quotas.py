@@ -9,6 +9,7 @@ from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.file_tables import FileRow, FileUploadRow
 from loragate.adapter_store.file_upload import UploadStatus
 from loragate.adapter_store.limits import TenantLimits
+from loragate.adapter_store.run_files import RUN
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, TenantRow
 from loragate.adapter_store.tenancy import tenant_of
 from loragate.adapter_store.times import utc_now
@@ -68,7 +69,7 @@ def _kept() -> tuple[Select[Any], ...]:
     return (
         select(func.sum(version.size_bytes)).where(version.deleted_at.is_(None)),
         select(func.sum(file.size_bytes)).where(
-            file.deleted_at.is_(None), or_(file.expires_at.is_(None), file.expires_at > now)
+            file.deleted_at.is_(None), or_(file.expires_at.is_(None), file.expires_at > now), file.purpose != RUN
         ),
         select(func.sum(upload.size_bytes)).where(upload.status == UploadStatus.PENDING.value, upload.expires_at > now),
     )

@@ -14,6 +14,7 @@ from loragate.adapter_store.imports import ImportRepository
 from loragate.adapter_store.job_queue import JobQueue
 from loragate.adapter_store.job_work import JobWork
 from loragate.adapter_store.jobs import JobRepository
+from loragate.adapter_store.kept_runs import KeptRuns
 from loragate.adapter_store.publications import Publications
 from loragate.adapter_store.published import PublishedAdapters
 from loragate.adapter_store.replies import Replies
@@ -34,6 +35,7 @@ class TenantScope:
     publications: Publications
     jobs: JobRepository
     job_work: JobWork
+    kept_runs: KeptRuns
     usage: UsageRepository
     replies: Replies
 

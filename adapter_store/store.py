@@ -25,6 +25,7 @@ from loragate.adapter_store.installation import check_secret_key
 from loragate.adapter_store.job_queue import JobQueue
 from loragate.adapter_store.job_work import JobWork
 from loragate.adapter_store.jobs import JobRepository
+from loragate.adapter_store.kept_runs import KeptRuns
 from loragate.adapter_store.manifests import Manifests
 from loragate.adapter_store.notices import LocalNotices, Notices
 from loragate.adapter_store.principal import Snapshot
@@ -102,6 +103,7 @@ class Store:
                 AdapterRepository(session, audit, self._kept),
                 FileRepository(session, blobs.pieces, audit),
             )
+            work = JobWork(session)
             yield TenantScope(
                 adapters,
                 Quarantine(session, blobs, audit),
@@ -110,7 +112,8 @@ class Store:
                 ImportRepository(session, self._manifests, audit),
                 Publications(session, adapters, blobs, self._stage, self._manifests, audit),
                 JobRepository(session, audit),
-                JobWork(session),
+                work,
+                KeptRuns(session, blobs.pieces, work),
                 UsageRepository(session),
                 Replies(session, self._secret_key),
             )

@@ -11,6 +11,7 @@ from loragate.adapter_store.base62 import new_id
 from loragate.adapter_store.cursor import newest_first
 from loragate.adapter_store.database_time import database_now
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
+from loragate.adapter_store.file_tables import FileRow
 from loragate.adapter_store.job import JobStatus
 from loragate.adapter_store.job_tables import JobRow
 from loragate.adapter_store.limits import UNLIMITED_TENANT, TenantLimits
@@ -91,11 +92,11 @@ class TenantRepository:
         return updated
 
     async def delete(self, tenant_id: str) -> None:
-        """Deletes the tenant with its adapters, revokes its keys and cancels its jobs, all at once."""
+        """Deletes the tenant with its adapters and files, revokes its keys and cancels its jobs, all at once."""
         tenant, now = await self.get(tenant_id), utc_now()
         # The tenant first: on Postgres this waits for its writers, and what follows sees what they did.
         await self._session.execute(update(TenantRow).where(TenantRow.id == tenant_id).values(deleted_at=now))
-        for kind in (AdapterRow, AdapterVersionRow):
+        for kind in (AdapterRow, AdapterVersionRow, FileRow):
             living = update(kind).where(kind.tenant_id == tenant_id, kind.deleted_at.is_(None))
             await self._session.execute(living.values(deleted_at=now))
         keys = update(ApiKeyRow).where(ApiKeyRow.tenant_id == tenant_id, ApiKeyRow.revoked_at.is_(None))

@@ -4,11 +4,14 @@ import asyncio
 import logging
 import math
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError, Unavailable
 from loragate.adapter_store.failure import Failure
 from loragate.adapter_store.job import Order
+from loragate.adapter_store.job_work import LeaseLost
+from loragate.finetune.carrying import RUN, RunKeeper, bring_run
 from loragate.finetune.holding import Holding
 from loragate.finetune.job_refused import JobRefused, no_room
 from loragate.finetune.journal import Journal
@@ -24,6 +27,7 @@ from loragate.finetune.workplace import Workplace
 log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 5.0  # after the engine was away
+_LAST_SECONDS = 5.0  # for what others may go on from, by a worker that is stopped
 _DIED = "trainer_died"
 _OUTCOMES: dict[type[News], str] = {Finished: "finished", Stopped: "stopped", Failed: "failed"}
 
@@ -36,12 +40,15 @@ class Attempt:
         self._held = held
         self._folder = place.config.workspace / "jobs" / held.job.id
         self._journal = Journal(held, self._folder)
+        self._keeper = RunKeeper(place.store, held, self._folder, place.config.keep_seconds)
 
     async def run(self) -> None:
         """Raises LeaseLost, StoreError; the job is another's then, or is again when the lease has run out."""
         place, held = self._place, self._held
-        publisher = await publisher_of(place.store, place.base, held.tenant_id, held.job, place.probe)
+        publisher = await publisher_of(place.store, place.base, held.tenant_id, held.job, place.probe, held.worker)
         try:
+            await bring_run(place.store, held.tenant_id, held.job.id, self._folder)
+            self._journal.recall()
             prepared = await self._place.preparation.prepare(self._held.tenant_id, self._held.job)
             await self._say_end(await self._train(prepared, publisher), prepared, publisher)
         except JobRefused as refused:
@@ -70,8 +77,16 @@ class Attempt:
                         task.cancel()
             await self._journal.tell()
             await checkpoints.settle()
+            if isinstance(last, Stopped) and self._held.order is not Order.CANCEL:
+                await self._keeper.settle()
+        except asyncio.CancelledError:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_SECONDS):
+                    await self._keeper.settle()
+            raise
         finally:
             await checkpoints.stop()
+            await self._keeper.stop()
         return last
 
     async def _note(self, news: News, folder: Path, checkpoints: PromptableCheckpoints) -> None:
@@ -80,6 +95,7 @@ class Attempt:
                 self._place.metrics.stepped(news.metrics)
         elif isinstance(news, Checkpointed):
             checkpoints.add(folder / news.folder, int(news.folder.rpartition("-")[2]))
+            self._keeper.checkpointed()
 
     async def _stop_when_interrupted(self, trainer: TrainerProcess) -> None:
         await self._held.interrupted.wait()
@@ -96,7 +112,7 @@ class Attempt:
             base=self._place.config.model,
             train=prepared.train.folder,
             valid=None if prepared.valid is None else prepared.valid.folder,
-            folder=self._folder / "run",
+            folder=self._folder / RUN,
             start=await self._start(),
             row_tokens=self._place.config.row_tokens,
             checkpoint_steps=max(1, min(self._place.config.checkpoint_steps, _steps(prepared) // MOST)),
@@ -133,6 +149,8 @@ class Attempt:
         try:
             await self._publish(finished, prepared, publisher)
             results = await publisher.results_file(self._journal.as_csv())
+        except LeaseLost:
+            raise
         except StoreError as error:
             if self._held.interrupted.is_set():
                 await self._stopped(publisher)
@@ -148,7 +166,7 @@ class Attempt:
 
     async def _publish(self, finished: Finished, prepared: Prepared, publisher: Publisher) -> None:
         """Waits for the engine where it is away: what is trained is not to be trained again for that."""
-        adapter, figures = self._folder / "run" / finished.folder, self._journal.at(finished.steps)
+        adapter, figures = self._folder / RUN / finished.folder, self._journal.at(finished.steps)
         while True:
             try:
                 await publisher.result(adapter, prepared.dataset_digest, figures)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from loragate.adapter_store.errors import NotFound, StoreError
 from loragate.adapter_store.job import Job, Order
@@ -62,5 +62,4 @@ async def holding(store: Store, claim: Claim, worker: str) -> AsyncIterator[Hold
         yield held
     finally:
         keeping.cancel()
-        with suppress(asyncio.CancelledError):
-            await keeping
+        await asyncio.wait([keeping])  # whoever cancels us meanwhile is heard

@@ -12,7 +12,7 @@ from loragate.finetune.holding import Holding
 from loragate.finetune.training.news import Metrics
 
 _GATHER_SECONDS = 1.0
-_FILE = "metrics.jsonl"
+METRICS = "metrics.jsonl"
 _COLUMNS = {
     "step": "step",
     "train_loss": "train_loss",
@@ -40,14 +40,17 @@ class Journal:
 
     def __init__(self, held: Holding, folder: Path) -> None:
         self._held = held
-        self._path = folder / _FILE
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        self._heard = set(lines)
+        self._path = folder / METRICS
+        self._heard: set[str] = set()
         self._rows: dict[int, _Row] = {}
-        for line in lines:
-            self._enter(json.loads(line))
         self._untold: list[Metrics] = []
         self._told_at = time.monotonic()
+
+    def recall(self) -> None:
+        """What is in its folder."""
+        for line in self._path.read_text().splitlines() if self._path.exists() else ():
+            self._heard.add(line)
+            self._enter(json.loads(line))
 
     async def add(self, metrics: Metrics) -> bool:
         """Whether they are new; told with those that come soon after. Raises LeaseLost, OSError."""

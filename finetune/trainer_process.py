@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.news import Failed, News, news_of
 
+BOARDS = "tensorboard"  # a folder in the workspace
 _LINE_BYTES = 1 << 20
 _PATIENCE_SECONDS = 20.0  # for a last checkpoint
 _OUR_SETTINGS = "LORAGATE_"  # secrets among them
@@ -82,7 +83,7 @@ def _environment(assignment: Assignment) -> dict[str, str]:
     kind, _, number = assignment.device.partition(":")
     visible = {"CUDA_VISIBLE_DEVICES": number} if kind == "cpu" or number else {}
     # A run's own folder is removed with its job.
-    boards = {"TENSORBOARD_LOGGING_DIR": str(assignment.folder.parent.parent.parent / "tensorboard" / assignment.name)}
+    boards = {"TENSORBOARD_LOGGING_DIR": str(assignment.folder.parents[2] / BOARDS / assignment.name)}
     return {**boards, **ours, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **visible}
 
 

@@ -14,6 +14,7 @@ class WorkerConfig:
     most_of_tenant: int = 1  # jobs of one tenant in training at once, on all workers together
     row_tokens: int = 4096  # that go through the model at once
     checkpoint_steps: int = 100  # at the most between two
+    keep_seconds: float = 60.0  # at the least between two that are kept for other machines
     threads: int = 1
     device: str = "auto"  # auto, cpu, cuda, cuda:N
     memory_bytes: int | None = None  # that training may take; None: what it needs
@@ -21,7 +22,7 @@ class WorkerConfig:
     report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb: beside events and metrics
     poll_seconds: float = 1.0
     tidy_seconds: float = 600.0
-    max_workspace_bytes: int = 50 << 30  # of tokens that are kept
+    max_workspace_bytes: int = 50 << 30  # but for what is in use
 
     def __post_init__(self) -> None:
         for name in ("most_of_tenant", "row_tokens", "checkpoint_steps", "threads"):

@@ -20,7 +20,7 @@ from loragate.finetune.data.problem import LineRefused
 from loragate.finetune.data.token_file import TokenFile, TokenFileBroken, TokenFileWriter
 
 _VERSION = 1  # of what becomes of an example
-_BATCH, _BATCH_CHARACTERS = 512, 1 << 20  # examples tokenised at once
+_BATCH, _BATCH_CHARACTERS = 512, 1 << 18  # examples tokenised at once
 _IN_USE_SECONDS = 600.0
 
 

@@ -25,6 +25,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
+from loragate.finetune.training.folders import checkpoints_in
+
 OPTIMIZER, RUN, TRAINER_STATE = "optimizer.safetensors", "run.json", "trainer_state.json"
 ADAPTER = "adapter_model.safetensors"
 _TORCH_RNG, _CUDA_RNG = "rng.torch", "rng.cuda"
@@ -145,12 +147,6 @@ def read_trainer_state(folder: Path) -> dict[str, Any]:
     """transformers' own."""
     state: dict[str, Any] = json.loads((folder / TRAINER_STATE).read_text())
     return state
-
-
-def checkpoints_in(folder: Path) -> list[Path]:
-    """The complete ones, oldest first."""
-    found = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("checkpoint-")))
 
 
 class CheckpointWriter:

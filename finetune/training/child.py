@@ -7,7 +7,6 @@ reads an `Assignment` as one line of JSON, then lines `load 0.25` that tell how 
 well.
 """
 
-import fcntl
 import json
 import logging as python_logging
 import os
@@ -24,17 +23,17 @@ from transformers.utils import logging
 
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.training.adapter import continued_adapter, new_adapter
+from loragate.finetune.training.alone import be_alone_in
 from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.base import load_base
 from loragate.finetune.training.breathing import Breather, stand_back
-from loragate.finetune.training.checkpoint import checkpoints_in, read_trainer_state, save_adapter
+from loragate.finetune.training.checkpoint import read_trainer_state, save_adapter
+from loragate.finetune.training.folders import checkpoints_in
 from loragate.finetune.training.memory import bound_memory, die_first, is_lack_of_memory
 from loragate.finetune.training.news import Checkpointed, Failed, Finished, Metrics, News, Stepped, Stopped
 from loragate.finetune.training.run import Run
 from loragate.finetune.training.train import train
 from loragate.finetune.training.watch import TrainingFailed, Watch, told_before
-
-_LOCK = "lock"  # held until the process ends
 
 
 def main() -> None:
@@ -71,7 +70,7 @@ def _outcome(assignment: Assignment, stop: threading.Event, breather: Breather, 
 
 
 def _run(assignment: Assignment, stop: threading.Event, breather: Breather, out: TextIO) -> News:
-    _alone_in(assignment.folder)
+    be_alone_in(assignment.folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if assignment.memory_bytes is not None:
         bound_memory(assignment.memory_bytes)
@@ -109,12 +108,6 @@ def _adapted(assignment: Assignment, device: torch.device) -> PeftModel:
     if assignment.start is not None:
         return continued_adapter(base, assignment.recipe, assignment.start)
     return new_adapter(base, assignment.recipe)
-
-
-def _alone_in(folder: Path) -> None:
-    """Waits for one whose worker was killed, and which has not noticed yet."""
-    folder.mkdir(parents=True, exist_ok=True)
-    fcntl.flock(os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), fcntl.LOCK_EX)
 
 
 def listen(orders: TextIO, stop: threading.Event, breather: Breather) -> None:

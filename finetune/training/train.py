@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase, PrinterCallback
 
 from loragate.finetune.data.formats import Method
 from loragate.finetune.recipe import Recipe
-from loragate.finetune.training.checkpoint import checkpoints_in
+from loragate.finetune.training.folders import checkpoints_in
 from loragate.finetune.training.preference import preference_trainer
 from loragate.finetune.training.run import Run
 from loragate.finetune.training.supervised import supervised_trainer

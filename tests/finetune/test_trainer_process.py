@@ -17,14 +17,9 @@ from loragate.finetune.trainer_process import training
 from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.news import Checkpointed, Failed, Finished, News, Stepped, Stopped
 
-from .runs import EXAMPLES, RECIPES, make_base, make_tokens
+from .runs import EXAMPLES, RECIPES, make_tokens
 
 STEPS = 2 * EXAMPLES // 4
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_base(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="module")

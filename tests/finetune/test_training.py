@@ -20,19 +20,14 @@ from transformers import AutoModelForCausalLM
 from loragate.finetune.data.formats import Method
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
 from loragate.finetune.recipe import Recipe
-from loragate.finetune.training.checkpoint import checkpoints_in
+from loragate.finetune.training.folders import checkpoints_in
 from loragate.finetune.training.news import Metrics
 from loragate.finetune.training.watch import TrainingFailed
 
-from .runs import EXAMPLES, RECIPES, go, make_base, make_tokens
+from .runs import EXAMPLES, RECIPES, go, make_tokens
 
 STEPS = 2 * EXAMPLES // 4
 Whole = Callable[[Method], list[tuple[int, float]]]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_base(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,14 +1,12 @@
 """A worker on a real store: from a file and a job to an adapter in the registry, and every way in which that ends."""
 
-import asyncio
 import csv
 import io
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,128 +15,11 @@ import pytest
 
 from loragate.adapter_store.adapter import Adapter
 from loragate.adapter_store.errors import AdapterInvalid
-from loragate.adapter_store.file import FileFacts, Purpose
-from loragate.adapter_store.job import Job, JobCheckpoint, JobRequest, JobStart, JobStatus
-from loragate.adapter_store.probe import no_probe
-from loragate.adapter_store.schema import upgrade
-from loragate.adapter_store.store import Store
-from loragate.adapter_store.tenant import Tenant
-from loragate.engine.assembly import load
-from loragate.engine.config import EngineConfig
+from loragate.adapter_store.file import Purpose
+from loragate.adapter_store.job import Job, JobCheckpoint, JobStart, JobStatus
 from loragate.finetune.tidying import tidy
-from loragate.finetune.worker import Worker
-from loragate.finetune.worker_config import WorkerConfig
-from loragate.v1 import engine_pb2 as pb
 
-from .runs import HIDDEN, make_base
-
-SECRET_KEY = b"a secret key for the tests, 32+ bytes"
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_base(tmp_path_factory.mktemp("base"))
-
-
-@pytest.fixture(scope="module")
-def manifest(base: Path) -> pb.Manifest:
-    """As an engine of this base model says it."""
-    config = EngineConfig(str(base), "unused", base.parent / "cache", threads=1, kv_cache_tokens=1024)
-    return load(config).manifest
-
-
-@dataclass
-class World:
-    store: Store
-    tenant: Tenant
-    manifest: pb.Manifest
-    config: WorkerConfig
-
-    async def file(self, *rows: Any) -> str:
-        """A training file of these."""
-        content = "\n".join(json.dumps(row) for row in rows).encode()
-        async with self.store.tenant(self.tenant.id, write=True) as scope:
-            facts = FileFacts("data.jsonl", Purpose.FINE_TUNE)
-            return (await scope.files.create(facts, io.BytesIO(content), len(content))).id
-
-    async def job(self, training_file: str, start: JobStart | None = None, **hyperparameters: Any) -> Job:
-        request = JobRequest(
-            method="supervised",
-            model=self.manifest.model_id,
-            training_file=training_file,
-            validation_file=None,
-            hyperparameters={"n_epochs": 4, "batch_size": 4, "max_length": 128} | hyperparameters,
-            suffix="poet",
-            seed=7,
-            metadata={},
-            start=start,
-        )
-        async with self.store.tenant(self.tenant.id, write=True) as scope:
-            return await scope.jobs.create(request)
-
-    async def order(self, what: str, job: Job) -> None:
-        async with self.store.tenant(self.tenant.id, write=True) as scope:
-            await getattr(scope.jobs, what)(job.id)
-
-    async def get(self, job: Job) -> Job:
-        async with self.store.tenant(self.tenant.id) as scope:
-            return await scope.jobs.get(job.id)
-
-    async def messages(self, job: Job, type: str = "message") -> list[str]:
-        """Oldest first."""
-        async with self.store.tenant(self.tenant.id) as scope:
-            page = await scope.jobs.events(job.id, limit=100)
-        return [event.message for event in reversed(page.items) if event.type == type]
-
-    async def until(self, job: Job, so: Callable[[Job], bool]) -> Job:
-        async with asyncio.timeout(500):
-            while not so(found := await self.get(job)):
-                await asyncio.sleep(0.1)
-        return found
-
-    def worker(self, name: str = "w1", probe: Any = no_probe) -> Worker:
-        return Worker(self.store, self.manifest, probe, replace(self.config, name=name), HIDDEN)
-
-    async def nothing_left(self) -> None:
-        """Of jobs that have ended, in the workspace: it is removed behind their end."""
-        async with asyncio.timeout(100):
-            while list((self.config.workspace / "jobs").glob("*")):
-                await asyncio.sleep(0.1)
-
-    @asynccontextmanager
-    async def working(self, name: str = "w1", probe: Any = no_probe) -> AsyncIterator[None]:
-        running = asyncio.create_task(self.worker(name, probe).run())
-        try:
-            yield
-        finally:
-            running.cancel()
-            await asyncio.wait([running])
-            assert running.cancelled(), running.exception()
-
-
-@pytest.fixture
-async def world(base: Path, manifest: pb.Manifest, tmp_path: Path) -> AsyncIterator[World]:
-    url = f"sqlite:///{tmp_path / 'store.db'}"
-    await upgrade(url)
-    store = await Store.open(url, str(tmp_path / "blobs"), SECRET_KEY)
-    await store.publish_manifest(manifest)
-    async with store.admin(write=True) as admin:
-        tenant = await admin.tenants.create("Acme & Co.")
-    config = WorkerConfig("w1", base, tmp_path / "work", row_tokens=256, poll_seconds=0.05)
-    yield World(store, tenant, manifest, config)
-    await store.close()
-
-
-def chats(count: int) -> list[Any]:
-    replies = ("jumps over", "the lazy dog", "says no")
-    return [
-        {"messages": [{"role": "user", "content": f"fox {n}"}, {"role": "assistant", "content": replies[n % 3]}]}
-        for n in range(count)
-    ]
-
-
-def ended(job: Job) -> bool:
-    return job.status.ended
+from .worker_world import World, chats, ended
 
 
 async def test_from_a_file_to_an_adapter_and_on_from_there(world: World) -> None:
@@ -288,7 +169,9 @@ async def test_what_jobs_left_that_ended_while_nobody_held_them_is_removed(world
     assert list((world.config.workspace / "jobs").iterdir()) == [folders[waiting.id]]
 
 
-async def test_paused_resumed_given_back_and_done(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_paused_resumed_given_back_and_done_elsewhere(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("loragate.finetune.holding._RENEWALS", 100)  # orders are heard of three times a second
     job = await world.job(await world.file(*chats(16)), n_epochs=30)
     async with world.working():
@@ -297,12 +180,17 @@ async def test_paused_resumed_given_back_and_done(world: World, monkeypatch: pyt
         paused = await world.until(job, lambda found: found.status is JobStatus.PAUSED)
         await world.order("resume", job)
         await world.until(job, lambda found: found.step > paused.step)
-    assert (await world.get(job)).status is JobStatus.QUEUED  # the worker stopped, and gave it back
-    async with world.working("w2"):
-        await world.until(job, lambda found: found.status is JobStatus.RUNNING)
+    given_back = await world.get(job)
+    assert given_back.status is JobStatus.QUEUED  # the worker stopped, and gave it back
+    async with world.working("w2", workspace=tmp_path / "elsewhere"):
+        await world.until(job, lambda found: found.step > given_back.step)
         await world.order("cancel", job)
         done = await world.until(job, ended)
     assert done.status is JobStatus.CANCELLED
+    told = Counter(message.split("/")[0] for message in await world.messages(job, "metrics"))
+    assert {told[f"Step {step}"] for step in range(1, paused.step + 1)} == {1}, "it began anew"
+    assert not list((tmp_path / "elsewhere" / "jobs").glob("*"))
+    await tidy(world.worker()._place)
     assert not list((world.config.workspace / "jobs").glob("*"))
 
 

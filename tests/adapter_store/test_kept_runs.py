@@ -1,0 +1,141 @@
+"""What a run can go on from on another machine, on both databases and with blobs on a disk and in S3."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from loragate.adapter_store.database_time import database_now
+from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.file import Purpose
+from loragate.adapter_store.job import JobRequest, JobStatus
+from loragate.adapter_store.job_tables import JobRow
+from loragate.adapter_store.job_work import LeaseLost
+from loragate.adapter_store.kept_runs import KeptRun
+
+REQUEST = JobRequest("supervised", "base", "file-1", None, {}, None, 7, {})
+NOW = timedelta(0)
+
+
+class Run:
+    """A job in training by `w1`, and its checkpoint."""
+
+    def __init__(self, world: Any, folder: Path) -> None:
+        self.world = world
+        self.folder = folder
+        self.job_id = ""
+
+    async def begin(self) -> None:
+        async with self.world.store.tenant(self.world.acme.id, write=True) as scope:
+            self.job_id = (await scope.jobs.create(REQUEST)).id
+        async with self.world.store.admin(write=True) as admin:
+            await admin.job_queue.claim("w1", JobStatus.VALIDATING, 1)
+
+    async def keep(self, step: int, worker: str = "w1") -> None:
+        name = f"run/checkpoint-{step}/run.json"
+        (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / name).write_text(f"step {step}")
+        (self.folder / "metrics.jsonl").write_text(f"{step}\n")
+        files = {each: self.folder / each for each in (name, "metrics.jsonl")}
+        async with self.world.store.tenant(self.world.acme.id, write=True) as scope:
+            await scope.kept_runs.keep(self.job_id, worker, step, files)
+
+    async def kept(self, tenant: Any = None) -> KeptRun | None:
+        async with self.world.store.tenant((tenant or self.world.acme).id) as scope:
+            found: KeptRun | None = await scope.kept_runs.kept(self.job_id)
+        return found
+
+    async def content(self) -> dict[str, bytes]:
+        pieces = self.world.store.blobs.of(self.world.acme.id).pieces
+        kept = await self.kept()
+        assert kept is not None
+        return {name: b"".join([each async for each in pieces.read([piece])]) for name, piece in kept.files.items()}
+
+    async def say(self, method: str, *arguments: Any) -> None:
+        async with self.world.store.tenant(self.world.acme.id, write=True) as scope:
+            await getattr(scope.job_work, method)(self.job_id, "w1", *arguments)
+
+    async def silence(self) -> None:
+        """The lease has run out."""
+        async with self.world.store._database.operator(write=True) as session:
+            past = await session.scalar(database_now().select()) - timedelta(seconds=1)
+            await session.execute(update(JobRow).where(JobRow.id == self.job_id).values(held_until=past))
+
+
+@pytest.fixture
+async def run(world: Any, tmp_path: Path) -> Run:
+    made = Run(world, tmp_path / "job")
+    await made.begin()
+    return made
+
+
+async def test_the_newest_is_kept_and_the_one_before_is_swept(run: Run, kept: Any) -> None:
+    assert await run.kept() is None
+    for step in (3, 12):
+        await run.keep(step)
+    assert await run.content() == {"run/checkpoint-12/run.json": b"step 12", "metrics.jsonl": b"12\n"}
+    found = await run.kept()
+    assert found is not None
+    assert found.step == 12
+    assert await run.kept(run.world.other) is None, "it is its tenant's"
+    assert len(kept.names()) == 4
+    await run.world.store.sweep(NOW, NOW)
+    assert len(kept.names()) == 2
+    assert len(await run.content()) == 2
+
+
+async def test_a_worker_that_lost_the_job_keeps_nothing(run: Run, kept: Any) -> None:
+    await run.keep(3)
+    with pytest.raises(LeaseLost):
+        await run.keep(5, worker="w2")
+    await run.silence()
+    with pytest.raises(LeaseLost):
+        await run.keep(6)
+    assert set(await run.content()) == {"run/checkpoint-3/run.json", "metrics.jsonl"}
+    await run.world.store.sweep(NOW, NOW)
+    assert len(kept.names()) == 2, "what came too late is swept"
+
+
+@pytest.mark.parametrize("end", ["succeeded", "failed", "cancelled", "cancelled in silence", "tenant deleted"])
+async def test_it_goes_with_its_job(run: Run, kept: Any, end: str) -> None:
+    await run.keep(3)
+    if end == "succeeded":
+        await run.say("succeed", "ft:m", None)
+    elif end == "failed":
+        await run.say("fail", Failure("a", "b"))
+    elif end == "cancelled":
+        await run.say("cancelled")
+    elif end == "tenant deleted":
+        async with run.world.store.admin(write=True) as admin:
+            await admin.tenants.delete(run.world.acme.id)
+    else:
+        await run.silence()
+        async with run.world.store.tenant(run.world.acme.id, write=True) as scope:
+            await scope.jobs.cancel(run.job_id)
+    assert await run.kept() is None
+    await run.world.store.sweep(NOW, NOW)
+    assert kept.names() == []
+
+
+@pytest.mark.parametrize("pause", ["pause", "give_back"])
+async def test_it_stays_while_the_job_waits(run: Run, pause: str) -> None:
+    await run.keep(3)
+    await run.say(pause)
+    await run.world.store.sweep(NOW, NOW)
+    assert len(await run.content()) == 2
+
+
+async def test_it_is_no_file_of_the_apis_and_counts_for_no_quota(run: Run) -> None:
+    store, tenant = run.world.store, run.world.acme.id
+    await run.keep(3)
+    async with store.tenant(tenant) as scope:
+        assert not (await scope.files.list(tuple(Purpose))).items
+    async with store.admin(write=True) as admin:
+        await admin.tenants.update(tenant, limits={"max_storage_bytes": 1})
+    async with store.tenant(tenant) as scope:
+        await scope.files.check_room(1)
+    async with store.admin() as admin:
+        acts = [event.action for event in await admin.audit.list(limit=100)]
+    assert "file.create" not in acts

@@ -1,0 +1,55 @@
+"""One trainer in a folder: who comes next waits, and ends one that does not end by itself, but nobody else."""
+
+import fcntl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from loragate.finetune.training.alone import be_alone_in
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from loragate.finetune.training.alone import be_alone_in
+be_alone_in(Path(sys.argv[1]))
+print("there", flush=True)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@contextmanager
+def holder(folder: Path, seconds: float = 300) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", HOLDER, str(folder), str(seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_one_that_does_not_end_is_killed(tmp_path: Path) -> None:
+    with holder(tmp_path / "run") as stubborn:
+        be_alone_in(tmp_path / "run", patience=0.1)
+        assert stubborn.wait(60) == -9
+
+
+def test_one_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
+    with holder(tmp_path / "run", seconds=0.2) as ending:
+        be_alone_in(tmp_path / "run")
+        assert ending.wait(60) == 0
+
+
+def test_a_number_that_is_another_process_by_now_harms_nobody(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as lock, holder(tmp_path / "elsewhere") as bystander:
+        lock.write(str(bystander.pid))
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RuntimeError, match="does not end"):
+            be_alone_in(tmp_path, patience=0.1)
+        assert bystander.poll() is None

@@ -1,0 +1,111 @@
+"""A store, a tenant and workers in this process, for tests of what becomes of jobs."""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from loragate.adapter_store.file import FileFacts, Purpose
+from loragate.adapter_store.job import Job, JobEvent, JobRequest, JobStart
+from loragate.adapter_store.probe import no_probe
+from loragate.adapter_store.store import Store
+from loragate.adapter_store.tenant import Tenant
+from loragate.finetune.worker import Worker
+from loragate.finetune.worker_config import WorkerConfig
+from loragate.v1 import engine_pb2 as pb
+
+from .runs import HIDDEN
+
+SECRET_KEY = b"a secret key for the tests, 32+ bytes"
+
+
+@dataclass
+class World:
+    store: Store
+    tenant: Tenant
+    manifest: pb.Manifest
+    config: WorkerConfig
+
+    async def file(self, *rows: Any) -> str:
+        """A training file of these."""
+        content = "\n".join(json.dumps(row) for row in rows).encode()
+        async with self.store.tenant(self.tenant.id, write=True) as scope:
+            facts = FileFacts("data.jsonl", Purpose.FINE_TUNE)
+            return (await scope.files.create(facts, io.BytesIO(content), len(content))).id
+
+    async def job(
+        self, training_file: str, start: JobStart | None = None, valid: str | None = None, **hyperparameters: Any
+    ) -> Job:
+        request = JobRequest(
+            method="supervised",
+            model=self.manifest.model_id,
+            training_file=training_file,
+            validation_file=valid,
+            hyperparameters={"n_epochs": 4, "batch_size": 4, "max_length": 128} | hyperparameters,
+            suffix="poet",
+            seed=7,
+            metadata={},
+            start=start,
+        )
+        async with self.store.tenant(self.tenant.id, write=True) as scope:
+            return await scope.jobs.create(request)
+
+    async def order(self, what: str, job: Job) -> None:
+        async with self.store.tenant(self.tenant.id, write=True) as scope:
+            await getattr(scope.jobs, what)(job.id)
+
+    async def get(self, job: Job) -> Job:
+        async with self.store.tenant(self.tenant.id) as scope:
+            return await scope.jobs.get(job.id)
+
+    async def messages(self, job: Job, type: str = "message") -> list[str]:
+        """Oldest first."""
+        return [event.message for event in await self.events(job) if event.type == type]
+
+    async def events(self, job: Job) -> list[JobEvent]:
+        """Oldest first."""
+        found: list[JobEvent] = []
+        async with self.store.tenant(self.tenant.id) as scope:
+            while (page := await scope.jobs.events_since(job.id, len(found))).items:
+                found += page.items
+        return found
+
+    async def until(self, job: Job, so: Callable[[Job], bool]) -> Job:
+        async with asyncio.timeout(500):
+            while not so(found := await self.get(job)):
+                await asyncio.sleep(0.1)
+        return found
+
+    def worker(self, name: str = "w1", probe: Any = no_probe, **config: Any) -> Worker:
+        return Worker(self.store, self.manifest, probe, replace(self.config, name=name, **config), HIDDEN)
+
+    async def nothing_left(self) -> None:
+        """Of jobs that have ended, in the workspace: it is removed behind their end."""
+        async with asyncio.timeout(100):
+            while list((self.config.workspace / "jobs").glob("*")):
+                await asyncio.sleep(0.1)
+
+    @asynccontextmanager
+    async def working(self, name: str = "w1", probe: Any = no_probe, **config: Any) -> AsyncIterator[None]:
+        running = asyncio.create_task(self.worker(name, probe, **config).run())
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+            assert running.cancelled(), running.exception()
+
+
+def chats(count: int) -> list[Any]:
+    replies = ("jumps over", "the lazy dog", "says no")
+    return [
+        {"messages": [{"role": "user", "content": f"fox {n}"}, {"role": "assistant", "content": replies[n % 3]}]}
+        for n in range(count)
+    ]
+
+
+def ended(job: Job) -> bool:
+    return job.status.ended
