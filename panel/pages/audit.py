@@ -62,7 +62,7 @@ def _nothing() -> None:
 
 
 def _change(row: Json) -> None:
-    before, after = _told(row["before"]), _told(row["after"])
+    before, after = facts_set(row["before"]), facts_set(row["after"])
     with div("stack tight"):
         for name in sorted(before.keys() | after.keys())[:4]:
             with tag("span", classes="small"):
@@ -74,9 +74,9 @@ def _change(row: Json) -> None:
                     tag("span", _short(after[name]), classes="diff-new")
 
 
-def _told(facts: Json | None) -> Json:
-    """Without what is not set, in it and in its parts."""
-    told = {name: _told(value) if isinstance(value, dict) else value for name, value in (facts or {}).items()}
+def facts_set(facts: Json | None) -> Json:
+    """Those that say something: without nulls, in them and in their parts."""
+    told = {name: facts_set(value) if isinstance(value, dict) else value for name, value in (facts or {}).items()}
     return {name: value for name, value in told.items() if value not in (None, {})}
 
 

@@ -8,6 +8,7 @@ import pytest
 from loragate.panel.exposition import parse, quantile
 from loragate.panel.failure import Failure
 from loragate.panel.pages.adapter_differences import differences
+from loragate.panel.pages.audit import facts_set
 from loragate.panel.pages.playground_code import as_curl, as_python
 from loragate.panel.parts import formats
 
@@ -45,6 +46,15 @@ def test_quantiles_are_of_what_came_in_between() -> None:
 def test_differences_go_into_objects() -> None:
     old, new = {"r": 4, "x": {"a": 1, "b": 2}, "same": 1}, {"r": 8, "x": {"a": 1}, "same": 1}
     assert differences(old, new) == [("r", 4, 8), ("x.b", 2, None)]
+
+
+def test_an_audits_facts_are_told_without_what_is_not_set() -> None:
+    limits = {"requests_per_minute": None, "tokens_per_day": 0}
+    assert facts_set({"name": "a", "expires_at": None, "limits": limits}) == {
+        "name": "a",
+        "limits": {"tokens_per_day": 0},
+    }
+    assert facts_set({"limits": {"requests_per_minute": None}}) == facts_set(None) == {}
 
 
 def test_code_to_copy_is_code() -> None:
