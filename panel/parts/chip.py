@@ -33,7 +33,7 @@ _WORDS = {"device": "on the device", "host": "in memory", "disk": "on disk", "no
 
 def state_chip(state: str) -> TextElement:
     """The state of an adapter, a key, a job, or where an adapter is."""
-    return chip(_WORDS.get(state, state.replace("_", " ")), _COLOURS.get(state, ""))
+    return chip(_WORDS.get(state, state.replace("_", " ")), f"{_COLOURS.get(state, '')} nowrap")
 
 
 def chip(text: str, colour: str = "") -> TextElement:
