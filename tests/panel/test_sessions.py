@@ -91,7 +91,7 @@ async def test_whatever_comes_of_one_the_others_are_checked_on(clock: Clock) -> 
     ended, told = sessions.begin(ACME, Answers(SignedOut("no more"))), asyncio.Event()
     ended.pages |= {"gone": lambda why: 1 / 0, "there": lambda why: told.set()}  # type: ignore[dict-item]
     checking = asyncio.create_task(sessions.keep_checking())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await told.wait()
         while min(odd.asked, fine.asked) < 3:
             await asyncio.sleep(0.01)

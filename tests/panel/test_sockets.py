@@ -5,11 +5,13 @@ from contextlib import closing
 
 import httpx
 
-from .world import World
+from .world import PATIENCE, World
 
 
 def _signed_in(world: World, key: str) -> httpx.Client:
-    browser = httpx.Client(base_url=world.panel.url, headers={"origin": world.panel.url}, trust_env=False, timeout=30)
+    browser = httpx.Client(
+        base_url=world.panel.url, headers={"origin": world.panel.url}, trust_env=False, timeout=PATIENCE
+    )
     assert browser.post("/sign-in", data={"key": key}).status_code == 303
     return browser
 

@@ -22,7 +22,7 @@ from tests.gateway.running import ADMIN_KEY, Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.worker_side import WorkerSide
 
-PATIENCE = 60
+PATIENCE = 120
 
 
 @dataclass
