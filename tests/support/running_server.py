@@ -31,7 +31,7 @@ class RunningServer:
         self.data_dir = data_dir
         self.lines: list[str] = []
         self._queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        ports = ["--port", "0", "--grpc-port", "0"]
+        ports = ["--port", "0", "--grpc-port", "0", "--panel-port", "0"]
         command = [sys.executable, "-m", "loragate.cli.main", "serve", *ports, "--data-dir", str(data_dir)]
         self.process = subprocess.Popen(
             [*command, *options],
