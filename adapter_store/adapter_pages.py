@@ -26,8 +26,10 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    case,
     column,
     func,
+    literal,
     literal_column,
     select,
     table,
@@ -48,6 +50,7 @@ from loragate.adapter_store.tenancy import OWN, tenant_of
 
 _NEWEST = 2000
 _ESCAPE = "/"
+_NOWHERE = '"\x02\x02\x02"'  # neither names nor descriptions hold control characters
 _ADAPTERS, _TAGS = AdapterRow.__table__, AdapterTagRow.__table__
 _SEEN = _ADAPTERS.alias("seen").c
 _MOST: BindParameter[int] = bindparam("most", type_=Integer)
@@ -174,10 +177,12 @@ def _indexed(shape: _Shape, only_if: ColumnElement[bool]) -> Select[Any]:
 
 
 def _matching(only_if: ColumnElement[bool]) -> Select[Any]:
-    """SQLite's index, which is asked at once where nothing forbids it."""
+    """By SQLite's index. It is asked before any condition beside it is looked at, and a frequent word takes it long, so
+    that where nothing is wanted of it, it is asked for what no text holds."""
     texts = table("adapter_search", column("rowid"), column("text"))
     rows = table("adapter_search_rows", column("number"), column("adapter_id"))
-    numbers = select(texts.c.rowid).where(only_if, texts.c.text.op("MATCH")(bindparam("match")))
+    asked = case((only_if, bindparam("match", type_=Text)), else_=literal(_NOWHERE))
+    numbers = select(texts.c.rowid).where(texts.c.text.op("MATCH")(asked))
     return select(rows.c.adapter_id).where(rows.c.number.in_(numbers))
 
 

@@ -54,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--adapters", type=int, default=100_000)
     parser.add_argument("--tenants", type=int, default=1000)
-    parser.add_argument("--requests", type=int, default=1000, help="of each kind in a round")
+    parser.add_argument("--requests", type=int, default=600, help="of each kind in a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=("postgres", "sqlite"), help="one database, into a file of its own")
     arguments = parser.parse_args()
