@@ -5,12 +5,14 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.adapter import PUBLISHED, ResolvedAdapter, VersionStatus
+from loragate.adapter_store.adapter import ResolvedAdapter, VersionStatus
+from loragate.adapter_store.adapter_details import published
 from loragate.adapter_store.errors import Conflict, Forbidden, NotFound, StoreError, Unavailable
 from loragate.adapter_store.manifests import base_model_unknown
 from loragate.adapter_store.names import could_be_name, could_be_version
@@ -21,10 +23,10 @@ from loragate.adapter_store.tables import (
     DeferredPublicationRow,
     EngineManifestRow,
 )
+from loragate.adapter_store.tenancy import OWN, tenant_of
 
 _HASH_RANGE = 1 << 64
 _ALMOST_ONE = math.nextafter(1, 0)
-_PUBLISHED = [status.value for status in PUBLISHED]
 _ECHOED = 100  # characters of an unknown name
 _system_random = random.SystemRandom()
 
@@ -122,8 +124,8 @@ async def route_to_version(session: AsyncSession, name: str, version: int) -> Ro
     """Raises NotFound, and Conflict for one that waits for an engine."""
     if not (could_be_name(name) and could_be_version(version)):
         raise adapter_not_found(name)
-    query = _versions_of(name).where(AdapterVersionRow.version == version)
-    row = (await session.execute(query)).one_or_none()
+    asked = {OWN.key: tenant_of(session), "name": name, "version": version}
+    row = (await session.execute(_versions_of(by_alias=False), asked)).one_or_none()
     if row is None:
         raise await _missing(session, name, DeferredPublicationRow.version == version)
     return Route(None, (Arm(_adapter_of(row), 1, _status_of(row)),), row.served_base)
@@ -133,13 +135,8 @@ async def route_to_alias(session: AsyncSession, name: str, alias: str) -> Route:
     """Raises NotFound, and Conflict where the only version that it is to have waits for an engine."""
     if not (could_be_name(name) and could_be_name(alias)):
         raise adapter_not_found(name)
-    target = and_(
-        AliasTargetRow.adapter_id == AdapterVersionRow.adapter_id,
-        AliasTargetRow.version == AdapterVersionRow.version,
-        AliasTargetRow.alias == alias,
-    )
-    query = _versions_of(name).add_columns(AliasTargetRow.weight).join(AliasTargetRow, target)
-    rows = (await session.execute(query.order_by(AliasTargetRow.version))).all()
+    asked = {OWN.key: tenant_of(session), "name": name, "alias": alias}
+    rows = (await session.execute(_versions_of(by_alias=True), asked)).all()
     if not rows:
         raise await _missing(session, name, DeferredPublicationRow.alias == alias)
     return Route(
@@ -163,11 +160,13 @@ async def _missing(session: AsyncSession, name: str, waits: ColumnElement[bool])
     )
 
 
-def _versions_of(name: str) -> Select[*tuple[Any, ...]]:
-    """The published versions of the adapter with this name, each beside the base that the engine serves."""
-    adapter, version = AdapterRow, AdapterVersionRow
-    served_base = select(EngineManifestRow.base_digest).scalar_subquery()
-    return (
+@cache
+def _versions_of(*, by_alias: bool) -> Select[Any]:
+    """The published versions of the adapter `name`, each beside the base that the engine serves: those that an `alias`
+    points at, in order, or one `version`."""
+    adapter, version, target = (each.__table__.c for each in (AdapterRow, AdapterVersionRow, AliasTargetRow))
+    of_adapter = and_(version.tenant_id == OWN, version.adapter_id == adapter.id)
+    query: Select[Any] = (
         select(
             version.adapter_id,
             adapter.name,
@@ -178,12 +177,21 @@ def _versions_of(name: str) -> Select[*tuple[Any, ...]]:
             version.status,
             adapter.limits,
             adapter.disabled_at,
-            served_base.label("served_base"),
+            select(EngineManifestRow.__table__.c.base_digest).scalar_subquery().label("served_base"),
         )
-        .join(adapter, adapter.id == version.adapter_id)
-        .where(adapter.name == name, adapter.deleted_at.is_(None), version.deleted_at.is_(None))
-        .where(version.status.in_(_PUBLISHED))
+        .join_from(AdapterRow.__table__, AdapterVersionRow.__table__, of_adapter)
+        .where(adapter.tenant_id == OWN, adapter.name == bindparam("name"), adapter.deleted_at.is_(None))
+        .where(version.deleted_at.is_(None), published(version.status))
     )
+    if not by_alias:
+        return query.where(version.version == bindparam("version"))
+    of_version = and_(
+        target.tenant_id == OWN,
+        target.adapter_id == version.adapter_id,
+        target.version == version.version,
+        target.alias == bindparam("alias"),
+    )
+    return query.add_columns(target.weight).join(AliasTargetRow.__table__, of_version).order_by(target.version)
 
 
 def _status_of(row: Any) -> VersionStatus:
