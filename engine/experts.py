@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers.integrations.moe import ExpertsInterface
 
 from loragate.engine.step import CurrentStep
-from loragate.kernels.segmented_experts import ExpertFactors, ExpertTable, Routing, StackedLinear, route
+from loragate.kernels.segmented_experts import ExpertFactors, ExpertTable, Routing, StackedLinear
 
 IMPLEMENTATION = "loragate_experts"
 _STATE = "_loragate_experts"
@@ -28,8 +28,8 @@ class ExpertProjection:
 
     def output(self, x: Tensor, routing: Routing) -> Tensor:
         """x [routed, in] → [routed, out]."""
-        y = self.linear(x, routing.runs)
-        self.adapters.add(y, x, routing.segments)
+        y = self.linear(x, routing)
+        self.adapters.add(y, x, routing)
         return y
 
     def put(self, slot: int, patch: ExpertFactors) -> None:
@@ -49,7 +49,7 @@ class ExpertsState:
 
     def route(self, chosen: Tensor) -> Routing:
         adapted = self.up.adapters.weights or self.down.adapters.weights
-        return route(chosen, self.step.batch.segments_for(chosen.shape[0]) if adapted else ())
+        return self.up.linear.route(chosen, self.step.batch.segments_for(chosen.shape[0]) if adapted else ())
 
 
 def attach(module: Any, step: CurrentStep) -> tuple[ExpertProjection, ExpertProjection]:

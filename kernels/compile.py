@@ -25,10 +25,17 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
-from loragate.kernels.gpu import decode_attention, kv_write, prefill_attention, rms_norm, segmented_lora
+from loragate.kernels.gpu import (
+    decode_attention,
+    grouped_experts,
+    kv_write,
+    prefill_attention,
+    rms_norm,
+    segmented_lora,
+)
 from loragate.kernels.gpu.variant import Variant
 
-KERNELS = (segmented_lora, kv_write, decode_attention, prefill_attention, rms_norm)
+KERNELS = (segmented_lora, grouped_experts, kv_write, decode_attention, prefill_attention, rms_norm)
 _WARP = 32  # threads
 
 

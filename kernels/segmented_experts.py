@@ -5,19 +5,27 @@ its base weights; a run of one slot's rows within it is one segment, as in `segm
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from loragate.kernels import cpu
+from loragate.kernels import cpu, gpu
 from loragate.kernels.packed_linear import PackedLinear
 from loragate.kernels.segmented_lora import Segment
 
 if cpu.available():
     from loragate.kernels.cpu.low_rank import LowRankRows
+if gpu.available():
+    from loragate.kernels.gpu.grouped_experts import (
+        ExpertSlots,
+        ExpertTiles,
+        grouped_linear,
+        route_on_device,
+        tiling_for,
+    )
 
 _ITEM = 4  # bytes of a float32
 
@@ -42,15 +50,13 @@ class Routing:
 
     order: Tensor  # [routed], places in the flattened choice of experts [rows · top_k]
     rows: Tensor  # [routed], the row of each
-    runs: tuple[ExpertRun, ...]
-    segments: Segments  # base-only rows are in none
+    runs: tuple[ExpertRun, ...] = ()
+    segments: Segments = field(default_factory=lambda: np.zeros((0, 4), dtype=np.int64))  # base-only rows are in none
+    tiles: "ExpertTiles | None" = None  # on a GPU, in place of runs and segments
 
 
 def route(chosen: Tensor, segments: Sequence[Segment]) -> Routing:
-    """Sort the choice of experts, `chosen` [rows, top_k], by expert and slot.
-
-    Reads the choice on the host: on a GPU, that waits for the device once for each mixture.
-    """
+    """Sort the choice of experts, `chosen` [rows, top_k], by expert and slot, on the host."""
     rows, top_k = chosen.shape
     slots = np.zeros(rows, dtype=np.int64)
     for segment in segments:
@@ -97,11 +103,27 @@ class StackedLinear:
 
     def __init__(self, weights: Tensor, biases: Tensor | None) -> None:
         self.experts, self.out_features, self.in_features = weights.shape
-        self._linears = [PackedLinear(w, None if biases is None else biases[e]) for e, w in enumerate(weights)]
+        self._grouped = (weights, biases) if gpu.serves(weights.device) else None
+        self._dtype = weights.dtype
+        self._linears = (
+            []
+            if self._grouped
+            else [PackedLinear(w, None if biases is None else biases[e]) for e, w in enumerate(weights)]
+        )
 
-    def __call__(self, x: Tensor, runs: Sequence[ExpertRun]) -> Tensor:
-        """x [routed, in] → [routed, out], by one product for each expert that has rows."""
-        return torch.cat([self._linears[run.expert](x[run.start : run.stop]) for run in runs])
+    def route(self, chosen: Tensor, segments: tuple[Segment, ...]) -> Routing:
+        """Sort the choice of experts, `chosen` [rows, top_k], by expert and slot; on a GPU, without waiting for it."""
+        if self._grouped is None:
+            return route(chosen, segments)
+        order, tiles = route_on_device(chosen, segments, self.experts, tiling_for(self._dtype).rows)
+        return Routing(order, order // chosen.shape[1], tiles=tiles)
+
+    def __call__(self, x: Tensor, routing: Routing) -> Tensor:
+        """x [routed, in] → [routed, out], by one product for each expert that has rows; on a GPU, by one launch."""
+        if self._grouped is not None:
+            assert routing.tiles is not None
+            return grouped_linear(x, *self._grouped, routing.tiles.by_expert)
+        return torch.cat([self._linears[run.expert](x[run.start : run.stop]) for run in routing.runs])
 
 
 class ExpertTable:
@@ -110,23 +132,39 @@ class ExpertTable:
     def __init__(self) -> None:
         self.weights: dict[int, ExpertFactors] = {}
         self._places = np.zeros((1, 3), dtype=np.int64)  # by slot: rank, or 0 if absent; the addresses of A and of B
+        self._slots: ExpertSlots | None = None  # the same for the kernels of a GPU
 
     def put(self, slot: int, factors: ExpertFactors) -> None:
         self.weights[slot] = factors
+        if gpu.serves(factors.a.device):
+            if self._slots is None:
+                experts, _, inputs = factors.a.shape
+                self._slots = ExpertSlots(experts, inputs, factors.b.shape[2], factors.a)
+            self._slots.put(slot, factors)
+            return
         missing = max(0, slot + 1 - len(self._places))
         self._places = np.pad(self._places, ((0, missing), (0, 0)))
         self._places[slot] = factors.a.shape[1], factors.a.data_ptr(), factors.b.data_ptr()
 
     def clear(self, slot: int) -> None:
-        if self.weights.pop(slot, None) is not None:
+        if self.weights.pop(slot, None) is None:
+            return
+        if self._slots is not None:
+            self._slots.clear(slot)
+        else:
             self._places[slot] = 0
 
-    def add(self, out: Tensor, x: Tensor, segments: Segments) -> None:
+    def add(self, out: Tensor, x: Tensor, routing: Routing) -> None:
         """Add each segment's `x @ Aᵀ @ B` to its rows of `out` [routed, out], given `x` [routed, in], in place.
 
         Slots whose adapter does not target this parameter are absent. Segments are computed apart, so that NaN or Inf
         in one adapter cannot reach a row of another.
         """
+        if routing.tiles is not None:
+            if self._slots is not None:
+                self._slots.add(out, x, routing.tiles.by_adapter)
+            return
+        segments = routing.segments
         present = segments[np.isin(segments[:, 0], list(self.weights))]
         if not len(present):
             return
@@ -157,6 +195,16 @@ class ExpertTable:
 def _table(*columns: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
     """Columns side by side."""
     return np.stack(np.broadcast_arrays(*columns), axis=1)
+
+
+def stacked_reference(weights: Tensor, biases: Tensor | None, x: Tensor, experts: Sequence[int]) -> Tensor:
+    """What `StackedLinear` makes of x [routed, in], row by row in float64: [routed, out]. For tests."""
+    out = x.new_empty(len(experts), weights.shape[1], dtype=torch.float64)
+    for row, expert in enumerate(experts):
+        out[row] = weights[expert].double() @ x[row].double()
+        if biases is not None:
+            out[row] += biases[expert].double()
+    return out
 
 
 def experts_reference(

@@ -26,6 +26,7 @@ from torch import Tensor
 from loragate.kernels.base_output import Affine
 from loragate.kernels.gpu.dot import dot, widen
 from loragate.kernels.gpu.ops import nothing, operator
+from loragate.kernels.gpu.recent import Recent
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -191,8 +192,7 @@ class Work(NamedTuple):
 WorkList = tuple[Work, ...]
 """The work of one composition of the batch, which all modules share."""
 
-_REMEMBERED = 8
-_recent: list[tuple[tuple["Segment", ...], torch.device, torch.dtype, WorkList]] = []
+_recent: Recent[WorkList] = Recent()
 
 
 def divide(segments: Iterable["Segment"], device: torch.device, dtype: torch.dtype) -> WorkList:
@@ -207,23 +207,21 @@ def divide(segments: Iterable["Segment"], device: torch.device, dtype: torch.dty
 
 def work_list(segments: tuple["Segment", ...], device: torch.device, dtype: torch.dtype) -> WorkList:
     """Of the identical tuple, the identical list: all modules of a step ask for the same ones."""
-    for known, where, kind, work in _recent:
-        if known is segments and (where, kind) == (device, dtype):
-            return work
-    work = divide(segments, device, dtype)
-    _recent[: -_REMEMBERED + 1] = []
-    _recent.append((segments, device, dtype, work))
-    return work
+    return _recent.get(segments, (device, dtype), lambda: divide(segments, device, dtype))
 
 
 class SlotTable:
     """Where the weights of one fused module's adapters lie on the device, by slot.
 
-    `widths` are the outputs of its members.
+    `widths` are the outputs of its members. A slot may take several places, which work lists name one by one: those of
+    slot 1 are `places` to 2 · `places` − 1.
     """
 
-    def __init__(self, widths: Sequence[int], in_features: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, widths: Sequence[int], in_features: int, dtype: torch.dtype, device: torch.device, places: int = 1
+    ) -> None:
         self.in_features, self.dtype, self.device = in_features, dtype, device
+        self._places = places
         self._starts = [sum(widths[:i]) for i in range(len(widths))]
         self._widths = tuple(widths)
         self._fields = torch.zeros(1, _SLOT_FIELDS + _MEMBER_FIELDS * len(widths), dtype=torch.int64, device=device)
@@ -242,16 +240,23 @@ class SlotTable:
         for change in weights.base_changes:
             if isinstance(change, Affine):
                 self._put_affine(members, change)
-        missing = slot + 1 - self._fields.shape[0]
+        fields = [weights.a.data_ptr(), weights.rank, *(number for member in members for number in member)]
+        self.put_fields(slot, [fields], weights.rank)
+
+    def put_fields(self, slot: int, fields: Sequence[Sequence[int]], rank: int) -> None:
+        """For each place of the slot: address of A, ranks of all members, and the members' fields."""
+        missing = (slot + 1) * self._places - self._fields.shape[0]
         if missing > 0:
             self._fields = F.pad(self._fields, (0, 0, 0, missing))
-        fields = [weights.a.data_ptr(), weights.rank, *(number for member in members for number in member)]
-        self._fields[slot] = torch.tensor(fields, dtype=torch.int64)
-        self._ranks[slot] = weights.rank
+        self._of(slot).copy_(torch.tensor(fields, dtype=torch.int64))
+        self._ranks[slot] = rank
 
     def clear(self, slot: int) -> None:
         if self._ranks.pop(slot, None) is not None:
-            self._fields[slot] = 0
+            self._of(slot).zero_()
+
+    def _of(self, slot: int) -> Tensor:
+        return self._fields[slot * self._places : (slot + 1) * self._places]
 
     def add(self, out: Tensor, x: Tensor, work: WorkList) -> None:
         """Change the rows of `out` [rows, out] that are in the list, given `x` [rows, in], in place."""

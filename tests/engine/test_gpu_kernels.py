@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from moe_adapters import ADAPTERS as MIXTURE_ADAPTERS
 from tiny_models import VOCABULARY, add_adapter, greedy, make_model
+from transformers import PreTrainedModel
 
 from loragate.engine.local import LocalEngine
-from loragate.kernels import gpu
+from loragate.kernels import gpu, segmented_experts
 from loragate.kernels.gpu import decode_attention, prefill_attention, segmented_lora
 
 ADAPTERS = {
@@ -44,17 +46,40 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_mixed_batch_equals_peft(architecture: str, tmp_path: Path, launches: list[str]) -> None:
     model = make_model(architecture)
-    model.save_pretrained(tmp_path / "base")
     adapters = {
         name: add_adapter(model, tmp_path / name, seed, **options)
         for seed, (name, options) in enumerate(ADAPTERS.items())
     }
+    check(model, adapters, [None, *adapters, "r64"], tmp_path)
+    assert set(launches) == {"attention", "prefill", "lora"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mixture", ["gpt_oss", "mixtral"])
+def test_experts_equal_peft(mixture: str, tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorted on the device: the host never reads what a router chose."""
+    route = segmented_experts.route_on_device
+    monkeypatch.setattr(segmented_experts, "route", None)
+    monkeypatch.setattr(segmented_experts, "route_on_device", lambda *a: (launches.append("experts"), route(*a))[1])
+    model = make_model(mixture, num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"])
+    names = ("experts", "up", "router")
+    adapters = {
+        name: add_adapter(model, tmp_path / name, seed, std=0.2, **MIXTURE_ADAPTERS[name](model))
+        for seed, name in enumerate(names)
+    }
+    check(model, adapters, [None, *names, "experts"], tmp_path)
+    assert set(launches) == {"attention", "prefill", "lora", "experts"}
+
+
+def check(model: PreTrainedModel, adapters: dict[str, Path], names: list[str | None], folder: Path) -> None:
+    """Serve a request for each of the names, all in one batch."""
+    model.save_pretrained(folder / "base")
     engine = LocalEngine(
-        tmp_path / "base", tmp_path / "cache", adapters, threads=1, adapter_slots=3, block_size=8, kv_cache_tokens=512
+        folder / "base", folder / "cache", adapters, threads=1, adapter_slots=3, block_size=8, kv_cache_tokens=512
     )
     rng = random.Random(1)
-    prompts = [[rng.randrange(VOCABULARY) for _ in range(length)] for length in (1, 5, 30, 12, 3, 20, 9)]
-    names = [None, *adapters, "r64"]
+    lengths = (1, 5, 30, 12, 3, 20, 9)[: len(names)]
+    prompts = [[rng.randrange(VOCABULARY) for _ in range(length)] for length in lengths]
     try:
         requests = [engine.submit(prompt, name, max_tokens=TOKENS) for prompt, name in zip(prompts, names, strict=True)]
         for request in requests:
@@ -63,4 +88,3 @@ def test_a_mixed_batch_equals_peft(architecture: str, tmp_path: Path, launches: 
             assert engine.tokens(request) == greedy(model, prompt, TOKENS, name and adapters[name]), name
     finally:
         engine.close()
-    assert set(launches) == {"attention", "prefill", "lora"}

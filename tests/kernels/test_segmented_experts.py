@@ -79,7 +79,7 @@ def test_every_row_gets_its_own_adapters_update_at_its_own_experts(
     routed = route(chosen, segments_of(slots))
     x, base = torch.randn(rows * TOP_K, IN), torch.randn(rows * TOP_K, OUT)
     out = base.clone()
-    table.add(out, x, routed.segments)
+    table.add(out, x, routed)
     experts, owners = by_pair(routed, chosen, slots)
     torch.testing.assert_close(
         out.double(), experts_reference(base, x, experts, owners, table.weights), rtol=1e-5, atol=1e-4
@@ -102,7 +102,7 @@ def test_nan_in_one_adapter_stays_in_its_rows(table: ExpertTable) -> None:
     chosen = choose(6, "two experts")
     routed = route(chosen, segments_of(slots))
     out = torch.zeros(12, OUT)
-    table.add(out, torch.randn(12, IN), routed.segments)
+    table.add(out, torch.randn(12, IN), routed)
     _, owners = by_pair(routed, chosen, slots)
     assert out.isnan().any(dim=1).tolist() == [slot == 1 for slot in owners]
 
@@ -114,9 +114,9 @@ def test_a_rows_result_does_not_depend_on_who_else_is_routed(dtype: torch.dtype)
     linear = StackedLinear(weights, biases)
     x, chosen = torch.randn(40, IN).to(dtype), choose(40, "any")[:, :1]
     routed = route(chosen, ())
-    together = linear(x[routed.rows], routed.runs)
+    together = linear(x[routed.rows], routed)
     for place, row in enumerate(routed.rows.tolist()):
-        alone = linear(x[row : row + 1], route(chosen[row : row + 1], ()).runs)
+        alone = linear(x[row : row + 1], route(chosen[row : row + 1], ()))
         assert torch.equal(together[place], alone[0])
         expected = x[row].float() @ weights[chosen[row, 0]].float().T + biases[chosen[row, 0]].float()
         torch.testing.assert_close(alone[0].float(), expected, rtol=2e-2, atol=2e-2)

@@ -8,6 +8,7 @@ from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache
 from torch import Tensor
 
 from loragate.kernels.gpu.decode_attention import decode_attention
+from loragate.kernels.gpu.grouped_experts import ExpertSlots, grouped_linear, route_on_device, tiling_for
 from loragate.kernels.gpu.kv_write import write
 from loragate.kernels.gpu.prefill_attention import prefill_attention
 from loragate.kernels.gpu.rms_norm import rms_norm
@@ -15,6 +16,7 @@ from loragate.kernels.gpu.segmented_lora import SlotTable, divide
 from loragate.kernels.paged_attention import DecodeRows, LayerCache, PrefillRows
 from loragate.kernels.quantised_cache import QuantisedLayerCache
 from loragate.kernels.rms_norm import RmsNorm
+from loragate.kernels.segmented_experts import ExpertFactors
 from loragate.kernels.segmented_lora import Expand, LoraWeights, segments_of
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -53,6 +55,24 @@ def test_lora() -> None:
 
     x = numbers(3, 16)
     assert torch.equal(compiled(add)(x), add(x))
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_experts(biased: bool) -> None:
+    slots, weights, chosen = ExpertSlots(3, 16, 8, numbers(1)), numbers(3, 8, 16), torch.tensor([[0], [2], [2]])
+    factors = ExpertFactors(numbers(3, 4, 16), numbers(3, 4, 8))
+    slots.put(0, factors)
+    _, tiles = route_on_device(chosen.to(DEVICE), segments_of([-1, 0, 0]), 3, tiling_for(torch.float32).rows)
+
+    biases = numbers(3, 8) if biased else None
+
+    def output(x: Tensor) -> Tensor:
+        y = grouped_linear(x * 2, weights, biases, tiles.by_expert)
+        slots.add(y, x, tiles.by_adapter)
+        return y + 1
+
+    x = numbers(3, 16)
+    assert torch.equal(compiled(output)(x), output(x))
 
 
 @pytest.mark.parametrize("storage", [None, torch.int8, torch.float8_e4m3fn], ids=str)

@@ -1,0 +1,237 @@
+"""The linears of a mixture's experts, one launch for all experts, and where each of them finds its adapters' factors.
+
+Grouped products after MegaBlocks (Gale et al., 2023, arXiv:2211.15841, section 5). Routed rows are sorted by expert,
+then by adapter slot; a tile is some rows of one expert. The low-rank products are those of `segmented_lora`: an adapter
+takes as many places of its table as there are experts, and a tile there is some rows of one adapter at one expert.
+
+Sorting, and lists of tiles as long as they can get, are made on the device from the router's choice: the host never
+waits for it. Programs of tiles that are not there end at once. Every row goes through tiles of the same shape, however
+many there are, and nothing is summed by two programs: its result is the same in any batch, to the last bit.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from loragate.kernels.gpu.dot import dot, widen
+from loragate.kernels.gpu.ops import operator
+from loragate.kernels.gpu.recent import Recent
+from loragate.kernels.gpu.segmented_lora import DECODE, SlotTable, Work, WorkList
+from loragate.kernels.gpu.variant import POINTERS, Variant
+
+if TYPE_CHECKING:
+    from loragate.kernels.segmented_experts import ExpertFactors
+    from loragate.kernels.segmented_lora import Segment
+
+_NOBODY = 1 << 30  # in place of an expert, or of a slot: more than there are
+
+
+class GroupedTiling(NamedTuple):
+    """How a launch divides its work; a choice of speed."""
+
+    rows: int = 64  # of a tile, at most: what tensor cores take at once costs a single row nothing but arithmetic
+    block_n: int = 64  # columns of a program
+    block_k: int = 64  # inputs that it takes at a time
+
+
+HALVES = GroupedTiling()
+FLOATS = GroupedTiling(rows=16, block_k=32)  # exact products, row by row
+HALF_TILINGS = HALVES, GroupedTiling(block_n=128)
+
+
+@triton.jit
+def grouped_kernel(  # type: ignore[no-untyped-def]
+    x,  # [rows, in_features]
+    weights,  # [experts, out_features, in_features], strided
+    biases,  # [experts, out_features], or None
+    out,  # [rows, out_features]
+    tiles,  # [tiles, 3]: expert, first row, rows
+    experts,
+    in_features,
+    out_features,
+    x_stride,
+    expert_stride,
+    n_stride,
+    k_stride,
+    ROWS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    WIDEN: tl.constexpr,
+):
+    tile, block = tl.program_id(0), tl.program_id(1)
+    expert = tl.load(tiles + tile * 3)
+    if expert >= experts:
+        return
+    first, count = tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
+    row = tl.arange(0, ROWS)
+    column = block * BLOCK_N + tl.arange(0, BLOCK_N)
+    there = column < out_features
+    own = weights + expert * expert_stride
+    total = tl.zeros((ROWS, BLOCK_N), dtype=tl.float32)
+    for start in range(0, in_features, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K)
+        x_tile = tl.load(
+            x + (first + row)[:, None] * x_stride + k[None, :],
+            mask=(row < count)[:, None] & (k < in_features)[None, :],
+            other=0.0,
+        )
+        w_tile = tl.load(
+            own + column[None, :] * n_stride + k[:, None] * k_stride,
+            mask=there[None, :] & (k < in_features)[:, None],
+            other=0.0,
+        )
+        total = dot(x_tile, w_tile, total, WIDEN)
+    if biases is not None:
+        bias = tl.load(biases + expert * out_features + column, mask=there, other=0.0)
+        total += bias[None, :].to(tl.float32)
+    tl.store(
+        out + (first + row)[:, None] * out_features + column[None, :],
+        total.to(out.dtype.element_ty),
+        mask=(row < count)[:, None] & there[None, :],
+    )
+
+
+class ExpertTiles(NamedTuple):
+    """What the launches for one routing do."""
+
+    by_expert: Tensor  # [tiles, 3]: expert, first row, rows
+    by_adapter: WorkList  # slots as `ExpertSlots` has them
+
+
+def tiling_for(dtype: torch.dtype) -> GroupedTiling:
+    return FLOATS if dtype == torch.float32 else HALVES
+
+
+class Owners(NamedTuple):
+    """Of each row of the batch, its slot + 1, or 0 for the base model alone; how many differ; and the largest."""
+
+    by_row: Tensor  # [rows]
+    kinds: int
+    most: int
+
+    @classmethod
+    def of(cls, segments: Sequence["Segment"], rows: int, device: torch.device) -> "Owners":
+        by_row = torch.zeros(rows, dtype=torch.int32)
+        for segment in segments:
+            by_row[segment.start : segment.stop] = segment.slot + 1
+        slots = {segment.slot for segment in segments}
+        return cls(by_row.to(device, non_blocking=True), len(slots) + 1, max(slots) + 1)
+
+
+_recent: Recent[Owners] = Recent()
+
+
+def route_on_device(
+    chosen: Tensor, segments: tuple["Segment", ...], experts: int, rows: int
+) -> tuple[Tensor, ExpertTiles]:
+    """Sort the choice of experts, `chosen` [rows, top_k], by expert and slot: places in the flattened choice [routed],
+    and their tiles, of at most so many `rows` by expert."""
+    flat = chosen.reshape(-1).int()
+    if not segments:
+        found, order = flat.sort(stable=True)
+        return order, ExpertTiles(_tiles(found, rows, experts), ())
+    where = chosen.shape[0], chosen.device
+    owners = _recent.get(segments, where, lambda: Owners.of(segments, *where))
+    keys, order = (flat * (owners.most + 1) + owners.by_row.repeat_interleave(chosen.shape[1])).sort(stable=True)
+    expert, slot = keys // (owners.most + 1), keys % (owners.most + 1) - 1
+    places = torch.where(slot < 0, _NOBODY, slot * experts + expert)
+    work = Work(_tiles(places, DECODE.rows, experts * owners.kinds), DECODE)
+    return order, ExpertTiles(_tiles(expert, rows, experts), (work,))
+
+
+def _tiles(owners: Tensor, size: int, runs: int) -> Tensor:
+    """Cut runs of equal `owners` [rows], of which there are so many at most, into tiles of at most `size` rows:
+    [as many as there may be, 3] of owner, first row and rows. Those that are not needed are nobody's."""
+    rows = owners.shape[0]
+    if not rows:
+        return owners.new_zeros(0, 3, dtype=torch.int64)
+    most = min(rows, rows // size + runs)
+    place = torch.arange(rows, device=owners.device)
+    differs = torch.ones(rows, dtype=torch.bool, device=owners.device)
+    torch.ne(owners[1:], owners[:-1], out=differs[1:])
+    begins = (place - torch.where(differs, place, 0).cummax(0).values) % size == 0
+    number = torch.where(begins, begins.cumsum(0) - 1, most)
+    edges = torch.full((most + 1,), rows, device=owners.device)
+    edges.scatter_(0, number, torch.where(begins, place, rows))
+    start, stop = edges[:-1], edges[1:]
+    owner = torch.where(start < rows, owners[start.clamp(max=rows - 1)], _NOBODY)
+    return torch.stack([owner, start, stop - start], dim=1)
+
+
+class ExpertSlots:
+    """Where the factors of one stacked parameter's adapters lie on the device, by slot and expert."""
+
+    def __init__(self, experts: int, in_features: int, out_features: int, like: Tensor) -> None:
+        self._experts, self._in, self._out = experts, in_features, out_features
+        self._table = SlotTable((out_features,), in_features, like.dtype, like.device, places=experts)
+
+    def put(self, slot: int, factors: "ExpertFactors") -> None:
+        """What stands there is read by launches from now on; the caller keeps the factors alive."""
+        a, b, rank = factors.a, factors.b, factors.a.shape[1]
+        a_step, b_step = (rank * width * a.element_size() for width in (self._in, self._out))
+        self._table.put_fields(
+            slot,
+            [[a.data_ptr() + e * a_step, rank, 0, rank, b.data_ptr() + e * b_step, 0, 0] for e in range(self._experts)],
+            rank,
+        )
+
+    def clear(self, slot: int) -> None:
+        self._table.clear(slot)
+
+    def add(self, out: Tensor, x: Tensor, work: WorkList) -> None:
+        """Change the rows of `out` [routed, out] that are in the list, given `x` [routed, in], in place."""
+        self._table.add(out, x, work)
+
+
+def grouped_linear(
+    x: Tensor, weights: Tensor, biases: Tensor | None, tiles: Tensor, tiling: GroupedTiling | None = None
+) -> Tensor:
+    """x [routed, in], sorted by expert, weights [experts, out, in] with any strides, biases [experts, out] or None →
+    [routed, out], for tiles of as many rows as the tiling has."""
+    out: Tensor = _grouped(x, weights, biases, tiles, list(tiling or tiling_for(x.dtype)))
+    return out
+
+
+@operator(
+    "grouped_linear(Tensor x, Tensor weights, Tensor? biases, Tensor tiles, SymInt[] tiling) -> Tensor",
+    fake=lambda x, weights, *_: x.new_empty(x.shape[0], weights.shape[1]),
+)
+def _grouped(x: Tensor, weights: Tensor, biases: Tensor | None, tiles: Tensor, tiling: Sequence[int]) -> Tensor:
+    assert x.stride(1) == 1
+    experts, outputs, inputs = weights.shape
+    rows, block_n, block_k = tiling
+    out = torch.empty(x.shape[0], outputs, dtype=x.dtype, device=x.device)
+    grouped_kernel[(tiles.shape[0], triton.cdiv(outputs, block_n))](
+        *(x, weights, biases, out, tiles, experts, inputs, outputs, x.stride(0), *weights.stride()),
+        ROWS=rows,
+        BLOCK_N=block_n,
+        BLOCK_K=block_k,
+        WIDEN=widen(x.dtype),
+    )
+    return out
+
+
+def variants() -> Iterator[Variant]:
+    """Both layouts in which models are stored, on the up projections of Qwen3 30B-A3B: 64 rows at 8 experts each, all
+    of which are reached. The low-rank products are `segmented_lora`'s."""
+    experts, inputs, outputs, routed = 128, 2048, 1536, 512
+    sizes = dict.fromkeys(("experts", "in_features", "out_features", "x_stride", "expert_stride"), "i32")
+    for dtype, size, tilings in (("bfloat16", 2, HALF_TILINGS), ("float16", 2, (HALVES,)), ("float32", 4, (FLOATS,))):
+        for tiling in tilings:
+            for layout, other, biased in (("k_stride", "n_stride", False), ("n_stride", "k_stride", True)):
+                tensors = dict.fromkeys(("x", "weights", *(["biases"] if biased else []), "out"), POINTERS[dtype])
+                yield Variant(
+                    f"experts {dtype} rows{tiling.rows} n{tiling.block_n} {'inputs' if biased else 'outputs'} first",
+                    grouped_kernel,
+                    tensors | {"tiles": POINTERS["int64"], other: "i32"} | sizes,
+                    {"ROWS": tiling.rows, "BLOCK_N": tiling.block_n, "BLOCK_K": tiling.block_k, "WIDEN": False}
+                    | {layout: 1}
+                    | ({} if biased else {"biases": None}),
+                    read_bytes=size * (experts * inputs * outputs + routed * (inputs + outputs)),
+                    flops=2 * routed * inputs * outputs,
+                    aligned=frozenset({*tensors, *sizes, other} - {"experts"}),
+                )
