@@ -10,7 +10,18 @@ from torch import Tensor
 from loragate.kernels.gpu.segmented_lora import SlotTable
 from loragate.kernels.paged_attention import DecodeRows, LayerCache
 from loragate.kernels.quantised_cache import QuantisedLayerCache
+from loragate.kernels.segmented_experts import ExpertFactors
 from loragate.kernels.segmented_lora import Expand, LoraWeights
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureSizes:
+    """Of the experts of one layer."""
+
+    hidden: int
+    intermediate: int
+    experts: int
+    top_k: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,8 @@ class Sizes:
     new_tokens: int
     rounds: int  # of which the first warms up
     copied_bytes: int
+    mixture: MixtureSizes
+    expert_adapters: int  # at most, in a batch
 
     @property
     def head_dim(self) -> int:
@@ -71,8 +84,10 @@ FULL = Sizes(
     new_tokens=128,
     rounds=4,
     copied_bytes=1 << 30,
+    mixture=MixtureSizes(2048, 768, 128, 8),
+    expert_adapters=16,
 )
-"""Llama 3 8B's."""
+"""Llama 3 8B's; the mixture is that of Qwen3 30B-A3B."""
 
 TINY = Sizes(
     hidden=64,
@@ -91,6 +106,8 @@ TINY = Sizes(
     new_tokens=4,
     rounds=2,
     copied_bytes=1 << 20,
+    mixture=MixtureSizes(32, 24, 4, 2),
+    expert_adapters=2,
 )
 
 
@@ -131,6 +148,22 @@ class Setting:
         for slot, each in weights.items():
             table.put(slot, each)
         return table
+
+    def experts(self, inputs: int, outputs: int, dtype: torch.dtype, transposed: bool = False) -> Tensor:
+        """Weights [experts, outputs, inputs], whose outputs lie together in memory if `transposed`."""
+        shape = (inputs, outputs) if transposed else (outputs, inputs)
+        weights = self.numbers(self.sizes.mixture.experts, *shape, dtype=dtype)
+        return weights.transpose(1, 2) if transposed else weights
+
+    def expert_factors(self, inputs: int, outputs: int, rank: int, dtype: torch.dtype) -> ExpertFactors:
+        """Of one adapter on all experts."""
+        a, b = (self.numbers(self.sizes.mixture.experts, rank, width, dtype=dtype) / 8 for width in (inputs, outputs))
+        return ExpertFactors(a, b)
+
+    def chosen(self, rows: int) -> Tensor:
+        """What a router chooses for as many rows [rows, top_k]."""
+        mixture = self.sizes.mixture
+        return torch.rand(rows, mixture.experts, device=self.device).topk(mixture.top_k).indices
 
     def cache(
         self, sequences: int, longest: int, dtype: torch.dtype, storage: torch.dtype | None = None

@@ -10,6 +10,7 @@ from loragate.kernels.gpu import decode_attention, kv_write, prefill_attention, 
 from loragate.kernels.gpu.segmented_lora import DECODE_TILINGS, PREFILL_TILINGS, Work
 from loragate.kernels.paged_attention import AttentionOptions, LayerCache, PrefillRows, gathered_decode_attention
 from loragate.kernels.rms_norm import RmsNorm
+from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, experts_reference, stacked_reference
 from loragate.kernels.segmented_lora import lora_reference, segments_of
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.15}
@@ -23,7 +24,7 @@ def check(setting: Setting) -> dict[str, object]:
     """The largest difference of each. Raises AssertionError beyond the tolerance."""
     worst: dict[str, float] = {}
     for dtype, tolerance in TOLERANCE.items():
-        for part in (_lora, _decode, _prefill, _norm, _written):
+        for part in (_lora, _experts, _decode, _prefill, _norm, _written):
             for name, difference, allowed in part(setting, dtype, tolerance):
                 found = difference.abs().max().item()
                 assert found <= allowed, f"{name} {dtype}: off by {found}, more than {allowed}"
@@ -45,6 +46,30 @@ def _lora(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Fi
             expected = lora_reference(out, x, slots, weights)
             setting.table(inputs, widths, weights).add(out, x, (Work.of(segments_of(slots), setting.device, tiling),))
             yield f"lora, tiles of {tiling.rows}", out.double() - expected, tolerance * expected.abs().max().item()
+
+
+def _experts(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
+    """Projections up and down, in both layouts, with adapters on all experts."""
+    mixture, ranks = setting.sizes.mixture, setting.sizes.ranks
+    for transposed in (False, True):
+        for inputs, outputs in ((mixture.hidden, 2 * mixture.intermediate), (mixture.intermediate, mixture.hidden)):
+            weights = setting.experts(inputs, outputs, dtype, transposed)
+            biases = setting.numbers(mixture.experts, outputs, dtype=dtype) if transposed else None
+            linear, adapters = StackedLinear(weights, biases), ExpertTable()
+            for slot, rank in enumerate(ranks):
+                adapters.put(slot, setting.expert_factors(inputs, outputs, rank, dtype))
+            for slots in ([0], [-1, -1, 0, 1, 1], [-1] + [1] * 20, [0] * 80):
+                chosen = setting.chosen(len(slots))
+                routing = linear.route(chosen, segments_of(slots))
+                x = setting.numbers(len(slots), inputs, dtype=dtype)[routing.rows]
+                out = linear(x, routing)
+                adapters.add(out, x, routing)
+                experts = chosen.reshape(-1)[routing.order].tolist()
+                owners = [slots[row] for row in routing.rows.tolist()]
+                base = stacked_reference(weights, biases, x, experts)
+                expected = experts_reference(base, x, experts, owners, adapters.weights)
+                name = "experts, inputs first" if transposed else "experts, outputs first"
+                yield name, out.double() - expected, tolerance * expected.abs().max().item()
 
 
 def _decode(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:

@@ -16,9 +16,11 @@ from gpu_cases import Setting
 from torch import Tensor
 
 from loragate.kernels.gpu import decode_attention, kv_write, prefill_attention, rms_norm
+from loragate.kernels.gpu.grouped_experts import FLOATS, HALF_TILINGS, grouped_linear
 from loragate.kernels.gpu.segmented_lora import DECODE_TILINGS, PREFILL_TILINGS, Tiling, Work
 from loragate.kernels.paged_attention import AttentionOptions, PrefillRows, gathered_decode_attention
 from loragate.kernels.rms_norm import RmsNorm
+from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, route
 from loragate.kernels.segmented_lora import add_segment_by_segment, segments_of
 
 Figures = dict[str, Any]
@@ -38,6 +40,7 @@ def measure(setting: Setting) -> Figures:
             for rows in setting.sizes.rows
             for popularity, slots in (("distinct", list(range(rows))), ("identical", [0] * rows))
         ],
+        "experts": [_experts(setting, rows, bandwidth) for rows in (*setting.sizes.rows, setting.sizes.prefill_rows)],
         "decode_attention": [_decode(setting, *case, bandwidth) for case in setting.sizes.decodes],
         "prefill_attention": _prefill(setting),
         "rms_norm": _norm(setting, bandwidth),
@@ -126,6 +129,54 @@ def _launch(setting: Setting, rank: int, popularity: str, slots: list[int], band
     }
     print(figures, flush=True)
     return figures
+
+
+def _experts(setting: Setting, rows: int, bandwidth: float) -> Figures:
+    """The projection up of one mixture: the work list of a layer, the base model's products by tiling, beside torch's
+    loop over the experts and beside its own grouped product, and the adapters' of rank 16, one or one a row."""
+    mixture, dtype = setting.sizes.mixture, setting.dtype
+    inputs, outputs = mixture.hidden, 2 * mixture.intermediate
+    weights, chosen = setting.experts(inputs, outputs, dtype), setting.chosen(rows)
+    linear, segments = StackedLinear(weights, None), segments_of([0] * rows)
+    routing = linear.route(chosen, segments)
+    assert routing.tiles is not None
+    tiles = routing.tiles.by_expert
+    x = setting.numbers(rows, inputs, dtype=dtype)[routing.rows]
+    tilings = HALF_TILINGS if dtype != torch.float32 else (FLOATS,)
+    us, tiling = min(
+        (_microseconds(setting, lambda t=t: grouped_linear(x, weights, None, tiles, t)), t) for t in tilings
+    )
+    on_host = route(chosen, ())
+    read = torch.unique(chosen).numel() * inputs * outputs * dtype.itemsize
+    figures = {
+        "rows": rows,
+        "experts_reached": torch.unique(chosen).numel(),
+        "tiling": tiling._asdict(),
+        "us": us,
+        "of_bandwidth": round(read / (us * 1e-6) / bandwidth, 3),
+        "torch_us": _microseconds(
+            setting, lambda: torch.cat([F.linear(x[r.start : r.stop], weights[r.expert]) for r in on_host.runs])
+        ),
+        "torch_grouped_us": _torch_grouped(setting, x, weights, chosen),
+        "work_list_us": _microseconds(setting, lambda: linear.route(chosen, segments)),
+    }
+    for name, adapters in (("one_adapter_us", 1), ("distinct_adapters_us", min(rows, setting.sizes.expert_adapters))):
+        table = ExpertTable()
+        for slot in range(adapters):
+            table.put(slot, setting.expert_factors(inputs, outputs, 16, dtype))
+        routed = linear.route(chosen, segments_of(sorted(row % adapters for row in range(rows))))
+        out = setting.numbers(x.shape[0], outputs, dtype=dtype)
+        figures[name] = _microseconds(setting, lambda t=table, o=out, r=routed: t.add(o, x, r))
+    print(figures, flush=True)
+    return figures
+
+
+def _torch_grouped(setting: Setting, x: Tensor, weights: Tensor, chosen: Tensor) -> float | None:
+    """torch's own, which is there for bfloat16 on a GPU."""
+    if not setting.on_gpu or not hasattr(F, "grouped_mm"):
+        return None
+    ends = torch.bincount(chosen.reshape(-1), minlength=weights.shape[0]).cumsum(0).int()
+    return _microseconds(setting, lambda: F.grouped_mm(x, weights.transpose(1, 2), offs=ends))
 
 
 def _decode(setting: Setting, sequences: int, longest: int, bandwidth: float) -> list[Figures]:
