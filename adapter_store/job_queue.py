@@ -37,7 +37,8 @@ class JobQueue:
         """The next job whose files are to be validated (VALIDATING) or that is to be trained (QUEUED); None for none.
 
         The tenant with the fewest jobs in training comes first, then the one that has waited longest since one of its
-        jobs began; no tenant has more than `most_of_tenant` in training. A job whose worker is silent is anybody's.
+        jobs began, then of its jobs the one that has; no tenant has more than `most_of_tenant` in training. A job whose
+        worker is silent is anybody's.
         """
         assert stage in (JobStatus.VALIDATING, JobStatus.QUEUED)
         for _ in range(_TRIES):
@@ -88,7 +89,8 @@ def _next(stage: JobStatus, most_of_tenant: int) -> Select[str, str]:
     query = select(JobRow.tenant_id, JobRow.id).where(_free(stage))
     if stage is JobStatus.QUEUED:
         query = query.where(at_work < most_of_tenant)
-    return query.order_by(at_work, served.asc().nulls_first(), JobRow.created_at, JobRow.id).limit(1)
+    began = JobRow.started_at.asc().nulls_first()
+    return query.order_by(at_work, served.asc().nulls_first(), began, JobRow.created_at, JobRow.id).limit(1)
 
 
 def _free(stage: JobStatus) -> ColumnElement[bool]:

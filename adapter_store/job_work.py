@@ -41,13 +41,17 @@ class JobWork:
         """Nothing: whatever else is done in this transaction is done only if the job is held."""
         await self._change(job_id, worker)
 
-    async def validated(self, job_id: str, worker: str, recipe: Mapping[str, Any], trained_tokens: int) -> None:
-        """Its files are good: it waits for its turn to be trained."""
+    async def validated(self, job_id: str, worker: str, recipe: Mapping[str, Any], trained_tokens: int | None) -> None:
+        """Its files are good: it waits for its turn to be trained. How many tokens that will be may be told later."""
         numbers = {"recipe": orjson.dumps(recipe).decode(), "trained_tokens": trained_tokens}
         await self._release(job_id, worker, JobStatus.QUEUED, **numbers)
 
-    async def progress(self, job_id: str, worker: str, step: int, steps: int) -> None:
-        """So many steps are done. Whoever gets on has not died on it."""
+    async def learned(self, job_id: str, worker: str, trained_tokens: int) -> None:
+        """It has gone through so many tokens, which nobody knew beforehand."""
+        await self._change(job_id, worker, trained_tokens=trained_tokens)
+
+    async def progress(self, job_id: str, worker: str, step: int, steps: int | None) -> None:
+        """So many steps are done, of so many if that is known. Whoever gets on has not died on it."""
         await self._change(job_id, worker, step=step, steps=steps, attempts=0)
 
     async def checkpoint(
@@ -70,6 +74,10 @@ class JobWork:
         """The worker stops; the job waits for another."""
         row = await self._session.scalar(select(JobRow.recipe).where(JobRow.id == job_id))
         await self._release(job_id, worker, JobStatus.VALIDATING if row is None else JobStatus.QUEUED)
+
+    async def step_aside(self, job_id: str, worker: str) -> None:
+        """It waits for something that is not there: whatever else waits for a turn has it first."""
+        await self._release(job_id, worker, JobStatus.QUEUED, started_at=database_now())
 
     async def stumble(self, job_id: str, worker: str) -> None:
         """What trained it has died; it waits to be tried again."""

@@ -9,19 +9,20 @@ from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError, Unavailable
 from loragate.adapter_store.failure import Failure
-from loragate.adapter_store.job import Order
+from loragate.adapter_store.job import JobStatus, Order
 from loragate.adapter_store.job_work import LeaseLost
 from loragate.finetune.carrying import RUN, RunKeeper, bring_run
+from loragate.finetune.following import Following
 from loragate.finetune.holding import Holding
 from loragate.finetune.job_refused import JobRefused, no_room
 from loragate.finetune.journal import Journal
 from loragate.finetune.preparing import Prepared
-from loragate.finetune.promptable import MOST, PromptableCheckpoints
+from loragate.finetune.promptable import MOST, PromptableCheckpoints, Spread
 from loragate.finetune.publishing import Publisher, publisher_of
 from loragate.finetune.starting_point import fetch_start
 from loragate.finetune.trainer_process import TrainerProcess, training
 from loragate.finetune.training.assignment import Assignment
-from loragate.finetune.training.news import Checkpointed, Failed, Finished, News, Stepped, Stopped
+from loragate.finetune.training.news import Checkpointed, Failed, Finished, News, Stepped, Stopped, Waiting
 from loragate.finetune.workplace import Workplace
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,10 @@ class Attempt:
         self._folder = place.config.workspace / "jobs" / held.job.id
         self._journal = Journal(held, self._folder)
         self._keeper = RunKeeper(place.store, held, self._folder, place.config.keep_seconds)
+        self._following: Following | None = None  # of a job that streams
+        self._broken: Exception | None = None  # what is wrong with the file that it follows
+        self._waits = asyncio.Event()  # for lines
+        self._steps_aside = False
 
     async def run(self) -> None:
         """Raises LeaseLost, StoreError; the job is another's then, or is again when the lease has run out."""
@@ -49,7 +54,10 @@ class Attempt:
         try:
             await bring_run(place.store, held.tenant_id, held.job.id, self._folder)
             self._journal.recall()
-            prepared = await self._place.preparation.prepare(self._held.tenant_id, self._held.job)
+            prepared = await self._place.preparation.prepare(held.tenant_id, held.job)
+            if prepared.train is None:
+                follow = self._place.preparation.follow
+                self._following = follow(held.tenant_id, held.job, prepared.recipe, self._folder, self._tell)
             await self._say_end(await self._train(prepared, publisher), prepared, publisher)
         except JobRefused as refused:
             await self._fail(refused.failure, publisher)
@@ -59,15 +67,18 @@ class Attempt:
     async def _train(self, prepared: Prepared, publisher: Publisher) -> News:
         last: News = Failed(_DIED, "The training process said nothing.")
         folder = self._folder / "prompted"
-        checkpoints = PromptableCheckpoints(
-            self._held, publisher, self._journal, folder, prepared.dataset_digest, _steps(prepared)
-        )
         assignment = await self._assignment(prepared)
+        spread = Spread(_steps(prepared), assignment.checkpoint_steps)
+        checkpoints = PromptableCheckpoints(
+            self._held, publisher, self._journal, folder, lambda: self._digest(prepared), spread
+        )
         try:
             async with training(assignment) as trainer:
                 beside = [
                     asyncio.create_task(self._stop_when_interrupted(trainer), name="interruption"),
                     asyncio.create_task(self._give_way(trainer), name="giving way"),
+                    asyncio.create_task(self._follow(trainer), name="following"),
+                    asyncio.create_task(self._stop_for_others(trainer), name="others"),
                 ]
                 try:
                     async for last in trainer.news():
@@ -75,6 +86,9 @@ class Attempt:
                 finally:
                     for task in beside:
                         task.cancel()
+                    await asyncio.wait(beside)
+            if self._broken is not None:
+                raise self._broken
             await self._journal.tell()
             await checkpoints.settle()
             if isinstance(last, Stopped) and self._held.order is not Order.CANCEL:
@@ -91,15 +105,49 @@ class Attempt:
 
     async def _note(self, news: News, folder: Path, checkpoints: PromptableCheckpoints) -> None:
         if isinstance(news, Stepped):
+            self._waits.clear()
             if await self._journal.add(news.metrics):
                 self._place.metrics.stepped(news.metrics)
         elif isinstance(news, Checkpointed):
             checkpoints.add(folder / news.folder, int(news.folder.rpartition("-")[2]))
             self._keeper.checkpointed()
+        elif isinstance(news, Waiting):
+            self._waits.set()
+            with suppress(StoreError):  # another time
+                await self._journal.tell()
+            await self._tell(f"Waits for lines to be appended; so far {news.steps} steps are done.")
 
     async def _stop_when_interrupted(self, trainer: TrainerProcess) -> None:
         await self._held.interrupted.wait()
         trainer.stop()
+
+    async def _stop_for_others(self, trainer: TrainerProcess) -> None:
+        """Who waits for lines holds nobody up who has them."""
+        while not self._steps_aside:
+            await self._waits.wait()
+            await asyncio.sleep(self._place.config.waiting_seconds)
+            self._steps_aside = self._waits.is_set() and await self._others_wait()
+        trainer.stop()
+
+    async def _others_wait(self) -> bool:
+        with suppress(StoreError):
+            async with self._place.store.admin() as admin:
+                return JobStatus.QUEUED in await admin.job_queue.waiting()
+        return False
+
+    async def _follow(self, trainer: TrainerProcess) -> None:
+        if self._following is None:
+            return
+        try:
+            await self._following.run()
+        except Exception as broken:  # whatever it is: nobody would bring the trainer more to train on
+            self._broken = broken
+            trainer.stop()
+
+    async def _tell(self, words: str) -> None:
+        with suppress(StoreError):  # which loses these words and nothing else
+            async with self._held.saying() as work:
+                await work.tell(self._held.job.id, words)
 
     async def _give_way(self, trainer: TrainerProcess) -> None:
         async for load in self._place.loads():
@@ -110,12 +158,12 @@ class Attempt:
         return Assignment(
             recipe=prepared.recipe,
             base=self._place.config.model,
-            train=prepared.train.folder,
+            train=self._tokens(prepared),
             valid=None if prepared.valid is None else prepared.valid.folder,
             folder=self._folder / RUN,
             start=await self._start(),
             row_tokens=self._place.config.row_tokens,
-            checkpoint_steps=max(1, min(self._place.config.checkpoint_steps, _steps(prepared) // MOST)),
+            checkpoint_steps=_checkpoint_steps(self._place.config.checkpoint_steps, _steps(prepared)),
             threads=self._place.config.threads,
             device=self._place.config.device,
             memory_bytes=self._place.config.memory_bytes,
@@ -123,6 +171,18 @@ class Attempt:
             report_to=self._place.config.report_to,
             name=self._held.job.id,
         )
+
+    def _tokens(self, prepared: Prepared) -> Path:
+        if self._following is not None:
+            return self._following.folder
+        assert prepared.train is not None
+        return prepared.train.folder
+
+    def _digest(self, prepared: Prepared) -> str:
+        if self._following is not None:
+            return self._following.digest
+        assert prepared.dataset_digest is not None
+        return prepared.dataset_digest
 
     async def _start(self) -> Path | None:
         start = self._held.job.request.start
@@ -161,6 +221,8 @@ class Attempt:
             return
         async with self._held.saying() as work:
             await work.tell(job.id, f"The adapter answers as {publisher.name.model}.")
+            if self._following is not None:
+                await work.learned(job.id, self._held.worker, self._following.trained(finished.steps, prepared.recipe))
             await work.succeed(job.id, self._held.worker, publisher.name.model, results)
         await self._clear()
 
@@ -169,7 +231,7 @@ class Attempt:
         adapter, figures = self._folder / RUN / finished.folder, self._journal.at(finished.steps)
         while True:
             try:
-                await publisher.result(adapter, prepared.dataset_digest, figures)
+                await publisher.result(adapter, self._digest(prepared), figures)
                 return
             except Unavailable as error:
                 if self._held.interrupted.is_set():
@@ -189,6 +251,9 @@ class Attempt:
                 await work.cancelled(job_id, worker)
             elif self._held.order is Order.PAUSE:
                 await work.pause(job_id, worker)
+            elif self._steps_aside:
+                await work.tell(job_id, "Gives its place to jobs whose lines are there, and goes on after them.")
+                await work.step_aside(job_id, worker)
             else:
                 await work.give_back(job_id, worker)
 
@@ -203,6 +268,12 @@ class Attempt:
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
 
-def _steps(prepared: Prepared) -> int:
-    """About as many as there will be."""
+def _checkpoint_steps(most: int, steps: int | None) -> int:
+    return max(1, most if steps is None else min(most, steps // MOST))
+
+
+def _steps(prepared: Prepared) -> int | None:
+    """About as many as there will be; None where nobody knows."""
+    if prepared.train is None:
+        return prepared.recipe.n_steps
     return prepared.recipe.epochs * math.ceil(len(prepared.train) / prepared.recipe.batch_size)

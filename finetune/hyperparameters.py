@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from loragate.prompts.body import Body
+from loragate.prompts.findings import finding
 
 Auto = Literal["auto"]
 TargetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.]{1,128}$")]
@@ -33,6 +34,25 @@ class Hyperparameters(Body):
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     max_grad_norm: Annotated[float, Field(gt=0, le=100)] = 1.0
     early_stopping_patience: Annotated[int, Field(ge=1, le=100)] | None = None  # evaluations without getting better
+
+    streaming: bool = False  # the training file may still grow
+    n_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = None  # at the most; of streaming jobs alone
+
+    @model_validator(mode="after")
+    def _go_together(self) -> "Hyperparameters":
+        if self.n_steps is not None and not self.streaming:
+            raise finding("n_steps", "only jobs with `streaming` have it; others are as long as their epochs")
+        if self.streaming and self.packing is True:
+            raise finding("packing", "it needs to see all examples first, which `streaming` does not wait for")
+        if self.endless and "lr_scheduler" in self.model_fields_set and self.lr_scheduler != "constant":
+            words = f"'{self.lr_scheduler}' must know where it ends: give `n_steps` as well, or take 'constant'"
+            raise finding("lr_scheduler", words)
+        return self
+
+    @property
+    def endless(self) -> bool:
+        """Nobody knows how many steps there will be."""
+        return self.streaming and self.n_steps is None
 
 
 class DpoHyperparameters(Hyperparameters):

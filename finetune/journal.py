@@ -101,7 +101,7 @@ def _known(row: _Row) -> _Row:
 
 
 def _words(metrics: Metrics) -> str:
-    said = [f"Step {metrics.step}/{metrics.steps}"]
+    said = [f"Step {metrics.step}" if metrics.steps is None else f"Step {metrics.step}/{metrics.steps}"]
     if metrics.train_loss is not None:
         said.append(f"training loss={metrics.train_loss:.4f}")
     if metrics.valid_loss is not None:

@@ -2,12 +2,9 @@
 
 import asyncio
 import hashlib
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.failure import Failure
@@ -19,6 +16,8 @@ from loragate.finetune.data.formats import Method
 from loragate.finetune.data.language import Language
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.data.tokenising import TokenCache
+from loragate.finetune.fetching import draft, fetch
+from loragate.finetune.following import Following, Tell
 from loragate.finetune.hyperparameters import DpoHyperparameters, Hyperparameters
 from loragate.finetune.job_refused import JobRefused
 from loragate.finetune.recipe import BaseFacts, DataFacts, Recipe, max_length_of, recipe_of
@@ -27,12 +26,13 @@ from loragate.finetune.starting_point import bound_to_start
 
 @dataclass(frozen=True)
 class Prepared:
-    """What training reads. `dataset_digest` is of the training file, as `sha256:…`."""
+    """What training reads; `train` is None where it follows a file that may still grow. `dataset_digest` is of the
+    training file, as `sha256:…`."""
 
     recipe: Recipe
-    train: TokenFile
+    train: TokenFile | None
     valid: TokenFile | None
-    dataset_digest: str
+    dataset_digest: str | None
 
 
 class Preparation:
@@ -49,14 +49,24 @@ class Preparation:
         """Raises JobRefused, StoreError."""
         asked, method = _asked(job), Method(job.request.method)
         length = max_length_of(asked, self._base)
-        train, digest = await self._tokenised(tenant_id, job.request.training_file, "training_file", method, length)
-        valid = None
+        train = digest = valid = facts = None
+        if not asked.streaming:
+            name = job.request.training_file
+            train, digest = await self._tokenised(tenant_id, name, "training_file", method, length)
+            facts = DataFacts(train.facts["examples"], train.facts["tokens"])
         if job.request.validation_file is not None:
             name = job.request.validation_file
             valid, _ = await self._tokenised(tenant_id, name, "validation_file", method, length)
-        facts = DataFacts(train.facts["examples"], train.facts["tokens"])
         recipe = recipe_of(asked, method, self._base, facts, job.request.seed)
         return Prepared(await bound_to_start(self._store, tenant_id, job, asked, recipe), train, valid, digest)
+
+    def follow(self, tenant_id: str, job: Job, recipe: Recipe, folder: Path, tell: Tell) -> Following:
+        """The training file of a job that streams. Raises OSError."""
+        expected = 0 if recipe.n_steps is None else recipe.n_steps * recipe.batch_size
+        file_id, method = job.request.training_file, recipe.method
+        return Following(
+            self._store, tenant_id, file_id, folder, self._language, recipe.max_length, method, expected, tell
+        )
 
     async def tidy(self, most: int) -> None:
         """Of tokens at most so many bytes stay, but for what is in use."""
@@ -65,9 +75,10 @@ class Preparation:
     async def _tokenised(
         self, tenant_id: str, file_id: str, param: str, method: Method, max_length: int
     ) -> tuple[TokenFile, str]:
-        with _draft(self._drafts) as file:
-            digest = await self._fetch(tenant_id, file_id, param, file)
-            file.seek(0)
+        with draft(self._drafts) as file:
+            hashed = hashlib.sha256()
+            await fetch(self._store, tenant_id, await self._pieces(tenant_id, file_id, param), file, hashed)
+            digest = f"sha256:{hashed.hexdigest()}"
             examination, tokens = await asyncio.to_thread(
                 self._tokens.tokens_of, file, digest, self._language, max_length
             )
@@ -76,19 +87,13 @@ class Preparation:
             raise JobRefused(Failure(f"invalid_{param}", refusal or "It has no examples.", param))
         return tokens, digest
 
-    async def _fetch(self, tenant_id: str, file_id: str, param: str, file: BinaryIO) -> str:
-        """Its digest."""
+    async def _pieces(self, tenant_id: str, file_id: str, param: str) -> Sequence[str]:
         try:
             async with self._store.tenant(tenant_id) as scope:
                 await scope.files.get(file_id, (Purpose.FINE_TUNE,), param=param)
-                pieces = await scope.files.pieces(file_id)
+                return await scope.files.pieces(file_id)
         except NotFound as missing:
             raise JobRefused(Failure(missing.code, missing.message, param)) from None
-        digest = hashlib.sha256()
-        async for chunk in self._store.blobs.of(tenant_id).pieces.read(pieces):
-            digest.update(chunk)
-            await asyncio.to_thread(file.write, chunk)
-        return f"sha256:{digest.hexdigest()}"
 
 
 def _asked(job: Job) -> Hyperparameters:
@@ -98,11 +103,3 @@ def _asked(job: Job) -> Hyperparameters:
 
 def _refusal(examination: Examination, method: Method, *, is_training: bool) -> str | None:
     return examination.refusal(method) if is_training else examination.refusal(method, fewest=1)
-
-
-@contextmanager
-def _draft(folder: Path) -> Iterator[BinaryIO]:
-    """A file without a name: whatever happens, nothing is left behind."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder) as file:
-        yield file

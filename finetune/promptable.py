@@ -4,6 +4,8 @@ import asyncio
 import logging
 import os
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
@@ -18,14 +20,35 @@ log = logging.getLogger(__name__)
 MOST = 4  # of one run, evenly spread
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Over a run of so many `steps`; of one that nobody knows the end of, each twice as far on as the one before,
+    counted in the distance of its checkpoints, `every` steps."""
+
+    steps: int | None
+    every: int
+
+    def takes(self, step: int, last: int) -> bool:
+        """Of a run's end nothing becomes: that is the result. Nor of one too close to the `last` that was taken."""
+        if self.steps is None:
+            return step in {self.every << doubled for doubled in range(MOST)}
+        return step < self.steps and step * MOST // self.steps != last * MOST // self.steps
+
+
 class PromptableCheckpoints:
     """Of one run, published one after the other beside it. One that cannot be is told of, and the run goes on."""
 
     def __init__(
-        self, held: Holding, publisher: Publisher, journal: Journal, folder: Path, digest: str, steps: int
+        self,
+        held: Holding,
+        publisher: Publisher,
+        journal: Journal,
+        folder: Path,
+        digest: Callable[[], str],
+        spread: Spread,
     ) -> None:
         self._held = held
-        self._steps = steps
+        self._spread = spread
         self._publisher = publisher
         self._journal = journal
         self._folder = folder
@@ -34,9 +57,8 @@ class PromptableCheckpoints:
         self._publishing: asyncio.Task[None] | None = None
 
     def add(self, checkpoint: Path, step: int) -> None:
-        """It is on the disk. Nothing becomes of one too close to the one before, or of the last step's: that is the
-        result."""
-        if step >= self._steps or step * MOST // self._steps == self._last * MOST // self._steps:
+        """It is on the disk."""
+        if not self._spread.takes(step, self._last):
             return
         self._last = step
         kept = self._folder / f"step-{step}"
@@ -71,7 +93,7 @@ class PromptableCheckpoints:
 
     async def _publish(self, folder: Path, step: int) -> None:
         figures = self._journal.at(step)
-        model = await self._publisher.checkpoint(folder, step, self._digest, figures)
+        model = await self._publisher.checkpoint(folder, step, self._digest(), figures)
         async with self._held.saying() as work:
             await work.checkpoint(self._held.job.id, self._held.worker, step, figures, model)
             await work.tell(self._held.job.id, f"Checkpoint {step} answers as {model}.")

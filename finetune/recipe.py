@@ -19,6 +19,7 @@ _SEEN = 2000  # examples in all epochs together, where a file is small
 _EPOCHS = (1, 10)
 _LONG = 2048
 _ROWS_WORTH_PACKING = 1000
+_BATCH_UNSEEN = 8  # examples a step, of a file of unknown length
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Recipe:
     early_stopping_patience: int | None
     beta: float | None
     seed: int
+    streaming: bool = False
+    n_steps: int | None = None
 
     def to_document(self) -> dict[str, Any]:
         """As JSON, to be read by `of_document`."""
@@ -81,17 +84,18 @@ def max_length_of(asked: Hyperparameters, base: BaseFacts) -> int:
     return min(longest, base.max_model_len)
 
 
-def recipe_of(asked: Hyperparameters, method: Method, base: BaseFacts, data: DataFacts, seed: int) -> Recipe:
-    """All that was left open, chosen."""
+def recipe_of(asked: Hyperparameters, method: Method, base: BaseFacts, data: DataFacts | None, seed: int) -> Recipe:
+    """All that was left open, chosen; `data` is None for a file that may still grow."""
     max_length = max_length_of(asked, base)
     rank = min(16, base.max_lora_rank) if asked.lora_rank == "auto" else asked.lora_rank
     multiplier = 1.0 if asked.learning_rate_multiplier == "auto" else asked.learning_rate_multiplier
     beta = asked.beta if isinstance(asked, DpoHyperparameters) else None
     packing = _worth_packing(data, max_length) if asked.packing == "auto" else asked.packing
+    scheduler = "constant" if asked.endless else asked.lr_scheduler
     return Recipe(
         method=method,
-        epochs=_epochs(data.examples) if asked.n_epochs == "auto" else asked.n_epochs,
-        batch_size=_batch_size(data.examples) if asked.batch_size == "auto" else asked.batch_size,
+        epochs=_epochs(data) if asked.n_epochs == "auto" else asked.n_epochs,
+        batch_size=_batch_size(data) if asked.batch_size == "auto" else asked.batch_size,
         learning_rate=_learning_rate(method, base.hidden_size) * multiplier,
         lora_rank=rank,
         lora_alpha=2 * rank if asked.lora_alpha == "auto" else asked.lora_alpha,
@@ -102,24 +106,28 @@ def recipe_of(asked: Hyperparameters, method: Method, base: BaseFacts, data: Dat
         quantization=asked.quantization,
         max_length=max_length,
         packing=packing and method is Method.SUPERVISED,
-        lr_scheduler=asked.lr_scheduler,
+        lr_scheduler=scheduler,
         warmup_ratio=asked.warmup_ratio,
         weight_decay=asked.weight_decay,
         max_grad_norm=asked.max_grad_norm,
         early_stopping_patience=asked.early_stopping_patience,
         beta=_DPO_BETA if beta == "auto" else beta,
         seed=seed,
+        streaming=asked.streaming,
+        n_steps=asked.n_steps,
     )
 
 
-def _epochs(examples: int) -> int:
+def _epochs(data: DataFacts | None) -> int:
     fewest, most = _EPOCHS
-    return max(fewest, min(most, round(_SEEN / examples)))
+    return fewest if data is None else max(fewest, min(most, round(_SEEN / data.examples)))
 
 
-def _batch_size(examples: int) -> int:
+def _batch_size(data: DataFacts | None) -> int:
     """About thirty steps an epoch, in powers of two."""
-    return max(4, min(64, 1 << max(0, (examples // 32).bit_length() - 1)))
+    if data is None:
+        return _BATCH_UNSEEN
+    return max(4, min(64, 1 << max(0, (data.examples // 32).bit_length() - 1)))
 
 
 def _learning_rate(method: Method, hidden_size: int) -> float:
@@ -127,6 +135,6 @@ def _learning_rate(method: Method, hidden_size: int) -> float:
     return rate if method is Method.SUPERVISED else rate * _DPO_SHARE
 
 
-def _worth_packing(data: DataFacts, max_length: int) -> bool:
+def _worth_packing(data: DataFacts | None, max_length: int) -> bool:
     """Rows take several examples, so that there are fewer steps: still enough of them must be left."""
-    return data.tokens >= _ROWS_WORTH_PACKING * max_length
+    return data is not None and data.tokens >= _ROWS_WORTH_PACKING * max_length

@@ -14,6 +14,7 @@ from loragate.adapter_store.probe import Probe
 from loragate.adapter_store.store import Store
 from loragate.finetune.attempt import Attempt
 from loragate.finetune.data.language import language_of
+from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.holding import Holding, holding
 from loragate.finetune.job_refused import JobRefused, no_room
 from loragate.finetune.metrics import FinetuneMetrics
@@ -111,17 +112,24 @@ class Worker:
         except OSError as error:
             await self._refuse(held, no_room(error))
             return
-        tokens = prepared.train.facts["tokens"] * prepared.recipe.epochs
+        train = prepared.train
+        tokens = None if train is None else train.facts["tokens"] * prepared.recipe.epochs
         async with held.saying() as work:
             if held.order is Order.CANCEL:
                 await work.cancelled(job.id, held.worker)
             elif held.order is Order.PAUSE:
                 await work.pause(job.id, held.worker)
             else:
-                await work.tell(job.id, f"The files are good: {prepared.train.facts['examples']} examples.")
+                await work.tell(job.id, _found(train))
                 await work.validated(job.id, held.worker, prepared.recipe.to_document(), tokens)
 
     async def _refuse(self, held: Holding, failure: Failure) -> None:
         async with held.saying() as work:
             await work.tell(held.job.id, failure.message, level="error")
             await work.fail(held.job.id, held.worker, failure)
+
+
+def _found(train: TokenFile | None) -> str:
+    if train is None:
+        return "The training file may still grow: the job ends when it is closed and all of it is read."
+    return f"The files are good: {train.facts['examples']} examples."

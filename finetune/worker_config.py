@@ -21,6 +21,7 @@ class WorkerConfig:
     stands_back: bool = False  # training does, behind whatever else wants to compute on this machine
     report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb: beside events and metrics
     poll_seconds: float = 1.0
+    waiting_seconds: float = 60.0  # for lines that do not come, while other jobs wait for their turn
     tidy_seconds: float = 600.0
     max_workspace_bytes: int = 50 << 30  # but for what is in use
 

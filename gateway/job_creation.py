@@ -31,7 +31,7 @@ async def create_job(use: Services, caller: TenantPrincipal, by: Actor, body: Jo
         if attempt.reply is not None:
             return attempt.reply
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-            await _check_file(scope, caller, body.training_file, "training_file")
+            await _check_file(scope, caller, body.training_file, "training_file", may_grow=body.asked.streaming)
             if body.validation_file is not None:
                 await _check_file(scope, caller, body.validation_file, "validation_file")
             start = await _start(scope, base, body.model)
@@ -41,11 +41,17 @@ async def create_job(use: Services, caller: TenantPrincipal, by: Actor, body: Jo
             return await attempt.keep(scope.replies, job_object(job, caller.tenant_id), 200)
 
 
-async def _check_file(scope: TenantScope, caller: TenantPrincipal, file_id: str, param: str) -> None:
+async def _check_file(
+    scope: TenantScope, caller: TenantPrincipal, file_id: str, param: str, *, may_grow: bool = False
+) -> None:
     file = await scope.files.get(file_id, purposes_of(caller), param=param)
     if file.purpose is not Purpose.FINE_TUNE:
         words = f"Invalid '{param}': its purpose is '{file.purpose}'; upload it with the purpose 'fine-tune'."
         raise InvalidRequest(words, param=param, code=f"invalid_{param}")
+    if file.is_open and not may_grow:
+        hint = ", or have the job follow it with the hyperparameter `streaming`" if param == "training_file" else ""
+        words = f"Invalid '{param}': the file is still open. Close it (POST /v1/files/{file.id}/close) first{hint}."
+        raise InvalidRequest(words, param=param, code="file_open")
 
 
 async def _start(scope: TenantScope, base: BaseModel, model: str) -> JobStart | None:

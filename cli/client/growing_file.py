@@ -33,9 +33,9 @@ def append_all(api: Api, file_id: str, given: str) -> dict[str, Any]:
         return _send(api, file_id, source, file.stat().st_size)
 
 
-def portions(source: BinaryIO, most: int = _PORTION_BYTES) -> Iterator[bytes]:
-    """Whole lines, about `most` bytes at a time. Raises Refusal for a line that is too long."""
-    while lines := source.readlines(most):
+def portions(source: BinaryIO) -> Iterator[bytes]:
+    """Whole lines, a few at a time. Raises Refusal for a line that is too long."""
+    while lines := source.readlines(_PORTION_BYTES):
         if max(map(len, lines)) > _LONGEST_LINE:
             raise Refusal(f"a line is longer than {_LONGEST_LINE >> 20} MiB")
         yield b"".join(lines)

@@ -131,6 +131,10 @@ class GrowingTokenWriter:
             self._slots[slot] = end
         self._unpublished.clear()
 
+    def tokens_of(self, sequences: int) -> int:
+        """In the first so many, of those that are published."""
+        return int(self._slots[sequences])
+
     def finish(self, facts: dict[str, Any]) -> None:
         """All of it is there, and nothing else comes: a `TokenFile`. Raises AlreadyClosed, OSError."""
         self.publish()

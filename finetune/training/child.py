@@ -21,6 +21,7 @@ from peft import PeftModel
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
+from loragate.finetune.data.growing import GrowingTokenFile
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.training.adapter import continued_adapter, new_adapter
 from loragate.finetune.training.alone import be_alone_in
@@ -30,7 +31,7 @@ from loragate.finetune.training.breathing import Breather, stand_back
 from loragate.finetune.training.checkpoint import read_trainer_state, save_adapter
 from loragate.finetune.training.folders import checkpoints_in
 from loragate.finetune.training.memory import bound_memory, die_first, is_lack_of_memory
-from loragate.finetune.training.news import Checkpointed, Failed, Finished, Metrics, News, Stepped, Stopped
+from loragate.finetune.training.news import Checkpointed, Failed, Finished, Metrics, News, Stepped, Stopped, Waiting
 from loragate.finetune.training.run import Run
 from loragate.finetune.training.train import train
 from loragate.finetune.training.watch import TrainingFailed, Watch, told_before
@@ -78,7 +79,7 @@ def _run(assignment: Assignment, stop: threading.Event, breather: Breather, out:
     tokenizer = PreTrainedTokenizerFast.from_pretrained(assignment.base)
     run = Run(
         assignment.folder,
-        TokenFile(assignment.train),
+        GrowingTokenFile(assignment.train) if assignment.recipe.streaming else TokenFile(assignment.train),
         None if assignment.valid is None else TokenFile(assignment.valid),
         assignment.row_tokens,
         assignment.checkpoint_steps,
@@ -88,7 +89,9 @@ def _run(assignment: Assignment, stop: threading.Event, breather: Breather, out:
     )
     for metrics in _told_before(assignment.folder):
         _tell(out, Stepped(metrics))
-    watch = Watch(lambda metrics: _tell(out, Stepped(metrics)), stop, breather)
+    watch = Watch(
+        lambda metrics: _tell(out, Stepped(metrics)), stop, breather, lambda steps: _tell(out, Waiting(steps))
+    )
     steps = train(model, tokenizer, assignment.recipe, run, watch, lambda folder: _tell(out, Checkpointed(folder.name)))
     if stop.is_set():
         return Stopped(steps)

@@ -9,7 +9,7 @@ class Metrics:
     """Of the steps since the last ones; None where they were not taken."""
 
     step: int
-    steps: int  # in all
+    steps: int | None  # in all; None while nobody knows
     epoch: float
     train_loss: float | None = None
     learning_rate: float | None = None
@@ -31,6 +31,13 @@ class Checkpointed:
     """A checkpoint is on the disk, in this folder of the run's."""
 
     folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """For lines that are not there yet; so many steps are done."""
+
+    steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +63,9 @@ class Failed:
     message: str
 
 
-News = Stepped | Checkpointed | Stopped | Finished | Failed
+News = Stepped | Checkpointed | Waiting | Stopped | Finished | Failed
 
-_KINDS: dict[str, type[News]] = {kind.__name__: kind for kind in (Checkpointed, Stopped, Finished, Failed)}
+_KINDS: dict[str, type[News]] = {kind.__name__: kind for kind in (Checkpointed, Waiting, Stopped, Finished, Failed)}
 
 
 def news_of(document: dict[str, Any]) -> News:

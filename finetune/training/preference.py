@@ -11,14 +11,16 @@ from transformers import PreTrainedTokenizerBase
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
+from loragate.finetune.data.growing import GrowingTokenFile
 from loragate.finetune.recipe import Recipe
 from loragate.finetune.training.resumable import Resumable
-from loragate.finetune.training.rows import PairRows, pairs_padded
+from loragate.finetune.training.rows import PairRows, pair_row, pairs_padded
 from loragate.finetune.training.run import Run, arguments, by_number, early_stopping, together
+from loragate.finetune.training.streamed import STAND_IN, Streamed, stand_in
 from loragate.finetune.training.watch import Watch
 
 
-class PreferenceTrainer(Resumable, DPOTrainer):
+class PreferenceTrainer(Streamed, Resumable, DPOTrainer):
     """The reference is the model as it was before: the base, or the adapter that is gone on from."""
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
@@ -30,13 +32,21 @@ def preference_trainer(
 ) -> PreferenceTrainer:
     """Ready to train."""
     assert recipe.beta is not None
-    at_once = together(2 * int(run.train.lengths.max(initial=1)), recipe, run.row_tokens)
+    rows, longest = _rows(recipe, run)
+    at_once = together(2 * longest, recipe, run.row_tokens)
     return PreferenceTrainer(
         model=model,
         processing_class=tokenizer,
         args=DPOConfig(**arguments(recipe, run, at_once), beta=recipe.beta),
-        train_dataset=by_number(PairRows(run.train)),
+        train_dataset=rows,
         eval_dataset=by_number(PairRows(run.valid)) if run.valid is not None and run.validated else None,
         data_collator=pairs_padded,
         callbacks=[watch, *early_stopping(recipe, run)],
     )
+
+
+def _rows(recipe: Recipe, run: Run) -> tuple[Dataset, int]:
+    """As TRL takes them, and how many tokens the longest answer has with its prompt."""
+    if isinstance(run.train, GrowingTokenFile):
+        return stand_in(pair_row([STAND_IN, STAND_IN])), recipe.max_length
+    return by_number(PairRows(run.train)), int(run.train.lengths.max(initial=1))

@@ -61,13 +61,17 @@ class PairRows(Rows):
         return (2 * index, 2 * index + 1)
 
     def __getitem__(self, index: int) -> Row:
-        """`chosen`, `rejected`, int64 `[tokens]`, and of each what is `_learned`, bool."""
-        named = zip(("chosen", "rejected"), (self._tokens[place] for place in self._places(index)), strict=True)
-        row: Row = {}
-        for name, sample in named:
-            row[name] = torch.from_numpy(sample.ids.astype(np.int64))
-            row[f"{name}_learned"] = torch.from_numpy(sample.learned.copy())
-        return row
+        """See `pair_row`."""
+        return pair_row([self._tokens[place] for place in self._places(index)])
+
+
+def pair_row(samples: Sequence[Sample]) -> Row:
+    """Of two: `chosen`, `rejected`, int64 `[tokens]`, and of each what is `_learned`, bool."""
+    row: Row = {}
+    for name, sample in zip(("chosen", "rejected"), samples, strict=True):
+        row[name] = torch.from_numpy(sample.ids.astype(np.int64))
+        row[f"{name}_learned"] = torch.from_numpy(sample.learned.copy())
+    return row
 
 
 def ragged_row(samples: Sequence[Sample]) -> Row:

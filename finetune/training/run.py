@@ -9,8 +9,10 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import EarlyStoppingCallback
 
+from loragate.finetune.data.growing import GrowingTokenFile
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.recipe import Recipe
+from loragate.finetune.training.length import length
 from loragate.finetune.training.rows import Rows
 
 
@@ -19,7 +21,7 @@ class Run:
     """`row_tokens` bounds what goes through the model at once. With `valid`, the best checkpoint is what comes out."""
 
     folder: Path
-    train: TokenFile
+    train: TokenFile | GrowingTokenFile
     valid: TokenFile | None
     row_tokens: int
     checkpoint_steps: int
@@ -61,15 +63,13 @@ def arguments(recipe: Recipe, run: Run, rows_together: int) -> dict[str, Any]:
     best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
     return {
         "output_dir": str(run.folder),
-        "num_train_epochs": recipe.epochs,
+        **length(recipe),
         "per_device_train_batch_size": rows_together,
         "per_device_eval_batch_size": rows_together,
         "gradient_accumulation_steps": recipe.batch_size // rows_together,
         "gradient_checkpointing": True,
         "gradient_checkpointing_kwargs": {"use_reentrant": False},
         "learning_rate": recipe.learning_rate,
-        "lr_scheduler_type": recipe.lr_scheduler,
-        "warmup_steps": recipe.warmup_ratio,
         "weight_decay": recipe.weight_decay,
         "max_grad_norm": recipe.max_grad_norm,
         "optim": "adamw_torch",
@@ -77,6 +77,7 @@ def arguments(recipe: Recipe, run: Run, rows_together: int) -> dict[str, Any]:
         "use_cpu": not torch.cuda.is_available(),
         "seed": recipe.seed,
         "data_seed": recipe.seed,
+        "ignore_data_skip": recipe.streaming,  # its rows begin where the run has come to
         "logging_steps": run.log_steps,
         "logging_nan_inf_filter": False,
         "save_strategy": "steps",

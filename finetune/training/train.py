@@ -7,12 +7,16 @@ from peft import PeftModel
 from transformers import PreTrainedTokenizerBase, PrinterCallback
 
 from loragate.finetune.data.formats import Method
+from loragate.finetune.data.growing import GrowingTokenFile
 from loragate.finetune.recipe import Recipe
 from loragate.finetune.training.folders import checkpoints_in
+from loragate.finetune.training.growing_rows import GrowingRows
 from loragate.finetune.training.preference import preference_trainer
 from loragate.finetune.training.run import Run
 from loragate.finetune.training.supervised import supervised_trainer
 from loragate.finetune.training.watch import TrainingFailed, Watch
+
+_NOTHING = "In no example anything is left to learn: all of them are longer than `max_length`."
 
 
 def train(
@@ -28,8 +32,9 @@ def train(
     `written` hears of each checkpoint that is on the disk, from another thread. Raises TrainingFailed, OSError when
     the disk is full.
     """
-    if not len(run.train):
-        raise TrainingFailed("In no example anything is left to learn: all of them are longer than `max_length`.")
+    growing = run.train if isinstance(run.train, GrowingTokenFile) else None
+    if growing is None and not len(run.train):
+        raise TrainingFailed(_NOTHING)
     make = supervised_trainer if recipe.method is Method.SUPERVISED else preference_trainer
     trainer = make(model, tokenizer, recipe, run, watch)
     trainer.remove_callback(PrinterCallback)
@@ -37,9 +42,15 @@ def train(
         if parameter.requires_grad:  # TRL makes them bf16 on a quantised base, in which small steps are lost
             parameter.data = parameter.data.float()
     trainer.keep_checkpoints(written)
+    if growing is not None:
+        pairs = recipe.method is Method.DPO
+        rows = GrowingRows(growing, pairs=pairs, epochs=recipe.epochs, seed=recipe.seed, pause=watch.pause)
+        trainer.follow(rows, recipe.batch_size)
     done = checkpoints_in(run.folder)
     try:
         trainer.train(resume_from_checkpoint=str(done[-1]) if done else None)
     finally:
         trainer.writer.wait()
+    if growing is not None and growing.closed and not len(growing):
+        raise TrainingFailed(_NOTHING)
     return int(trainer.state.global_step)

@@ -7,23 +7,50 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from loragate.finetune.data.growing import LOOK_SECONDS
+from loragate.finetune.training.length import known_steps
 from loragate.finetune.training.news import Metrics
+
+_WORTH_TELLING = 20  # pauses without a step between
 
 
 class TrainingFailed(Exception):
     """The run has ended without an adapter worth keeping. Its text is for the tenant."""
 
 
+class Interrupted(Exception):
+    """Whoever waits for data is to stop, and keep where he is."""
+
+
 class Watch(TrainerCallback):
     """`told` hears of each step; `stop` set, the run ends behind the step, with a checkpoint.
 
-    `breathe` is called between micro-batches: whoever shares the machine gets his turn there.
+    `breathe` is called between micro-batches: whoever shares the machine gets his turn there. `waits` hears that there
+    has been nothing to train on for a while, once between two steps.
     """
 
-    def __init__(self, told: Callable[[Metrics], None], stop: threading.Event, breathe: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        told: Callable[[Metrics], None],
+        stop: threading.Event,
+        breathe: Callable[[], None],
+        waits: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._told = told
         self._stop = stop
         self._breathe = breathe
+        self._waits = waits
+        self._pauses = 0
+        self._step = 0
+
+    def pause(self) -> None:
+        """A moment, since there is nothing to train on. Raises Interrupted, as soon as the run is to stop."""
+        self._breathe()
+        if self._stop.wait(LOOK_SECONDS):
+            raise Interrupted
+        self._pauses += 1
+        if self._pauses == _WORTH_TELLING:
+            self._waits(self._step)
 
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -37,6 +64,7 @@ class Watch(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._breathe()
+        self._pauses, self._step = 0, state.global_step
         if self._stop.is_set():
             control.should_save = control.should_training_stop = True
 
@@ -56,19 +84,19 @@ class Watch(TrainerCallback):
                     f"The {name.replace('_', ' ')} became {logs[name]} at step {state.global_step}: the training has "
                     "diverged. Lower `learning_rate_multiplier`, or look for outliers in the data."
                 )
-        metrics = _metrics(logs, state.global_step, state.max_steps, float(state.epoch or 0))
+        metrics = _metrics(logs, state.global_step, known_steps(state.max_steps), float(state.epoch or 0))
         if metrics is not None:
             self._told(metrics)
 
 
 def told_before(trainer_state: dict[str, Any]) -> list[Metrics]:
     """What a checkpoint's state remembers of its run: whoever followed it may have missed the last of it."""
-    steps = trainer_state["max_steps"]
+    steps = known_steps(trainer_state["max_steps"])
     all_of_them = (_metrics(logs, logs["step"], steps, logs["epoch"]) for logs in trainer_state["log_history"])
     return [metrics for metrics in all_of_them if metrics is not None]
 
 
-def _metrics(logs: dict[str, Any], step: int, steps: int, epoch: float) -> Metrics | None:
+def _metrics(logs: dict[str, Any], step: int, steps: int | None, epoch: float) -> Metrics | None:
     if "loss" not in logs and "eval_loss" not in logs:
         return None
     return Metrics(

@@ -36,6 +36,8 @@ JOB: dict[str, Any] = {
                 "weight_decay": 0.0,
                 "max_grad_norm": 1.0,
                 "early_stopping_patience": None,
+                "streaming": False,
+                "n_steps": None,
             }
         },
     },

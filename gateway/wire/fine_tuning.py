@@ -34,7 +34,7 @@ def job_object(job: Job, tenant_id: str) -> dict[str, Any]:
         "method": {"type": request.method, request.method: {"hyperparameters": hyperparameters}},
         "model": request.model,
         "organization_id": tenant_id,
-        "progress": None if job.steps is None else {"step": job.step, "total_steps": job.steps},
+        "progress": {"step": job.step, "total_steps": job.steps} if job.step or job.steps else None,
         "result_files": [] if job.result_file is None else [job.result_file],
         "seed": request.seed,
         "start_version": request.start

@@ -87,7 +87,7 @@ class _Job:
 
     def _how_far(self, job: Json) -> None:
         done = job["progress"]
-        share = done["step"] / max(1, done["total_steps"]) if done else 0.0
+        share = done["step"] / max(1, done["total_steps"]) if done and done["total_steps"] else 0.0
         with div("card"), div("stack"):
             with div("row-of apart"):
                 with div("row-of"):

@@ -128,4 +128,4 @@ class _Jobs:
 def progress_words(job: Json) -> str:
     """Steps of steps."""
     done = job["progress"]
-    return "–" if done is None else f"{done['step']} of {done['total_steps']}"
+    return "–" if done is None else f"{done['step']} of {done['total_steps'] or '?'}"

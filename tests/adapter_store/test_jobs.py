@@ -161,6 +161,8 @@ async def test_the_job_of_a_dead_worker_is_anothers_and_the_dead_one_is_not_hear
         ("checkpoint", (1, {}, None)),
         ("pause", ()),
         ("give_back", ()),
+        ("step_aside", ()),
+        ("learned", (7,)),
         ("succeed", ("m", None)),
         ("fail", (Failure("a", "b"),)),
         ("cancelled", ()),
@@ -255,6 +257,16 @@ async def test_a_worker_that_stops_gives_its_job_back(world: Any) -> None:
     claim = await claimed(world, worker="w2")
     assert claim is not None
     assert not claim.died
+
+
+async def test_a_job_that_steps_aside_has_its_turn_after_all_others(world: Any) -> None:
+    waiting = await queued(world)
+    assert (claim := await claimed(world))
+    assert claim.job.id == waiting
+    own, others = await queued(world), await queued(world, world.other)
+    await said(world, "step_aside", waiting, "w1")
+    turns = [await claimed(world, worker=f"w{number}", most=3) for number in range(3)]
+    assert [turn and (turn.job.id, turn.died) for turn in turns] == [(others, False), (own, False), (waiting, False)]
 
 
 async def test_a_tenant_cannot_pile_up_jobs_for_ever_unless_that_is_unlimited(world: Any) -> None:

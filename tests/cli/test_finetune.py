@@ -231,3 +231,21 @@ def test_a_server_that_is_away_is_waited_for_but_not_for_ever() -> None:
     api = FlakyApi(1000)
     with pytest.raises(Refusal, match="nothing answers"):
         follow(api, "ftjob-1", Lines(print), sleep=lambda _: None)
+
+
+def test_lines_go_to_a_file_that_grows_until_it_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loragate.cli.client.growing_file._PORTION_BYTES", 100)
+    file = run("files", "open", "--name", "calls.jsonl").stdout.strip()
+    data = world.data(3)
+    size = len(Path(data).read_bytes()) + 1
+    assert run("files", "append", file, data).stdout == f"{file}\t{size}\n"
+    grown = run("files", "append", file, "-", "--json", typed=Path(data).read_text()).stdout
+    assert json.loads(grown)["bytes"] == 2 * size
+    job_id = run("finetune", "create", file, "--set", "streaming=true", "--no-watch").stdout.strip()
+    assert job_id.startswith("ftjob-")
+    Path(data).write_text('{"text": "x"}\n')
+    assert "Line 1: it has another format" in run("files", "append", file, data, status=1).stderr
+    assert "there are no lines" in run("files", "append", file, "-", status=1).stderr
+    assert "there is no file nowhere" in run("files", "append", file, "nowhere", status=1).stderr
+    assert run("files", "close", file).stdout == f"{file}\t{2 * size}\n"
+    assert "The file is closed" in run("files", "append", file, world.data(1), status=1).stderr

@@ -6,12 +6,14 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
 import pytest
 from chromium import launched_chromium
 from openai import OpenAI
+from openai.types.fine_tuning import FineTuningJob
 from playwright.sync_api import Page, expect
 from readme_example import printed_by
 from running_server import RunningServer, ok, until
@@ -127,6 +129,57 @@ def test_from_a_file_to_a_chat_in_the_panel(panel: Page) -> None:
         expect(panel.get_by_text("First token after").or_(panel.get_by_text("without a word"))).to_be_visible()
         expect(panel.get_by_role("log", name="First answer: conversation")).to_contain_text("poet")
         expect(panel.get_by_role("alert")).to_have_count(0)
+
+
+def streaming_job(client: OpenAI, file_id: str) -> FineTuningJob:
+    numbers = {"streaming": True, "n_epochs": 1, "batch_size": 4, "max_length": 128}
+    return client.fine_tuning.jobs.create(
+        model=client.models.list().data[0].id, training_file=file_id, suffix="live", seed=7,
+        method={"type": "supervised", "supervised": {"hyperparameters": numbers}},  # type: ignore[typeddict-item]
+    )  # fmt: skip
+
+
+def waits(client: OpenAI, job: FineTuningJob, steps: int) -> bool:
+    """It has told so behind that step."""
+    said = client.fine_tuning.jobs.list_events(job.id, limit=100).data
+    return any(f"so far {steps} steps are done" in event.message for event in said)
+
+
+def test_a_job_trains_on_lines_as_they_come_and_survives_its_worker(
+    training_server: RunningServer, acme: OpenAI
+) -> None:
+    lines = chats(18).splitlines(keepends=True)
+
+    def append(more: list[bytes]) -> None:
+        form: Any = {"headers": {"Content-Type": "multipart/form-data"}}
+        acme.post(f"/files/{file.id}/append", files={"data": b"".join(more)}, options=form, cast_to=object)
+
+    file = acme.files.create(file=("live.jsonl", b"".join(lines[:9])), purpose="fine-tune", extra_body={"open": "true"})
+    job = streaming_job(acme, file.id)
+    until(lambda: waits(acme, job, 2), PATIENCE)
+    worker = training_server.runtime["pids"]["finetune"]
+    os.kill(worker, signal.SIGKILL)
+    append(lines[9:13])
+    until(lambda: waits(acme, job, 3), PATIENCE)
+    append(lines[13:])
+    acme.post(f"/files/{file.id}/close", cast_to=object)
+    until(lambda: acme.fine_tuning.jobs.retrieve(job.id).finished_at is not None, PATIENCE)
+    done = acme.fine_tuning.jobs.retrieve(job.id)
+    assert (done.status, done.error) == ("succeeded", None)
+    answer = acme.completions.create(model=str(done.fine_tuned_model), prompt="fox", max_tokens=4)
+    assert answer.usage is not None
+    (results,) = done.result_files
+    rows = acme.files.content(results).text.splitlines()
+    assert [int(row.split(",")[0]) for row in rows[1:]] == [1, 2, 3, 4, 5]
+
+
+def test_a_job_that_waits_for_lines_is_cancelled(training_server: RunningServer, acme: OpenAI) -> None:
+    file = acme.files.create(file=("none.jsonl", b""), purpose="fine-tune", extra_body={"open": "true"})
+    job = streaming_job(acme, file.id)
+    until(lambda: waits(acme, job, 0), PATIENCE)
+    acme.fine_tuning.jobs.cancel(job.id)
+    until(lambda: acme.fine_tuning.jobs.retrieve(job.id).status == "cancelled", PATIENCE)
+    until(lambda: not training_server.trainers(), PATIENCE)
 
 
 def test_the_readmes_example_runs_as_it_is_written(training_server: RunningServer, acme: OpenAI) -> None:

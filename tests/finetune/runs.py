@@ -6,7 +6,7 @@ python runs.py BASE TOKENS FOLDER METHOD     tells each step's loss on a line of
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from loragate.finetune.data.encoding import Sample
 from loragate.finetune.data.formats import Method
+from loragate.finetune.data.growing import GrowingTokenFile
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
 from loragate.finetune.hyperparameters import DpoHyperparameters
 from loragate.finetune.recipe import BaseFacts, DataFacts, Recipe, recipe_of
@@ -60,22 +61,29 @@ def make_base(folder: Path) -> Path:
     return folder
 
 
-def make_tokens(folder: Path, method: Method) -> TokenFile:
+def examples(method: Method, count: int = EXAMPLES) -> Iterator[list[Sample]]:
     """Numbers in their order; the worse answers in the opposite one."""
     draw = np.random.default_rng(0)
+    for _ in range(count):
+        ids = np.arange(3, 3 + draw.integers(5, 12), dtype=np.uint32)
+        better = Sample(ids, np.arange(len(ids)) >= 2)
+        worse = Sample(np.concatenate([ids[:2], ids[:1:-1]]), better.learned)
+        yield [better, worse] if method is Method.DPO else [better]
+
+
+def make_tokens(folder: Path, method: Method) -> TokenFile:
+    """Of these examples."""
     with TokenFileWriter(folder) as writer:
-        for _ in range(EXAMPLES):
-            ids = np.arange(3, 3 + draw.integers(5, 12), dtype=np.uint32)
-            writer.add(Sample(ids, np.arange(len(ids)) >= 2))
-            if method is Method.DPO:
-                writer.add(Sample(np.concatenate([ids[:2], ids[:1:-1]]), np.arange(len(ids)) >= 2))
+        for example in examples(method):
+            for sample in example:
+                writer.add(sample)
         writer.finish({})
     return TokenFile(folder)
 
 
 def go(
     base: Path,
-    tokens: TokenFile,
+    tokens: TokenFile | GrowingTokenFile,
     folder: Path,
     recipe: Recipe,
     told: Callable[[Metrics], None],
@@ -83,14 +91,16 @@ def go(
     stop: threading.Event | None = None,
     valid: TokenFile | None = None,
     checkpoint_steps: int = 4,
+    row_tokens: int = 64,
+    waits: Callable[[int], None] = lambda _: None,
 ) -> tuple[PeftModel, int]:
     """The trained model, and the steps done."""
     model = load_base(base, recipe.quantization, torch.device("cpu"))
     torch.manual_seed(recipe.seed)
     adapted = new_adapter(model, recipe)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(base)
-    run = Run(folder, tokens, valid, row_tokens=64, checkpoint_steps=checkpoint_steps, log_steps=1)
-    watch = Watch(told, stop or threading.Event(), lambda: None)
+    run = Run(folder, tokens, valid, row_tokens, checkpoint_steps=checkpoint_steps, log_steps=1)
+    watch = Watch(told, stop or threading.Event(), lambda: None, waits)
     return adapted, train(adapted, tokenizer, recipe, run, watch)
 
 

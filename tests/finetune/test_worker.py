@@ -1,6 +1,5 @@
 """A worker on a real store: from a file and a job to an adapter in the registry, and every way in which that ends."""
 
-import csv
 import io
 import json
 import os
@@ -19,7 +18,7 @@ from loragate.adapter_store.file import Purpose
 from loragate.adapter_store.job import Job, JobCheckpoint, JobStart, JobStatus
 from loragate.finetune.tidying import tidy
 
-from .worker_world import World, chats, ended
+from .worker_world import World, chats, ended, the_curve
 
 
 async def test_from_a_file_to_an_adapter_and_on_from_there(world: World) -> None:
@@ -65,15 +64,6 @@ async def the_checkpoints_answer(adapter: Adapter, checkpoints: Sequence[JobChec
         (step, f"{done.fine_tuned_model}:ckpt-step-{step}") for step in (12, 8, 4)
     ]
     assert all(each.metrics["train_loss"] > 0 for each in checkpoints)
-
-
-async def the_curve(world: World, job: Job) -> dict[int, float]:
-    """The training loss of each step, by the result file."""
-    async with world.store.tenant(world.tenant.id) as scope:
-        content = await scope.files.pieces(job.result_file or "")
-    told = b"".join([chunk async for chunk in world.store.blobs.of(world.tenant.id).pieces.read(content)])
-    rows = csv.DictReader(io.StringIO(told.decode()))
-    return {int(row["step"]): float(row["train_loss"]) for row in rows}
 
 
 @pytest.mark.parametrize(

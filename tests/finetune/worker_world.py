@@ -1,6 +1,7 @@
 """A store, a tenant and workers in this process, for tests of what becomes of jobs."""
 
 import asyncio
+import csv
 import io
 import json
 from collections.abc import AsyncIterator, Callable
@@ -109,3 +110,12 @@ def chats(count: int) -> list[Any]:
 
 def ended(job: Job) -> bool:
     return job.status.ended
+
+
+async def the_curve(world: World, job: Job) -> dict[int, float]:
+    """The training loss of each step, by the result file."""
+    async with world.store.tenant(world.tenant.id) as scope:
+        content = await scope.files.pieces(job.result_file or "")
+    told = b"".join([chunk async for chunk in world.store.blobs.of(world.tenant.id).pieces.read(content)])
+    rows = csv.DictReader(io.StringIO(told.decode()))
+    return {int(row["step"]): float(row["train_loss"]) for row in rows}

@@ -29,6 +29,8 @@ BOUNDS: dict[str, tuple[Any, ...]] = {
     "weight_decay": (-1, 2),
     "max_grad_norm": (0, 101),
     "early_stopping_patience": (0, 101, "auto"),
+    "streaming": ("yes", 1, None),
+    "n_steps": (0, 1_000_001, "auto", 5),
 }
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -89,6 +91,8 @@ async def test_bodies_that_are_refused(gateway: Gateway) -> None:
     cases = [*REFUSED]
     for name, values in BOUNDS.items():
         cases += [(supervised(**{name: value}), f"{SUPERVISED}.{name}") for value in values]
+    cases.append((supervised(streaming=True, packing=True), f"{SUPERVISED}.packing"))
+    cases.append((supervised(streaming=True, lr_scheduler="cosine"), f"{SUPERVISED}.lr_scheduler"))
     cases.append((supervised(target_modules=["q_proj", "k_proj"]), f"{SUPERVISED}.target_modules.1"))
     cases.append((supervised(target_modules=["q_proj", "(a+)+"]), f"{SUPERVISED}.target_modules"))
     async with gateway.http() as http:

@@ -9,8 +9,10 @@ import pytest
 
 from loragate.v1 import fine_tuning_pb2 as pb
 
-from .grpc_client import Client, refusal
+from .grpc_client import Client, connected, refusal
 from .running import Gateway
+from .tiny_model import MODEL_ID
+from .worker_side import WorkerSide
 
 LINE = b'{"text": "the sea"}\n'
 CHAT = b'{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n'
@@ -135,3 +137,36 @@ async def test_the_same_over_grpc(gateway: Gateway, client: Client) -> None:
         assert closed == pb.FineTuningFile(**(await http.get(f"/v1/files/{file['id']}")).json())
         late = await refusal(ask("AppendToFile", lines))
         assert (late.status, late.code) == (grpc.StatusCode.ABORTED, "file_closed")
+
+
+async def test_a_job_follows_an_open_file_only_if_it_is_told_to(gateway: Gateway) -> None:
+    worker = WorkerSide(gateway)
+    async with gateway.http() as http:
+        growing, other = await opened(http), await opened(http)
+        whole = (await http.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("a", LINE)})).json()
+
+        async def job(training_file: str, more: dict[str, Any], **asked: Any) -> Any:
+            method = {"type": "supervised", "supervised": {"hyperparameters": asked}}
+            body = {"model": MODEL_ID, "training_file": training_file, "method": method, **more}
+            return (await http.post("/v1/fine_tuning/jobs", json=body)).json()
+
+        for refused, param, words in (
+            (await job(growing["id"], {}), "training_file", "hyperparameter `streaming`"),
+            (await job(whole["id"], {"validation_file": other["id"]}), "validation_file", "/close) first."),
+            (await job(growing["id"], {"validation_file": other["id"]}, streaming=True), "validation_file", "open"),
+        ):
+            assert (refused["error"]["code"], refused["error"]["param"]) == ("file_open", param)
+            assert words in refused["error"]["message"]
+        made = await job(growing["id"], {}, streaming=True)
+        asked = made["method"]["supervised"]["hyperparameters"]
+        assert (asked["streaming"], asked["n_steps"], made["progress"]) == (True, None, None)
+        await worker.validate()
+        running = await worker.train(0)
+        await worker.say("progress", running.id, 5, None)
+        told = (await http.get(f"/v1/fine_tuning/jobs/{made['id']}")).json()
+        assert (told["progress"], told["estimated_finish"]) == ({"step": 5, "total_steps": None}, None)
+        assert told["method"]["supervised"]["hyperparameters"]["lr_scheduler"] == "constant"
+        async with connected(gateway.grpc_target, gateway.key) as client:
+            request = pb.GetFineTuningJobRequest(fine_tuning_job_id=made["id"])
+            progress = (await client.fine_tuning.Get(request, metadata=client.metadata)).progress
+        assert (progress.step, progress.HasField("total_steps")) == (5, False)

@@ -37,7 +37,7 @@ class WorkerSide:
         job = await self._claim(JobStatus.VALIDATING)
         kind = DpoHyperparameters if job.request.method == "dpo" else Hyperparameters
         asked = kind.model_validate(dict(job.request.hyperparameters))
-        facts = BaseFacts(16, 256, 64), DataFacts(20, TOKENS)
+        facts = BaseFacts(16, 256, 64), None if asked.streaming else DataFacts(20, TOKENS)
         recipe = recipe_of(asked, Method(job.request.method), *facts, job.request.seed)
         await self.say("validated", job.id, recipe.to_document(), TOKENS * recipe.epochs)
         return job

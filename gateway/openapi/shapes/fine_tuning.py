@@ -43,6 +43,8 @@ class JobMethodHyperparameters(JobHyperparameters):
     weight_decay: float
     max_grad_norm: float
     early_stopping_patience: Count | None
+    streaming: bool
+    n_steps: Count | None
     beta: NotRequired[float | Auto]
 
 
@@ -64,7 +66,7 @@ class JobProgress(TypedDict):
     """Steps that are done, and all of them."""
 
     step: Count
-    total_steps: Count
+    total_steps: Count | None
 
 
 class JobStartVersion(TypedDict):

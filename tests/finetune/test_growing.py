@@ -1,0 +1,225 @@
+"""A token file that grows while others read it: whole sequences, each once, to the end and not before it."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from loragate.finetune.data import growing
+from loragate.finetune.data.encoding import Sample
+from loragate.finetune.data.growing import (
+    AlreadyClosed,
+    GrowingTokenFile,
+    GrowingTokenWriter,
+    GrowthMisused,
+    NoPartition,
+    NoSuchSequence,
+    Partition,
+    StillGrowing,
+)
+from loragate.finetune.data.token_file import TokenFile
+from loragate.finetune.training.growing_rows import GrowingRows
+from loragate.finetune.training.rows import Row, one_row
+
+SEQUENCES = 3000  # more places than are taken at first
+
+
+def sample(number: int) -> Sample:
+    """Its number, as often as makes it unlike its neighbours."""
+    length = 2 + number % 7
+    return Sample(np.full(length, number, np.uint32), np.arange(length) > 0)
+
+
+def first_tokens(rows: list[Row]) -> list[int]:
+    return [int(row["input_ids"][0]) for row in rows]
+
+
+def numbers(batch: Row) -> list[int]:
+    """Of the samples in one row."""
+    found: list[int] = batch["input_ids"][batch["position_ids"] == 0].tolist()
+    return found
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[GrowingTokenWriter]:
+    with GrowingTokenWriter(tmp_path / "t") as writer:
+        yield writer
+
+
+@pytest.fixture
+def tokens(writer: GrowingTokenWriter, tmp_path: Path) -> GrowingTokenFile:
+    return GrowingTokenFile(tmp_path / "t")
+
+
+def grow(writer: GrowingTokenWriter, count: int) -> None:
+    for _ in range(count):
+        writer.add(sample(writer.sequences))
+    writer.publish()
+
+
+def test_what_is_published_is_there_and_in_the_end_it_is_a_token_file(
+    writer: GrowingTokenWriter, tokens: GrowingTokenFile, tmp_path: Path
+) -> None:
+    writer.add(sample(0))
+    assert 0 not in tokens
+    writer.publish()
+    grow(writer, SEQUENCES - 1)
+    for index in (0, 1, 1022, 1023, 1024, SEQUENCES - 1):
+        assert tokens[index].ids.tolist() == sample(index).ids.tolist()
+        assert tokens[index].learned.tolist() == sample(index).learned.tolist()
+    assert SEQUENCES not in tokens
+    writer.finish({"examples": 7})
+    assert tokens.closed
+    assert len(tokens) == SEQUENCES
+    whole = TokenFile(tmp_path / "t")
+    assert (len(whole), whole.facts) == (SEQUENCES, {"examples": 7})
+    assert whole[SEQUENCES - 1].ids.tolist() == sample(SEQUENCES - 1).ids.tolist()
+
+
+def test_places_are_taken_for_what_is_expected_and_then_for_twice_as_many(tmp_path: Path) -> None:
+    def places(writer: GrowingTokenWriter, count: int) -> int:
+        grow(writer, count)
+        return (tmp_path / f"{writer._folder.name}" / growing.SLOTS).stat().st_size // 8
+
+    with GrowingTokenWriter(tmp_path / "none") as writer:
+        assert [places(writer, count) for count in (1, 1022, 1, 1023, 1)] == [1024, 1024, 2048, 2048, 4096]
+    with GrowingTokenWriter(tmp_path / "many", expected=5000) as writer:
+        assert [places(writer, count) for count in (1, 4999, 1)] == [5001, 5001, 10002]
+
+
+def test_misuse_has_a_name(writer: GrowingTokenWriter, tokens: GrowingTokenFile, tmp_path: Path) -> None:
+    grow(writer, 2)
+    for ask, error in (
+        (lambda: tokens[2], NoSuchSequence),
+        (lambda: tokens[-1], NoSuchSequence),
+        (lambda: len(tokens), StillGrowing),
+        (lambda: GrowingRows(tokens, epochs=2).order(1), StillGrowing),
+        (lambda: writer.add(Sample(np.empty(0, np.uint32), np.empty(0, np.bool_))), GrowthMisused),
+        (lambda: GrowingTokenWriter(tmp_path / "x", expected=-1), GrowthMisused),
+        (lambda: Partition(2, 2), NoPartition),
+        (lambda: Partition(-1, 2), NoPartition),
+        (lambda: Partition(0, 0), NoPartition),
+        (lambda: Partition(0, 2).place(-1), NoSuchSequence),
+    ):
+        with pytest.raises(error) as misused:
+            ask()
+        assert isinstance(misused.value, GrowthMisused)
+    writer.finish({})
+    for late in (lambda: writer.add(sample(0)), writer.publish, lambda: writer.finish({})):
+        with pytest.raises(AlreadyClosed):
+            late()
+    with pytest.raises(NoSuchSequence):
+        tokens[2]
+
+
+@given(places=st.integers(0, 300), of=st.integers(1, 9))
+def test_partitions_are_all_places_and_none_twice(places: int, of: int) -> None:
+    shares = [Partition(number, of) for number in range(of)]
+    found = [[share.place(index) for index in range(share.size(places))] for share in shares]
+    assert sorted(place for each in found for place in each) == list(range(places))
+    assert all(share.place(share.size(places)) >= places for share in shares)
+
+
+@settings(max_examples=25, deadline=None)
+@given(growth=st.lists(st.integers(0, 40), max_size=8), epochs=st.integers(1, 3), position=st.integers(0, 50))
+def test_rows_are_the_same_however_the_file_grew(
+    tmp_path_factory: pytest.TempPathFactory, growth: list[int], epochs: int, position: int
+) -> None:
+    folder = tmp_path_factory.mktemp("grown") / "t"
+    with GrowingTokenWriter(folder) as writer:
+        steps = iter(growth)
+
+        def pause() -> None:
+            """Instead of waiting: somebody appends, or closes."""
+            count = next(steps, None)
+            grow(writer, count) if count is not None else writer.finish({})
+
+        rows = GrowingRows(GrowingTokenFile(folder), epochs=epochs, seed=7, pause=pause)
+        rows.position = position
+        seen = first_tokens(list(rows))
+    total = sum(growth)
+    again = GrowingRows(GrowingTokenFile(folder), epochs=epochs, seed=7)
+    whole = first_tokens(list(again))
+    assert seen == whole[position:]
+    assert whole[:total] == list(range(total))
+    for epoch in range(1, epochs):
+        assert sorted(whole[epoch * total : (epoch + 1) * total]) == list(range(total))
+    assert len(whole) == total * epochs
+
+
+def test_pairs_are_there_together(writer: GrowingTokenWriter, tokens: GrowingTokenFile) -> None:
+    grow(writer, 3)
+    steps = iter([lambda: grow(writer, 1), lambda: writer.finish({})])
+    rows = list(GrowingRows(tokens, pairs=True, pause=lambda: next(steps)()))
+    assert [[int(row["chosen"][0]), int(row["rejected"][0])] for row in rows] == [[0, 1], [2, 3]]
+
+
+READER = """
+import sys
+from pathlib import Path
+from loragate.finetune.data.growing import GrowingTokenFile
+
+tokens, whole, index = GrowingTokenFile(Path(sys.argv[1])), 0, 0
+print("ready", flush=True)
+while tokens.wait_for(index, lambda: None):
+    ids, learned = tokens[index].ids, tokens[index].learned
+    whole += len(ids) == len(learned) == 2 + index % 7 and bool((ids == index).all()) and bool(learned[1:].all())
+    index += 1
+print(whole)
+"""
+
+
+def test_another_process_never_sees_half_a_sequence(writer: GrowingTokenWriter, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", READER, str(tmp_path / "t")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "ready\n"
+        for _ in range(SEQUENCES // 3):
+            grow(writer, 3)
+        writer.finish({})
+        assert reader.stdout.read() == f"{SEQUENCES}\n"
+
+
+def test_several_loaders_share_a_file_that_grows(writer: GrowingTokenWriter, tokens: GrowingTokenFile) -> None:
+    """They wait when there is nothing, and end when it is closed: all of it, and nothing twice."""
+    loader = DataLoader(
+        GrowingRows(tokens, epochs=2), batch_size=2, num_workers=2, multiprocessing_context="spawn",
+        collate_fn=one_row,
+    )  # fmt: skip
+    grow(writer, 9)
+    batches = iter(loader)
+    seen = [place for _ in range(4) for place in numbers(next(batches))]  # then one waits for its second row
+    appending = threading.Thread(target=lambda: (grow(writer, 41), writer.finish({})))
+    appending.start()
+    seen += [place for batch in batches for place in numbers(batch)]
+    appending.join()
+    assert seen[:4] == [0, 2, 1, 3], "each has every other row"
+    assert sorted(seen) == sorted(list(range(50)) * 2)
+
+
+def test_a_row_that_is_stopped_for_is_not_lost(writer: GrowingTokenWriter, tokens: GrowingTokenFile) -> None:
+    class Enough(Exception):
+        pass
+
+    def pause() -> None:
+        raise Enough
+
+    grow(writer, 5)
+    rows = GrowingRows(tokens, pause=pause)
+    reading = iter(rows)
+    seen = [next(reading) for _ in range(5)]
+    with pytest.raises(Enough):
+        next(reading)
+    grow(writer, 1)
+    writer.finish({})
+    rows.position = len(seen)
+    assert first_tokens(list(rows)) == [5]
+    assert torch.equal(seen[4]["position_ids"], torch.arange(len(sample(4).ids)))
