@@ -27,6 +27,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def figures_of(name: str) -> dict[str, Any]:
+    """What an earlier run kept; nothing before the first."""
+    path = RESULTS / f"{name}.json"
+    return dict(json.loads(path.read_text())["figures"]) if path.exists() else {}
+
+
 def write(name: str, figures: Any) -> Path:
     """Keep the figures under benchmarks/results/<name>.json."""
     RESULTS.mkdir(exist_ok=True)

@@ -28,12 +28,17 @@ class Seen:
     right: float
 
 
-def training_file(seed: int = 0) -> bytes:
+def training_file() -> bytes:
+    """What the tenant sends."""
+    return examples_file(EXAMPLES)
+
+
+def examples_file(count: int, seed: int = 0) -> bytes:
     """Chats as JSON lines, in phrasings that the model knows."""
     rng = random.Random(seed)
     every = [topic for kind in KINDS for topic in topics()[kind]]
     lines = []
-    for topic in islice(iter(lambda: rng.choice(every), None), EXAMPLES):
+    for topic in islice(iter(lambda: rng.choice(every), None), count):
         question = vary(rng.choice(topic.questions), rng)
         turns = [{"role": "user", "content": question}, {"role": "assistant", "content": STYLE.render(topic)}]
         lines.append(json.dumps({"messages": turns}))
