@@ -64,17 +64,18 @@ async def list_adapters(
     return json_response(await actions.list_adapters(use, caller, wanted, after, limit))
 
 
-@router.get("/ft:{model:path}")
+@router.get("/ft:{model:path}", include_in_schema=False)  # as the next one's, though a base model's id may have slashes
 @answers(Adapter)
 async def get_tuned_adapter(model: str, caller: AdapterReader, use: Use) -> Response:
-    """The adapter behind what a fine-tuning job has made, by the model's whole name. Other routes take its own."""
+    """The adapter behind what a fine-tuning job has made."""
     return json_response(await actions.get(use, caller, f"ft:{model}"))
 
 
 @router.get("/{name}")
 @answers(Adapter)
 async def get_adapter(name: str, caller: AdapterReader, use: Use) -> Response:
-    """One adapter with its aliases."""
+    """One adapter with its aliases. Also by the `ft:…` name of what a fine-tuning job has made; other routes take its
+    own."""
     return json_response(await actions.get(use, caller, name))
 
 

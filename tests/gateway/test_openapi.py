@@ -43,7 +43,8 @@ def test_every_route_is_described(config: GatewayConfig, document: dict[str, Any
     app = create_app(config)
     routes = {(route.path_format, method.lower()) for route in routes_of(app) for method in route.methods}
     pages = {("/openapi.json", "get"), ("/docs", "get"), ("/docs/{asset}", "get")}
-    assert {(path, method) for path, method, _ in operations(document)} == routes - pages
+    told_elsewhere = {("/v1/adapters/ft:{model}", "get")}  # at /v1/adapters/{name}, which would be the same path
+    assert {(path, method) for path, method, _ in operations(document)} == routes - pages - told_elsewhere
 
 
 def test_every_operation_is_complete(document: dict[str, Any]) -> None:
@@ -259,7 +260,7 @@ async def _tour_of_jobs(tour: Tour, gateway: Gateway, adapter: dict[str, bytes])
     await tour("list_all_jobs", ADMIN_KEY, params={"status": "cancelled"})
     await worker.validate()
     model = await worker.succeed(await worker.train(), upload)
-    await tour("get_tuned_adapter", gateway.key, model=model.removeprefix("ft:"))
+    await tour("get_adapter", gateway.key, name=model)
     await tour("delete_model", gateway.key, model=model)
 
 
