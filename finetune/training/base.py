@@ -28,4 +28,13 @@ def load_base(folder: Path, quantization: str, device: torch.device) -> PreTrain
         local_files_only=True,
     )
     model.config.use_cache = False
+    if config is not None and device.type == "cpu":
+        _let_go_of_the_file(model)
     return model
+
+
+def _let_go_of_the_file(model: PreTrainedModel) -> None:
+    """What was not quantised is a view into the checkpoint's mapping still, and would keep all of it resident."""
+    for parameter in model.parameters():
+        if parameter.dtype.is_floating_point:
+            parameter.data = parameter.data.clone()

@@ -1,5 +1,6 @@
 """Runs: they learn, they go on where they were killed to the same curve, and what they keep is no pickle."""
 
+import gc
 import json
 import os
 import random
@@ -20,6 +21,7 @@ from transformers import AutoModelForCausalLM
 from loragate.finetune.data.formats import Method
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
 from loragate.finetune.recipe import Recipe
+from loragate.finetune.training.base import load_base
 from loragate.finetune.training.folders import checkpoints_in
 from loragate.finetune.training.news import Metrics
 from loragate.finetune.training.watch import TrainingFailed
@@ -64,6 +66,13 @@ def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 def losses(told: list[Metrics]) -> list[tuple[int, float]]:
     return [(each.step, each.train_loss) for each in told if each.train_loss is not None]
+
+
+def test_a_quantised_base_leaves_nothing_of_the_checkpoint_in_memory(base: Path) -> None:
+    model = load_base(base, "nf4", torch.device("cpu"))
+    gc.collect()
+    assert model.get_input_embeddings().weight.dtype == torch.float32
+    assert str(base) not in Path("/proc/self/maps").read_text()
 
 
 @pytest.mark.parametrize("quantization", ["nf4", "none"])
