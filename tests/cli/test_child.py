@@ -153,10 +153,11 @@ async def test_it_is_told_when_it_works_and_when_no_longer() -> None:
     assert watched.troubles[1:4] == [None, "ended with signal SIGKILL", "is being started"]
 
 
-async def test_children_have_a_session_of_their_own() -> None:
+async def test_children_have_a_process_group_of_their_own_in_our_session() -> None:
     watched = Watched("import signal; signal.pause()")
     pid = await watched.started.get()
-    assert os.getsid(pid) == pid != os.getsid(0)
+    assert os.getpgid(pid) == pid
+    assert os.getsid(pid) == os.getsid(0)
     await watched.stop()
 
 

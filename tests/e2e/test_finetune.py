@@ -179,7 +179,7 @@ def test_a_job_that_waits_for_lines_is_cancelled(training_server: RunningServer,
     until(lambda: waits(acme, job, 0), PATIENCE)
     acme.fine_tuning.jobs.cancel(job.id)
     until(lambda: acme.fine_tuning.jobs.retrieve(job.id).status == "cancelled", PATIENCE)
-    until(lambda: not training_server.trainers(), PATIENCE)
+    until(lambda: not training_server.trainers, PATIENCE)
 
 
 def test_the_readmes_example_runs_as_it_is_written(training_server: RunningServer, acme: OpenAI) -> None:

@@ -26,7 +26,9 @@ TOKENS = 3  # the interpreter takes a second for each step
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="patches kernels onto the CPU")
 
 
-@pytest.fixture(scope="module", params=["llama", "gemma2", pytest.param("qwen2", marks=pytest.mark.long)])
+@pytest.fixture(
+    scope="module", params=["llama", *(pytest.param(name, marks=pytest.mark.long) for name in ("gemma2", "qwen2"))]
+)
 def architecture(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

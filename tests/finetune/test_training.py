@@ -181,6 +181,7 @@ def test_a_checkpoint_is_an_adapter_that_peft_reads_and_holds_no_pickle(
     )
 
 
+@pytest.mark.parametrize("method", [Method.SUPERVISED, pytest.param(Method.DPO, marks=pytest.mark.long)])
 def test_with_validation_data_the_best_checkpoint_comes_out_and_stays(
     base: Path, tokens: TokenFile, method: Method, tmp_path: Path
 ) -> None:
