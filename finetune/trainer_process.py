@@ -84,6 +84,8 @@ def _environment(assignment: Assignment) -> dict[str, str]:
     visible = {"CUDA_VISIBLE_DEVICES": number} if kind == "cpu" or number else {}
     # A run's own folder is removed with its job.
     boards = {"TENSORBOARD_LOGGING_DIR": str(assignment.folder.parents[2] / BOARDS / assignment.name)}
+    # Threads that wait for each other sleep: whoever stands back has too little of a processor to spin on it.
+    ours["OMP_WAIT_POLICY"] = "PASSIVE"
     return {**boards, **ours, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **visible}
 
 
