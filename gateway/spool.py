@@ -18,11 +18,13 @@ from starlette.requests import Request
 from loragate.adapter_store.durability import reserve
 from loragate.adapter_store.faults import blob_faults
 from loragate.gateway.config import GatewayConfig
-from loragate.gateway.form import Form
+from loragate.gateway.form import Form, FormShape
 from loragate.gateway.http.bodies import announced, check_encoding, chunks
 from loragate.gateway.http.errors import InvalidRequest, UnsupportedMediaType
 
 _WRITE_BYTES = 1 << 20
+_DATA = FormShape({}, spooled="data")
+_FORM_BYTES = 64 << 10  # beside the data itself
 
 
 @asynccontextmanager
@@ -35,6 +37,18 @@ async def form_of(request: Request, form: Form, limit: int, config: GatewayConfi
     steps = _parsed(request, form, parser, limit, config)
     async with spooled(form, steps, config, min(limit, announced(request))) as spool:
         yield spool
+
+
+@asynccontextmanager
+async def data_of(request: Request, most: int, config: GatewayConfig) -> AsyncIterator[BinaryIO]:
+    """What the one field of a form, `data`, holds, of `most` bytes and little more.
+
+    Raises ApiError for another form, StorageFull when the disk is full.
+    """
+    form = Form(_DATA)
+    async with form_of(request, form, most + _FORM_BYTES, config) as content:
+        form.require("data")
+        yield content
 
 
 @asynccontextmanager

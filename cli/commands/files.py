@@ -1,6 +1,6 @@
 """`loragate files …`: data to train with that is still growing."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -63,11 +63,10 @@ def append(
     """
     from loragate.cli.client.connect import as_tenant
     from loragate.cli.client.growing_file import append_all
-    from loragate.cli.client.output import show_json
 
     with as_tenant(base_url, api_key, data_dir) as api:
         grown = append_all(api, file_id, lines)
-        show_json(grown) if as_json else typer.echo(f"{grown['id']}\t{grown['bytes']}")
+        _show(grown, as_json=as_json)
 
 
 @app.command()
@@ -83,9 +82,14 @@ def close(
     Example: `loragate files close file-7hJk3mNp`
     """
     from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.output import show_json
     from loragate.cli.client.paths import path
 
     with as_tenant(base_url, api_key, data_dir) as api:
-        closed = api.call("POST", path("v1", "files", file_id, "close"))
-        show_json(closed) if as_json else typer.echo(f"{closed['id']}\t{closed['bytes']}")
+        _show(api.call("POST", path("v1", "files", file_id, "close")), as_json=as_json)
+
+
+def _show(file: dict[str, Any], *, as_json: bool) -> None:
+    """It, or its id and how large it is by now."""
+    from loragate.cli.client.output import show_json
+
+    show_json(file) if as_json else typer.echo(f"{file['id']}\t{file['bytes']}")

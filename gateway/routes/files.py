@@ -19,14 +19,13 @@ from loragate.gateway.lines import MOST_LINES_BYTES
 from loragate.gateway.openapi.answers import answers
 from loragate.gateway.openapi.shapes.files import FILE_FORM, LINES_FORM, DeletedFile, File, FileList
 from loragate.gateway.services import Use
-from loragate.gateway.spool import form_of
+from loragate.gateway.spool import data_of, form_of
 
 router = APIRouter(prefix="/v1/files", tags=["files"])
 
 _FORM_BYTES = 64 << 10  # beside the file itself
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 _SHAPE = FormShape({"purpose": 64, "open": 8, _ANCHOR: 64, _SECONDS: 16}, spooled="file")
-_LINES = FormShape({}, spooled="data")
 _PURPOSES = (Purpose.FINE_TUNE, Purpose.ADAPTER)
 
 
@@ -83,10 +82,8 @@ async def append_to_file(
     are taken or, where one is wrong, none; they must be in the format of the file's first line. An hour after the last
     append the file closes by itself."""
     await actions.get(use, caller, file_id)
-    form = Form(_LINES)
     with use.uploads.taken(caller.tenant_id):
-        async with form_of(request, form, MOST_LINES_BYTES + _FORM_BYTES, use.config) as content:
-            form.require("data")
+        async with data_of(request, MOST_LINES_BYTES, use.config) as content:
             return await actions.append(use, caller, by, file_id, content, once)
 
 

@@ -7,7 +7,6 @@ from fastapi import APIRouter, Depends, Request, Response
 from loragate.adapter_store.file_uploads import MOST_PART_BYTES
 from loragate.gateway import file_actions as actions
 from loragate.gateway.auth.requirements import By, FileKeeper
-from loragate.gateway.form import Form, FormShape
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.idempotency import OnlyOnce
@@ -15,12 +14,9 @@ from loragate.gateway.openapi.answers import answers
 from loragate.gateway.openapi.shapes.files import PART_FORM, Upload, UploadPart, UploadPartList
 from loragate.gateway.schemas.uploads import UploadComplete, UploadCreate
 from loragate.gateway.services import Use
-from loragate.gateway.spool import form_of
+from loragate.gateway.spool import data_of
 
 router = APIRouter(prefix="/v1/uploads", tags=["files"])
-
-_FORM_BYTES = 64 << 10  # beside the part itself
-_SHAPE = FormShape({}, spooled="data")
 
 
 @router.post("")
@@ -51,10 +47,8 @@ async def add_upload_part(
     """Multipart: `data`, at most 64 MiB. Parts come in any order, several at once, and again where it is not sure that
     they came: `complete` names those that count."""
     await actions.check_part(use, caller, upload_id)
-    form = Form(_SHAPE)
     with use.uploads.taken(caller.tenant_id):
-        async with form_of(request, form, MOST_PART_BYTES + _FORM_BYTES, use.config) as content:
-            form.require("data")
+        async with data_of(request, MOST_PART_BYTES, use.config) as content:
             return await actions.add_part(use, caller, by, upload_id, content, once)
 
 
