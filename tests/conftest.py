@@ -1,7 +1,10 @@
 """What holds for all tests."""
 
+import ast
 import os
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +18,21 @@ settings.load_profile("loragate")
 # Before anything imports triton.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+_parse = ast.parse
+
+
+def _parse_twice(*args: Any, **kwargs: Any) -> ast.AST:
+    """CPython 3.11 raises SystemError when another tree is built, by another thread or a gc callback, while it builds
+    this one (gh-106905). hypothesis reads the source of whatever it runs, on machines that are busy with much else."""
+    try:
+        return _parse(*args, **kwargs)
+    except SystemError:
+        return _parse(*args, **kwargs)
+
+
+if sys.version_info < (3, 12):
+    ast.parse = _parse_twice  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="session")
