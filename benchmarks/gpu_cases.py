@@ -165,6 +165,13 @@ class Setting:
         mixture = self.sizes.mixture
         return torch.rand(rows, mixture.experts, device=self.device).topk(mixture.top_k).indices
 
+    def turning(self, rows: int, turned: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Queries and keys, views of the fused output of q, k and v, and the cosines and sines of angles."""
+        heads, kv_heads = self.sizes.heads, self.sizes.kv_heads
+        wide = self.numbers(1, rows, heads + 2 * kv_heads, self.sizes.head_dim, dtype=dtype).transpose(1, 2)
+        angles = 100 * self.numbers(1, rows, turned, dtype=torch.float32)
+        return wide[:, :heads], wide[:, heads : heads + kv_heads], angles.cos().to(dtype), angles.sin().to(dtype)
+
     def cache(
         self, sequences: int, longest: int, dtype: torch.dtype, storage: torch.dtype | None = None
     ) -> tuple[LayerCache, Tensor]:

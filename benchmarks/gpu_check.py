@@ -6,10 +6,12 @@ import torch
 from gpu_cases import Setting
 from torch import Tensor
 
-from loragate.kernels.gpu import decode_attention, kv_write, prefill_attention, rms_norm
+from loragate.kernels.gated import Activation
+from loragate.kernels.gpu import decode_attention, gated, kv_write, prefill_attention, rms_norm, rotary
 from loragate.kernels.gpu.segmented_lora import DECODE_TILINGS, PREFILL_TILINGS, Work
 from loragate.kernels.paged_attention import AttentionOptions, LayerCache, PrefillRows, gathered_decode_attention
 from loragate.kernels.rms_norm import RmsNorm
+from loragate.kernels.rotary import rotate as turned_in_torch
 from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, experts_reference, stacked_reference
 from loragate.kernels.segmented_lora import lora_reference, segments_of
 
@@ -24,7 +26,7 @@ def check(setting: Setting) -> dict[str, object]:
     """The largest difference of each. Raises AssertionError beyond the tolerance."""
     worst: dict[str, float] = {}
     for dtype, tolerance in TOLERANCE.items():
-        for part in (_lora, _experts, _decode, _prefill, _norm, _written):
+        for part in (_lora, _experts, _decode, _prefill, _norm, _gated, _turned, _written):
             for name, difference, allowed in part(setting, dtype, tolerance):
                 found = difference.abs().max().item()
                 assert found <= allowed, f"{name} {dtype}: off by {found}, more than {allowed}"
@@ -102,6 +104,21 @@ def _norm(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Fi
         x = setting.numbers(9, setting.sizes.hidden, dtype=dtype)
         weight = setting.numbers(setting.sizes.hidden, dtype=dtype)
         yield "rms norm", rms_norm.rms_norm(x, weight, kind).double() - kind.reference(x, weight).double(), tolerance
+
+
+def _gated(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
+    gate, up = setting.numbers(9, 2 * setting.sizes.intermediate, dtype=dtype).chunk(2, dim=-1)
+    for activation in Activation:
+        expected = activation.gated(gate.double(), up.double())
+        yield f"gated {activation.name.lower()}", gated.gated(gate, up, activation).double() - expected, tolerance
+
+
+def _turned(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
+    for turned in (setting.sizes.head_dim, setting.sizes.head_dim // 4):
+        given = setting.turning(9, turned, dtype)
+        expected = turned_in_torch(*(x.double() for x in given))
+        for out, truth in zip(rotary.rotate(*given), expected, strict=True):
+            yield f"rotary, {turned}", out.double() - truth, tolerance
 
 
 def _written(setting: Setting, dtype: torch.dtype, _: float) -> Iterator[Finding]:

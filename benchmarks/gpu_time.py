@@ -15,11 +15,13 @@ import torch.nn.functional as F
 from gpu_cases import Setting
 from torch import Tensor
 
-from loragate.kernels.gpu import decode_attention, kv_write, prefill_attention, rms_norm
+from loragate.kernels.gated import Activation
+from loragate.kernels.gpu import decode_attention, gated, kv_write, prefill_attention, rms_norm, rotary
 from loragate.kernels.gpu.grouped_experts import FLOATS, HALF_TILINGS, grouped_linear
 from loragate.kernels.gpu.segmented_lora import DECODE_TILINGS, PREFILL_TILINGS, Tiling, Work
 from loragate.kernels.paged_attention import AttentionOptions, PrefillRows, gathered_decode_attention
 from loragate.kernels.rms_norm import RmsNorm
+from loragate.kernels.rotary import rotate as turned_in_torch
 from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, route
 from loragate.kernels.segmented_lora import add_segment_by_segment, segments_of
 
@@ -44,6 +46,8 @@ def measure(setting: Setting) -> Figures:
         "decode_attention": [_decode(setting, *case, bandwidth) for case in setting.sizes.decodes],
         "prefill_attention": _prefill(setting),
         "rms_norm": _norm(setting, bandwidth),
+        "gated": _gated(setting, bandwidth),
+        "rotary": _rotary(setting, bandwidth),
         "write": _write(setting),
     }
 
@@ -228,6 +232,30 @@ def _norm(setting: Setting, bandwidth: float) -> Figures:
         "us": us,
         "torch_us": _microseconds(setting, lambda: kind.reference(x, weight)),
         "of_bandwidth": round(2 * x.nbytes / (us * 1e-6) / bandwidth, 3),
+    }
+
+
+def _gated(setting: Setting, bandwidth: float) -> Figures:
+    rows = max(setting.sizes.rows)
+    gate, up = setting.numbers(rows, 2 * setting.sizes.intermediate, dtype=setting.dtype).chunk(2, dim=-1)
+    us = _microseconds(setting, lambda: gated.gated(gate, up, Activation.SILU))
+    return {
+        "rows": rows,
+        "us": us,
+        "torch_us": _microseconds(setting, lambda: Activation.SILU.gated(gate, up)),
+        "of_bandwidth": round(3 * gate.numel() * gate.itemsize / (us * 1e-6) / bandwidth, 3),
+    }
+
+
+def _rotary(setting: Setting, bandwidth: float) -> Figures:
+    rows = max(setting.sizes.rows)
+    given = setting.turning(rows, setting.sizes.head_dim, setting.dtype)
+    us = _microseconds(setting, lambda: rotary.rotate(*given))
+    return {
+        "rows": rows,
+        "us": us,
+        "torch_us": _microseconds(setting, lambda: turned_in_torch(*given)),
+        "of_bandwidth": round(2 * sum(x.nbytes for x in given[:2]) / (us * 1e-6) / bandwidth, 3),
     }
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from loragate.engine import attention, experts, lora_parameter, norms, quantised
+from loragate.engine import attention, experts, gated, lora_parameter, norms, quantised, rotary
 from loragate.engine.config import EngineConfig
 from loragate.engine.experts import ExpertProjection
 from loragate.engine.lora_linear import LoraGroup, LoraLinear, build_group
@@ -17,6 +17,7 @@ from loragate.engine.patch import Patchable
 from loragate.engine.slot_module import SlotModule
 from loragate.engine.step import CurrentStep
 from loragate.engine.tracing import AttentionLayer, Trace, trace
+from loragate.kernels import gpu
 from loragate.kernels.paged_attention import LayerCache
 from loragate.kernels.quantised_cache import QuantisedLayerCache
 
@@ -128,6 +129,9 @@ def prepare(model: PreTrainedModel) -> BaseModel:
         raise ModelRefused(f"{type(model).__name__} cannot be served: {error}") from error
     step = CurrentStep()
     modules = dict(model.named_modules())
+    parameter = next(model.parameters())
+    if gpu.serves(parameter.device):
+        _fuse(model, traced, modules)
     groups, group_of = [], {}
     for names in traced.groups:
         group = build_group(names, [modules[name] for name in names], step)
@@ -143,7 +147,6 @@ def prepare(model: PreTrainedModel) -> BaseModel:
             _replace(model, name, norm)
     model.set_attn_implementation(attention.IMPLEMENTATION)
     model.set_experts_implementation(experts.IMPLEMENTATION)
-    parameter = next(model.parameters())
     return BaseModel(
         model,
         step,
@@ -156,6 +159,19 @@ def prepare(model: PreTrainedModel) -> BaseModel:
         parameter.dtype,
         parameter.device,
     )
+
+
+def _fuse(model: PreTrainedModel, traced: Trace, modules: Mapping[str, nn.Module]) -> None:
+    """Put what takes one launch in place of what takes many, where the model computes what is known."""
+    for layer in traced.attention:
+        rotary.fuse(layer.module)
+    for names in traced.groups:
+        name = names[0].rpartition(".")[0]
+        how = gated.recognise(
+            modules[name], [sibling.rpartition(".")[2] for sibling in names], model.device, model.dtype
+        )
+        if how is not None:
+            _replace(model, name, gated.GatedMlp(dict(modules[name].named_children()), how))
 
 
 def _adapt_parameters(

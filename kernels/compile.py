@@ -27,15 +27,17 @@ from triton.compiler import ASTSource
 
 from loragate.kernels.gpu import (
     decode_attention,
+    gated,
     grouped_experts,
     kv_write,
     prefill_attention,
     rms_norm,
+    rotary,
     segmented_lora,
 )
 from loragate.kernels.gpu.variant import Variant
 
-KERNELS = (segmented_lora, grouped_experts, kv_write, decode_attention, prefill_attention, rms_norm)
+KERNELS = (segmented_lora, grouped_experts, kv_write, decode_attention, prefill_attention, rms_norm, rotary, gated)
 _WARP = 32  # threads
 
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from loragate.engine.local import LocalEngine
 from loragate.kernels import gpu, segmented_experts
-from loragate.kernels.gpu import decode_attention, prefill_attention, segmented_lora
+from loragate.kernels.gpu import decode_attention, gated, prefill_attention, rotary, segmented_lora
 
 ADAPTERS = {
     "r4": {"r": 4},
@@ -43,6 +43,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(decode_attention, "decode_attention", lambda *a: (seen.append("attention"), attend(*a))[1])
     monkeypatch.setattr(prefill_attention, "prefill_attention", lambda *a: (seen.append("prefill"), prefill(*a))[1])
     monkeypatch.setattr(segmented_lora.SlotTable, "add", lambda *a: (seen.append("lora"), add(*a))[1])
+    turn, gate = rotary.rotate, gated.gated
+    monkeypatch.setattr(rotary, "rotate", lambda *a: (seen.append("rotary"), turn(*a))[1])
+    monkeypatch.setattr(gated, "gated", lambda *a: (seen.append("gated"), gate(*a))[1])
     return seen
 
 
@@ -53,7 +56,7 @@ def test_a_mixed_batch_equals_peft(architecture: str, tmp_path: Path, launches: 
         for seed, (name, options) in enumerate(ADAPTERS.items())
     }
     check(model, adapters, [None, *adapters, "r64"], tmp_path)
-    assert set(launches) == {"attention", "prefill", "lora"}
+    assert set(launches) == {"attention", "prefill", "lora", "rotary", "gated"}
 
 
 @pytest.mark.long

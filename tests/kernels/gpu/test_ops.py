@@ -7,11 +7,14 @@ import torch
 from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache
 from torch import Tensor
 
+from loragate.kernels.gated import Activation
 from loragate.kernels.gpu.decode_attention import decode_attention
+from loragate.kernels.gpu.gated import gated
 from loragate.kernels.gpu.grouped_experts import ExpertSlots, grouped_linear, route_on_device, tiling_for
 from loragate.kernels.gpu.kv_write import write
 from loragate.kernels.gpu.prefill_attention import prefill_attention
 from loragate.kernels.gpu.rms_norm import rms_norm
+from loragate.kernels.gpu.rotary import rotate
 from loragate.kernels.gpu.segmented_lora import SlotTable, divide
 from loragate.kernels.paged_attention import DecodeRows, LayerCache, PrefillRows
 from loragate.kernels.quantised_cache import QuantisedLayerCache
@@ -113,3 +116,20 @@ def test_norm() -> None:
         return rms_norm(x * 2, weight, kind) + 1
 
     assert torch.equal(compiled(norm)(numbers(2, 3, 24)), norm(numbers(2, 3, 24)))
+
+
+def test_gate() -> None:
+    def gate(x: Tensor) -> Tensor:
+        return gated(x * 2, x, Activation.SILU) + 1
+
+    assert torch.equal(compiled(gate)(numbers(1, 3, 24)), gate(numbers(1, 3, 24)))
+
+
+def test_rotary() -> None:
+    key, angles = numbers(1, 1, 3, 8), numbers(1, 3, 8)
+
+    def turn(query: Tensor) -> Tensor:
+        queries, keys = rotate(query * 2, key, angles, angles)
+        return queries + keys
+
+    assert torch.equal(compiled(turn)(numbers(1, 2, 3, 8)), turn(numbers(1, 2, 3, 8)))

@@ -1,0 +1,80 @@
+"""Which gated MLPs and rotary embeddings of a model take one launch on a GPU, and that others stay what they were."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from tiny_models import make_model
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.models.llama.modeling_llama import LlamaMLP
+
+from loragate.engine import rotary
+from loragate.engine.gated import Gated, GatedMlp, recognise
+from loragate.engine.tracing import trace
+from loragate.kernels.gated import Activation
+
+LLAMA = Gated("gate_proj", "up_proj", "down_proj", Activation.SILU)
+GATES = {
+    "llama": LLAMA,
+    "qwen2": LLAMA,
+    "gemma2": Gated("gate_proj", "up_proj", "down_proj", Activation.GELU_TANH),
+    "gpt2": None,  # no gate
+    "phi3": None,  # one linear for both
+}
+TURNING = {"llama": True, "gemma3_text": True, "gpt_neox": True, "phi3": True, "gpt2": False, "gpt_oss": False}
+
+
+def gates(model: PreTrainedModel) -> Iterator[Gated | None]:
+    modules = dict(model.named_modules())
+    for names in trace(model).groups:
+        parent, _, _ = names[0].rpartition(".")
+        yield recognise(modules[parent], [name.rpartition(".")[2] for name in names], model.device, model.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", GATES)
+def test_each_familys_gate_is_known(family: str, dtype: torch.dtype) -> None:
+    model = make_model(family).to(dtype)
+    expected = GATES[family]
+    assert set(gates(model)) - {None} == ({expected} if expected else set())
+
+
+class Doubled(LlamaMLP):  # type: ignore[misc]
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def test_an_mlp_that_does_more_stays() -> None:
+    config = make_model("llama").config
+    for kind, known in ((LlamaMLP, LLAMA), (Doubled, None)):
+        assert recognise(kind(config), ["gate_proj", "up_proj"], torch.device("cpu"), torch.float32) == known
+
+
+def test_a_gated_mlp_computes_the_same() -> None:
+    mlp = LlamaMLP(make_model("llama").config)
+    parts: dict[str, nn.Module] = dict(mlp.named_children())
+    x = torch.randn(1, 3, mlp.hidden_size)
+    assert torch.allclose(GatedMlp(parts, LLAMA)(x), mlp(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("family", TURNING)
+def test_each_familys_rotation_is_known(family: str) -> None:
+    model = make_model(family)
+    assert {rotary.fuse(layer.module) for layer in trace(model).attention} == {TURNING[family]}
+
+
+@torch.inference_mode()
+def test_another_model_of_the_family_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, other = make_model("llama"), make_model("llama")
+    tokens = torch.arange(5)[None]
+    expected = other(tokens).logits
+    for layer in trace(ours).attention:
+        rotary.fuse(layer.module)
+    calls = []
+    turn = rotary.kernel.rotate
+    monkeypatch.setattr(rotary.kernel, "rotate", lambda *a: (calls.append(1), turn(*a))[1])
+    assert torch.equal(other(tokens).logits, expected)
+    assert not calls
+    assert torch.allclose(ours(tokens).logits, expected, atol=1e-5)
+    assert len(calls) == ours.config.num_hidden_layers

@@ -1,0 +1,54 @@
+"""Rotary embeddings in Triton against the same in torch."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from loragate.kernels import rotary
+from loragate.kernels.gpu.rotary import rotate
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the latter in Triton's interpreter
+TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 2e-2}  # the interpreter cuts bits off
+
+
+def heads_of(rows: int, heads: int, kv_heads: int, dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Views of the fused output of q, k and v, as models make them."""
+    random = torch.Generator().manual_seed(rows + dim)
+    wide = torch.randn(1, rows, heads + 2 * kv_heads, dim, generator=random).to(dtype).to(DEVICE)
+    return wide[:, :, :heads].transpose(1, 2), wide[:, :, heads : heads + kv_heads].transpose(1, 2)
+
+
+def angles(rows: int, turned: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    angle = torch.rand(1, rows, turned, generator=torch.Generator().manual_seed(rows)) * 100
+    return angle.cos().to(dtype).to(DEVICE), angle.sin().to(dtype).to(DEVICE)
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize(("dim", "turned"), [(64, 64), (64, 16), (80, 80), (80, 20), (2, 2)])
+@pytest.mark.parametrize(("rows", "heads", "kv_heads"), [(1, 1, 1), (5, 4, 2), (3, 3, 1)])
+def test_equals_the_same_in_torch(
+    rows: int, heads: int, kv_heads: int, dim: int, turned: int, dtype: torch.dtype
+) -> None:
+    query, key = heads_of(rows, heads, kv_heads, dim, dtype)
+    for angles_dtype in {dtype, torch.float32}:  # some families keep them in single precision
+        cos, sin = angles(rows, turned, angles_dtype)
+        for out, expected in zip(rotate(query, key, cos, sin), rotary.rotate(query, key, cos, sin), strict=True):
+            assert out.dtype == dtype
+            assert out.shape == expected.shape
+            assert torch.allclose(out, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def test_what_was_given_stays() -> None:
+    query, key = heads_of(3, 2, 1, 8, torch.float32)
+    before = query.clone(), key.clone()
+    rotate(query, key, *angles(3, 8, torch.float32))
+    assert torch.equal(query, before[0])
+    assert torch.equal(key, before[1])
+
+
+def test_nothing_of_a_row_reaches_another() -> None:
+    query, key = heads_of(3, 2, 1, 8, torch.float32)
+    query[:, :, 1] = torch.nan
+    turned, keys = rotate(query, key, *angles(3, 8, torch.float32))
+    assert turned.isnan().any(dim=3)[0].tolist() == [[False, True, False]] * 2
+    assert not keys.isnan().any()
