@@ -2,7 +2,8 @@
 
 A single launch of a few microseconds is as much a measure of the launch as of the kernel, and its weights lie in the L2
 cache the second time. So the figure that counts is that of a whole decode step's LoRA, all layers, replayed as a CUDA
-graph over weights of many times the cache; single launches are reported beside it.
+graph over weights of many times the cache; single launches are reported beside it. Ours are timed in a graph, as they
+are served; torch's as they are called. What a launch moves and computes stands beside its time, for `roofline.py`.
 """
 
 import statistics
@@ -27,6 +28,8 @@ from loragate.kernels.segmented_lora import add_segment_by_segment, segments_of
 
 Figures = dict[str, Any]
 
+_IN_A_GRAPH = 20
+
 
 @torch.inference_mode()
 def measure(setting: Setting) -> Figures:
@@ -34,8 +37,9 @@ def measure(setting: Setting) -> Figures:
     print(f"a copy reads and writes {bandwidth / 1e9:.0f} GB/s", flush=True)
     return {
         "bandwidth_gb_s": round(bandwidth / 1e9, 1),
+        "matmul_tflop_s": _multiplied(setting),
         "lora_of_a_decode_step": _step(setting, bandwidth),
-        "lora_of_a_prefill": [_prefill_lora(setting, rank) for rank in setting.sizes.ranks],
+        "lora_of_a_prefill": [_prefill_lora(setting, rank, bandwidth) for rank in setting.sizes.ranks],
         "lora_launches": [
             _launch(setting, rank, popularity, slots, bandwidth)
             for rank in setting.sizes.ranks
@@ -44,11 +48,11 @@ def measure(setting: Setting) -> Figures:
         ],
         "experts": [_experts(setting, rows, bandwidth) for rows in (*setting.sizes.rows, setting.sizes.prefill_rows)],
         "decode_attention": [_decode(setting, *case, bandwidth) for case in setting.sizes.decodes],
-        "prefill_attention": _prefill(setting),
+        "prefill_attention": _prefill(setting, bandwidth),
         "rms_norm": _norm(setting, bandwidth),
         "gated": _gated(setting, bandwidth),
         "rotary": _rotary(setting, bandwidth),
-        "write": _write(setting),
+        "write": _write(setting, bandwidth),
     }
 
 
@@ -78,14 +82,14 @@ def _step(setting: Setting, bandwidth: float) -> list[Figures]:
                 "gigabytes": round(reading / 1e9, 3),
                 "tiling": tiling._asdict(),
                 "ms": round(us / 1e3, 3),
-                "of_bandwidth": round(reading / (us * 1e-6) / bandwidth, 3),
             }
+            | _reached(us, reading, 2 * reading // dtype.itemsize, bandwidth)
         )
         print(found[-1], flush=True)
     return found
 
 
-def _prefill_lora(setting: Setting, rank: int) -> Figures:
+def _prefill_lora(setting: Setting, rank: int, bandwidth: float) -> Figures:
     """q, k and v of one prompt, beside dense products of the same shape."""
     sizes, dtype = setting.sizes, setting.dtype
     inputs, widths = sizes.groups[0]
@@ -96,9 +100,11 @@ def _prefill_lora(setting: Setting, rank: int) -> Figures:
     a, b = weights[0].a.T.contiguous(), setting.numbers(rank, sum(widths), dtype=dtype)
     tilings = PREFILL_TILINGS if dtype != torch.float32 else DECODE_TILINGS
     works = [(Work.of(segments_of([0] * rows), setting.device, tiling),) for tiling in tilings]
-    us, tiling = min((_microseconds(setting, lambda w=w: table.add(out, x, w)), w[0].tiling) for w in works)
+    us, tiling = min((_in_graph(setting, lambda w=w: table.add(out, x, w)), w[0].tiling) for w in works)
     dense = _microseconds(setting, lambda: torch.mm(torch.mm(x, a)[:, :rank], b))
-    figures = {"rank": rank, "rows": rows, "tiling": tiling._asdict(), "us": us, "dense_us": dense}
+    figures = {"rank": rank, "rows": rows, "tiling": tiling._asdict(), "dense_us": dense}
+    moved = sum(t.nbytes for t in (*weights[0].tensors, x, out, out))
+    figures |= _reached(us, moved, 2 * rows * sum(t.numel() for t in weights[0].tensors), bandwidth)
     print(figures, flush=True)
     return figures | {"over_dense": round(us / dense, 2)}
 
@@ -110,9 +116,7 @@ def _launch(setting: Setting, rank: int, popularity: str, slots: list[int], band
     weights = {slot: setting.weights(inputs, widths, rank, dtype) for slot in set(slots)}
     table = setting.table(inputs, widths, weights)
     works = [(Work.of(segments, setting.device, tiling),) for tiling in DECODE_TILINGS]
-    best: tuple[float, Tiling] = min(
-        (_microseconds(setting, lambda w=w: table.add(out, x, w)), w[0].tiling) for w in works
-    )
+    best: tuple[float, Tiling] = min((_in_graph(setting, lambda w=w: table.add(out, x, w)), w[0].tiling) for w in works)
     a = torch.stack([weights[slot].a for slot in slots]).transpose(1, 2)
     b = [torch.stack([weights[slot].expands[i].b for slot in slots]) for i in range(len(widths))]
 
@@ -125,12 +129,11 @@ def _launch(setting: Setting, rank: int, popularity: str, slots: list[int], band
         "rank": rank,
         "rows": len(slots),
         "popularity": popularity,
-        "us": best[0],
         "tiling": best[1]._asdict(),
         "torch_us": _microseconds(setting, lambda: add_segment_by_segment(out, x, segments, weights)),
         "bmm_us": _microseconds(setting, bmm),
-        "of_bandwidth": round(read / (best[0] * 1e-6) / bandwidth, 3),
     }
+    figures |= _reached(best[0], read, 2 * len(slots) * sum(t.numel() for t in weights[0].tensors), bandwidth)
     print(figures, flush=True)
     return figures
 
@@ -147,17 +150,14 @@ def _experts(setting: Setting, rows: int, bandwidth: float) -> Figures:
     tiles = routing.tiles.by_expert
     x = setting.numbers(rows, inputs, dtype=dtype)[routing.rows]
     tilings = HALF_TILINGS if dtype != torch.float32 else (FLOATS,)
-    us, tiling = min(
-        (_microseconds(setting, lambda t=t: grouped_linear(x, weights, None, tiles, t)), t) for t in tilings
-    )
+    us, tiling = min((_in_graph(setting, lambda t=t: grouped_linear(x, weights, None, tiles, t)), t) for t in tilings)
     on_host = route(chosen, ())
     read = torch.unique(chosen).numel() * inputs * outputs * dtype.itemsize
     figures = {
         "rows": rows,
         "experts_reached": torch.unique(chosen).numel(),
         "tiling": tiling._asdict(),
-        "us": us,
-        "of_bandwidth": round(read / (us * 1e-6) / bandwidth, 3),
+        **_reached(us, read, 2 * x.shape[0] * inputs * outputs, bandwidth),
         "torch_us": _microseconds(
             setting, lambda: torch.cat([F.linear(x[r.start : r.stop], weights[r.expert]) for r in on_host.runs])
         ),
@@ -190,22 +190,21 @@ def _decode(setting: Setting, sequences: int, longest: int, bandwidth: float) ->
     for storage in (None, torch.int8, torch.float8_e4m3fn):
         cache, places = setting.cache(sequences, longest, setting.dtype, storage)
         rows = setting.decode_rows(places)
-        ours = _microseconds(setting, lambda c=cache, r=rows: decode_attention.decode_attention(query, c, r, options))
+        ours = _in_graph(setting, lambda c=cache, r=rows: decode_attention.decode_attention(query, c, r, options))
         read = 2 * sequences * longest * sizes.kv_heads * sizes.head_dim * cache.keys.dtype.itemsize
         figures = {
             "sequences": sequences,
             "length": longest,
             "kept_as": str(cache.keys.dtype).removeprefix("torch."),
-            "us": ours,
+            **_reached(ours, read, 4 * sequences * longest * sizes.heads * sizes.head_dim, bandwidth),
             "torch_us": _microseconds(setting, lambda c=cache, r=rows: gathered_decode_attention(query, c, r, options)),
-            "of_bandwidth": round(read / (ours * 1e-6) / bandwidth, 3),
         }
         print(figures, flush=True)
         found.append(figures)
     return found
 
 
-def _prefill(setting: Setting) -> Figures:
+def _prefill(setting: Setting, bandwidth: float) -> Figures:
     """One whole prompt, beside torch's attention over keys and values that lie together."""
     sizes, dtype = setting.sizes, setting.dtype
     chunk = sizes.prefill_rows
@@ -213,9 +212,11 @@ def _prefill(setting: Setting) -> Figures:
     query = setting.numbers(sizes.heads, chunk, sizes.head_dim, dtype=dtype)
     rows, options = PrefillRows(0, chunk, 0, places[0]), AttentionOptions(sizes.head_dim**-0.5)
     keys, values = (part[None].contiguous() for part in cache.gather(places[0]))
+    us = _in_graph(setting, lambda: prefill_attention.prefill_attention(query, cache, rows, options))
+    moved = 2 * query.nbytes + keys.nbytes + values.nbytes
     return {
         "tokens": chunk,
-        "us": _microseconds(setting, lambda: prefill_attention.prefill_attention(query, cache, rows, options)),
+        **_reached(us, moved, 2 * sizes.heads * sizes.head_dim * chunk * (chunk + 1), bandwidth),
         "torch_us": _microseconds(
             setting, lambda: F.scaled_dot_product_attention(query[None], keys, values, is_causal=True, enable_gqa=True)
         ),
@@ -226,51 +227,51 @@ def _norm(setting: Setting, bandwidth: float) -> Figures:
     rows, kind = max(setting.sizes.rows), RmsNorm(1e-6, rounds_first=True)
     x = setting.numbers(rows, setting.sizes.hidden, dtype=setting.dtype)
     weight = setting.numbers(setting.sizes.hidden, dtype=setting.dtype)
-    us = _microseconds(setting, lambda: rms_norm.rms_norm(x, weight, kind))
+    us = _in_graph(setting, lambda: rms_norm.rms_norm(x, weight, kind))
     return {
         "rows": rows,
-        "us": us,
         "torch_us": _microseconds(setting, lambda: kind.reference(x, weight)),
-        "of_bandwidth": round(2 * x.nbytes / (us * 1e-6) / bandwidth, 3),
+        **_reached(us, 2 * x.nbytes, 4 * x.numel(), bandwidth),
     }
 
 
 def _gated(setting: Setting, bandwidth: float) -> Figures:
     rows = max(setting.sizes.rows)
     gate, up = setting.numbers(rows, 2 * setting.sizes.intermediate, dtype=setting.dtype).chunk(2, dim=-1)
-    us = _microseconds(setting, lambda: gated.gated(gate, up, Activation.SILU))
+    us = _in_graph(setting, lambda: gated.gated(gate, up, Activation.SILU))
     return {
         "rows": rows,
-        "us": us,
         "torch_us": _microseconds(setting, lambda: Activation.SILU.gated(gate, up)),
-        "of_bandwidth": round(3 * gate.numel() * gate.itemsize / (us * 1e-6) / bandwidth, 3),
+        **_reached(us, 3 * gate.numel() * gate.itemsize, 5 * gate.numel(), bandwidth),
     }
 
 
 def _rotary(setting: Setting, bandwidth: float) -> Figures:
     rows = max(setting.sizes.rows)
     given = setting.turning(rows, setting.sizes.head_dim, setting.dtype)
-    us = _microseconds(setting, lambda: rotary.rotate(*given))
+    us = _in_graph(setting, lambda: rotary.rotate(*given))
     return {
         "rows": rows,
-        "us": us,
         "torch_us": _microseconds(setting, lambda: turned_in_torch(*given)),
-        "of_bandwidth": round(2 * sum(x.nbytes for x in given[:2]) / (us * 1e-6) / bandwidth, 3),
+        **_reached(us, 2 * sum(x.nbytes for x in given[:2]), 3 * sum(x.numel() for x in given[:2]), bandwidth),
     }
 
 
-def _write(setting: Setting) -> list[Figures]:
+def _write(setting: Setting, bandwidth: float) -> list[Figures]:
     sizes, found = setting.sizes, []
     rows = max(sizes.rows)
     new = [setting.numbers(rows, sizes.kv_heads, sizes.head_dim, dtype=setting.dtype).transpose(0, 1) for _ in range(2)]
     for storage in (None, torch.int8, torch.float8_e4m3fn):
         cache, places = setting.cache(rows, 16, setting.dtype, storage)
         targets = places[:, 0].contiguous()
+        moved = sum(t.nbytes + t.numel() * cache.keys.dtype.itemsize for t in new)
         found.append(
             {
                 "rows": rows,
                 "kept_as": str(cache.keys.dtype).removeprefix("torch."),
-                "us": _microseconds(setting, lambda c=cache, t=targets: kv_write.write(c, t, *new)),
+                **_reached(
+                    _in_graph(setting, lambda c=cache, t=targets: kv_write.write(c, t, *new)), moved, 0, bandwidth
+                ),
                 "torch_us": _microseconds(setting, lambda c=cache, t=targets: c._write(t, *new)),
             }
         )
@@ -290,6 +291,26 @@ def _replayed(setting: Setting, function: Callable[[], None]) -> Callable[[], No
     return replay
 
 
+def _in_graph(setting: Setting, function: Callable[[], object]) -> float:
+    """Microseconds of one of ours, several times in one graph: what launching it costs is not in it."""
+
+    def several() -> None:
+        for _ in range(_IN_A_GRAPH if setting.on_gpu else 1):
+            function()
+
+    return round(_microseconds(setting, _replayed(setting, several)) / (_IN_A_GRAPH if setting.on_gpu else 1), 2)
+
+
+def _reached(us: float, moved: int, flops: int, bandwidth: float) -> Figures:
+    """A launch: its time, what it has to read and write at least, and what share of the memory's speed that is."""
+    return {
+        "us": us,
+        "moved_bytes": moved,
+        "flops": flops,
+        "of_bandwidth": round(moved / (us * 1e-6) / bandwidth, 3),
+    }
+
+
 def _microseconds(setting: Setting, function: Callable[[], object]) -> float:
     """Median over runs, after a few to warm up."""
     took = []
@@ -307,6 +328,13 @@ def _microseconds(setting: Setting, function: Callable[[], object]) -> float:
 def _wait(setting: Setting) -> None:
     if setting.on_gpu:
         torch.cuda.synchronize()
+
+
+def _multiplied(setting: Setting) -> float:
+    """TFLOP/s of torch's product of two large matrices."""
+    side = setting.sizes.prefill_rows * 8
+    a, b = (setting.numbers(side, side, dtype=setting.dtype) for _ in range(2))
+    return round(2 * side**3 / _microseconds(setting, lambda: torch.mm(a, b)) / 1e6, 2)
 
 
 def _bandwidth(setting: Setting) -> float:

@@ -1,5 +1,6 @@
 """Figures as SVG, for the docs: plain enough to be read in a diff."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -48,6 +49,76 @@ def curves(title: str, lines: Mapping[str, Sequence[float]], height: int = 260) 
         )
         shapes.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
     return _picture(title, height + 10, shapes)
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What a machine can do at most: bytes a second, and operations a second."""
+
+    name: str
+    bandwidth: float
+    compute: float
+
+    def at(self, intensity: float) -> float:
+        """Operations a second at so many operations a byte."""
+        return min(self.bandwidth * intensity, self.compute)
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Of one kernel: (operations a byte, operations a second) of each. Hollow points were computed, not measured."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    measured: bool
+
+
+def rooflines(title: str, roofs: Sequence[Roof], kernels: Sequence[Launches]) -> str:
+    """A panel a kernel, both axes logarithmic (Williams et al., 2009, doi:10.1145/1498765.1498785)."""
+    top, height, columns = 96, 205, 2
+    shapes = [_legend([roof.name for roof in roofs], 30), _text(0, 62, "FLOP/s upwards, FLOP a byte to the right")]
+    for place, kernel in enumerate(kernels):
+        axes = _LogLog(44 + place % columns * _WIDTH / columns, top + place // columns * height, 290, 150)
+        shapes += _panel(axes, roofs, kernel)
+    return _picture(title, top + -(-len(kernels) // columns) * height, shapes)
+
+
+@dataclass(frozen=True)
+class _LogLog:
+    """Operations a byte to the right, from 0.05 to 2,000; operations a second upwards, from 50 G to 2 P."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def x(self, intensity: float) -> float:
+        return self.left + self.width * math.log10(max(intensity, 0.05) / 0.05) / math.log10(2000 / 0.05)
+
+    def y(self, speed: float) -> float:
+        return self.top + self.height * (1 - math.log10(max(speed, 5e10) / 5e10) / math.log10(2e15 / 5e10))
+
+
+def _panel(axes: _LogLog, roofs: Sequence[Roof], kernel: Launches) -> list[str]:
+    bottom = axes.top + axes.height
+    shapes = [_text(axes.left, axes.top - 6, kernel.name)]
+    for intensity, name in ((0.1, "0.1"), (1, "1"), (10, "10"), (100, "100"), (1000, "1000")):
+        x = axes.x(intensity)
+        shapes.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{axes.top}" y2="{bottom}" stroke="#eee"/>')
+        shapes.append(_text(x - 8, bottom + 14, name))
+    for speed, name in ((1e11, "0.1T"), (1e12, "1T"), (1e13, "10T"), (1e14, "100T"), (1e15, "1P")):
+        y = axes.y(speed)
+        shapes.append(f'<line x1="{axes.left}" x2="{axes.left + axes.width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#eee"/>')
+        shapes.append(_text(axes.left - 38, y + 4, name))
+    for roof, colour in zip(roofs, _COLOURS, strict=False):
+        corners = (0.05, roof.compute / roof.bandwidth, 2000)
+        line = " ".join(f"{axes.x(i):.1f},{axes.y(roof.at(i)):.1f}" for i in corners)
+        shapes.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+    fill = "#b03a2e" if kernel.measured else "none"
+    for intensity, speed in kernel.points:
+        place = f'cx="{axes.x(intensity):.1f}" cy="{axes.y(speed):.1f}"'
+        shapes.append(f'<circle {place} r="3.5" fill="{fill}" stroke="#b03a2e"/>')
+    return shapes
 
 
 def _legend(names: Sequence[str], y: int) -> str:
