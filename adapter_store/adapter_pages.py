@@ -5,8 +5,8 @@ database to answer it. What is asked for comes as parameters, and nothing in a s
 them, so that Postgres plans each once, too.
 
 Lists and tags come in the order of an index. A search has no such order. The newest adapters are looked through first:
-a frequent word fills a page there. One that does not is rare enough for the index of trigrams, which finds all that
-have it before the newest of them are taken.
+a frequent word fills a page there. How often it is found says what to do otherwise: one that will fill the page soon is
+looked for further, and a rarer one in the index of trigrams, which finds all that have it before the newest are taken.
 """
 
 from collections.abc import Sequence
@@ -35,6 +35,7 @@ from sqlalchemy import (
     table,
     true,
     tuple_,
+    union_all,
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -48,13 +49,25 @@ from loragate.adapter_store.search_text import has_trigrams, sought
 from loragate.adapter_store.tables import AdapterRow, AdapterTagRow
 from loragate.adapter_store.tenancy import OWN, tenant_of
 
-_NEWEST = 2000
 _ESCAPE = "/"
 _NOWHERE = '"\x02\x02\x02"'  # neither names nor descriptions hold control characters
 _ADAPTERS, _TAGS = AdapterRow.__table__, AdapterTagRow.__table__
 _SEEN = _ADAPTERS.alias("seen").c
 _MOST: BindParameter[int] = bindparam("most", type_=Integer)
 _AFTER: BindParameter[str] = bindparam("after", type_=String)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """So many of the newest adapters are looked through first, and `more` where what is sought is found `often`: at
+    that rate they fill a page."""
+
+    newest: int = 1000
+    more: int = 6000
+    often: int = 12
+
+
+_WALK = Walk()
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,7 @@ class _Shape:
     tags: int
     after: bool
     on_sqlite: bool
-    newest: int
+    walk: Walk
 
 
 async def adapter_page(
@@ -86,7 +99,7 @@ async def adapter_page(
         tags=len(wanted.tags),
         after=after is not None,
         on_sqlite=session.get_bind().dialect.name == "sqlite",
-        newest=_NEWEST,
+        walk=_WALK,
     )
     values = {OWN.key: owner, "most": limit + 1, "after": after, **_said_of_text(text), **_said_of_tags(wanted.tags)}
     rows: Sequence[Any] = ()
@@ -136,29 +149,39 @@ def _listed(shape: _Shape) -> Select[Any]:
 
 
 def _searched(shape: _Shape) -> SelectBase:
-    """Of the newest adapters those that hold the text; if they are too few, of all."""
+    """Of the newest adapters those that hold the text; if they are too few, of more; or of all."""
     adapter = _ADAPTERS.c
     alive: Select[Any] = select(*told_of(adapter), adapter.search_text).where(*in_state(adapter, shape.status))
     alive = _newest_first(alive.where(*_owned(shape, adapter), *_past(shape, adapter.created_at, adapter.id)), adapter)
-    # They come in order and one by one, until there are enough.
-    newest = alive.limit(_written(shape.newest)).subquery("newest").c
-    near = select(*told_of(newest)).where(_found_in(shape, newest.search_text, "text"), *_has_tags(shape, newest))
-    found = _newest_first(near, newest).limit(_MOST).cte("found").prefix_with("MATERIALIZED")
-    few = _too_few(shape, found, alive)
+    near = _walked(shape, alive.limit(_written(shape.walk.newest)), "near")
+    often = _looked_at_once("often", _count(near).between(_written(shape.walk.often), _MOST - 1))
+    far = _walked(shape, alive.limit(_written(shape.walk.more)), "far", often)
+    too_few = and_(_count(near) < _MOST, _count(far) < _MOST)
+    if shape.of_one_tenant:
+        others = alive.with_only_columns(adapter.id).order_by(None).offset(_written(shape.walk.newest))
+        too_few = and_(too_few, others.limit(_written(1)).exists())
+    few = _looked_at_once("few", too_few)
     # The offset keeps the planner from going through all in order instead, to spare the sorting.
     everywhere = _indexed(shape, few).offset(_written(0)).subquery("everywhere").c
     rest = _newest_first(select(*told_of(everywhere)).where(few), everywhere).limit(_MOST).subquery("rest")
-    return select(*told_of(found.c)).where(~few).union_all(select(*told_of(rest.c)))
+    walked = (select(*told_of(found.c)).where(~few, here) for found, here in ((near, ~often), (far, often)))
+    return union_all(*walked, select(*told_of(rest.c)))
 
 
-def _too_few(shape: _Shape, found: CTE, alive: Select[Any]) -> ColumnElement[bool]:
-    """For a page, though there are more than the newest. Looked at once."""
-    few: ColumnElement[bool] = select(func.count()).select_from(found).scalar_subquery() < _MOST
-    if shape.of_one_tenant:
-        older = alive.with_only_columns(_ADAPTERS.c.id).offset(_written(shape.newest)).limit(_written(1))
-        few = and_(few, older.exists())
-    told = select(few.label("few")).cte("too_few").prefix_with("MATERIALIZED")
-    return select(told.c.few).scalar_subquery()
+def _walked(shape: _Shape, adapters: Select[Any], name: str, *only_if: ColumnElement[bool]) -> CTE:
+    """Those of them that hold the text. They come in order and one by one, until there are enough."""
+    among = adapters.subquery(f"{name}_ones").c
+    found = select(*told_of(among)).where(_found_in(shape, among.search_text, "text"), *_has_tags(shape, among))
+    return _newest_first(found.where(*only_if), among).limit(_MOST).cte(name).prefix_with("MATERIALIZED")
+
+
+def _count(found: CTE) -> ColumnElement[int]:
+    return select(func.count()).select_from(found).scalar_subquery()
+
+
+def _looked_at_once(name: str, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    told = select(condition.label(name)).cte(f"is_{name}").prefix_with("MATERIALIZED")
+    return select(told.c[name]).scalar_subquery()
 
 
 def _indexed(shape: _Shape, only_if: ColumnElement[bool]) -> Select[Any]:

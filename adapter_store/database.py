@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 from sqlalchemy.util import await_only
+from sqlalchemy.util.concurrency import in_greenlet
 
 from loragate.adapter_store.faults import database_faults
 from loragate.adapter_store.tenancy import (
@@ -158,15 +159,28 @@ def _discipline_sqlite(engine: Engine) -> None:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
-    @event.listens_for(engine, "invalidate")
-    def roll_back(connection: Any, record: ConnectionPoolEntry, error: BaseException | None) -> None:
-        """Of a task that was cancelled. Closing is not enough: as long as Python keeps one of its statements, the
-        connection keeps its lock."""
-        driver: Any = record.driver_connection
-        with suppress(sqlite3.Error, ValueError):  # it is broken, or closed already
-            await_only(asyncio.shield(driver.rollback()))
+    engine.dialect.do_terminate = _terminate  # type: ignore[assignment, method-assign]
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         write = connection.get_execution_options().get(WRITE, True)
         connection.exec_driver_sql(BEGIN_WRITING if write else BEGIN_READING)
+
+
+def _terminate(connection: Any) -> None:
+    """Of a task that was cancelled, and may be again meanwhile: SQLAlchemy's own way would then leave a task that
+    waits for ever."""
+    if not in_greenlet():  # it was forgotten
+        connection.terminate()
+        return
+    ending = asyncio.ensure_future(_end(connection.driver_connection))
+    while not ending.done():
+        with suppress(asyncio.CancelledError):  # the task is ending of one already
+            await_only(asyncio.wait([ending]))
+
+
+async def _end(driver: Any) -> None:
+    """Closing is not enough: as long as Python keeps one of its statements, a connection keeps its lock."""
+    for ends in (driver.rollback, driver.close):
+        with suppress(sqlite3.Error, ValueError):  # it is broken, or closed already
+            await ends()

@@ -8,11 +8,10 @@ from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from loragate.adapter_store.notices import Listener, LocalNotices
+from loragate.adapter_store.redis_retry import only_once
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ class RedisNotices:
             url,
             socket_connect_timeout=_SEND_SECONDS,
             socket_timeout=_SEND_SECONDS,
-            retry=Retry(NoBackoff(), 0),
+            retry=only_once(),
         )
 
     async def announce(self, tenant_id: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from loragate.gateway.metering.retention import keep_purging
 from loragate.gateway.observability.engine_reading import EngineReading
 from loragate.gateway.observability.loop_lag import watch_lag
 from loragate.gateway.observability.metrics import GatewayMetrics
+from loragate.gateway.patience import ended
 from loragate.gateway.reconciler import Reconciler
 from loragate.gateway.redis_link import RedisLink
 from loragate.gateway.residency import Residency
@@ -174,10 +175,7 @@ async def _open_services(
             )
         finally:
             await imports.close()
-            for task in (lag, writing, counting, sweeping, finishing, purge, reconciling):
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+            await ended(lag, writing, counting, sweeping, finishing, purge, reconciling)
             await link.close()
             await limiter.close()
             if redis is not None:

@@ -7,13 +7,12 @@ prompts are tokenised while the engine is down.
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.engine.client import EngineClient, EngineUnavailable
 from loragate.gateway.http.errors import Unavailable
-from loragate.gateway.patience import happens
+from loragate.gateway.patience import ended, happens
 from loragate.gateway.text.base_model import BaseModel, read_base_model
 from loragate.v1 import engine_pb2 as pb
 
@@ -78,9 +77,7 @@ class EngineLink:
     async def close(self) -> None:
         """End the session with the engine."""
         if self._watch is not None:
-            self._watch.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._watch
+            await ended(self._watch)
         await self.client.close()
 
     async def _keep_fresh(self) -> None:

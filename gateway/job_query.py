@@ -20,7 +20,12 @@ METADATA_PARAMETER: dict[str, Any] = {
     "style": "deepObject",
     "explode": True,
     "description": "Jobs with all of these pairs: `metadata[k]=v`. `metadata=null` are those without any.",
-    "schema": {"type": "object", "maxProperties": 16, "additionalProperties": {"type": "string", "maxLength": 512}},
+    "schema": {
+        "type": "object",
+        "maxProperties": 16,
+        "propertyNames": {"minLength": 1, "maxLength": 64},
+        "additionalProperties": {"type": "string", "maxLength": 512},
+    },
 }
 
 
@@ -47,7 +52,8 @@ def _invalid(words: str) -> InvalidRequest:
 
 
 def _is_pair(name: str) -> bool:
-    return name.startswith(f"{_FIELD}[") and name.endswith("]")
+    """Nothing between the brackets is how lists are written."""
+    return name.startswith(f"{_FIELD}[") and name.endswith("]") and len(name) > len(f"{_FIELD}[]")
 
 
 Wanted = Annotated[Mapping[str, str] | None, Depends(_labels)]

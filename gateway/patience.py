@@ -27,6 +27,15 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
         future.cancel()
 
 
+async def ended(*tasks: asyncio.Task[None]) -> None:
+    """They are cancelled, and returns when they have cleaned up."""
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError):
+            await task
+
+
 async def happens(event: asyncio.Event, seconds: float) -> bool:
     """Whether it is set now, or within so many seconds; returns as soon as that is known."""
     if not event.is_set():

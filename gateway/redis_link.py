@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
+from loragate.adapter_store.redis_retry import only_once
 from loragate.gateway.circuit_breaker import CircuitBreaker
 from loragate.gateway.patience import within
 
@@ -37,7 +36,7 @@ class RedisLink:
             timeout=None,
             socket_timeout=None,
             socket_connect_timeout=None,
-            retry=Retry(NoBackoff(), 0),
+            retry=only_once(),
         )
         self.client = Redis(connection_pool=pool)
         self.breaker = CircuitBreaker(changed)

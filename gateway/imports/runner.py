@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import orjson
@@ -27,6 +27,7 @@ from loragate.gateway.imports.job import Job
 from loragate.gateway.imports.metrics import ImportMetrics
 from loragate.gateway.imports.places import Places
 from loragate.gateway.imports.source import BucketSource, HubSource, not_allowed, parse_source
+from loragate.gateway.patience import ended
 from loragate.gateway.services import Services
 from loragate.gateway.uploads import ADAPTER_FORM, collected
 
@@ -81,7 +82,7 @@ class ImportRunner:
         try:
             async with self._turns:
                 version = await self._import(use, caller, by, job, token, telling)
-            await _ended(telling)  # which would take the end for a cancellation
+            await ended(telling)  # which would take the end for a cancellation
             await job.finish(version)
         except asyncio.CancelledError:
             failure = _STOPPED
@@ -93,7 +94,7 @@ class ImportRunner:
             log.exception("import %s failed", wanted.id)
             failure = _BUG
         finally:
-            await _ended(telling)
+            await ended(telling)
         self._metrics.ended("ready" if failure is None else "stopped" if failure is _STOPPED else "failed")
         if failure is not None:
             await job.fail(failure)
@@ -139,9 +140,3 @@ class ImportRunner:
             job.done += len(piece)
             self._metrics.fetched(len(piece))
             yield
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

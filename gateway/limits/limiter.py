@@ -17,6 +17,7 @@ from loragate.gateway.limits.metrics import LimitMetrics
 from loragate.gateway.limits.refusal import never_fits, refusal_of
 from loragate.gateway.limits.spent import Spent
 from loragate.gateway.limits.subject import Subject, subjects_of
+from loragate.gateway.patience import ended
 
 _RENEW_SECONDS = 10.0
 _LAST_SECONDS = 2.0  # to settle what is left when the process stops
@@ -45,9 +46,7 @@ class Limiter:
         for line in self._lines.values():
             await line.close()
         if self._renewing is not None:
-            self._renewing.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._renewing
+            await ended(self._renewing)
 
     @property
     def unsettled(self) -> int:

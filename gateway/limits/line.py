@@ -7,7 +7,6 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ from loragate.gateway.limits.book import MICROSECONDS, Answer, Book, BookAway, R
 from loragate.gateway.limits.memory import Held, Memory
 from loragate.gateway.limits.spent import Spent
 from loragate.gateway.limits.subject import Subject
-from loragate.gateway.patience import happens
+from loragate.gateway.patience import ended, happens
 
 LIFE = 30 * MICROSECONDS  # of a lease that nobody renews
 _MOST_AT_ONCE = 128  # asks of one call
@@ -81,9 +80,7 @@ class Line:
     async def close(self) -> None:
         """Say no more."""
         if self._talk is not None:
-            self._talk.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._talk
+            await ended(self._talk)
 
     def _disown(self, asking: "_Asking") -> None:
         """Nobody will use what the book gave, if it was asked at all."""

@@ -7,6 +7,7 @@ from sqlalchemy import delete, text, update
 
 from loragate.adapter_store.adapter import AdapterStatus
 from loragate.adapter_store.adapter_filter import AdapterFilter
+from loragate.adapter_store.adapter_pages import Walk
 from loragate.adapter_store.database import Database
 from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.schema import downgrade, upgrade
@@ -141,13 +142,15 @@ async def test_the_operator_sees_all_tenants_or_one(library: Any) -> None:
         assert [adapter.name for adapter in await admin.published.list(tenant_id=library.other.id)] == []
 
 
-@pytest.mark.parametrize("newest", [1, 3, 2000])
+@pytest.mark.parametrize(
+    "walk", [Walk(), Walk(1, 1), Walk(3, 12, often=1), Walk(3, 4, often=1), Walk(4, 2000, often=2)], ids=str
+)
 @pytest.mark.parametrize("tags", [(), ("bot",)])
 async def test_pages_stand_still_while_others_come_and_go(
-    world: Any, monkeypatch: pytest.MonkeyPatch, tags: tuple[str, ...], newest: int
+    world: Any, monkeypatch: pytest.MonkeyPatch, tags: tuple[str, ...], walk: Walk
 ) -> None:
     """However many are looked through before the index is."""
-    monkeypatch.setattr("loragate.adapter_store.adapter_pages._NEWEST", newest)
+    monkeypatch.setattr("loragate.adapter_store.adapter_pages._WALK", walk)
     for number in range(6):
         await world.publish(f"bot-{number}", tags=["bot"])
         await world.publish(f"bot-untagged-{number}" if tags else f"other-{number}")
@@ -162,8 +165,9 @@ async def test_pages_stand_still_while_others_come_and_go(
         await world.publish(f"bot-new-{len(seen)}", tags=["bot"])
         async with world.adapters(write=True) as adapters:
             await adapters.delete(seen[-1])  # what the cursor stands on
-        async with world.store.admin() as admin:
+        async with world.store.admin() as admin, world.adapters() as own:
             page = await admin.published.list(wanted, after=after, limit=2)
+            assert page == await own.list(wanted, after=after, limit=2)
     assert seen == [f"bot-{number}" for number in reversed(range(6))]
 
 

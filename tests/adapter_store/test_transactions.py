@@ -97,29 +97,50 @@ async def test_a_database_that_is_away_is_unavailable(tmp_path: Any) -> None:
         await database.close()
 
 
+async def write_fact_between_reads(database: Database, name: str) -> None:
+    async with database.operator(write=True) as session:
+        await read_fact(session, name)
+        await write_fact(session, name, b"1")
+        await read_fact(session, name)
+
+
 async def test_whoever_is_cancelled_holds_nothing_up(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
     """At any moment of a transaction, and leaves no traceback. SQLite's connections keep their locks for as long as
     Python keeps a statement."""
     database = Database(database_url)
 
-    async def write(name: str) -> None:
-        async with database.operator(write=True) as session:
-            await read_fact(session, name)
-            await write_fact(session, name, b"1")
-            await read_fact(session, name)
-
     chance = random.Random(1)
     gc.disable()
     try:
         for _ in range(100):
-            cut = [asyncio.create_task(write("cut")) for _ in range(3)]
+            cut = [asyncio.create_task(write_fact_between_reads(database, "cut")) for _ in range(3)]
             await asyncio.sleep(chance.uniform(0, 0.012))
             for task in cut:
                 task.cancel()
             async with asyncio.timeout(5):
-                await write("whole")
+                await write_fact_between_reads(database, "whole")
             await asyncio.gather(*cut, return_exceptions=True)
     finally:
         gc.enable()
         await database.close()
     assert [record for record in caplog.records if record.name.startswith("sqlalchemy")] == []
+
+
+async def test_whoever_is_cancelled_again_and_again_leaves_nothing_behind(database_url: str) -> None:
+    """Also while a connection is opened, or closed because of the first time."""
+    database = Database(database_url)
+    chance = random.Random(1)
+    before = asyncio.all_tasks()
+    for _ in range(30):
+        cut = [asyncio.create_task(write_fact_between_reads(database, "cut")) for _ in range(3)]
+        await asyncio.sleep(chance.uniform(0, 0.012))
+        cutting = set(cut)
+        while cutting:
+            for task in cutting:
+                task.cancel()
+            _, cutting = await asyncio.wait(cutting, timeout=0.001)
+        if left := asyncio.all_tasks() - before:
+            _, left = await asyncio.wait(left, timeout=30)
+        assert not left, "it waits for ever"
+    await write_fact_between_reads(database, "whole")
+    await database.close()

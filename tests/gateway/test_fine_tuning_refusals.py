@@ -198,6 +198,7 @@ async def test_odd_queries(gateway: Gateway, path: str) -> None:
         odd += ["limit=101", "limit=many", f"after={'x' * 65}"]
         if not path:
             odd += ["metadata=a", "metadata[k=v", "metadata[k]=%00", "metadata=null&metadata[k]=v", "metadata[]x=v"]
+            odd += ["metadata[]=null", "metadata[]=v"]
             odd += [f"metadata[k]={'v' * 513}", "&".join(f"metadata[{n}]=v" for n in range(17))]
         for query in odd:
             answer = await http.get(f"{JOBS}{path.format(job=job)}?{query}")
