@@ -12,6 +12,7 @@ from loragate.panel.parts.chip import chip, state_chip
 from loragate.panel.parts.fields import area_field, text_field
 from loragate.panel.parts.frame import heading
 from loragate.panel.parts.limit_fields import LIMITS, LimitFields
+from loragate.panel.parts.redrawn import redrawn
 from loragate.panel.parts.region import Region
 from loragate.panel.parts.say import attempt, undoable
 from loragate.panel.parts.sheet import sheet
@@ -61,8 +62,7 @@ class AdapterPage:
         draw_differences(self, versions)
 
     def _show_head(self, adapter: Json) -> None:
-        self._head.clear()
-        with self._head:
+        with redrawn(self._head):
             heading(self.name, adapter["description"], back=("Adapters", "/adapters"))
             with div("actions"):
                 if self.here.caller.may("inference"):
@@ -165,8 +165,7 @@ class AdapterPage:
 
         if await attempt(self.here.api.delete(self.at())):
             undoable(f"{self.name} is deleted, with its versions and aliases.", undo)
-            self._head.clear()
-            with self._head:
+            with redrawn(self._head):
                 heading(self.name, "It is deleted.", back=("Adapters", "/adapters"))
             self._region.empty()
 

@@ -1,5 +1,6 @@
 """Aliases: where an adapter's traffic goes, and how each version does with its share."""
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from nicegui import ui
@@ -9,6 +10,7 @@ from loragate.panel.api import Json
 from loragate.panel.parts import formats
 from loragate.panel.parts.button import button
 from loragate.panel.parts.fields import choice_field, text_field
+from loragate.panel.parts.redrawn import redrawn
 from loragate.panel.parts.region import Region
 from loragate.panel.parts.say import attempt, undoable
 from loragate.panel.parts.sheet import sheet
@@ -53,7 +55,7 @@ class _Alias:
         self._saved = dict(self._shares)
 
     def draw(self) -> None:
-        with div("card"), div("stack"):
+        with div("card").mark(self._alias), div("stack"):
             with div("row-of apart"):
                 tag("h3", self._alias)
                 if self._page.may_write:
@@ -68,12 +70,11 @@ class _Alias:
             Region(self._fetch, self._show_metrics, every=5)
 
     def _draw_arms(self) -> None:
-        self._arms.clear()
         self._sliders: dict[int, TextElement] = {}
         self._words: dict[int, TextElement] = {}
-        with self._arms:
+        with redrawn(self._arms):
             for version, share in self._shares.items():
-                with div("arm"):
+                with div("arm").mark(str(version)):
                     tag("b", f"Version {version}")
                     self._slide(version, share)
                     self._words[version] = tag("span", f"{share} %", classes="number")
@@ -93,8 +94,7 @@ class _Alias:
             tag("span")
 
     def _draw_foot(self) -> None:
-        self._foot.clear()
-        with self._foot:
+        with redrawn(self._foot):
             others = [version for version in self._ready if version not in self._shares]
             if self._page.may_write and others:
                 choice = choice_field("Try a version beside it", {v: f"Version {v}" for v in others})
@@ -162,7 +162,7 @@ class _Alias:
 
     def _show_metrics(self, found: Json) -> None:
         if any(arm["requests"] for arm in found["arms"]):
-            table(f"The last 24 hours of {self._alias}", _METRICS, found["arms"])
+            table(f"The last 24 hours of {self._alias}", _METRICS, found["arms"], itemgetter("version"))
         else:
             muted("No requests in the last 24 hours.", "small")
 

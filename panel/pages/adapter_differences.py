@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from loragate.panel.api import Json
@@ -36,7 +37,7 @@ def draw_differences(page: "AdapterPage", versions: list[Json]) -> None:
     def show(found: list[tuple[str, Any, Any]]) -> None:
         if found:
             with div("card flush"):
-                table("Differences", _COLUMNS, found)
+                table("Differences", _COLUMNS, found, itemgetter(0))
         else:
             muted("They do not differ.")
 

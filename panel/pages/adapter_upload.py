@@ -9,6 +9,7 @@ from loragate.panel.pages.page import Here
 from loragate.panel.parts.button import button
 from loragate.panel.parts.drop_zone import DropZone
 from loragate.panel.parts.fields import text_field
+from loragate.panel.parts.redrawn import redrawn
 from loragate.panel.parts.say import said
 from loragate.panel.parts.sheet import sheet
 from loragate.panel.parts.tag import div, tag
@@ -75,7 +76,6 @@ class _Upload:
         self._go.text = "Uploading…" if busy else "Upload"
 
     def _tell(self, words: str, kind: str) -> None:
-        self._words.clear()
         self._words.classes(replace=f"notice {kind}" if words else "hidden")
-        with self._words:
+        with redrawn(self._words):
             tag("p", words, classes="grow")

@@ -1,5 +1,6 @@
 """An adapter's versions, and what can be done with each."""
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from loragate.panel.api import Json
@@ -38,7 +39,7 @@ class _Versions:
         with tag("section", classes="stack"):
             tag("h2", "Versions")
             with div("card flush"):
-                table("Versions", columns, versions)
+                table("Versions", columns, versions, itemgetter("version"))
 
     def _state(self, row: Json) -> None:
         with div("stack tight"):

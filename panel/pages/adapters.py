@@ -16,6 +16,7 @@ from loragate.panel.parts.empty import empty
 from loragate.panel.parts.fields import choice_field, text_field
 from loragate.panel.parts.frame import heading
 from loragate.panel.parts.listing import ROWS, Listing
+from loragate.panel.parts.redrawn import redrawn
 from loragate.panel.parts.say import attempt
 from loragate.panel.parts.table import Column, table
 from loragate.panel.parts.tag import div, link, tag
@@ -87,8 +88,7 @@ class _Adapters:
     async def _narrow(self, **changes: Any) -> None:
         for name, value in changes.items():
             setattr(self._asked, name, value)
-        self._tag_row.clear()
-        with self._tag_row:
+        with redrawn(self._tag_row):
             for each in self._asked.tags:
                 button(f"{each} ×", lambda each=each: self._drop(each), "small", label=f"Any tag, not only {each}")
         await self._list.restart()

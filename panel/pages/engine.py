@@ -1,6 +1,7 @@
 """The engine, for the operator: batch, memory, who sits in which slot, and how long steps take."""
 
 from collections import deque
+from operator import itemgetter
 
 from loragate.panel.api import Json
 from loragate.panel.exposition import Exposition, parse
@@ -142,7 +143,7 @@ class _Engine:
             with div("card flush"):
                 if counted:
                     rows = [{**row, "name": self._tenants.name(row["tenant_id"])} for row in counted]
-                    table("By tenant", _TENANTS, rows)
+                    table("By tenant", _TENANTS, rows, itemgetter("tenant_id"))
                 else:
                     with empty("o_group", "No requests yet", "Tenants appear here with their first request."):
                         pass

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from loragate.panel.api import Json, path
@@ -96,7 +97,7 @@ class _Tenant:
         ]
         with div("card flush"):
             if rows:
-                table("Your busiest adapters", columns, rows)
+                table("Your busiest adapters", columns, rows, itemgetter("adapter"))
             else:
                 with empty("o_layers", "The base model alone", "No adapter was asked in this time."):
                     link("To the adapters", "/adapters", "button")

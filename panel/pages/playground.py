@@ -15,6 +15,7 @@ from loragate.panel.parts.code import code_block
 from loragate.panel.parts.empty import empty
 from loragate.panel.parts.fields import area_field, choice_field, number_field
 from loragate.panel.parts.frame import heading
+from loragate.panel.parts.redrawn import redrawn
 from loragate.panel.parts.region import Region
 from loragate.panel.parts.slider import slider
 from loragate.panel.parts.tag import div, link, tag
@@ -169,8 +170,7 @@ class _Playground:
         messages = self._first.messages or [{"role": "user", "content": "What would you like to know?"}]
         asked = [each for each in messages if each["role"] != "assistant"][-1:]
         body = self._sampling.body(self._first.model, asked)
-        self._code.clear()
-        with self._code, tag("details", classes="card"):
+        with redrawn(self._code), tag("details", classes="card"):
             tag("summary", "The same from a program")
             with div("stack"):
                 code_block(as_curl(url, body), "curl")

@@ -9,6 +9,7 @@ from loragate.panel.parts.button import button
 from loragate.panel.parts.fields import number_field, text_field
 from loragate.panel.parts.frame import heading
 from loragate.panel.parts.limit_fields import LIMITS, LimitFields
+from loragate.panel.parts.redrawn import redrawn
 from loragate.panel.parts.region import Region
 from loragate.panel.parts.say import attempt
 from loragate.panel.parts.sheet import confirm
@@ -45,8 +46,7 @@ class _Tenant:
         return await self._here.api.get(self._at)
 
     def _show(self, tenant: Json) -> None:
-        self._head.clear()
-        with self._head:
+        with redrawn(self._head):
             heading(tenant["name"], tenant["id"], back=("Tenants", "/tenants"))
             with div("actions"):
                 link("Usage", "/usage", "button")

@@ -108,7 +108,7 @@ class _Usage:
             Column[Json]("Tokens out", lambda row: formats.count(row["completion_tokens"]), "number"),
             Column[Json]("Amount", _amount, "number"),
         ]
-        table("Usage", columns[:4] if page["totals"]["amount"] is None else columns, page["data"])
+        table("Usage", columns[:4] if page["totals"]["amount"] is None else columns, page["data"], self._who)
 
     def _who(self, row: Json) -> str:
         match self._group:

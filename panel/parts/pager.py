@@ -19,12 +19,13 @@ class Cursor:
     def reset(self) -> None:
         self._before = [None]
 
-    def forward(self, last_id: str) -> None:
-        self._before.append(last_id)
+    def forward(self, page: int, last_id: str) -> None:
+        """From this page to what comes after its last row; pressed twice, it is one step."""
+        self._before = [*self._before[:page], last_id]
 
-    def back(self) -> None:
-        if len(self._before) > 1:
-            self._before.pop()
+    def back(self, page: int) -> None:
+        """From this page to the one before it."""
+        self._before = self._before[: max(1, page - 1)]
 
     @property
     def page(self) -> int:
@@ -33,21 +34,22 @@ class Cursor:
 
 def pager(cursor: Cursor, last_id: str | None, has_more: bool, load: Callable[[], Awaitable[None]]) -> None:
     """Nothing where all is on one page."""
-    if cursor.page == 1 and not has_more:
+    page = cursor.page
+    if page == 1 and not has_more:
         return
 
     async def back() -> None:
-        cursor.back()
+        cursor.back(page)
         await load()
 
     async def forward() -> None:
         assert last_id is not None
-        cursor.forward(last_id)
+        cursor.forward(page, last_id)
         await load()
 
     with div("pager"):
-        tag("span", f"Page {cursor.page}")
+        tag("span", f"Page {page}")
         earlier = button("Previous", back, "small")
         later = button("Next", forward, "small")
-        earlier.props["disabled"] = cursor.page == 1
+        earlier.props["disabled"] = page == 1
         later.props["disabled"] = not has_more

@@ -8,6 +8,7 @@ from nicegui import ui
 
 from loragate.panel.failure import Failure, SignedOut
 from loragate.panel.parts.button import button
+from loragate.panel.parts.redrawn import redrawn
 from loragate.panel.parts.tag import div, tag
 
 log = logging.getLogger(__name__)
@@ -72,18 +73,15 @@ class Region(Generic[T]):
         self._again.active = self._polls
         if found == self._shown and found is not None:
             return
-        self._shown = None
-        self._box.clear()
-        with self._box:
+        with redrawn(self._box):
             self._draw(found)
         self._shown = found
 
     def _fail(self, failure: Failure) -> None:
-        self._trouble.clear()
         self._again.active = self._polls or failure.status == _AWAY
         if self._shown is None:
             self._box.clear()
-        with self._trouble:
+        with redrawn(self._trouble):
             trouble(failure, self.load)
 
 

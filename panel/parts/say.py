@@ -35,17 +35,18 @@ def undoable(text: str, undo: Callable[[], Awaitable[Any]]) -> None:
 
 async def attempt(work: Awaitable[Any], done: str = "") -> bool:
     """Whether it worked; says what it did, or in words why not."""
-    try:
-        await work
-    except SignedOut:
-        ui.navigate.to("/sign-in?ended=key")
-        return False
-    except Failure as failure:
-        wrong(failure.message)
-        return False
-    if done:
-        said(done)
-    return True
+    with ui.context.client:  # what was pressed may be gone by then
+        try:
+            await work
+        except SignedOut:
+            ui.navigate.to("/sign-in?ended=key")
+            return False
+        except Failure as failure:
+            wrong(failure.message)
+            return False
+        if done:
+            said(done)
+        return True
 
 
 def _toast(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from nicegui.elements.mixins.text_element import TextElement
+from nicegui.events import GenericEventArguments
 
 from loragate.panel.parts.tag import tag
 
@@ -18,5 +19,11 @@ def slider(
 ) -> TextElement:
     """`on_change` hears each value that it stands at."""
     made = tag("input", classes="range", type="range", min=least, max=most, step=step, value=value, aria_label=label)
-    made.on("input", lambda event: on_change(float(event.args)), js_handler="(e) => emit(e.target.value)")
+
+    def moved(event: GenericEventArguments) -> None:
+        with made.props.suspend_updates():  # the browser has it there already
+            made.props["value"] = value = float(event.args)
+        on_change(value)
+
+    made.on("input", moved, js_handler="(e) => emit(e.target.value)")
     return made

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from loragate.panel.parts.tag import div, tag
@@ -18,8 +19,10 @@ class Column(Generic[Row]):
     kind: str = ""  # number, end, break
 
 
-def table(label: str, columns: Sequence[Column[Any]], rows: Iterable[Any]) -> None:
-    """In a card of its own, told to screen readers as `label`."""
+def table(
+    label: str, columns: Sequence[Column[Any]], rows: Iterable[Any], key: Callable[[Any], Any] = itemgetter("id")
+) -> None:
+    """In a card of its own, told to screen readers as `label`. Drawn anew, a row stays the row of the same `key`."""
     with div("table-box", tabindex="0", role="region", aria_label=label), tag("table", classes="rows"):
         tag("caption", label, classes="visually-hidden")
         with tag("thead"), tag("tr"):
@@ -29,7 +32,7 @@ def table(label: str, columns: Sequence[Column[Any]], rows: Iterable[Any]) -> No
                         tag("span", "Actions", classes="visually-hidden")
         with tag("tbody"):
             for row in rows:
-                with tag("tr"):
+                with tag("tr").mark(str(key(row))):
                     for column in columns:
                         _cell(column, row)
 
