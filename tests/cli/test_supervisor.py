@@ -112,7 +112,7 @@ def test_ready_is_said_once_and_the_runtime_file_tells_all(start: Callable[..., 
     assert all(is_running(pid) for pid in server.children)
     assert all(os.getpgid(pid) == pid for pid in server.children), "Ctrl-C must not reach the children"
     assert {os.getsid(pid) for pid in server.children} == {os.getsid(0)}, "or being nice counts for nothing"
-    assert httpx.get(runtime["base_url"] + "/readyz", trust_env=False).status_code == 200
+    assert httpx.get(runtime["base_url"] + "/readyz", trust_env=False, timeout=60).status_code == 200
 
     server.process.terminate()
     assert server.ends() == 0
@@ -215,7 +215,7 @@ def test_several_gateways_share_the_port(start: Callable[..., Server]) -> None:
     gateways = server.runtime["pids"]["gateway"]
     assert len(set(gateways)) == 2
     os.kill(gateways[0], signal.SIGKILL)
-    assert httpx.get(server.runtime["base_url"] + "/readyz", trust_env=False).status_code == 200
+    assert httpx.get(server.runtime["base_url"] + "/readyz", trust_env=False, timeout=60).status_code == 200
     server.process.terminate()
     assert server.ends() == 0
     assert "gateway stops" in events()
@@ -354,8 +354,8 @@ def test_the_panel_is_a_part_beside_it(start: Callable[..., Server]) -> None:
     server = start(panel__enabled="true").until_ready()
     wait_until(lambda: server.runtime["optional"] == {"panel": None})
     url, first = server.runtime["panel_url"], server.runtime["pids"]["panel"]
-    assert httpx.get(url + "/healthz", trust_env=False).json() == {"status": "ok"}
-    assert httpx.get(url, trust_env=False).headers["location"] == "/sign-in"
+    assert httpx.get(url + "/healthz", trust_env=False, timeout=60).json() == {"status": "ok"}
+    assert httpx.get(url, trust_env=False, timeout=60).headers["location"] == "/sign-in"
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: bool(server.runtime["optional"]["panel"]))
     wait_until(lambda: server.runtime["pids"]["panel"] not in (first, None))

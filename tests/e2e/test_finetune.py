@@ -80,7 +80,9 @@ def test_a_job_survives_whoever_is_killed(training_server: RunningServer, acme: 
     rows = acme.files.content(results).text.splitlines()
     assert [int(row.split(",")[0]) for row in rows[1:]] == list(range(1, 161)), "no step is missing"
     (steps,) = re.findall(
-        r"^loragate_finetune_steps_total (\S+)$", httpx.get(f"{training_server.base_url}/metrics").text, re.MULTILINE
+        r"^loragate_finetune_steps_total (\S+)$",
+        httpx.get(f"{training_server.base_url}/metrics", timeout=60).text,
+        re.MULTILINE,
     )
     assert float(steps) >= 160
     until(lambda: not list((Path(training_server.data_dir) / "finetune" / "jobs").iterdir()))
@@ -90,7 +92,9 @@ def test_a_job_survives_whoever_is_killed(training_server: RunningServer, acme: 
 def panel(training_server: RunningServer) -> Iterator[Page]:
     """Signed in to the panel, as a tenant of its own."""
     key = training_server.add_tenant("initech")
-    until(lambda: ok(httpx.get(f"{training_server.base_url}/readyz"))["parts"].get("panel") == "ok", PATIENCE)
+    until(
+        lambda: ok(httpx.get(f"{training_server.base_url}/readyz", timeout=60))["parts"].get("panel") == "ok", PATIENCE
+    )
     with launched_chromium() as browser:
         page = browser.new_page(base_url=training_server.runtime["panel_url"])
         page.set_default_timeout(PATIENCE * 1000)
@@ -104,7 +108,8 @@ def test_from_a_file_to_a_chat_in_the_panel(panel: Page) -> None:
     expect.set_options(timeout=PATIENCE * 1000)
     panel.get_by_role("button", name="New job").click()
     data = {"name": "data.jsonl", "mimeType": "application/jsonl", "buffer": chats()}
-    panel.get_by_label("Training file").set_input_files(data)  # type: ignore[arg-type]
+    with panel.expect_response("**/transfer/files"):
+        panel.get_by_label("Training file").set_input_files(data)  # type: ignore[arg-type]
     expect(panel.get_by_role("dialog").get_by_text("16 examples, chat")).to_be_visible()
     panel.get_by_label("Name").fill("poet")
     panel.get_by_text("Numbers", exact=True).click()
@@ -192,7 +197,7 @@ def test_the_readmes_example_runs_as_it_is_written(training_server: RunningServe
 
 def test_the_server_tells_of_its_worker_and_stops_it_in_time(training_server: RunningServer) -> None:
     """The last of this file: it ends the server."""
-    until(lambda: ok(httpx.get(f"{training_server.base_url}/readyz"))["parts"]["finetune"] == "ok")
+    until(lambda: ok(httpx.get(f"{training_server.base_url}/readyz", timeout=60))["parts"]["finetune"] == "ok")
     worker = training_server.runtime["pids"]["finetune"]
     assert os.getpriority(os.PRIO_PROCESS, worker) == 1
     assert training_server.stop() == 0

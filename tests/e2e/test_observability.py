@@ -66,7 +66,7 @@ def test_numbers_agree_with_what_was_asked(tenants: Any) -> None:
 
 
 def test_what_strangers_see_names_nobody(tenants: Any) -> None:
-    with httpx.Client(base_url=tenants.server.base_url) as stranger, tenants.server.admin() as admin:
+    with httpx.Client(base_url=tenants.server.base_url, timeout=60) as stranger, tenants.server.admin() as admin:
         text = stranger.get("/metrics").raise_for_status().text
         listed = ok(admin.get("/admin/v1/tenants"))["data"]
     assert "vllm:lora_requests_info{" in text

@@ -197,9 +197,8 @@ class Tenant:
         return usage["requests"], usage["completion_tokens"]
 
     def usage(self) -> dict[str, int]:
-        with httpx.Client(
-            base_url=self.workers.server.base_url, headers={"authorization": f"Bearer {self.key}"}
-        ) as http:
+        headers = {"authorization": f"Bearer {self.key}"}
+        with httpx.Client(base_url=self.workers.server.base_url, headers=headers, timeout=60) as http:
             totals: dict[str, int] = ok(http.get("/v1/usage"))["totals"]
         return totals
 

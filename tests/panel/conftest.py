@@ -1,7 +1,6 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
 import pytest
 from chromium import launched_chromium
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -58,8 +57,8 @@ def cookies(world: World) -> Callable[[str], Cookie]:
 
 
 def new_cookie(world: World, key: str) -> Cookie:
-    headers = {"origin": world.panel.url}
-    answer = httpx.post(f"{world.panel.url}/sign-in", data={"key": key}, headers=headers, trust_env=False)
+    with world.panel.visitor(headers={"origin": world.panel.url}) as visitor:
+        answer = visitor.post("/sign-in", data={"key": key})
     assert answer.status_code == 303, answer.text
     (name, value), *_ = answer.cookies.items()
     return {"name": name, "value": value, "url": world.panel.url}

@@ -31,7 +31,7 @@ def test_an_upload_is_checked_and_served(signed_in: Callable[..., Page], world: 
     page = signed_in(path="/adapters")
     page.get_by_role("button", name="Upload an adapter").click()
     page.get_by_role("button", name="Upload", exact=True).click()
-    expect(page.get_by_role("alert")).to_contain_text("Still missing")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("Still missing")
     _upload(page, world, "fresh", "fresh-folder", seed=3)
     expect(page.get_by_role("heading", name="fresh", exact=True)).to_be_visible()
     expect(page.get_by_role("cell", name="v1", exact=True).first).to_be_visible()

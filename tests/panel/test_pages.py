@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
+from running_server import until
 
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway.engine_numbers import full_stats
 
 from .conftest import Cookie
-from .world import World
+from .world import PATIENCE, World
 
 PICTURES = os.environ.get("LORAGATE_PANEL_PICTURES")
 LOOKS = [(1440, "light"), (360, "dark"), *([(360, "light"), (1440, "dark")] if PICTURES else [])]
@@ -66,8 +67,7 @@ def furnished(world: World) -> World:
             model = ("support-triage", "haiku", "support-triage@canary")[number % 3]
             body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 24}
             assert api.post("/v1/chat/completions", json=body).is_success
-        while not api.get("/v1/usage").json()["data"]:
-            pass
+        until(lambda: bool(api.get("/v1/usage").json()["data"]), PATIENCE)
     world.job = _job(world)
     stats = _busy_engine(*(pb.AdapterRef(tenant_id=world.tenant_id, digest=d) for d in digests))
     stats.tenants.add(tenant_id=world.other_tenant_id, running=3, waiting=14)

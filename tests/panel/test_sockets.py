@@ -5,13 +5,11 @@ from contextlib import closing
 
 import httpx
 
-from .world import PATIENCE, World
+from .world import World
 
 
 def _signed_in(world: World, key: str) -> httpx.Client:
-    browser = httpx.Client(
-        base_url=world.panel.url, headers={"origin": world.panel.url}, trust_env=False, timeout=PATIENCE
-    )
+    browser = world.panel.visitor(headers={"origin": world.panel.url})
     assert browser.post("/sign-in", data={"key": key}).status_code == 303
     return browser
 
@@ -32,7 +30,7 @@ def test_a_page_answers_its_own_session_only(world: World) -> None:
         page = acme.get("/").text
         found = re.search(r"'client_id': '([0-9a-f-]{36})'", page)
         assert found is not None
-        with httpx.Client(base_url=world.panel.url, trust_env=False) as nobody:
+        with world.panel.visitor() as nobody:
             for stranger in (globex, nobody):
                 assert "Implicit handshake failed" in _connected(stranger, found[1])
         assert _connected(acme, found[1]).startswith("40")

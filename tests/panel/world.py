@@ -167,6 +167,10 @@ class Panel:
             )
         assert httpx.get(f"{self.url}/healthz", timeout=PATIENCE, trust_env=False).is_success  # the socket waits for it
 
+    def visitor(self, **given: Any) -> httpx.Client:
+        """What a browser does, without one: patient, with these headers and cookies."""
+        return httpx.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, **given)
+
     def restart(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
