@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.arm_usage import ERRORS
 from loragate.adapter_store.first_token import FirstToken, at_ranks, first_token_of
-from loragate.adapter_store.usage_record import usage_id_at
+from loragate.adapter_store.usage_record import Outcome, usage_id_at
 from loragate.adapter_store.usage_tables import TurnedAwayRow, UsageRecordRow
 from loragate.adapter_store.usage_time import Width, ceil, floor
 
@@ -19,7 +19,7 @@ MOST_REQUESTS = 10_000
 
 
 class Reason(StrEnum):
-    """Why a request was turned away before anything was done for it."""
+    """Why a request was turned away, before the engine did anything for it."""
 
     LIMIT = "over_limit"  # its tenant's, key's or adapter's
     OVERLOAD = "overloaded"  # the engine had too much to do
@@ -63,6 +63,7 @@ class ServiceQuery:
         latest = latest.where(
             row.id >= usage_id_at(self.start), row.started_at >= self.start, row.started_at < self.end
         )
+        latest = latest.where(row.outcome != Outcome.SHED.value)
         return latest.order_by(row.id.desc()).limit(MOST_REQUESTS).subquery()
 
     def _turned_away(self) -> Select[*tuple[Any, ...]]:

@@ -22,6 +22,7 @@ class Outcome(StrEnum):
     DISCONNECTED = "disconnected"  # its client left, or took no more bytes
     FAILED = "failed"  # with an error that its client was told
     CANCELLED = "cancelled"  # by us: the server had to stop
+    SHED = "shed"  # refused by the engine, which had too much to do; its client was told nothing else
     CRASHED = "crashed"  # with the gateway process that served it
 
 

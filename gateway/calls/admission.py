@@ -23,7 +23,7 @@ from loragate.gateway.calls.call import Admitted, EmbeddingCall, TextCall
 from loragate.gateway.calls.told import Told
 from loragate.gateway.generation.pooling import PoolingRequest
 from loragate.gateway.generation.request import GenerationRequest
-from loragate.gateway.http.errors import Unavailable
+from loragate.gateway.http.errors import OVERLOADED, ApiError, Unavailable
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.limits.refusal import RateLimited
 from loragate.gateway.services import Services
@@ -66,6 +66,12 @@ async def _admitted(services: Services, ask: Ask) -> AsyncIterator[Admitted]:
         raise
     except (asyncio.CancelledError, GeneratorExit):
         outcome = Outcome.CANCELLED if services.lifecycle.expired else Outcome.DISCONNECTED
+        raise
+    except ApiError as error:
+        if error.code == OVERLOADED and not told.tokens:
+            outcome = Outcome.SHED
+            services.shedding.refused(ask.caller, error)
+            services.turned_away.note(ask.caller.tenant_id, Reason.OVERLOAD)
         raise
     finally:
         lease.settle(told.tokens)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway.calls.shedding_metrics import SheddingMetrics
-from loragate.gateway.http.errors import Unavailable
+from loragate.gateway.http.errors import OVERLOADED, ApiError, Unavailable
 from loragate.v1 import engine_pb2 as pb
 
 _RESUME = 0.75  # of the bound: who is being turned away is let in again below
@@ -47,6 +47,10 @@ class Shedding:
         self._metrics.shed(tenant_id)
         raise _overloaded(wait, wait - resume)
 
+    def refused(self, caller: TenantPrincipal, error: ApiError) -> None:
+        """The engine had too much to do for a request that had been let in: more came at once than it had said."""
+        self._metrics.refused(caller.tenant_id, error.status)
+
     def _take_up(self, load: pb.Load | None) -> None:
         self._known = load
         self._sent.clear()
@@ -66,6 +70,4 @@ def _overloaded(wait: float, retry_after: float) -> Unavailable:
     least, most = _RETRY_SECONDS
     retry_after = min(most, max(least, retry_after))
     message = f"The engine has too much to do at the moment: a request would wait for about {wait:.0f} s."
-    return Unavailable(
-        f"{message} Please try again in {retry_after:.0f} s.", code="overloaded", retry_after=retry_after
-    )
+    return Unavailable(f"{message} Please try again in {retry_after:.0f} s.", code=OVERLOADED, retry_after=retry_after)

@@ -14,6 +14,14 @@ class SheddingMetrics:
             "Requests turned away because the engine had too much to do.",
             registry=registry,
         )
+        self._refused = Counter(
+            "loragate_gateway_engine_refusals",
+            "Requests let in that the engine refused because too much waited, or they did for too long, by status.",
+            ("status",),
+            registry=registry,
+        )
+        for status in (429, 503):
+            self._refused.labels(status)
         self._shed_of_tenant = TenantCounter(
             "shed_requests", "Requests turned away because the engine had too much to do, by tenant.", registry
         )
@@ -21,4 +29,9 @@ class SheddingMetrics:
     def shed(self, tenant_id: str) -> None:
         """A request was turned away."""
         self._shed.inc()
+        self._shed_of_tenant.inc(tenant_id)
+
+    def refused(self, tenant_id: str, status: int) -> None:
+        """The engine turned one away that had been let in."""
+        self._refused.labels(status).inc()
         self._shed_of_tenant.inc(tenant_id)

@@ -1,7 +1,7 @@
 """The engine's failures in the words of the API."""
 
 from loragate.engine.client import EngineError, EngineRequestError
-from loragate.gateway.http.errors import ApiError, InvalidRequest, TooManyRequests, Unavailable
+from loragate.gateway.http.errors import OVERLOADED, ApiError, InvalidRequest, TooManyRequests, Unavailable
 from loragate.v1 import engine_pb2 as pb
 
 
@@ -43,6 +43,6 @@ def _overloaded(error: EngineRequestError) -> ApiError:
     retry_after = error.retry_after or 1
     if error.own_queue:
         message = f"Too many of your requests wait already: {error.message}."
-        return TooManyRequests(message, code="overloaded", retry_after=retry_after)
+        return TooManyRequests(message, code=OVERLOADED, retry_after=retry_after)
     message = f"The engine has too much to do at the moment: {error.message}."
-    return Unavailable(message, code="overloaded", retry_after=retry_after)
+    return Unavailable(message, code=OVERLOADED, retry_after=retry_after)

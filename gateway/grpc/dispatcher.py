@@ -16,7 +16,7 @@ from loragate.gateway.grpc.methods import Method
 from loragate.gateway.grpc.wire import Hangup, Wire
 from loragate.gateway.http.access_log import write_access_line
 from loragate.gateway.http.context import RequestContext, new_context
-from loragate.gateway.http.errors import ApiError, InternalError, ShuttingDown, Unavailable
+from loragate.gateway.http.errors import OVERLOADED, ApiError, InternalError, ShuttingDown, Unavailable
 from loragate.gateway.http.refused import refused
 from loragate.gateway.http.supervise import until_deadline
 from loragate.gateway.http.trouble import log_trouble
@@ -103,7 +103,7 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if self._services.lifecycle.draining and not public:
             raise ShuttingDown
         if self._running[public] > (_MOST_PUBLIC_CALLS if public else _MOST_CALLS):
-            raise Unavailable("Too many calls run at the moment.", code="overloaded")
+            raise Unavailable("Too many calls run at the moment.", code=OVERLOADED)
 
     async def _answer(self, method: Method, wire: Wire, context: RequestContext) -> None:
         call = Call(self._services, context, wire, {"x-request-id": context.request_id})

@@ -18,6 +18,9 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
+OVERLOADED = "overloaded"
+"""The code of what is refused because there is too much to do."""
+
 
 class ApiError(Exception):
     """A refusal in words. `param` names the field at fault as a dotted path, `code` is for programs."""

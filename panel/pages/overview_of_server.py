@@ -19,6 +19,7 @@ from loragate.panel.parts.tag import div, link, muted, tag
 _EVERY = 2.0
 _KEPT = 60
 _FIRST_TOKEN = "loragate_gateway_first_token_seconds"  # noqa: S105
+_FAILED = ("INTERNAL", "UNAVAILABLE", "UNKNOWN", "DATA_LOSS")  # gRPC's statuses
 _PROBES = ("/healthz", "/readyz", "/metrics", "/v1/whoami")
 
 
@@ -67,7 +68,11 @@ class _Server:
             ]
             slow = "no answers yet" if first[1] is None else f"99 of 100 within {formats.seconds(first[1])}"
             figure("First token, median", formats.seconds(first[0]), slow)
-            figure("Errors", formats.count(_errors(page) - _errors(oldest.page)), "answers 5xx, last two minutes")
+            figure(
+                "Errors",
+                formats.count(max(0.0, _errors(page) - _errors(oldest.page))),
+                "failures of ours, last two minutes",
+            )
             figure("Turned away", formats.count(_shed(page) - _shed(oldest.page)), "too much to do, last two minutes")
             running, waiting = page.total("loragate_engine_running"), page.total("loragate_engine_waiting")
             figure("In the batch", formats.count(running), f"{formats.count(waiting)} wait")
@@ -104,11 +109,18 @@ def _tokens(page: Exposition) -> float:
 
 
 def _errors(page: Exposition) -> float:
-    return page.total("loragate_http_requests_total", lambda labels: labels.get("status", "").startswith("5"))
+    """Answers that tell of a failure of ours, less those that turn a request away."""
+    http = page.total("loragate_http_requests_total", lambda labels: labels.get("status", "").startswith("5"))
+    grpc = page.total("loragate_grpc_calls_total", lambda labels: labels.get("status") in _FAILED)
+    return http + grpc - _shed(page, "503")
 
 
-def _shed(page: Exposition) -> float:
-    return page.total("loragate_gateway_shed_requests_total") + page.total("loragate_engine_shed_total")
+def _shed(page: Exposition, *statuses: str) -> float:
+    """By the gateway, always with 503, and by the engine; those with one of these statuses, or all."""
+    refused = page.total(
+        "loragate_gateway_engine_refusals_total", lambda labels: not statuses or labels.get("status") in statuses
+    )
+    return page.total("loragate_gateway_shed_requests_total") + refused
 
 
 def _in_flight(page: Exposition) -> float:

@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import httpx
+from prometheus_client.parser import text_string_to_metric_families
 
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1.adapters_pb2 import ListAdaptersRequest
@@ -14,6 +15,8 @@ from .engine_numbers import full_stats
 from .grpc_client import Client
 from .running import Gateway
 from .tiny_model import MODEL_ID
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 _TEXT = {"model": MODEL_ID, "prompt": "one two three", "max_tokens": 2}
 
@@ -61,3 +64,17 @@ async def _limit_the_other(gateway: Gateway) -> None:
             if tenant["id"] != gateway.tenant_id:
                 limits = {"limits": {"tokens_per_minute": 1}}
                 (await admin.patch(f"/admin/v1/tenants/{tenant['id']}", json=limits)).raise_for_status()
+
+
+def samples_of(text: str) -> Samples:
+    """By name and labels."""
+    families = list(text_string_to_metric_families(text))
+    found = [sample for family in families for sample in family.samples]
+    samples = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in found}
+    assert len(samples) == len(found), "a series appears twice"
+    return samples
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    """Of the one with exactly these labels."""
+    return samples[name, frozenset(labels.items())]

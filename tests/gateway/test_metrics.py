@@ -27,26 +27,12 @@ from loragate.v1 import engine_pb2 as pb
 
 from .engine_numbers import full_stats
 from .grpc_client import Client
-from .metrics_page import page_after_traffic, scrape_as_operator
+from .metrics_page import page_after_traffic, samples_of, scrape_as_operator, value
 from .running import Gateway
 from .tiny_model import MODEL_ID
 from .usage_records import A_RECORD
 
 DOCUMENT = Path(__file__).parents[2] / "docs/observability.md"
-
-Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-def samples_of(text: str) -> Samples:
-    families = list(text_string_to_metric_families(text))
-    found = [sample for family in families for sample in family.samples]
-    samples = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in found}
-    assert len(samples) == len(found), "a series appears twice"
-    return samples
-
-
-def value(samples: Samples, name: str, **labels: str) -> float:
-    return samples[name, frozenset(labels.items())]
 
 
 async def scrape(gateway: Gateway, key: str | None = None) -> str:

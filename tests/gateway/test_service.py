@@ -10,6 +10,7 @@ from loragate.adapter_store.errors import Unavailable
 from loragate.adapter_store.store import Store
 from loragate.v1 import engine_pb2 as pb
 
+from .metrics_page import samples_of, scrape_as_operator, value
 from .running import Gateway
 from .tiny_model import MODEL_ID
 
@@ -56,6 +57,23 @@ async def test_a_tenant_hears_how_it_was_served_and_who_was_turned_away(gateway:
     first = served["first_token_ms"]
     assert 0 <= first["p50"] <= first["p90"] <= first["p95"] <= first["p99"]
     assert (await _served(gateway, gateway.other_key)).items() >= nothing.items()
+
+
+async def test_what_the_engine_turns_away_is_no_error(gateway: Gateway) -> None:
+    """It had said that there was room, but more came at once."""
+    gateway.engine.fails = lambda submit: True
+    async with gateway.http() as http:
+        for own, stream, status in ((False, False, 503), (False, True, 503), (True, False, 429)):
+            gateway.engine.failure = pb.EngineError(code=pb.ERROR_CODE_OVERLOADED, message="full", own_queue=own)
+            assert (await http.post("/v1/completions", json=TEXT | {"stream": stream})).status_code == status
+    served = await _until_told(gateway, overloaded=3)
+    assert (served["requests"], served["errors"]) == (0, 0)
+    samples = samples_of(await scrape_as_operator(gateway))
+    tenant = {"tenant": gateway.tenant_id}
+    assert value(samples, "loragate_tenant_requests_total", outcome="shed", **tenant) == 3
+    assert value(samples, "loragate_tenant_shed_requests_total", **tenant) == 3
+    assert value(samples, "loragate_gateway_engine_refusals_total", status="503") == 2
+    assert value(samples, "loragate_gateway_engine_refusals_total", status="429") == 1
 
 
 async def test_what_cannot_be_written_is_written_later(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
