@@ -43,10 +43,10 @@ async def order(use: Services, tenant_id: str, by: Actor, job_id: str, act: Act)
     return job_object(job, tenant_id)
 
 
-async def list_events(use: Services, caller: TenantPrincipal, job_id: str, after: str | None, limit: int) -> Document:
+async def list_events(use: Services, tenant_id: str, job_id: str, after: str | None, limit: int) -> Document:
     """Newest first."""
     number = None if after is None else event_number(job_id, after)
-    async with use.store.tenant(caller.tenant_id) as scope:
+    async with use.store.tenant(tenant_id) as scope:
         page = await scope.jobs.events(job_id, after=number, limit=limit)
     return list_object([event_object(event, job_id) for event in page], has_more=page.has_more)
 
@@ -69,11 +69,9 @@ async def events_since(use: Services, caller: TenantPrincipal, job_id: str, afte
     return Since([event_object(event, job_id) for event in page], page.has_more, job.status.ended)
 
 
-async def list_checkpoints(
-    use: Services, caller: TenantPrincipal, job_id: str, after: str | None, limit: int
-) -> Document:
+async def list_checkpoints(use: Services, tenant_id: str, job_id: str, after: str | None, limit: int) -> Document:
     """Newest first."""
-    async with use.store.tenant(caller.tenant_id) as scope:
+    async with use.store.tenant(tenant_id) as scope:
         job = await scope.jobs.get(job_id)
         page = await scope.jobs.checkpoints(job_id, after=after, limit=limit)
     return list_object([checkpoint_object(each, job) for each in page], has_more=page.has_more)

@@ -87,7 +87,7 @@ async def list_checkpoints(call: Call) -> AsyncGenerator[pb.ListFineTuningCheckp
     """Newest first."""
     request = await call.request(lambda raw: parsed(pb.ListFineTuningCheckpointsRequest, raw))
     page = _page(request, _CHECKPOINTS)
-    found = await actions.list_checkpoints(call.services, call.tenant, request.fine_tuning_job_id, *page)
+    found = await actions.list_checkpoints(call.services, call.tenant.tenant_id, request.fine_tuning_job_id, *page)
     yield pb.ListFineTuningCheckpointsResponse(**found)
 
 

@@ -6,13 +6,14 @@ from fastapi import APIRouter, Query, Response
 
 from loragate.adapter_store.actor import Actor
 from loragate.adapter_store.job import JobStatus, OwnedJob
-from loragate.adapter_store.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.adapter_store.page import DEFAULT_LIMIT
 from loragate.adapter_store.principal import Principal
 from loragate.gateway import job_actions as actions
 from loragate.gateway.auth.requirements import Administrator, By
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.openapi.answers import answers
-from loragate.gateway.openapi.shapes.fine_tuning import AdminJob, AdminJobList
+from loragate.gateway.openapi.shapes.fine_tuning import AdminJob, AdminJobList, CheckpointList, EventList
+from loragate.gateway.routes.fine_tuning import CHECKPOINTS, After, Limit
 from loragate.gateway.services import Services, Use
 from loragate.gateway.wire.fine_tuning import admin_job_object
 from loragate.gateway.wire.lists import list_object
@@ -27,8 +28,8 @@ async def list_all_jobs(
     use: Use,
     tenant: Annotated[str | None, Query(max_length=64, description="A tenant's id.")] = None,
     status: Annotated[JobStatus | None, Query(description="Those in this state.")] = None,
-    after: Annotated[str | None, Query(max_length=64)] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+    after: After = None,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Response:
     """Newest first."""
     async with use.store.admin(within=caller.tenant_id) as admin:
@@ -41,6 +42,26 @@ async def list_all_jobs(
 async def get_any_job(fine_tuning_job_id: str, caller: Administrator, use: Use) -> Response:
     """One job."""
     return json_response(admin_job_object(await _job(use, caller, fine_tuning_job_id)))
+
+
+@router.get("/{fine_tuning_job_id}/events")
+@answers(EventList)
+async def list_any_jobs_events(
+    fine_tuning_job_id: str, caller: Administrator, use: Use, after: After = None, limit: Limit = DEFAULT_LIMIT
+) -> Response:
+    """As its tenant sees them, newest first. No example is in them."""
+    tenant_id = (await _job(use, caller, fine_tuning_job_id)).tenant_id
+    return json_response(await actions.list_events(use, tenant_id, fine_tuning_job_id, after, limit))
+
+
+@router.get("/{fine_tuning_job_id}/checkpoints")
+@answers(CheckpointList)
+async def list_any_jobs_checkpoints(
+    fine_tuning_job_id: str, caller: Administrator, use: Use, after: After = None, limit: Limit = CHECKPOINTS
+) -> Response:
+    """As its tenant sees them, newest first."""
+    tenant_id = (await _job(use, caller, fine_tuning_job_id)).tenant_id
+    return json_response(await actions.list_checkpoints(use, tenant_id, fine_tuning_job_id, after, limit))
 
 
 @router.post("/{fine_tuning_job_id}/cancel")

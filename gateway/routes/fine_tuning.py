@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/fine_tuning/jobs", tags=["fine-tuning"])
 
 After = Annotated[str | None, Query(max_length=64)]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
-_CHECKPOINTS = 10  # as with OpenAI
+CHECKPOINTS = 10  # as with OpenAI
 
 
 @router.post("")
@@ -82,13 +82,13 @@ async def list_fine_tuning_events(
     fine_tuning_job_id: str, caller: FineTuner, use: Use, after: After = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
     """What happened, newest first: messages for people, and each step's metrics."""
-    return json_response(await actions.list_events(use, caller, fine_tuning_job_id, after, limit))
+    return json_response(await actions.list_events(use, caller.tenant_id, fine_tuning_job_id, after, limit))
 
 
 @router.get("/{fine_tuning_job_id}/checkpoints")
 @answers(CheckpointList)
 async def list_fine_tuning_checkpoints(
-    fine_tuning_job_id: str, caller: FineTuner, use: Use, after: After = None, limit: Limit = _CHECKPOINTS
+    fine_tuning_job_id: str, caller: FineTuner, use: Use, after: After = None, limit: Limit = CHECKPOINTS
 ) -> Response:
     """Newest first."""
-    return json_response(await actions.list_checkpoints(use, caller, fine_tuning_job_id, after, limit))
+    return json_response(await actions.list_checkpoints(use, caller.tenant_id, fine_tuning_job_id, after, limit))

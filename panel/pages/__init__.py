@@ -22,7 +22,7 @@ PAGES: tuple[PageSpec, ...] = (
     PageSpec("/adapters/{name}", "Adapter", adapter.draw, "adapters:read"),
     PageSpec("/playground", "Playground", playground.draw, "inference"),
     PageSpec("/fine-tuning", "Fine-tuning", jobs.draw),
-    PageSpec("/fine-tuning/{job}", "Job", job.draw, "finetune"),
+    PageSpec("/fine-tuning/{job}", "Job", job.draw, "finetune or operator"),
     PageSpec("/usage", "Usage", usage.draw),
     PageSpec("/keys", "Keys", keys.draw, "tenant"),
     PageSpec("/tenants", "Tenants", tenants.draw, "operator"),

@@ -10,10 +10,12 @@ from loragate.panel.parts import chart, formats
 from loragate.panel.parts.button import button
 from loragate.panel.parts.chip import state_chip
 from loragate.panel.parts.frame import heading
+from loragate.panel.parts.redrawn import redrawn
 from loragate.panel.parts.region import Region
 from loragate.panel.parts.say import attempt
 from loragate.panel.parts.table import Column, table
 from loragate.panel.parts.tag import div, link, muted, tag
+from loragate.panel.tenant_names import TenantNames
 
 _MOST_EVENTS = 2000
 _SHOWN_EVENTS = 60
@@ -28,11 +30,14 @@ class _Job:
     def __init__(self, here: Here) -> None:
         self._here = here
         self._id = here.names["job"]
+        self._of_all = here.caller.is_operator
+        self._tenants = TenantNames(here.api)
         self._events: dict[str, Json] = {}
         self._region: Region[tuple[Json, list[Json], int]]
 
     def _at(self, *parts: str) -> str:
-        return path("v1", "fine_tuning", "jobs", self._id, *parts)
+        place = ("admin", "v1", "jobs") if self._of_all else ("v1", "fine_tuning", "jobs")
+        return path(*place, self._id, *parts)
 
     def draw(self) -> None:
         self._head = div("head")
@@ -44,6 +49,8 @@ class _Job:
         job, checkpoints, _ = await asyncio.gather(
             self._here.api.get(self._at()), self._here.api.get(self._at("checkpoints"), limit=50), self._hear()
         )
+        if self._of_all:
+            await self._tenants.learn([job["tenant_id"]])
         return job, checkpoints["data"], len(self._events)
 
     async def _hear(self) -> None:
@@ -72,11 +79,11 @@ class _Job:
             self._messages([event for event in events if event["type"] == "message"])
 
     def _show_head(self, job: Json) -> None:
-        self._head.clear()
-        with self._head:
-            heading(job["fine_tuned_model"] or self._id, back=("Fine-tuning", "/fine-tuning"))
+        with redrawn(self._head):
+            words = f"Of the tenant {self._tenants.name(job['tenant_id'])}." if self._of_all else ""
+            heading(job["fine_tuned_model"] or self._id, words, back=("Fine-tuning", "/fine-tuning"))
             with div("actions"):
-                if job["fine_tuned_model"] and job["status"] == "succeeded":
+                if job["fine_tuned_model"] and job["status"] == "succeeded" and self._here.caller.may("inference"):
                     link("Ask it", f"/playground?model={quote(job['fine_tuned_model'], safe='')}", "button primary")
                 if job["status"] == "paused":
                     button("Resume", lambda: self._order("resume", "It goes on."), "primary")
@@ -123,8 +130,9 @@ class _Job:
             Column[Json]("Step", lambda row: f"Step {row['step_number']}"),
             Column[Json]("Loss", lambda row: _figure(row["metrics"], "train_loss"), "number"),
             Column[Json]("Validation loss", lambda row: _figure(row["metrics"], "valid_loss"), "number"),
-            Column[Json]("", _try_it, "end"),
         ]
+        if self._here.caller.may("inference"):
+            columns.append(Column[Json]("", _try_it, "end"))
         with tag("section", classes="stack"):
             tag("h2", "Checkpoints")
             with div("card flush"):

@@ -100,14 +100,11 @@ class _Jobs:
             if not self._all:
                 button("Make the first one", self._make, "primary")
 
-    def _name(self, row: Json) -> str | None:
-        if self._all:
-            return str(row["id"])
+    def _name(self, row: Json) -> None:
         with div("stack tight"):
             link(row["id"], path("fine-tuning", row["id"]), "break")
             if row["fine_tuned_model"]:
                 tag("span", row["fine_tuned_model"], classes="muted small break")
-        return None
 
     def _acts(self, row: Json) -> None:
         with div("row-of"):

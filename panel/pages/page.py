@@ -33,7 +33,7 @@ class Here:
 
 @dataclass(frozen=True)
 class PageSpec:
-    """`wants` is a scope, "operator", "tenant", or "" for a page that is anybody's."""
+    """`wants` is an entry's, or "" for a page that is anybody's."""
 
     path: str
     title: str

@@ -16,7 +16,7 @@ _HEAD = '<link rel="stylesheet" href="/static/panel.css"><script src="/static/pa
 
 @dataclass(frozen=True)
 class Entry:
-    """One of the menu's. `wants` is a scope, "operator" or "tenant"."""
+    """One of the menu's. `wants` is a scope, "operator", "tenant", or several of them with " or " between."""
 
     title: str
     path: str
@@ -24,9 +24,13 @@ class Entry:
     wants: str
 
     def is_for(self, caller: Caller) -> bool:
-        if self.wants in ("operator", "tenant"):
-            return caller.is_operator == (self.wants == "operator")
-        return caller.may(self.wants)
+        return any(_is(caller, each) for each in self.wants.split(" or "))
+
+
+def _is(caller: Caller, wanted: str) -> bool:
+    if wanted in ("operator", "tenant"):
+        return caller.is_operator == (wanted == "operator")
+    return caller.may(wanted)
 
 
 MENU = (

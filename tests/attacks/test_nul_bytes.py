@@ -86,6 +86,7 @@ def _jobs() -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "GET", f"{path}?{query}", {}
     for what in ("", "/events", "/checkpoints"):
         yield "GET", f"{path}/a%00b{what}", {}
+        yield "GET", f"/admin/v1/jobs/a%00b{what}", {}
     for query in ("after=a%00b", "tenant=a%00b", "status=a%00b"):
         yield "GET", f"/admin/v1/jobs?{query}", {}
     for order in ("cancel", "pause", "resume"):

@@ -225,10 +225,17 @@ async def test_the_operator_and_a_tenants_administrator(gateway: Gateway) -> Non
         assert await ids(admin, f"?after={theirs}") == [ours]
         assert (await admin.get(f"/admin/v1/jobs/{ours}")).json()["tenant_id"] == gateway.tenant_id
         assert (await admin.get("/admin/v1/jobs/ftjob-x")).status_code == 404
+        for part in ("events", "checkpoints"):
+            async with gateway.http() as tenant:
+                seen = (await tenant.get(f"{JOBS}/{ours}/{part}")).json()
+            assert (await admin.get(f"/admin/v1/jobs/{ours}/{part}")).json() == seen
+            assert (await admin.get(f"/admin/v1/jobs/ftjob-x/{part}")).status_code == 404
+            assert (await admin.get(f"/admin/v1/jobs/{ours}/{part}?after=x")).json()["error"]["param"] == "after"
         assert (await admin.get("/admin/v1/jobs?status=odd")).json()["error"]["param"] == "status"
         async with gateway.http(made.json()["secret"]) as own:
             assert await ids(own) == [ours]
-            assert (await own.get(f"/admin/v1/jobs/{theirs}")).status_code == 404
+            for part in ("", "/events", "/checkpoints"):
+                assert (await own.get(f"/admin/v1/jobs/{theirs}{part}")).status_code == 404
             for order in ("pause", "resume", "cancel"):
                 assert (await own.post(f"/admin/v1/jobs/{theirs}/{order}")).status_code == 404
             assert (await own.post(f"/admin/v1/jobs/{ours}/cancel")).json()["status"] == "cancelled"

@@ -255,7 +255,7 @@ async def _tour_of_jobs(tour: Tour, gateway: Gateway, adapter: dict[str, bytes])
         await tour(name, ADMIN_KEY, **named)
     await tour("cancel_fine_tuning_job", gateway.key, **named)
     await tour("list_fine_tuning_jobs", gateway.key, params={"metadata[team]": "a"})
-    for name in ("get_any_job", "cancel_any_job"):
+    for name in ("get_any_job", "list_any_jobs_events", "list_any_jobs_checkpoints", "cancel_any_job"):
         await tour(name, ADMIN_KEY, **named)
     await tour("list_all_jobs", ADMIN_KEY, params={"status": "cancelled"})
     await worker.validate()

@@ -61,21 +61,48 @@ def test_a_file_becomes_a_job_that_is_paused_and_cancelled(signed_in: Callable[.
     expect(page.get_by_role("row").filter(has_text=job["id"])).to_contain_text("cancelled")
 
 
-def test_the_operator_sees_all_and_strangers_none(signed_in: Callable[..., Page], world: World) -> None:
+def _waiting(world: World) -> str:
+    """A job of acme's."""
     with world.api() as api:
         body = "\n".join(map(_example, range(12))).encode()
         file = api.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("f.jsonl", body)}).json()
         wanted = {"model": "tiny/base-model", "training_file": file["id"]}
-        job = api.post("/v1/fine_tuning/jobs", json=wanted).json()["id"]
+        return str(api.post("/v1/fine_tuning/jobs", json=wanted).json()["id"])
+
+
+def test_what_is_being_pressed_when_its_row_is_drawn_anew_is_done(signed_in: Callable[..., Page], world: World) -> None:
+    job = _waiting(world)
+    page = signed_in(world.admin_key, "/fine-tuning")
+    row = page.get_by_role("row").filter(has_text=job)
+    page.get_by_role("button", name=f"Cancel {job}").focus()
+    page.keyboard.down("Space")
+    with world.api(world.admin_key) as admin:
+        assert admin.post(f"/admin/v1/jobs/{job}/pause").is_success
+    expect(row).to_contain_text("paused")
+    expect(page.get_by_role("button", name=f"Resume {job}")).to_be_visible()
+    page.keyboard.up("Space")
+    expect(row).to_contain_text("cancelled")
+
+
+def test_the_operator_sees_all_and_strangers_none(signed_in: Callable[..., Page], world: World) -> None:
+    job = _waiting(world)
     page = signed_in(world.other_key, f"/fine-tuning/{job}")
-    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="does not exist")).to_be_visible()
     expect(page.get_by_text("begins with")).to_have_count(0)
     page = signed_in(world.admin_key, "/fine-tuning")
     row = page.get_by_role("row").filter(has_text=job)
     expect(row).to_contain_text("acme")
+    page.get_by_role("link", name=job).click()
+    expect(page.get_by_text("Of the tenant acme.")).to_be_visible()
+    expect(page.get_by_text("begins with tiny/base-model")).to_be_visible()
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    page.goto(f"{world.panel.url}/fine-tuning")
     page.get_by_role("button", name=f"Pause {job}").click()
     expect(row).to_contain_text("paused")
     page.get_by_role("button", name=f"Resume {job}").click()
+    expect(page.get_by_role("button", name=f"Pause {job}")).to_be_visible()
     page.get_by_role("button", name=f"Cancel {job}").click()
     expect(row).to_contain_text("cancelled")
     page.get_by_label("State").click()
