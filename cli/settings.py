@@ -110,6 +110,7 @@ class EngineSettings(BaseModel):
     kv_cache_dtype: Literal["auto", "int8", "fp8"] = "auto"
     max_batch_tokens: PositiveInt = 512
     max_batch_size: PositiveInt = 64
+    cuda_graphs: bool = True
     max_step_ms: PositiveFloat | None = 100.0
     max_waiting: PositiveInt = 4096
     max_waiting_per_tenant: PositiveInt = 1024

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,12 +13,14 @@ from loragate.engine import self_check
 from loragate.engine.adapter_arena import AdapterArena
 from loragate.engine.adapter_copier import AdapterCopier
 from loragate.engine.adapter_pool import AdapterPool
+from loragate.engine.attention import attention_state
 from loragate.engine.base_model import BaseModel, choose_device, load_plain, prepare
 from loragate.engine.block_pool import BlockPool
 from loragate.engine.checkpoint import base_digest, locate, read_sampling_defaults, read_tokenizer
 from loragate.engine.commands import AdapterCopied
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import EngineCore
+from loragate.engine.cuda_graphs import CudaGraphs
 from loragate.engine.free_memory import free_device_memory, free_host_memory
 from loragate.engine.grammar_compiler import GrammarCompiler
 from loragate.engine.grammar_tokens import TokenSpace
@@ -26,12 +29,15 @@ from loragate.engine.kv_memory import allocate_kv
 from loragate.engine.manifest import build_manifest, eos_token_ids, layout, targets
 from loragate.engine.model_limits import ModelLimits
 from loragate.engine.model_refused import ModelRefused
-from loragate.engine.model_runner import ModelRunner
+from loragate.engine.model_runner import ModelRunner, forward
 from loragate.engine.overload import QueueBounds
+from loragate.engine.padded_step import PaddedShape, sizes
 from loragate.engine.scheduler import Limits, Scheduler
 from loragate.engine.sequence import AdapterKey, Output
-from loragate.kernels import cpu
+from loragate.engine.step_graphs import Record, StepGraphs
+from loragate.kernels import cpu, gpu
 from loragate.kernels.cpu.openmp import disband
+from loragate.kernels.paged_attention import tile_rows
 from loragate.peft_format.layout import BaseLayout
 from loragate.v1 import engine_pb2 as pb
 
@@ -43,6 +49,7 @@ log = logging.getLogger(__name__)
 _DEFAULT_MODEL_LEN = 4096  # for configs that name no maximum
 _ADAPTER_SHARE = 0.15  # for adapters on the device
 _HOST_SHARE = 0.25  # for adapters in host memory
+_GRAPH_SHARE = 0.03  # of all of a GPU's memory, for recordings of steps
 _USUAL_RANK = 64  # adapters on the device are given room for this rank in every slot, if memory allows
 _USUAL_EXPERT_RANK = 8  # on each of a mixture's experts
 
@@ -122,7 +129,7 @@ def build_core(
     scheduler = Scheduler(_step_limits(config, loaded.manifest.max_model_len), loaded.blocks, adapters)
     manifest, eos = loaded.manifest, eos_token_ids(loaded.base.model)
     grammars = GrammarCompiler(TokenSpace(manifest.tokenizer_json, manifest.vocab_size, eos), torch.get_num_threads())
-    runner = ModelRunner(loaded.base)
+    runner = ModelRunner(loaded.base, _graphs(loaded, config))
     limits = ModelLimits(manifest.max_model_len, manifest.vocab_size, eos, runner.embeds)
     core = EngineCore(
         runner,
@@ -148,6 +155,45 @@ def _arena(base: BaseModel, config: EngineConfig) -> AdapterArena:
     affordable = int(free_device_memory(base.device) * _ADAPTER_SHARE)
     size = max(2 * usual, min(config.adapter_slots * usual, affordable))
     return AdapterArena(size, base.device, in_host=base.device.type == "cpu")
+
+
+def _graphs(loaded: LoadedModel, config: EngineConfig) -> StepGraphs | None:
+    """Recordings of the steps of a plain model on a GPU. What a quantised one's linears launch is their library's
+    business, and they are not recorded."""
+    base = loaded.base
+    record = recorder(base.device)
+    if record is None or not config.cuda_graphs or base.is_quantised:
+        return None
+    base.reserve(config.adapter_slots, config.max_lora_rank)
+    shapes = padded_shapes(base, config, loaded.manifest.max_model_len, loaded.blocks.places)
+    graphs = StepGraphs(shapes, base.step, partial(forward, base), base.device)
+    graphs.record(record)
+    return graphs
+
+
+def recorder(device: torch.device) -> Record | None:
+    """What records launches on the device."""
+    if device.type != "cuda" or not gpu.available():
+        return None
+    return CudaGraphs(device, int(torch.cuda.mem_get_info(device)[1] * _GRAPH_SHARE)).record
+
+
+def padded_shapes(base: BaseModel, config: EngineConfig, max_model_len: int, scratch: int) -> list[PaddedShape]:
+    """Of steps up to the chunk budget; `scratch` is a place for the keys and values of nobody."""
+    caches = [attention_state(layer.module).cache for layer in base.attention_layers]
+    return [
+        PaddedShape(
+            rows=rows,
+            sequences=min(rows, config.max_batch_size),
+            logits=min(rows, config.max_batch_size),
+            pages=-(-max_model_len // config.block_size),
+            page=config.block_size,
+            tile_rows=min(tile_rows(cache, base.dtype) for cache in caches),
+            dtype=base.dtype,
+            scratch=scratch,
+        )
+        for rows in sizes(config.max_batch_tokens, config.max_batch_size)
+    ]
 
 
 def _step_limits(config: EngineConfig, max_model_len: int) -> Limits:

@@ -15,6 +15,7 @@ from loragate.kernels.paged_attention import (
     AttentionOptions,
     LayerCache,
     decode_attention,
+    padded_attention,
     prefill_attention,
 )
 
@@ -35,6 +36,12 @@ def attach(module: nn.Module, state: AttentionState) -> None:
     object.__setattr__(module, _STATE, state)
 
 
+def attention_state(module: nn.Module) -> AttentionState:
+    """What `attach` gave the layer."""
+    state: AttentionState = getattr(module, _STATE)
+    return state
+
+
 def paged_attention(
     module: nn.Module,
     query: Tensor,
@@ -48,7 +55,7 @@ def paged_attention(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """query [1, heads, rows, dim], key and value [1, kv_heads, rows, dim] → ([1, rows, heads, dim], None)."""
-    state: AttentionState = getattr(module, _STATE)
+    state = attention_state(module)
     batch, cache = state.step.batch, state.cache
     options = AttentionOptions(
         scale=scaling if scaling is not None else query.shape[-1] ** -0.5,
@@ -58,6 +65,8 @@ def paged_attention(
     )
     query = query[0]
     cache.write(batch.write_places, key[0], value[0])
+    if batch.padded is not None:
+        return padded_attention(query, cache, batch.padded, options).transpose(0, 1)[None], None
     parts = []
     if batch.decode is not None:
         count = batch.decode.lengths.shape[0]

@@ -25,6 +25,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 _SCALE_BYTES = 4
+_BRANCHES = 2  # of an expert's stacked projection, at most: gate and up, each with a rank of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,16 @@ class BaseModel:
         stacks = [p.linear for p in self.parameter_of.values() if isinstance(p, ExpertProjection)]
         numbers = sum(rank * stack.experts * (stack.in_features + stack.out_features) for stack in stacks)
         return numbers * self.adapter_dtype.itemsize
+
+    def reserve(self, slots: int, rank: int) -> None:
+        """Make room for the adapters of so many slots, of at most such a rank in each module, in the tables that a
+        GPU reads: from then on launches do not depend on who is there."""
+        for group in {*self.groups, *self.parameter_of.values()}:
+            if isinstance(group, LoraGroup):
+                group.adapters.reserve(slots, rank * len(group.members), self.adapter_dtype, self.device)
+            else:
+                like = torch.empty(0, dtype=self.adapter_dtype, device=self.device)
+                group.adapters.reserve(slots, rank * _BRANCHES, group.linear, like)
 
     def allocate_cache(self, places: int, storage: torch.dtype | None = None) -> tuple[LayerCache, ...]:
         """Give every attention layer room for `places` tokens, the null place included; quantised if `storage` says

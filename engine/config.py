@@ -29,6 +29,7 @@ class EngineConfig:
     kv_cache_dtype: str = "auto"  # auto: the model's; int8, fp8: a quarter of float32's memory, a little less exact
     max_batch_tokens: int = 512  # rows of one step: the chunk budget of prefill
     max_batch_size: int = 64  # sequences of one step
+    cuda_graphs: bool = True  # on a GPU, record the launches of steps of fixed sizes at start, and play them back
     max_step_ms: float | None = 100.0  # prefill beside decoding sequences is cut so that a step takes about this long
     max_waiting: int = 4096  # sequences in the queue; more are shed
     max_waiting_per_tenant: int = 1024

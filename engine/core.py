@@ -36,6 +36,7 @@ from loragate.engine.model_runner import ModelRunner
 from loragate.engine.sampler import Sampled, sample
 from loragate.engine.scheduler import Scheduler
 from loragate.engine.sequence import AdapterKey, ErrorCode, Failure, FinishReason, Output, Request, Sequence
+from loragate.engine.step_graphs import GraphCounters
 from loragate.engine.timeline import EngineState, Timeline
 from loragate.engine.token_mask import token_mask
 from loragate.kernels.cpu.openmp import compute_with
@@ -75,6 +76,12 @@ class EngineCore:
         self.metrics = EngineMetrics()
         adapters.loaded = self.metrics.adapters.loaded
         self.timeline = Timeline()
+
+    @property
+    def graphs(self) -> GraphCounters:
+        """Steps that were played back."""
+        graphs = self._runner.graphs
+        return GraphCounters() if graphs is None else graphs.counters
 
     def start(self) -> None:
         self._thread.start()

@@ -13,6 +13,7 @@ from transformers.integrations.moe import ExpertsInterface
 
 from loragate.engine.step import CurrentStep
 from loragate.kernels.segmented_experts import ExpertFactors, ExpertTable, Routing, StackedLinear
+from loragate.kernels.segmented_lora import FixedSegments
 
 IMPLEMENTATION = "loragate_experts"
 _STATE = "_loragate_experts"
@@ -48,8 +49,9 @@ class ExpertsState:
     down: ExpertProjection
 
     def route(self, chosen: Tensor) -> Routing:
-        adapted = self.up.adapters.weights or self.down.adapters.weights
-        return self.up.linear.route(chosen, self.step.batch.segments_for(chosen.shape[0]) if adapted else ())
+        segments, reserved = self.step.batch.segments_for(chosen.shape[0]), self.up.adapters.reserved
+        adapted = isinstance(segments, FixedSegments) or self.up.adapters.weights or self.down.adapters.weights
+        return self.up.linear.route(chosen, segments if adapted else (), reserved)
 
 
 def attach(module: Any, step: CurrentStep) -> tuple[ExpertProjection, ExpertProjection]:

@@ -19,7 +19,8 @@ _HOST_FACTOR = 4  # but not more than so many times what the device holds
 def allocate_kv(base: BaseModel, config: EngineConfig, max_model_len: int, base_digest: str) -> BlockPool:
     """Give the model its KV cache, and say who gets which block of it. Raises ModelRefused."""
     blocks = _device_blocks(base, config, max_model_len)
-    caches = base.allocate_cache((blocks + 1) * config.block_size, STORAGE[config.kv_cache_dtype])
+    places = (blocks + 2) * config.block_size  # the null block is the first, the last is for rows that are nobody's
+    caches = base.allocate_cache(places, STORAGE[config.kv_cache_dtype])
     if not config.prefix_cache:
         return BlockPool(blocks, config.block_size)
     host = KVHostTier(caches, config.block_size, _host_bytes(base, config, blocks))

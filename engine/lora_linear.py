@@ -14,9 +14,10 @@ from transformers.pytorch_utils import Conv1D
 
 from loragate.engine.quantised import BaseLinear, CalledLinears, dense_weight, is_quantised
 from loragate.engine.step import CurrentStep
+from loragate.kernels.base_output import Affine
 from loragate.kernels.cpu.pages import page_out
 from loragate.kernels.packed_linear import PackedLinear
-from loragate.kernels.segmented_lora import LoraTable, LoraWeights
+from loragate.kernels.segmented_lora import FixedSegments, LoraTable, LoraWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +55,18 @@ class LoraGroup:
 
     def put(self, slot: int, patch: LoraWeights) -> None:
         self.adapters.put(slot, patch)
+        self.step.calls(self, slot, needed=not all(isinstance(change, Affine) for change in patch.base_changes))
 
     def clear(self, slot: int) -> None:
         self.adapters.clear(slot)
+        self.step.calls(self, slot, needed=False)
 
     def _compute(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, self.in_features)
         y = self.linear(rows)
-        if self.adapters.weights:
-            self.adapters.add(y, rows, self.step.batch.segments_for(rows.shape[0]))
+        segments = self.step.batch.segments_for(rows.shape[0])
+        if self.adapters.weights or isinstance(segments, FixedSegments):
+            self.adapters.add(y, rows, segments)
         return y.view(*x.shape[:-1], -1)
 
 

@@ -14,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from loragate.engine.patch import Patch
 from loragate.engine.step import CurrentStep
+from loragate.kernels.segmented_lora import FixedSegments
 
 RowFunction = Callable[[Tensor, Tensor], Tensor]
 """From some rows of a module's input and output to what the output is to be."""
@@ -37,18 +38,21 @@ class SlotModule:
 
     def put(self, slot: int, patch: RowPatch) -> None:
         self._functions[slot] = patch.bind(self.module)
+        self.step.calls(self, slot, needed=True)
         if self._hook is None:
             self._hook = self.module.register_forward_hook(self._correct)
 
     def clear(self, slot: int) -> None:
         self._functions.pop(slot, None)
+        self.step.calls(self, slot, needed=False)
         if not self._functions and self._hook is not None:
             self._hook.remove()
             self._hook = None
 
     def _correct(self, _module: nn.Module, args: tuple[Any, ...], y: Tensor) -> None:
         x = args[0]
-        for segment in self.step.batch.segments_for(x.shape[self.rows_dim]):
+        segments = self.step.batch.segments_for(x.shape[self.rows_dim])
+        for segment in () if isinstance(segments, FixedSegments) else segments:  # which have no such adapters
             function = self._functions.get(segment.slot)
             if function is not None:
                 rows = self.rows_dim, segment.start, segment.stop - segment.start

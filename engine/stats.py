@@ -35,6 +35,8 @@ def stats_of(core: EngineCore, disk: DiskTier, request: pb.StatsRequest) -> pb.S
         guessed_tokens=metrics.guessed_tokens,
         guessed_right=metrics.guessed_right,
         preemptions=core.scheduler.preemptions,
+        recorded_steps=core.graphs.replayed,
+        failed_recordings=core.graphs.failed,
         adapter_loads=pool.counters.loads,
         adapter_evictions=pool.counters.evictions,
         adapter_reads=pool.counters.reads,

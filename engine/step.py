@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from loragate.kernels.paged_attention import DecodeRows, PrefillRows
-from loragate.kernels.segmented_lora import Segment
+from loragate.kernels.paged_attention import DecodeRows, PaddedRows, PrefillRows
+from loragate.kernels.segmented_lora import Segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +21,16 @@ class StepBatch:
     write_places: Tensor  # [rows], where the new keys and values go in the cache
     decode: DecodeRows | None
     prefills: tuple[PrefillRows, ...]
-    segments: tuple[Segment, ...]
+    segments: Segments
     logit_rows: Tensor  # [samples], rows whose next token is wanted, ascending
-    logit_segments: tuple[Segment, ...]  # the same segments over those rows
+    logit_segments: Segments  # the same segments over those rows
+    padded: PaddedRows | None = None  # in place of `decode` and `prefills`: a batch of fixed size
 
     @property
     def rows(self) -> int:
         return self.input_ids.shape[0]
 
-    def segments_for(self, rows: int) -> tuple[Segment, ...]:
+    def segments_for(self, rows: int) -> Segments:
         """Segments over the rows that a module was handed: all of them, or those that the head computes."""
         if rows == self.rows:
             return self.segments
@@ -42,6 +43,19 @@ class CurrentStep:
 
     def __init__(self) -> None:
         self._batch: StepBatch | None = None
+        self._called: set[tuple[int, int]] = set()  # module and slot
+
+    def calls(self, module: object, slot: int, *, needed: bool) -> None:
+        """Whether what is in the slot takes calls of its own in this module, from the host, in each step."""
+        if needed:
+            self._called.add((id(module), slot))
+        else:
+            self._called.discard((id(module), slot))
+
+    @property
+    def called_slots(self) -> frozenset[int]:
+        """Slots whose adapters take calls of their own somewhere: no step with them can be told beforehand."""
+        return frozenset(slot for _, slot in self._called)
 
     @property
     def batch(self) -> StepBatch:

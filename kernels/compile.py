@@ -7,12 +7,14 @@ Ends with 1 if a kernel spills registers to memory, or does not compile.
 """
 
 import argparse
+import io
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,16 +110,24 @@ def variants() -> list[Variant]:
 
 def compile_variant(variant: Variant, arch: int) -> Compiled:
     """Compile one kernel for one architecture."""
+    os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
     order = variant.kernel.arg_names
     signature = {name: variant.signature.get(name, "constexpr") for name in order}
     attributes = {(order.index(name),): [["tt.divisibility", 16]] for name in variant.aligned}
     source = ASTSource(variant.kernel, signature, dict(variant.constants), attributes)
     options = {"num_warps": variant.warps, "num_stages": variant.stages}
-    kernel = triton.compile(source, target=GPUTarget("cuda", arch, _WARP), options=options)
-    return _measure(kernel.asm["ptx"], arch, kernel.metadata.shared)
+    with redirect_stdout(io.StringIO()) as said:
+        kernel = triton.compile(source, target=GPUTarget("cuda", arch, _WARP), options=options)
+    told = said.getvalue()  # by the ptxas that Triton ran, unless it had the kernel in its cache
+    numbers = _numbers(told if re.search(_PTXAS[0], told) else _ask_ptxas(kernel.asm["ptx"], arch))
+    return Compiled(numbers[0], kernel.metadata.shared, numbers[1] + numbers[2])
 
 
-def _measure(ptx: str, arch: int, shared: int) -> Compiled:
+def _numbers(said: str) -> list[int]:
+    return [int(re.search(pattern, said)[1]) for pattern in _PTXAS]  # type: ignore[index]
+
+
+def _ask_ptxas(ptx: str, arch: int) -> str:
     """Triton only learns of registers when a GPU loads the kernel; ptxas tells without."""
     target = re.search(r"^\.target (sm_\w+)", ptx, re.MULTILINE)
     assert target is not None
@@ -128,9 +138,7 @@ def _measure(ptx: str, arch: int, shared: int) -> Compiled:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"ptxas refused a kernel for sm_{arch}: {done.stderr}")
-    said = done.stderr
-    numbers = [int(re.search(pattern, said)[1]) for pattern in _PTXAS]  # type: ignore[index]
-    return Compiled(numbers[0], shared, numbers[1] + numbers[2])
+    return done.stderr
 
 
 _PTXAS = (r"Used (\d+) registers", r"(\d+) bytes spill stores", r"(\d+) bytes spill loads")

@@ -22,6 +22,9 @@ if gpu.available():
     from loragate.kernels.gpu import prefill_attention as gpu_prefill
 
 
+_TILE_ROWS = 64
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionOptions:
     """What a model's attention layer asks for beyond plain causal attention."""
@@ -55,6 +58,26 @@ class PrefillRows:
     stop: int
     context: int
     token_places: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedRows:
+    """All rows of a batch of fixed size, in memory of the device that each step fills anew: no launch depends on what
+    it holds. Row i is sequence i's new token where `lengths` says so; the rows of chunks are in tiles.
+
+    tables [sequences, pages]: which pages of the cache, of `page` places each, hold a sequence's tokens.
+    lengths [sequences]: tokens of those that decode, the new one included; 0 for all others.
+    tiles [tiles, 4]: first row, rows, first position and sequence; no rows where a tile is not needed.
+    owners and positions [rows]: whose token each row is, and its place in the sequence.
+    """
+
+    tables: Tensor
+    lengths: Tensor
+    tiles: Tensor
+    owners: Tensor
+    positions: Tensor
+    page: int
+    tile_rows: int  # at most
 
 
 class LayerCache:
@@ -152,6 +175,29 @@ def gathered_decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows
     weights = _softmax(scores, visible[:, None, :], options)
     out = weights.to(values.dtype) @ values.view(kv_heads, sequences, longest, -1)
     return out.transpose(1, 2).reshape(heads, sequences, -1)
+
+
+def padded_attention(query: Tensor, cache: LayerCache, rows: PaddedRows, options: AttentionOptions) -> Tensor:
+    """Attention of all rows of a batch of fixed size: query [heads, rows, dim] → [heads, rows, value_dim]. What rows
+    that are nobody's get is finite, and means nothing."""
+    if not gpu.serves(query.device):
+        spread = rows.tables[:, :, None] * rows.page + torch.arange(rows.page, device=query.device)
+        each = DecodeRows(spread.flatten(1)[rows.owners], rows.positions + 1)
+        return gathered_decode_attention(query, cache, each, options)
+    heads, count, _ = query.shape
+    out = torch.zeros(count, heads, cache.values.shape[2], dtype=query.dtype, device=query.device)
+    query = query.transpose(0, 1).contiguous()
+    gpu_decode.attend_into(out, query, cache, rows.tables, rows.lengths, rows.page, options)
+    if rows.tiles.shape[0]:
+        gpu_prefill.attend_into(out, query, cache, rows.tables, rows.tiles, rows.page, rows.tile_rows, options)
+    return out.transpose(0, 1)
+
+
+def tile_rows(cache: LayerCache, dtype: torch.dtype) -> int:
+    """How many queries of such a dtype a tile may have, at most, over such a cache."""
+    if not gpu.available():
+        return _TILE_ROWS
+    return gpu_prefill.tile_rows(cache.keys.shape[2], cache.values.shape[2], dtype, cache.keys.dtype)
 
 
 def prefill_attention(query: Tensor, cache: LayerCache, rows: PrefillRows, options: AttentionOptions) -> Tensor:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from loragate.kernels import cpu, gpu
 from loragate.kernels.packed_linear import PackedLinear
-from loragate.kernels.segmented_lora import Segment
+from loragate.kernels.segmented_lora import FixedSegments, Segment
+from loragate.kernels.segmented_lora import Segments as RowSegments
 
 if cpu.available():
     from loragate.kernels.cpu.low_rank import LowRankRows
@@ -111,11 +112,13 @@ class StackedLinear:
             else [PackedLinear(w, None if biases is None else biases[e]) for e, w in enumerate(weights)]
         )
 
-    def route(self, chosen: Tensor, segments: tuple[Segment, ...]) -> Routing:
-        """Sort the choice of experts, `chosen` [rows, top_k], by expert and slot; on a GPU, without waiting for it."""
+    def route(self, chosen: Tensor, segments: RowSegments, slots: int = 0) -> Routing:
+        """Sort the choice of experts, `chosen` [rows, top_k], by expert and slot; on a GPU, without waiting for it.
+        Fixed segments, of which only a GPU makes use, have slots below `slots`."""
         if self._grouped is None:
+            assert not isinstance(segments, FixedSegments)
             return route(chosen, segments)
-        order, tiles = route_on_device(chosen, segments, self.experts, tiling_for(self._dtype).rows)
+        order, tiles = route_on_device(chosen, segments, self.experts, tiling_for(self._dtype).rows, slots)
         return Routing(order, order // chosen.shape[1], tiles=tiles)
 
     def __call__(self, x: Tensor, routing: Routing) -> Tensor:
@@ -133,6 +136,15 @@ class ExpertTable:
         self.weights: dict[int, ExpertFactors] = {}
         self._places = np.zeros((1, 3), dtype=np.int64)  # by slot: rank, or 0 if absent; the addresses of A and of B
         self._slots: ExpertSlots | None = None  # the same for the kernels of a GPU
+        self.reserved = 0  # slots
+
+    def reserve(self, slots: int, rank: int, linear: StackedLinear, like: Tensor) -> None:
+        """On a GPU: room for so many slots, with adapters of at most such a rank, of the dtype and on the device of
+        `like`; see `SlotTable`."""
+        if gpu.serves(like.device):
+            self._slots = ExpertSlots(linear.experts, linear.in_features, linear.out_features, like)
+            self._slots.reserve(slots, rank)
+            self.reserved = slots
 
     def put(self, slot: int, factors: ExpertFactors) -> None:
         self.weights[slot] = factors

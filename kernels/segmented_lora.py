@@ -20,7 +20,7 @@ from loragate.kernels.base_output import Affine, BaseChange
 if cpu.available():
     from loragate.kernels.cpu.low_rank import LowRankRows
 if gpu.available():
-    from loragate.kernels.gpu.segmented_lora import SlotTable, work_list
+    from loragate.kernels.gpu.segmented_lora import SlotTable, WorkList, work_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,19 @@ class Segment:
     def __post_init__(self) -> None:
         assert 0 <= self.start < self.stop
         assert self.slot >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSegments:
+    """The segments of a batch of fixed size, in memory of the device that each step fills anew: no launch depends on
+    who is in the batch. Such a batch has no adapters that change more than a linear's low-rank product, scale and
+    shift."""
+
+    slots: Tensor  # [rows], int64; −1: the base model alone
+    work: "WorkList"  # of the kernels of a GPU; tiles that are not needed are NOBODY's
+
+
+Segments = tuple[Segment, ...] | FixedSegments
 
 
 def segments_of(slots: npt.ArrayLike) -> tuple[Segment, ...]:
@@ -111,6 +124,12 @@ class LoraTable:
         """Whether compiled loops compute all segments at once."""
         return cpu.available() and all(w.a.device.type == "cpu" for w in self.weights.values())
 
+    def reserve(self, slots: int, rank: int, dtype: torch.dtype, device: torch.device) -> None:
+        """On a GPU: room for so many slots, with adapters of at most such a rank over all targets, see `SlotTable`."""
+        if gpu.serves(device):
+            self.slots = SlotTable(self.widths, self.in_features, dtype, device)
+            self.slots.reserve(slots, rank)
+
     def put(self, slot: int, weights: LoraWeights) -> None:
         self.weights[slot] = weights
         self._prepared.clear()  # it holds addresses of what was in the slot
@@ -125,12 +144,15 @@ class LoraTable:
             if self.slots is not None:
                 self.slots.clear(slot)
 
-    def add(self, out: Tensor, x: Tensor, segments: tuple[Segment, ...]) -> None:
+    def add(self, out: Tensor, x: Tensor, segments: Segments) -> None:
         """Apply each segment's adapter to its rows of `out` [rows, out], given `x` [rows, in], in place.
 
         Slots whose adapter does not target this module are absent from `weights`. Segments are computed apart, so
         that NaN or Inf in one adapter cannot reach a row of another.
         """
+        if isinstance(segments, FixedSegments):
+            self._add_fixed(out, x, segments)
+            return
         prepared = self._prepare(segments)
         if not prepared.present:
             return
@@ -141,6 +163,18 @@ class LoraTable:
             out.add_(update)
         else:
             prepared.add(out, x)
+
+    def _add_fixed(self, out: Tensor, x: Tensor, segments: FixedSegments) -> None:
+        if self.slots is not None:
+            self.slots.add(out, x, segments.work)
+            return
+        for slot, weights in self.weights.items():  # every adapter to all rows, of which its own are selected
+            everyone = Segment(slot, 0, out.shape[0])
+            changed = out.to(weights.a.dtype, copy=True)
+            for change in weights.base_changes:
+                change.apply(changed, x, slice(None))
+            add_segment_by_segment(changed, x.to(changed.dtype), [everyone], self.weights)
+            out.copy_(changed.to(out.dtype).where(segments.slots[:, None] == slot, out))
 
     def _prepare(self, segments: tuple[Segment, ...]) -> "_Prepared":
         """Steps hand over the identical tuple for as long as the batch's composition stays."""

@@ -17,6 +17,8 @@ _COUNTERS = (
     ("guessed_tokens", "guessed_tokens", "Tokens guessed ahead by prompt lookup."),
     ("guessed_right_tokens", "guessed_right", "Those of them that were generated."),
     ("shed", "shed", "Requests and completions refused because too much waited, or they did for too long."),
+    ("recorded_steps", "recorded_steps", "Steps whose launches on a GPU were played back from a recording."),
+    ("failed_recordings", "failed_recordings", "Recordings of such steps that failed when the engine started."),
     ("preemptions", "preemptions", "Completions that lost their place in the batch and were computed anew."),
     ("adapter_loads", "adapter_loads", "Adapters brought from host memory to the device."),
     ("adapter_evictions", "adapter_evictions", "Adapters that made room on the device."),

@@ -18,6 +18,8 @@ BLOCK_BYTES = 16384
 """Of keys at a time: more does not stay in registers."""
 LEAST_ROWS = 16
 """Of a product on tensor cores."""
+PAGE = 16
+"""Places of a page, in what is compiled ahead of time."""
 _SHAPES = ((32, 8, 128), (32, 32, 64), (16, 8, 256), (32, 32, 96))
 _PLAIN = tl.constexpr(PLAIN)
 _EXTREMES = ((32, 8, 128), (16, 8, 256))
@@ -78,6 +80,13 @@ def soften(scores, seen, highest, weight_sum):  # type: ignore[no-untyped-def]
     weights = tl.exp(scores - base[:, None])
     fade = tl.exp(highest - base)
     return weights, fade, higher, weight_sum * fade + tl.sum(weights, axis=1)
+
+
+@triton.jit
+def places_of(table, position, there, PAGE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Where positions of a sequence lie in the cache, by its table of pages; what is not there is place 0."""
+    page = tl.load(table + position // PAGE, mask=there, other=0)
+    return tl.where(there, page * PAGE + position % PAGE, 0)
 
 
 @triton.jit

@@ -20,14 +20,12 @@ from torch import Tensor
 from loragate.kernels.gpu.dot import dot, widen
 from loragate.kernels.gpu.ops import operator
 from loragate.kernels.gpu.recent import Recent
-from loragate.kernels.gpu.segmented_lora import DECODE, SlotTable, Work, WorkList
+from loragate.kernels.gpu.segmented_lora import DECODE, NOBODY, SlotTable, Work, WorkList
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
     from loragate.kernels.segmented_experts import ExpertFactors
-    from loragate.kernels.segmented_lora import Segment
-
-_NOBODY = 1 << 30  # in place of an expert, or of a slot: more than there are
+    from loragate.kernels.segmented_lora import Segment, Segments
 
 
 class GroupedTiling(NamedTuple):
@@ -126,19 +124,22 @@ _recent: Recent[Owners] = Recent()
 
 
 def route_on_device(
-    chosen: Tensor, segments: tuple["Segment", ...], experts: int, rows: int
+    chosen: Tensor, segments: "Segments", experts: int, rows: int, slots: int = 0
 ) -> tuple[Tensor, ExpertTiles]:
     """Sort the choice of experts, `chosen` [rows, top_k], by expert and slot: places in the flattened choice [routed],
-    and their tiles, of at most so many `rows` by expert."""
+    and their tiles, of at most so many `rows` by expert. Fixed segments have slots below `slots`."""
     flat = chosen.reshape(-1).int()
-    if not segments:
+    if segments == ():
         found, order = flat.sort(stable=True)
         return order, ExpertTiles(_tiles(found, rows, experts), ())
     where = chosen.shape[0], chosen.device
-    owners = _recent.get(segments, where, lambda: Owners.of(segments, *where))
+    if isinstance(segments, tuple):
+        owners = _recent.get(segments, where, lambda: Owners.of(segments, *where))
+    else:
+        owners = Owners((segments.slots + 1).int(), min(slots, chosen.shape[0]) + 1, slots)
     keys, order = (flat * (owners.most + 1) + owners.by_row.repeat_interleave(chosen.shape[1])).sort(stable=True)
     expert, slot = keys // (owners.most + 1), keys % (owners.most + 1) - 1
-    places = torch.where(slot < 0, _NOBODY, slot * experts + expert)
+    places = torch.where(slot < 0, NOBODY, slot * experts + expert)
     work = Work(_tiles(places, DECODE.rows, experts * owners.kinds), DECODE)
     return order, ExpertTiles(_tiles(expert, rows, experts), (work,))
 
@@ -158,7 +159,7 @@ def _tiles(owners: Tensor, size: int, runs: int) -> Tensor:
     edges = torch.full((most + 1,), rows, device=owners.device)
     edges.scatter_(0, number, torch.where(begins, place, rows))
     start, stop = edges[:-1], edges[1:]
-    owner = torch.where(start < rows, owners[start.clamp(max=rows - 1)], _NOBODY)
+    owner = torch.where(start < rows, owners[start.clamp(max=rows - 1)], NOBODY)
     return torch.stack([owner, start, stop - start], dim=1)
 
 
@@ -178,6 +179,10 @@ class ExpertSlots:
             [[a.data_ptr() + e * a_step, rank, 0, rank, b.data_ptr() + e * b_step, 0, 0] for e in range(self._experts)],
             rank,
         )
+
+    def reserve(self, slots: int, rank: int) -> None:
+        """As `SlotTable.reserve`."""
+        self._table.reserve(slots, rank)
 
     def clear(self, slot: int) -> None:
         self._table.clear(slot)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.library import Library, register_fake
 
 _LIBRARY = Library("loragate", "DEF")
@@ -38,9 +37,3 @@ def operator(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., A
 
 def nothing(*_: Any) -> None:
     """What an operator gives that only changes its arguments."""
-
-
-def like_query(query: Tensor, _keys: Tensor, values: Tensor, *_: Any) -> Tensor:
-    """What attention gives: query [heads, rows, key_dim] → [heads, rows, value_dim], rows first in memory."""
-    heads, rows, _dim = query.shape
-    return query.new_empty(rows, heads, values.shape[2]).transpose(0, 1)

@@ -13,10 +13,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from loragate.kernels.gpu.attention import CASES, Stored, block_rows, cap, head_constants, read_cache, soften
+from loragate.kernels.gpu.attention import (
+    CASES,
+    PAGE,
+    Case,
+    Stored,
+    block_rows,
+    cap,
+    head_constants,
+    places_of,
+    read_cache,
+    soften,
+)
 from loragate.kernels.gpu.dot import dot
-from loragate.kernels.gpu.eight_bits import PLAIN
-from loragate.kernels.gpu.ops import like_query, operator
+from loragate.kernels.gpu.eight_bits import FORMATS, PLAIN
+from loragate.kernels.gpu.ops import nothing, operator
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -31,12 +42,14 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
     query,  # [chunk, heads, key_dim]
     keys,  # [kv_heads, places, key_dim]
     values,  # [kv_heads, places, value_dim]
-    token_places,  # [context + chunk]
+    tables,  # [sequences, …]: pages
+    tiles,  # [tiles, 4]: first row, rows, first position and sequence of each; else one chunk is cut into tiles
     key_scales,  # [kv_heads, places]
     value_scales,
     sinks,  # [heads], float32
     out,  # [chunk, heads, value_dim]
     places,
+    table_stride,
     context,
     chunk,
     scale,
@@ -50,14 +63,26 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
     VALUE_BLOCK: tl.constexpr,
     QUERIES: tl.constexpr,
     BLOCK: tl.constexpr,
+    PAGE: tl.constexpr,
+    TILED: tl.constexpr,
     SINKS: tl.constexpr,
     FORMAT: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
     tile, head = tl.program_id(0), tl.program_id(1)
-    row = tile * QUERIES + tl.arange(0, QUERIES)
-    own = row < chunk
-    at = context + row  # positions in the sequence
+    if TILED:
+        first_row = tl.load(tiles + tile * 4).to(tl.int32)
+        count = tl.load(tiles + tile * 4 + 1).to(tl.int32)
+        begin = tl.load(tiles + tile * 4 + 2).to(tl.int32)
+        table = tables + tl.load(tiles + tile * 4 + 3) * table_stride
+    else:
+        first_row = tile * QUERIES
+        count = tl.minimum(chunk - first_row, QUERIES)
+        begin = context + first_row
+        table = tables
+    row = first_row + tl.arange(0, QUERIES)
+    own = tl.arange(0, QUERIES) < count
+    at = begin + tl.arange(0, QUERIES)  # positions in the sequence
     d = tl.arange(0, KEY_BLOCK)
     e = tl.arange(0, VALUE_BLOCK)
     q = tl.load(
@@ -72,12 +97,12 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
     head_values = values + (head // GROUP).to(tl.int64) * places * VALUE_DIM
     head_key_scales = key_scales + (head // GROUP).to(tl.int64) * places
     head_value_scales = value_scales + (head // GROUP).to(tl.int64) * places
-    first = tl.maximum(context + tile * QUERIES - window + 1, 0) // BLOCK * BLOCK
-    last = tl.minimum(context + (tile + 1) * QUERIES, context + chunk)
+    first = tl.maximum(begin - window + 1, 0) // BLOCK * BLOCK
+    last = begin + count
     for start in range(first, last, BLOCK):
         position = start + tl.arange(0, BLOCK)
         there = position < last
-        place = tl.load(token_places + position, mask=there, other=0)
+        place = places_of(table, position, there, PAGE)
         k = read_cache(
             head_keys,
             head_key_scales,
@@ -118,45 +143,82 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
 
 def prefill_attention(query: Tensor, cache: "LayerCache", rows: "PrefillRows", options: "AttentionOptions") -> Tensor:
     """As `paged_attention.prefill_attention`: query [heads, chunk, dim] → [heads, chunk, value_dim]."""
-    numbers = options.scale, options.softcap or 0.0, options.window or 0
-    out: Tensor = _attend(query, *Stored.of(cache), rows.token_places, rows.context, options.sinks, *numbers)
-    return out
+    heads, chunk, _ = query.shape
+    out = torch.empty(chunk, heads, cache.values.shape[2], dtype=query.dtype, device=query.device)
+    numbers = options.scale, options.softcap or 0.0, options.window or 0, 1, QUERIES
+    places = rows.token_places[None]
+    query = query.transpose(0, 1).contiguous()
+    _attend(out, query, *Stored.of(cache), places, None, rows.context, options.sinks, *numbers)
+    return out.transpose(0, 1)
+
+
+def attend_into(
+    out: Tensor,
+    query: Tensor,
+    cache: "LayerCache",
+    tables: Tensor,
+    tiles: Tensor,
+    page: int,
+    tile_rows: int,
+    options: "AttentionOptions",
+) -> None:
+    """Fill the rows of `out` [rows, heads, value_dim] that are in a tile, given query [rows, heads, dim]; tiles
+    [tiles, 4] of at most so many rows: first row, rows, first position and sequence, whose pages are in its table."""
+    assert query.is_contiguous()
+    assert out.is_contiguous()
+    assert tables.stride(1) == 1
+    numbers = options.scale, options.softcap or 0.0, options.window or 0, page, tile_rows
+    _attend(out, query, *Stored.of(cache), tables, tiles, 0, options.sinks, *numbers)
+
+
+def tile_rows(key_dim: int, value_dim: int, dtype: torch.dtype, storage: torch.dtype) -> int:
+    """How many queries a program takes, at most, for heads of such a size and such a cache."""
+    takes_more = dtype == torch.float32 or FORMATS.get(storage, PLAIN) != PLAIN  # registers, see `_constants`
+    return block_rows(key_dim, value_dim, dtype.itemsize * (2 if takes_more else 1), QUERIES)
 
 
 @operator(
-    "prefill_attention(Tensor query, Tensor keys, Tensor values, Tensor? key_scales, Tensor? value_scales, int format, "
-    "Tensor token_places, SymInt context, Tensor? sinks, float scale, float softcap, int window) -> Tensor",
-    fake=like_query,
+    "prefill_attention(Tensor(a!) out, Tensor query, Tensor keys, Tensor values, Tensor? key_scales, "
+    "Tensor? value_scales, int format, Tensor tables, Tensor? tiles, SymInt context, Tensor? sinks, float scale, "
+    "float softcap, int window, int page, int tile_rows) -> ()",
+    fake=nothing,
 )
 def _attend(
+    out: Tensor,
     query: Tensor,
     keys: Tensor,
     values: Tensor,
     key_scales: Tensor | None,
     value_scales: Tensor | None,
     format_: int,
-    token_places: Tensor,
+    tables: Tensor,
+    tiles: Tensor | None,
     context: int,
     sinks: Tensor | None,
     scale: float,
     softcap: float,
     window: int,
-) -> Tensor:
-    heads, chunk, key_dim = query.shape
+    page: int,
+    tile_rows: int,
+) -> None:
+    """Without tiles the rows are one chunk, behind so much context."""
+    chunk, heads, key_dim = query.shape
     kv_heads, places, value_dim = values.shape
-    out = torch.empty(chunk, heads, value_dim, dtype=query.dtype, device=query.device)
     constants = _constants(heads, kv_heads, key_dim, value_dim, query.dtype, format_)
+    constants["QUERIES"] = min(constants["QUERIES"], tile_rows)
+    count = triton.cdiv(chunk, constants["QUERIES"]) if tiles is None else tiles.shape[0]
     unread = out  # stands where there is nothing to read
-    prefill_kernel[(triton.cdiv(chunk, constants["QUERIES"]), heads)](
-        *(query.transpose(0, 1).contiguous(), keys, values, token_places),
+    prefill_kernel[(count, heads)](
+        *(query, keys, values, tables, tables if tiles is None else tiles),
         *(unread if key_scales is None else key_scales, unread if value_scales is None else value_scales),
-        *(unread if sinks is None else sinks.float().contiguous(), out, places, context, chunk),
-        *(scale, softcap, window or context + chunk),
+        *(unread if sinks is None else sinks.float().contiguous(), out, places, tables.stride(0), context, chunk),
+        *(scale, softcap, window or tables.shape[1] * page),
         **constants,
+        PAGE=page,
+        TILED=tiles is not None,
         SINKS=sinks is not None,
         num_stages=_STAGES,
     )
-    return out.transpose(0, 1)
 
 
 def _constants(
@@ -169,19 +231,27 @@ def _constants(
 
 
 def variants() -> Iterator[Variant]:
-    """Head sizes and groups that models have, at a chunk of 512 tokens behind 512."""
-    chunk, length = 512, 1024
+    """Head sizes and groups that models have, at a chunk of 512 tokens behind 512: chunks of many prompts, as steps of
+    a fixed size have them, and one alone."""
     for case in CASES:
-        heads, kv_heads, dim, dtype, storage = case
-        tables = {"token_places": POINTERS["int64"], "sinks": POINTERS["float32"], "out": case.pointers["query"]}
-        numbers = {"places": "i32", "context": "i32", "chunk": "i32", "window": "i32"}
-        yield Variant(
-            f"prefill {case}",
-            prefill_kernel,
-            case.pointers | tables | numbers | {"scale": "fp32", "softcap": "fp32"},
-            _constants(heads, kv_heads, dim, dim, dtype, case.format) | {"SINKS": False},
-            read_bytes=dim * (2 * storage.itemsize * length * kv_heads + 2 * dtype.itemsize * chunk * heads),
-            flops=4 * chunk * (length - chunk // 2) * heads * dim,
-            stages=_STAGES,
-            aligned=frozenset({*case.pointers, "out"}),
-        )
+        yield _variant(case, tiled=True)
+    yield _variant(CASES[0], tiled=False)
+
+
+def _variant(case: Case, *, tiled: bool) -> Variant:
+    chunk, length = 512, 1024
+    heads, kv_heads, dim, dtype, storage = case
+    tables = {"tables": POINTERS["int64"], "tiles": POINTERS["int64"]}
+    others = {"sinks": POINTERS["float32"], "out": case.pointers["query"]}
+    numbers = {"places": "i32", "table_stride": "i32", "context": "i32", "chunk": "i32", "window": "i32"}
+    return Variant(
+        f"prefill {case}{'' if tiled else ', one chunk'}",
+        prefill_kernel,
+        case.pointers | tables | others | numbers | {"scale": "fp32", "softcap": "fp32"},
+        _constants(heads, kv_heads, dim, dim, dtype, case.format)
+        | {"SINKS": False, "TILED": tiled, "PAGE": PAGE if tiled else 1},
+        read_bytes=dim * (2 * storage.itemsize * length * kv_heads + 2 * dtype.itemsize * chunk * heads),
+        flops=4 * chunk * (length - chunk // 2) * heads * dim,
+        stages=_STAGES,
+        aligned=frozenset({*case.pointers, "out"}),
+    )

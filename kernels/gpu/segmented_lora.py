@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 RANK_CHUNK = 16
 LONG = 64  # rows from which on a segment counts as prefill
-_TILE_FIELDS = 3  # slot, first row, rows
+NOBODY = 1 << 30  # in place of a slot, in a tile of a list of fixed length that is not needed: more than there are
+_RANK_PROGRAMS = 16  # of shrink for a tile, at most; each goes on to further ranks
+TILE_FIELDS = 3  # slot, first row, rows
 _MEMBER_FIELDS = 5  # first rank, ranks, addresses of B, scale and shift; 0 stands for none
 _SLOT_FIELDS = 2  # address of A, ranks of all members; then the members' fields
 
@@ -79,36 +81,35 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
     SPLITS: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
-    tile, chunk, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    tile, split = tl.program_id(0), tl.program_id(2)
     slot = tl.load(tiles + tile * 3)
     if slot >= slot_count:
         return
-    rank = tl.load(slots + slot * SLOT_FIELDS + 1)
-    if chunk * RANKS >= rank:
-        return
+    rank = tl.load(slots + slot * SLOT_FIELDS + 1).to(tl.int32)
     a = tl.load(slots + slot * SLOT_FIELDS).to(tl.pointer_type(x.dtype.element_ty))
     first, count = tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
     row = tl.arange(0, ROWS)
-    ranks = chunk * RANKS + tl.arange(0, RANKS)
-    total = tl.zeros((ROWS, RANKS), dtype=tl.float32)
-    for start in range(split * BLOCK_K, in_features, SPLITS * BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K)
-        x_tile = tl.load(
-            x + (first + row)[:, None] * x_stride + k[None, :],
-            mask=(row < count)[:, None] & (k < in_features)[None, :],
-            other=0.0,
+    for chunk in range(tl.program_id(1), tl.cdiv(rank, RANKS), tl.num_programs(1)):
+        ranks = chunk * RANKS + tl.arange(0, RANKS)
+        total = tl.zeros((ROWS, RANKS), dtype=tl.float32)
+        for start in range(split * BLOCK_K, in_features, SPLITS * BLOCK_K):
+            k = start + tl.arange(0, BLOCK_K)
+            x_tile = tl.load(
+                x + (first + row)[:, None] * x_stride + k[None, :],
+                mask=(row < count)[:, None] & (k < in_features)[None, :],
+                other=0.0,
+            )
+            a_tile = tl.load(
+                a + ranks[None, :] * in_features + k[:, None],
+                mask=(ranks < rank)[None, :] & (k < in_features)[:, None],
+                other=0.0,
+            )
+            total = dot(x_tile, a_tile, total, WIDEN)
+        tl.store(
+            shrunk + split * split_stride + (first + row)[:, None] * shrunk_stride + ranks[None, :],
+            total,
+            mask=(row < count)[:, None] & (ranks < rank)[None, :],
         )
-        a_tile = tl.load(
-            a + ranks[None, :] * in_features + k[:, None],
-            mask=(ranks < rank)[None, :] & (k < in_features)[:, None],
-            other=0.0,
-        )
-        total = dot(x_tile, a_tile, total, WIDEN)
-    tl.store(
-        shrunk + split * split_stride + (first + row)[:, None] * shrunk_stride + ranks[None, :],
-        total,
-        mask=(row < count)[:, None] & (ranks < rank)[None, :],
-    )
 
 
 @triton.jit
@@ -172,6 +173,15 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     tl.store(target, (y + total).to(out.dtype.element_ty), mask=wanted)
 
 
+def tiles_of(segments: Iterable["Segment"], rows: int) -> list[tuple[int, int, int]]:
+    """Cut into tiles of at most so many rows: slot, first row and rows of each."""
+    return [
+        (segment.slot, start, min(rows, segment.stop - start))
+        for segment in segments
+        for start in range(segment.start, segment.stop, rows)
+    ]
+
+
 class Work(NamedTuple):
     """What one launch does: tiles [tiles, 3] of slot, first row and rows."""
 
@@ -180,12 +190,7 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, segments: Iterable["Segment"], device: torch.device, tiling: Tiling) -> "Work":
-        tiles = [
-            (segment.slot, start, min(tiling.rows, segment.stop - start))
-            for segment in segments
-            for start in range(segment.start, segment.stop, tiling.rows)
-        ]
-        table = torch.tensor(tiles, dtype=torch.int64).view(-1, _TILE_FIELDS)
+        table = torch.tensor(tiles_of(segments, tiling.rows), dtype=torch.int64).view(-1, TILE_FIELDS)
         return cls(table.to(device, non_blocking=True), tiling)
 
 
@@ -196,13 +201,19 @@ _recent: Recent[WorkList] = Recent()
 
 
 def divide(segments: Iterable["Segment"], device: torch.device, dtype: torch.dtype) -> WorkList:
-    """Into that of decode and that of prefill; what is empty is left out. Exact products of float32 have no use for
-    large tiles, which tensor cores want."""
+    """Into that of decode and that of prefill; what is empty is left out."""
+    parts = by_tiling(segments, dtype)
+    return tuple(Work.of(part, device, tiling) for tiling, part in parts.items() if part)
+
+
+def by_tiling(segments: Iterable["Segment"], dtype: torch.dtype) -> dict[Tiling, list["Segment"]]:
+    """Which segments are decode's and which prefill's. Exact products of float32 have no use for large tiles, which
+    tensor cores want."""
     long = math.inf if dtype == torch.float32 else LONG
     parts: dict[Tiling, list[Segment]] = {DECODE: [], PREFILL: []}
     for segment in segments:
         parts[PREFILL if segment.stop - segment.start >= long else DECODE].append(segment)
-    return tuple(Work.of(part, device, tiling) for tiling, part in parts.items() if part)
+    return parts
 
 
 def work_list(segments: tuple["Segment", ...], device: torch.device, dtype: torch.dtype) -> WorkList:
@@ -226,7 +237,14 @@ class SlotTable:
         self._widths = tuple(widths)
         self._fields = torch.zeros(1, _SLOT_FIELDS + _MEMBER_FIELDS * len(widths), dtype=torch.int64, device=device)
         self._ranks: dict[int, int] = {}
+        self._reserved = 0
         self._blocks: dict[int, Tensor] = {}
+
+    def reserve(self, slots: int, rank: int) -> None:
+        """Room for so many slots with adapters of at most such a rank: from now on launches are alike, and read the
+        same memory, whoever comes and goes."""
+        self._fields = F.pad(self._fields, (0, 0, 0, max(0, slots * self._places - self._fields.shape[0])))
+        self._reserved = rank
 
     def put(self, slot: int, weights: "LoraWeights") -> None:
         """What stands there is read by launches from now on; the caller keeps the weights alive."""
@@ -245,8 +263,10 @@ class SlotTable:
 
     def put_fields(self, slot: int, fields: Sequence[Sequence[int]], rank: int) -> None:
         """For each place of the slot: address of A, ranks of all members, and the members' fields."""
+        assert not self._reserved or rank <= self._reserved
         missing = (slot + 1) * self._places - self._fields.shape[0]
         if missing > 0:
+            assert not self._reserved, "captured launches read the table where it is"
             self._fields = F.pad(self._fields, (0, 0, 0, missing))
         self._of(slot).copy_(torch.tensor(fields, dtype=torch.int64))
         self._ranks[slot] = rank
@@ -262,8 +282,8 @@ class SlotTable:
         """Change the rows of `out` [rows, out] that are in the list, given `x` [rows, in], in place."""
         assert x.stride(1) == 1
         assert out.stride(1) == 1
-        if self._ranks:
-            widest = max(self._ranks.values())
+        if self._ranks or self._reserved:
+            widest = self._reserved or max(self._ranks.values())
             for tiles, tiling in work:
                 _add(out, x, tiles, self._fields, self._blocks_of(tiling.block_n), widest, list(tiling))
 
@@ -305,7 +325,7 @@ def _add(
     tables = tiles, slots, slots.shape[0]
     strides = shrunk.stride(1), shrunk.stride(0)
     if width:
-        shrink_kernel[(tiles.shape[0], triton.cdiv(width, ranks), splits)](
+        shrink_kernel[(tiles.shape[0], min(triton.cdiv(width, ranks), _RANK_PROGRAMS), splits)](
             *(x, shrunk, *tables, x.shape[1], x.stride(0), *strides), RANKS=ranks, BLOCK_K=block_k, **common
         )
     expand_kernel[(tiles.shape[0], blocks.shape[0])](
@@ -319,7 +339,8 @@ def variants() -> Iterator[Variant]:
     inputs, widths, ranks = 4096, (4096, 1024, 1024), 48
     outputs = sum(widths)
     for dtype, size in (("bfloat16", 2), ("float16", 2), ("float32", 4)):
-        for tiling in TILINGS if size < 4 else DECODE_TILINGS:
+        tilings = {"bfloat16": TILINGS, "float16": (DECODE, PREFILL), "float32": DECODE_TILINGS}[dtype]
+        for tiling in tilings:  # float16 compiles like bfloat16
             rows, adapters = (16, 16) if tiling.rows == DECODE.rows else (1024, 1)
             common = {
                 "SLOT_FIELDS": _SLOT_FIELDS + _MEMBER_FIELDS * len(widths),

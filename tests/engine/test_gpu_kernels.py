@@ -9,6 +9,7 @@ from moe_adapters import ADAPTERS as MIXTURE_ADAPTERS
 from tiny_models import VOCABULARY, add_adapter, greedy, make_model
 from transformers import PreTrainedModel
 
+from loragate.engine import assembly
 from loragate.engine.local import LocalEngine
 from loragate.kernels import gpu, segmented_experts
 from loragate.kernels.gpu import decode_attention, gated, prefill_attention, rotary, segmented_lora
@@ -21,6 +22,7 @@ ADAPTERS = {
     "whole": {"r": 4, "target_modules": ["q_proj", "up_proj"], "modules_to_save": ["lm_head"]},
 }
 
+SMALL = {"num_hidden_layers": 2}
 TOKENS = 3  # the interpreter takes a second for each step
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="patches kernels onto the CPU")
@@ -37,11 +39,11 @@ def architecture(request: pytest.FixtureRequest) -> str:
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Sends every device to the kernels, and counts what reached them."""
     seen: list[str] = []
-    attend, add = decode_attention.decode_attention, segmented_lora.SlotTable.add
-    prefill = prefill_attention.prefill_attention
+    attend, add = decode_attention.attend_into, segmented_lora.SlotTable.add
+    prefill = prefill_attention._attend
     monkeypatch.setattr(gpu, "serves", lambda device: True)
-    monkeypatch.setattr(decode_attention, "decode_attention", lambda *a: (seen.append("attention"), attend(*a))[1])
-    monkeypatch.setattr(prefill_attention, "prefill_attention", lambda *a: (seen.append("prefill"), prefill(*a))[1])
+    monkeypatch.setattr(decode_attention, "attend_into", lambda *a: (seen.append("attention"), attend(*a))[1])
+    monkeypatch.setattr(prefill_attention, "_attend", lambda *a: (seen.append("prefill"), prefill(*a))[1])
     monkeypatch.setattr(segmented_lora.SlotTable, "add", lambda *a: (seen.append("lora"), add(*a))[1])
     turn, gate = rotary.rotate, gated.gated
     monkeypatch.setattr(rotary, "rotate", lambda *a: (seen.append("rotary"), turn(*a))[1])
@@ -50,7 +52,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_mixed_batch_equals_peft(architecture: str, tmp_path: Path, launches: list[str]) -> None:
-    model = make_model(architecture)
+    model = make_model(architecture, **SMALL)
     adapters = {
         name: add_adapter(model, tmp_path / name, seed, **options)
         for seed, (name, options) in enumerate(ADAPTERS.items())
@@ -59,29 +61,48 @@ def test_a_mixed_batch_equals_peft(architecture: str, tmp_path: Path, launches: 
     assert set(launches) == {"attention", "prefill", "lora", "rotary", "gated"}
 
 
+def test_steps_of_fixed_sizes_equal_peft(tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they are recorded on a GPU, and played back."""
+    monkeypatch.setattr(assembly, "recorder", lambda device: lambda launch: launch)
+    model = make_model("llama", num_hidden_layers=1)
+    adapters = {
+        name: add_adapter(model, tmp_path / name, seed, **ADAPTERS[name]) for seed, name in enumerate(("r4", "dora"))
+    }
+    engine = check(model, adapters, [None, *adapters], tmp_path, max_batch_tokens=16, max_batch_size=4, max_lora_rank=8)
+    assert engine.core.graphs.replayed > 0
+    assert engine.core.graphs.launched == 0
+    assert set(launches) == {"attention", "prefill", "lora"}
+
+
 @pytest.mark.long
+@pytest.mark.parametrize("played", [False, True])
 @pytest.mark.parametrize("mixture", ["gpt_oss", "mixtral"])
-def test_experts_equal_peft(mixture: str, tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experts_equal_peft(
+    mixture: str, played: bool, tmp_path: Path, launches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sorted on the device: the host never reads what a router chose."""
+    if played:
+        monkeypatch.setattr(assembly, "recorder", lambda device: lambda launch: launch)
     route = segmented_experts.route_on_device
     monkeypatch.setattr(segmented_experts, "route", None)
     monkeypatch.setattr(segmented_experts, "route_on_device", lambda *a: (launches.append("experts"), route(*a))[1])
-    model = make_model(mixture, num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"])
-    names = ("experts", "up", "router")
+    model = make_model(mixture, num_hidden_layers=1, layer_types=["sliding_attention"])
+    names = ("experts", "router")
     adapters = {
         name: add_adapter(model, tmp_path / name, seed, std=0.2, **MIXTURE_ADAPTERS[name](model))
         for seed, name in enumerate(names)
     }
-    check(model, adapters, [None, *names, "experts"], tmp_path)
+    check(model, adapters, [None, *names], tmp_path, max_batch_tokens=16, max_batch_size=4, max_lora_rank=16)
     assert set(launches) == {"attention", "prefill", "lora", "experts"}
 
 
-def check(model: PreTrainedModel, adapters: dict[str, Path], names: list[str | None], folder: Path) -> None:
-    """Serve a request for each of the names, all in one batch."""
+def check(
+    model: PreTrainedModel, adapters: dict[str, Path], names: list[str | None], folder: Path, **config: int
+) -> LocalEngine:
+    """Serve a request for each of the names, all in one batch; the engine, closed."""
     model.save_pretrained(folder / "base")
-    engine = LocalEngine(
-        folder / "base", folder / "cache", adapters, threads=1, adapter_slots=3, block_size=8, kv_cache_tokens=512
-    )
+    settings = {"threads": 1, "adapter_slots": 3, "block_size": 8, "kv_cache_tokens": 512, "max_model_len": 256}
+    engine = LocalEngine(folder / "base", folder / "cache", adapters, **settings | config)
     rng = random.Random(1)
     lengths = (1, 5, 30, 12, 3, 20, 9)[: len(names)]
     prompts = [[rng.randrange(VOCABULARY) for _ in range(length)] for length in lengths]
@@ -93,3 +114,4 @@ def check(model: PreTrainedModel, adapters: dict[str, Path], names: list[str | N
             assert engine.tokens(request) == greedy(model, prompt, TOKENS, name and adapters[name]), name
     finally:
         engine.close()
+    return engine

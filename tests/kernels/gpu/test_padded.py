@@ -1,0 +1,169 @@
+"""Launches for a batch of fixed size, most of which is nobody's, against those for the batch as large as it is: to the
+last bit, in the interpreter or on a GPU."""
+
+import random
+
+import pytest
+import torch
+from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache
+from torch import Tensor
+
+from loragate.kernels import gpu, segmented_experts
+from loragate.kernels.gpu import decode_attention as decode
+from loragate.kernels.gpu import prefill_attention as prefill
+from loragate.kernels.gpu.grouped_experts import ExpertSlots, route_on_device
+from loragate.kernels.gpu.segmented_lora import (
+    DECODE,
+    NOBODY,
+    PREFILL,
+    SlotTable,
+    Tiling,
+    Work,
+    by_tiling,
+    divide,
+    tiles_of,
+)
+from loragate.kernels.paged_attention import DecodeRows, LayerCache, PaddedRows, PrefillRows, padded_attention
+from loragate.kernels.segmented_experts import ExpertFactors
+from loragate.kernels.segmented_lora import Expand, FixedSegments, LoraWeights, segments_of
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+PAGE = 8
+LENGTHS, CHUNKS = [40, 1, 61, 33], [1, 1, 5, 20]
+"""Two sequences that decode, then two chunks of prefill behind some context."""
+ROWS = 40
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(DEVICE)
+
+
+@pytest.fixture(params=["kernels", "torch"])
+def computed_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(gpu, "serves", lambda device: request.param == "kernels")
+    monkeypatch.setattr(prefill, "QUERIES", 16)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("variant", ["plain", "all"])
+def test_attention(variant: str, computed_by: str) -> None:
+    plain, places, _, _ = filled_cache(LENGTHS, block=PAGE)
+    cache = LayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE)
+    cache.keys.copy_(plain.keys)
+    cache.values.copy_(plain.values)
+    query = numbers(HEADS, ROWS, DIM)
+    found = padded_attention(query, cache, padded(places), VARIANTS[variant])
+    assert found.isfinite().all()
+    table = torch.zeros(2, 48, dtype=torch.int64)
+    for row in range(2):
+        table[row, : LENGTHS[row]] = places[row]
+    rows = DecodeRows(table.to(DEVICE), torch.tensor(LENGTHS[:2], device=DEVICE))
+    expected = [decode.decode_attention(query[:, :2], cache, rows, VARIANTS[variant])]
+    start = 2
+    for mine, length, chunk in list(zip(places, LENGTHS, CHUNKS, strict=True))[2:]:
+        one = PrefillRows(start, start + chunk, length - chunk, mine.to(DEVICE))
+        expected.append(prefill.prefill_attention(query[:, start : start + chunk], cache, one, VARIANTS[variant]))
+        start += chunk
+    same(found[:, :start], torch.cat(expected, dim=1), computed_by)
+
+
+def padded(places: list[Tensor]) -> PaddedRows:
+    """Six sequences' worth of room, and tiles to spare."""
+    tables, lengths = torch.zeros(6, 10, dtype=torch.int64), torch.zeros(6, dtype=torch.int64)
+    owners, positions = torch.zeros(ROWS, dtype=torch.int64), torch.zeros(ROWS, dtype=torch.int64)
+    tiles, row = [], 0
+    for index, (mine, length, chunk) in enumerate(zip(places, LENGTHS, CHUNKS, strict=True)):
+        pages = mine[::PAGE] // PAGE
+        tables[index, : len(pages)] = pages
+        owners[row : row + chunk] = index
+        positions[row : row + chunk] = torch.arange(length - chunk, length)
+        if chunk == 1:
+            lengths[index] = length
+        else:
+            tiles += [(row + i, min(16, chunk - i), length - chunk + i, index) for i in range(0, chunk, 16)]
+        row += chunk
+    tiles += [(0, 0, 0, 0)] * 4
+    made = (tables, lengths, torch.tensor(tiles), owners, positions)
+    return PaddedRows(*(tensor.to(DEVICE) for tensor in made), PAGE, 16)
+
+
+def same(found: Tensor, expected: Tensor, computed_by: str) -> None:
+    if computed_by == "kernels":
+        assert torch.equal(found, expected)
+    else:
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def fixed(slots: list[int], rows: int, dtype: torch.dtype) -> FixedSegments:
+    """Of a batch with room for so many rows."""
+    by_row = torch.full((rows,), -1)
+    by_row[: len(slots)] = torch.tensor(slots)
+    works = []
+    for tiling, segments in by_tiling(segments_of(slots), dtype).items():
+        tiles = [*tiles_of(segments, tiling.rows), *[(NOBODY, 0, 0)] * 5]
+        works.append(Work(torch.tensor(tiles).to(DEVICE), tiling))
+    return FixedSegments(by_row.to(DEVICE), tuple(works))
+
+
+def test_lora_with_ranks_beyond_those_that_programs_begin_with() -> None:
+    """And with room in the tables for more slots, and for larger ranks, than there are."""
+    slots = [-1, 0, 0, 1, 2] + [1] * 70
+    ranks = {0: 8, 1: 300, 2: 40}
+    weights = {
+        slot: LoraWeights(numbers(2 * r, 24), (Expand(0, r, 0, numbers(r, 24)), Expand(r, 2 * r, 24, numbers(r, 8))))
+        for slot, r in ranks.items()
+    }
+    plain, reserved = (SlotTable((24, 8), 24, torch.float32, DEVICE) for _ in range(2))
+    reserved.reserve(5, 700)
+    for slot, each in weights.items():
+        plain.put(slot, each)
+        reserved.put(slot, each)
+    x, out = numbers(80, 24), numbers(80, 32)
+    expected = out.clone()
+    plain.add(expected[: len(slots)], x[: len(slots)], divide(segments_of(slots), DEVICE, torch.float32))
+    reserved.add(out, x, fixed(slots, 80, torch.float32).work)
+    assert torch.equal(out, expected)
+
+
+def test_a_launch_is_the_same_whoever_is_there() -> None:
+    """Nothing of a recorded launch moves when adapters come and go."""
+    table = SlotTable((24, 8), 24, torch.float32, DEVICE)
+    table.reserve(5, 64)
+    at = table._fields.data_ptr()
+    for slot in (4, 0, 3):
+        table.put(slot, LoraWeights(numbers(4, 24), (Expand(0, 4, 0, numbers(4, 24)),)))
+    table.clear(4)
+    assert table._fields.data_ptr() == at
+    with pytest.raises(AssertionError, match="where it is"):
+        table.put(5, LoraWeights(numbers(4, 24), (Expand(0, 4, 0, numbers(4, 24)),)))
+
+
+def test_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segmented_experts, "route", None)
+    slots, rows = [-1, 0, 0, 2, 2], 8
+    rng = random.Random(0)
+    chosen = torch.tensor([rng.sample(range(4), 2) for _ in range(rows)]).to(DEVICE)
+    table = ExpertSlots(4, 16, 8, numbers(1))
+    table.reserve(3, 8)
+    factors = {slot: ExpertFactors(numbers(4, rank, 16), numbers(4, rank, 8)) for slot, rank in ((0, 4), (2, 8))}
+    for slot, each in factors.items():
+        table.put(slot, each)
+    found, expected = numbers(2 * rows, 8), numbers(2 * rows, 8)
+    x = numbers(rows, 16)
+    for out, segments in ((found, fixed(slots, rows, torch.float32)), (expected, segments_of(slots))):
+        order, tiles = route_on_device(chosen, segments, 4, 16, 3)
+        routed = out[order].clone()
+        table.add(routed, x[order // 2], tiles.by_adapter)
+        out[order] = routed
+    assert torch.equal(found, expected)
+    assert not torch.equal(found, numbers(2 * rows, 8))
+
+
+@pytest.mark.parametrize("tiling", [DECODE, PREFILL])
+def test_nobodys_tiles_change_nothing(tiling: Tiling) -> None:
+    table = SlotTable((24,), 24, torch.float16, DEVICE)
+    table.reserve(2, 16)
+    out = numbers(64, 24).half()
+    before = out.clone()
+    table.add(out, numbers(64, 24).half(), (Work(torch.full((7, 3), NOBODY).to(DEVICE), tiling),))
+    assert torch.equal(out, before)
