@@ -5,8 +5,9 @@
     python benchmarks/gpu.py --out /tmp/out --interpret --tiny         # without a GPU: that the script itself runs
 
 `check` (gpu_check.py) fails if a kernel is wrong. `time` (gpu_time.py) tunes and times the kernels beside torch, and
-says what share of the memory's speed, measured in the same run, they reach. `serve` (gpu_serve.py) measures our engine
-over random weights, alone and with few and many adapters, beside PEFT's mixed batch.
+says what share of the memory's speed, measured in the same run, they reach. `answers` (gpu_answers.py) compares tokens
+with PEFT's. `serve` (gpu_serve.py) measures our engine over random weights, alone and with few and many adapters,
+beside PEFT's mixed batch; `cold` (gpu_cold.py) what an adapter that is not on the device costs whom.
 """
 
 import argparse
@@ -19,7 +20,9 @@ from pathlib import Path
 if "--interpret" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 
+import gpu_answers
 import gpu_check
+import gpu_cold
 import gpu_serve
 import gpu_time
 from gpu_cases import FULL, TINY, Setting
@@ -27,19 +30,27 @@ from report import machine
 
 from loragate.kernels import gpu
 
-STAGES = {"check": gpu_check.check, "time": gpu_time.measure, "serve": gpu_serve.serve}
+STAGES = {
+    "check": gpu_check.check,
+    "time": gpu_time.measure,
+    "answers": gpu_answers.compare,
+    "serve": gpu_serve.serve,
+    "cold": gpu_cold.measure,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for gpu_<stage>.json")
     parser.add_argument("--stage", choices=list(STAGES), action="append", help="default: all")
+    parser.add_argument("--work", type=Path, default=Path("build"), help="folder for models, which later runs find")
     parser.add_argument("--interpret", action="store_true", help="run the kernels in Triton's interpreter, on the CPU")
     parser.add_argument("--tiny", action="store_true", help="sizes that the interpreter gets through")
     arguments = parser.parse_args()
     if arguments.interpret:
         gpu.serves = lambda device: True
-    setting = Setting("cpu" if arguments.interpret else "cuda", TINY if arguments.tiny else FULL)
+    sizes, folder = (TINY, "gpu-tiny") if arguments.tiny else (FULL, "gpu")
+    setting = Setting("cpu" if arguments.interpret else "cuda", sizes, arguments.work / folder)
     arguments.out.mkdir(parents=True, exist_ok=True)
     for stage in arguments.stage or STAGES:
         began = time.perf_counter()

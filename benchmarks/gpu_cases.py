@@ -1,7 +1,9 @@
 """Sizes and random numbers that the stages of `gpu.py` share."""
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,6 +44,8 @@ class Sizes:
     registered: int
     prompt: int
     new_tokens: int
+    newcomers: int  # whose adapters are cold
+    checked_layers: int  # of the model whose tokens are compared with PEFT's
     rounds: int  # of which the first warms up
     copied_bytes: int
     mixture: MixtureSizes
@@ -82,6 +86,8 @@ FULL = Sizes(
     registered=2000,
     prompt=64,
     new_tokens=128,
+    newcomers=16,
+    checked_layers=4,
     rounds=4,
     copied_bytes=1 << 30,
     mixture=MixtureSizes(2048, 768, 128, 8),
@@ -104,6 +110,8 @@ TINY = Sizes(
     registered=6,
     prompt=6,
     new_tokens=4,
+    newcomers=2,
+    checked_layers=1,
     rounds=2,
     copied_bytes=1 << 20,
     mixture=MixtureSizes(32, 24, 4, 2),
@@ -117,10 +125,17 @@ class Setting:
 
     device_name: str
     sizes: Sizes
+    folder: Path  # of models and adapters; stages find what others have made
 
     @property
     def device(self) -> torch.device:
         return torch.device(self.device_name)
+
+    def free(self) -> None:
+        """Give back what the device's memory still holds of what was let go of."""
+        gc.collect()
+        if self.on_gpu:
+            torch.cuda.empty_cache()
 
     @property
     def on_gpu(self) -> bool:

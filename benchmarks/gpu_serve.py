@@ -2,7 +2,6 @@
 
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,67 +9,30 @@ from typing import Any
 
 import torch
 from gpu_cases import Setting, Sizes
-from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from gpu_models import ALL, ATTENTION, KINDS, build, peft
 
 from loragate.engine.local import LocalEngine
-
-ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
-ALL = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
-KINDS = 16  # different folders; the adapters registered beyond share their bytes, and are read and kept each on its own
 
 Figures = dict[str, Any]
 
 
 def serve(setting: Setting) -> Figures:
-    with tempfile.TemporaryDirectory() as directory:
-        folder, sizes = Path(directory), setting.sizes
-        wide = build(setting, folder, ALL, 16, min(sizes.adapters, KINDS))
-        narrow = build(setting, folder, ATTENTION, 8, min(sizes.registered, KINDS))
-        names = {f"wide-{i}": wide[i % len(wide)] for i in range(sizes.adapters)}
-        names |= {f"narrow-{i}": narrow[i % len(narrow)] for i in range(sizes.registered)}
-        engine = LocalEngine(folder / "base", folder / "cache", names, adapter_slots=sizes.adapters)
-        steps = _steps(engine, sizes)
-        throughput = _throughput(engine, sizes)
-        engine.close()
-        del engine
-        if setting.on_gpu:
-            torch.cuda.empty_cache()
-        return {
-            "decode_step_ms": steps,
-            "tokens_per_second": throughput,
-            "peft_mixed_batch_tokens_per_second": _peft(setting, folder / "base", wide),
-        }
-
-
-def build(setting: Setting, folder: Path, targets: list[str], rank: int, kinds: int) -> list[Path]:
-    """The model, unless it is there, and some adapters, as transformers and PEFT save them."""
-    torch.manual_seed(0)
-    if not (folder / "base").exists():
-        sizes = setting.sizes
-        config = LlamaConfig(
-            hidden_size=sizes.hidden,
-            intermediate_size=sizes.intermediate,
-            num_hidden_layers=sizes.layers,
-            num_attention_heads=sizes.heads,
-            num_key_value_heads=sizes.kv_heads,
-            vocab_size=sizes.vocabulary,
-            max_position_embeddings=8192,
-        )
-        with torch.device(setting.device):
-            LlamaForCausalLM(config).to(setting.dtype).save_pretrained(folder / "base")
-    model: Any = _load(setting, folder / "base")
-    folders = []
-    for kind in range(kinds):
-        wrapped = get_peft_model(model, LoraConfig(r=rank, target_modules=targets, init_lora_weights=False))
-        folders.append(folder / f"rank-{rank}-{kind}")
-        wrapped.save_pretrained(folders[-1])
-        model = wrapped.unload()
-    return folders
-
-
-def _load(setting: Setting, base: Path) -> Any:
-    return AutoModelForCausalLM.from_pretrained(base, dtype=setting.dtype).to(setting.device).eval()
+    folder, sizes = setting.folder, setting.sizes
+    wide = build(setting, sizes, folder, ALL, 16, min(sizes.adapters, KINDS))
+    narrow = build(setting, sizes, folder, ATTENTION, 8, min(sizes.registered, KINDS))
+    names = {f"wide-{i}": wide[i % len(wide)] for i in range(sizes.adapters)}
+    names |= {f"narrow-{i}": narrow[i % len(narrow)] for i in range(sizes.registered)}
+    engine = LocalEngine(folder / "base", folder / "cache", names, adapter_slots=sizes.adapters)
+    steps = _steps(engine, sizes)
+    throughput = _throughput(engine, sizes)
+    engine.close()
+    del engine
+    setting.free()
+    return {
+        "decode_step_ms": steps,
+        "tokens_per_second": throughput,
+        "peft_mixed_batch_tokens_per_second": _peft(setting, folder / "base", wide),
+    }
 
 
 def _steps(engine: LocalEngine, sizes: Sizes) -> Figures:
@@ -123,9 +85,7 @@ def _generate(engine: LocalEngine, sizes: Sizes, requests: int, adapter: Callabl
 def _peft(setting: Setting, base: Path, adapters: Sequence[Path]) -> float:
     """PEFT's mixed batch over as many rows and folders, a quarter of the tokens: it is slow."""
     sizes = setting.sizes
-    model: Any = PeftModel.from_pretrained(_load(setting, base), adapters[0], adapter_name="a0")
-    for i, path in enumerate(adapters[1:], 1):
-        model.load_adapter(path, adapter_name=f"a{i}")
+    model = peft(setting, base, adapters)
     prompts = torch.randint(3, sizes.vocabulary, (sizes.adapters, sizes.prompt), device=setting.device)
     new = max(2, sizes.new_tokens // 4)
     names = [f"a{i % len(adapters)}" for i in range(sizes.adapters)]

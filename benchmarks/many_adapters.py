@@ -29,11 +29,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from safetensors.torch import load_file, save_file
+from timed_engine import TimedEngine
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loragate.engine.garbage import keep_for_good
-from loragate.engine.local import LocalEngine
-from loragate.engine.sequence import Output
 
 SLOTS = 16
 PROMPT, NEW = 32, 32
@@ -49,31 +48,6 @@ BASE_CONFIG = LlamaConfig(
     max_position_embeddings=256,
 )
 TARGETS = ["q_proj", "v_proj", "o_proj", "down_proj"]
-
-
-class TimedEngine(LocalEngine):
-    """Remembers when each request was submitted, answered first, and done."""
-
-    def __init__(self, *arguments: Any, **config: Any) -> None:
-        self.submitted: dict[int, float] = {}
-        self.first: dict[int, float] = {}
-        self.done: dict[int, float] = {}
-        super().__init__(*arguments, **config)
-
-    def submit(self, *arguments: Any, **options: Any) -> int:
-        now = time.perf_counter()
-        request = super().submit(*arguments, **options)
-        self.submitted[request] = now
-        return request
-
-    def _emit(self, outputs: list[Output]) -> None:
-        now = time.perf_counter()
-        for output in outputs:
-            assert output.error is None, output.error
-            self.first.setdefault(output.request.request_id, now)
-            if output.finish is not None:
-                self.done[output.request.request_id] = now
-        super()._emit(outputs)
 
 
 def main() -> None:
