@@ -47,6 +47,11 @@ class AuditLog:
         self._actor = actor
         self._changed = set() if changed is None else changed
 
+    @property
+    def actor(self) -> str:
+        """Who acts."""
+        return self._actor.name
+
     async def record(
         self, action: str, target: str, *, tenant: str = "", before: Facts | None = None, after: Facts | None = None
     ) -> None:

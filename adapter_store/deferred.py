@@ -48,8 +48,9 @@ class Deferred:
     attempts: int = 0
 
 
-async def defer(session: AsyncSession, deferred: Deferred) -> None:
-    """A tenant's session. Due at once."""
+async def defer(session: AsyncSession, deferred: Deferred, wait: timedelta = timedelta(0)) -> None:
+    """A tenant's session. Due after a while."""
+    now = (await session.execute(select(database_now()))).scalar_one()
     said = {"tags": None if deferred.tags is None else list(deferred.tags), "description": deferred.description}
     await session.execute(
         insert(DeferredPublicationRow).values(
@@ -59,7 +60,7 @@ async def defer(session: AsyncSession, deferred: Deferred) -> None:
             said=orjson.dumps(said).decode(),
             own_tokens=orjson.dumps(deferred.staged.own_tokens).decode(),
             attempts=0,
-            due_at=database_now(),
+            due_at=now + wait,
             created_at=utc_now(),
         )
     )

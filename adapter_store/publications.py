@@ -18,6 +18,7 @@ from loragate.adapter_store.blobs import TenantBlobs
 from loragate.adapter_store.damage import Quarantine
 from loragate.adapter_store.deferred import (
     MOST_ATTEMPTS,
+    TRY,
     Deferred,
     defer,
     find_awaited,
@@ -27,6 +28,8 @@ from loragate.adapter_store.deferred import (
 )
 from loragate.adapter_store.description import NOTHING_SAID, described
 from loragate.adapter_store.errors import NotTried, StoreError, Unavailable
+from loragate.adapter_store.import_rows import Import
+from loragate.adapter_store.import_work import claim_version
 from loragate.adapter_store.lineage import UPLOADED, Lineage
 from loragate.adapter_store.manifests import Manifests
 from loragate.adapter_store.names import check_adapter_name, check_alias_name, could_be_version
@@ -71,6 +74,7 @@ class Publications:
         tags: Iterable[str] | None = None,
         description: str | None = None,
         may_wait: bool = False,
+        wanted_by: Import | None = None,
     ) -> AdapterVersion:
         """Checks the two files against the base model, stores them and makes them the adapter's next version.
 
@@ -79,7 +83,7 @@ class Publications:
         what takes long holds no connection. `tensors` is a path or a seekable open file, read in a thread. What is
         published twice becomes two versions that share their bytes. `tags` and `description` are the adapter's from
         then on. Where there is no engine to try it and it `may_wait`, it is answered as `verifying`: `finish` does
-        the rest, some time later.
+        the rest, some time later. So it does for what is `wanted_by` an import, whose process may die meanwhile.
 
         Raises Invalid and AdapterInvalid (nothing is kept), Conflict (`quota_exceeded`), StorageFull, Unavailable.
         """
@@ -92,6 +96,10 @@ class Publications:
         staged = await self._stage.prepare(config_json, tensors, manifest, self._blobs)
         registered = await self._register(name, staged, lineage)
         wanted = Deferred(registered, staged, alias, tags, description)
+        if wanted_by is not None:
+            await claim_version(self._session, wanted_by, registered)
+            await defer(self._session, wanted, TRY)
+        await self._session.commit()
         try:
             await probe(tenant_of(self._session) or "", staged)
         except NotTried as error:
@@ -103,8 +111,11 @@ class Publications:
             await self._reject(registered, error.message)
             raise
         except asyncio.CancelledError:
-            await _to_its_end(self._reject(registered, CUT_OFF))
+            left = self._reject(registered, CUT_OFF) if wanted_by is None else self._let_go(wanted)
+            await _to_its_end(left)
             raise
+        if wanted_by is not None:
+            await forget(self._session, registered.adapter_id, registered.version)
         return await self._complete(wanted)
 
     async def finish(self, adapter_id: str, version: int, probe: Probe) -> AdapterVersion | None:
@@ -153,14 +164,18 @@ class Publications:
         if not await self._blobs.has(staged.digest):
             # A sweep came between. It needs the lock that this scope holds by now, so none can come again.
             raise Unavailable("The upload was swept away before it was registered; send it again.")
-        await self._session.commit()
         return registered
 
     async def _defer(self, wanted: Deferred) -> AdapterVersion:
+        await forget(self._session, wanted.version.adapter_id, wanted.version.version)
         await defer(self._session, wanted)
         facts = {"digest": wanted.version.digest, "alias": wanted.alias}
         await self._audit.record("adapter_version.defer", _target(wanted.version), after=facts)
         return wanted.version
+
+    async def _let_go(self, wanted: Deferred) -> None:
+        await put_back(self._session, wanted, timedelta(0), answered=False)
+        await self._session.commit()
 
     async def _fail(self, deferred: Deferred, error: StoreError) -> AdapterVersion:
         """An engine answered. What says nothing about the adapter may be another answer the next time."""

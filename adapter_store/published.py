@@ -12,6 +12,7 @@ from loragate.adapter_store.adapter import Adapter, VersionStatus
 from loragate.adapter_store.adapter_filter import EVERY_ADAPTER, AdapterFilter
 from loragate.adapter_store.adapter_pages import adapter_page
 from loragate.adapter_store.deferred import Due, is_deferred, next_due
+from loragate.adapter_store.import_work import Waiting, next_waiting
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
@@ -82,3 +83,7 @@ class PublishedAdapters:
     async def next_due(self) -> Due | None:
         """Of the versions that wait for an engine, one that may be tried now."""
         return await next_due(self._session)
+
+    async def next_import(self) -> Waiting | None:
+        """Of the imports that nobody works on any more, one."""
+        return await next_waiting(self._session)

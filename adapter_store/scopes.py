@@ -10,6 +10,7 @@ from loragate.adapter_store.damage import Quarantine
 from loragate.adapter_store.desired_state import DesiredState
 from loragate.adapter_store.file_uploads import FileUploadRepository
 from loragate.adapter_store.files import FileRepository
+from loragate.adapter_store.import_work import ImportWork
 from loragate.adapter_store.imports import ImportRepository
 from loragate.adapter_store.job_queue import JobQueue
 from loragate.adapter_store.job_work import JobWork
@@ -32,6 +33,7 @@ class TenantScope:
     files: FileRepository
     file_uploads: FileUploadRepository
     imports: ImportRepository
+    import_work: ImportWork
     publications: Publications
     jobs: JobRepository
     job_work: JobWork

@@ -20,6 +20,7 @@ from loragate.adapter_store.desired_state import DesiredState
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.file_uploads import FileUploadRepository
 from loragate.adapter_store.files import FileRepository
+from loragate.adapter_store.import_work import ImportWork
 from loragate.adapter_store.imports import ImportRepository
 from loragate.adapter_store.installation import check_secret_key
 from loragate.adapter_store.job_queue import JobQueue
@@ -110,6 +111,7 @@ class Store:
                 files,
                 FileUploadRepository(session, blobs.pieces, files, audit),
                 ImportRepository(session, self._manifests, audit),
+                ImportWork(session),
                 Publications(session, adapters, blobs, self._stage, self._manifests, audit),
                 JobRepository(session, audit),
                 work,

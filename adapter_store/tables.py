@@ -21,6 +21,7 @@ from sqlalchemy import (
     String,
     Text,
     TypeDecorator,
+    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -32,6 +33,7 @@ from loragate.adapter_store.tags_column import TagsColumn
 _ALIVE = text("deleted_at IS NULL")
 _EMPTY = text("''")
 _KEPT = text("keep IS NOT NULL")
+_IN_WORK = text("status IN ('queued', 'fetching', 'checking')")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -264,6 +266,7 @@ class AdapterImportRow(TenantOwned, Base):
     __table_args__ = (
         ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
         Index(None, "tenant_id", "created_at", "id"),
+        Index(None, "updated_at", sqlite_where=_IN_WORK, postgresql_where=_IN_WORK),
     )
 
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -274,12 +277,16 @@ class AdapterImportRow(TenantOwned, Base):
     status: Mapped[str] = mapped_column(String(16))
     bytes_done: Mapped[int] = mapped_column(BigInteger)
     bytes_total: Mapped[int | None] = mapped_column(BigInteger)
-    version: Mapped[int | None]
+    adapter_id: Mapped[str | None] = mapped_column(String(64))  # that `version` is of
+    version: Mapped[int | None]  # which it has become, or will once an engine has tried it
     error_code: Mapped[str | None] = mapped_column(String(64))
     error_message: Mapped[str | None] = mapped_column(Text)
     error_param: Mapped[str | None]
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]  # by the database's clock, and every few seconds while somebody works on it
+    actor: Mapped[str | None] = mapped_column(Text)  # who asked for it
+    resumable: Mapped[bool] = mapped_column(server_default=false())  # without what only its first process knew
+    attempts: Mapped[int] = mapped_column(server_default=text("0"))  # to go on with it
 
 
 class AdapterAliasRow(TenantOwned, Base):

@@ -9,6 +9,7 @@ from loragate.adapter_store.actor import Actor
 from loragate.adapter_store.adapter import DEFAULT_ALIAS, AliasTarget, VersionStatus
 from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.errors import NotFound
+from loragate.adapter_store.import_rows import Import
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.finetune.model_name import meaning_of
 from loragate.gateway.adapter_probe import EngineProbe
@@ -24,7 +25,9 @@ from loragate.gateway.wire.lists import deleted_object, list_object
 Document = dict[str, Any]
 
 
-async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upload, once: Once) -> Response:
+async def publish(
+    use: Services, caller: TenantPrincipal, by: Actor, upload: Upload, once: Once, wanted_by: Import | None = None
+) -> Response:
     """The next version of its name: published now, or answered as it was the first time that `once` was asked. It stays
     `verifying` for as long as there is no engine to try it."""
     content = () if once.key is None else await asyncio.to_thread(upload.identity)
@@ -43,6 +46,7 @@ async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upl
                 tags=upload.tags,
                 description=upload.description,
                 may_wait=True,
+                wanted_by=wanted_by,
             )
             residency = holdings.tier(caller.tenant_id, [version.digest])
             return await attempt.keep(scope.replies, version_object(version, residency))

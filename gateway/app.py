@@ -28,6 +28,7 @@ from loragate.gateway.grpc.server import serving
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
+from loragate.gateway.imports.resuming import keep_resuming
 from loragate.gateway.imports.runner import ImportRunner
 from loragate.gateway.limits.opening import open_limiter
 from loragate.gateway.metering.ledger import Ledger
@@ -153,27 +154,30 @@ async def _open_services(
         limiter = open_limiter(redis, store, config.sharers, counted.limits)
         limiter.start()
         imports = ImportRunner(config.imports, counted.imports)
+        services = Services(
+            config,
+            lifecycle,
+            store,
+            Authenticator(store, config.snapshot_seconds, key_use, _operators(config)),
+            Resolver(store, config.snapshot_seconds),
+            link,
+            GenerationService(client if tracing is None else tracing.engine(client), CacheSalts(config.secret_key)),
+            Shedding(lambda: client.load, config.max_queue_seconds, counted.shedding),
+            turned_away,
+            limiter,
+            ledger,
+            counted.http,
+            EngineReading(link),
+            Residency(client),
+            imports,
+            UploadSlots(),
+            started_at=int(time.time()),
+        )
+        resuming = asyncio.create_task(keep_resuming(services), name="imports")
         try:
-            yield Services(
-                config,
-                lifecycle,
-                store,
-                Authenticator(store, config.snapshot_seconds, key_use, _operators(config)),
-                Resolver(store, config.snapshot_seconds),
-                link,
-                GenerationService(client if tracing is None else tracing.engine(client), CacheSalts(config.secret_key)),
-                Shedding(lambda: client.load, config.max_queue_seconds, counted.shedding),
-                turned_away,
-                limiter,
-                ledger,
-                counted.http,
-                EngineReading(link),
-                Residency(client),
-                imports,
-                UploadSlots(),
-                started_at=int(time.time()),
-            )
+            yield services
         finally:
+            await ended(resuming)
             await imports.close()
             await ended(lag, writing, counting, sweeping, finishing, purge, reconciling)
             await link.close()

@@ -16,14 +16,14 @@ Document = dict[str, Any]
 
 
 async def create(use: Services, caller: TenantPrincipal, by: Actor, body: ImportCreate, once: Once) -> Response:
-    """It is fetched beside all requests, by this process."""
+    """It is fetched beside all requests, by this process, or by another one when this dies."""
     _ = use.link.base  # nothing can be checked before an engine has said what it serves
-    use.imports.check(body.source, caller.tenant_id, body.token)
+    use.imports.check(body.source, caller.tenant_id)
     async with once.attempt(caller.tenant_id, body.model_dump_json(exclude={"token"}).encode()) as attempt:
         if attempt.reply is not None:
             return attempt.reply
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-            wanted = await scope.imports.create(body.source, body.name, body.alias)
+            wanted = await scope.imports.create(body.source, body.name, body.alias, resumable=body.token is None)
             answer = await attempt.keep(scope.replies, import_object(wanted))
     use.imports.start(use, caller, by, wanted, body.token)
     return answer

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.failure import Failure
-from loragate.adapter_store.imports import Import
+from loragate.adapter_store.import_rows import Import
 from loragate.adapter_store.store import Store
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Job:
         """Whether it is still wanted, as far as anybody can say at the moment."""
         with suppress(StoreError):
             async with self._store.tenant(self._tenant_id, write=True) as scope:
-                return await scope.imports.progress(self.wanted.id, self.status, self.done, self.total)
+                return await scope.import_work.progress(self.wanted, self.status, self.done, self.total)
         return True
 
     async def keep_telling(self, work: asyncio.Task[None]) -> None:
@@ -47,12 +47,18 @@ class Job:
         await self.tell()
         with suppress(StoreError):
             async with self._store.tenant(self._tenant_id, write=True) as scope:
-                await scope.imports.finish(self.wanted.id, version)
+                await scope.import_work.finish(self.wanted, version)
 
     async def fail(self, failure: Failure) -> None:
         """The last word, when not. What was cancelled stays cancelled."""
         try:
             async with self._store.tenant(self._tenant_id, write=True) as scope:
-                await scope.imports.fail(self.wanted.id, failure)
+                await scope.import_work.fail(self.wanted, failure)
         except StoreError as error:
             log.warning("an import's failure could not be written down: %s", error)
+
+    async def let_go(self) -> None:
+        """Nobody works on it here any more; whoever takes it begins anew."""
+        with suppress(StoreError):  # it is taken a minute later
+            async with self._store.tenant(self._tenant_id, write=True) as scope:
+                await scope.import_work.let_go(self.wanted)

@@ -11,7 +11,7 @@ import orjson
 from loragate.adapter_store.actor import Actor
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.failure import Failure
-from loragate.adapter_store.imports import Import, ImportStatus
+from loragate.adapter_store.import_rows import Import, ImportStatus
 from loragate.adapter_store.lineage import Lineage
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway import adapter_actions as actions
@@ -33,12 +33,11 @@ from loragate.gateway.uploads import ADAPTER_FORM, collected
 
 log = logging.getLogger(__name__)
 
-_STOPPED = Failure("import_interrupted", "The server stopped before the import was done; start it again.")
 _BUG = Failure("internal_error", "The server failed on this import. Quote its id when asking why.")
 
 
 class ImportRunner:
-    """`start` returns at once; `close` ends what still runs, and says so in the database."""
+    """`start` returns at once; `close` ends what still runs, and leaves it to others."""
 
     def __init__(self, config: ImportConfig, metrics: ImportMetrics) -> None:
         self._config = config
@@ -47,7 +46,7 @@ class ImportRunner:
         self._turns = asyncio.Semaphore(config.at_once)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def check(self, source: str, tenant_id: str, token: str | None) -> None:
+    def check(self, source: str, tenant_id: str) -> None:
         """Raises InvalidRequest for what is no source, or one that the operator does not let this tenant import."""
         found = parse_source(source)
         if isinstance(found, HubSource) and self._config.hub is None:
@@ -60,6 +59,11 @@ class ImportRunner:
         task = asyncio.create_task(self._work(use, caller, by, wanted, token), name="import")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    @property
+    def has_time(self) -> bool:
+        """One more would be worked on at once."""
+        return len(self._tasks) < self._config.at_once
 
     @property
     def running(self) -> int:
@@ -78,14 +82,17 @@ class ImportRunner:
         assert work is not None
         telling = asyncio.create_task(job.keep_telling(work), name="import-progress")
         failure: Failure | None = None
+        outcome = "failed"
         self._metrics.began()
         try:
             async with self._turns:
                 version = await self._import(use, caller, by, job, token, telling)
             await ended(telling)  # which would take the end for a cancellation
             await job.finish(version)
+            outcome = "ready"
         except asyncio.CancelledError:
-            failure = _STOPPED
+            await job.let_go()
+            outcome = "stopped"
         except ImportFailed as failed:
             failure = failed.failure
         except (ApiError, StoreError) as error:
@@ -95,7 +102,7 @@ class ImportRunner:
             failure = _BUG
         finally:
             await ended(telling)
-        self._metrics.ended("ready" if failure is None else "stopped" if failure is _STOPPED else "failed")
+        self._metrics.ended(outcome)
         if failure is not None:
             await job.fail(failure)
 
@@ -109,6 +116,7 @@ class ImportRunner:
         telling: asyncio.Task[None],
     ) -> int:
         """The number of the version that it has become."""
+        self.check(job.wanted.source, caller.tenant_id)  # long ago it may have been another server's to allow
         job.status = ImportStatus.FETCHING
         form = Form(ADAPTER_FORM)
         form.add("name", job.wanted.name.encode())
@@ -120,7 +128,7 @@ class ImportRunner:
             if not await job.tell():
                 raise asyncio.CancelledError
             told = replace(upload, lineage=Lineage("import", notes=job.wanted.source))
-            answer = await actions.publish(use, caller, by, told, Once(None, use.store, ""))
+            answer = await actions.publish(use, caller, by, told, Once(None, use.store, ""), wanted_by=job.wanted)
         return int(orjson.loads(answer.body)["version"])
 
     async def _files(

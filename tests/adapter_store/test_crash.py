@@ -15,8 +15,10 @@ from sqlalchemy import update
 
 from loragate.adapter_store.file import Purpose
 from loragate.adapter_store.file_tables import FileUploadRow
+from loragate.adapter_store.import_rows import ImportStatus
 from loragate.adapter_store.probe import no_probe
 from loragate.adapter_store.store import Store
+from loragate.adapter_store.tables import AdapterImportRow, DeferredPublicationRow
 from loragate.adapter_store.times import utc_now
 from loragate.v1 import engine_pb2
 
@@ -40,6 +42,14 @@ facts, purposes = FileFacts("a", Purpose.FINE_TUNE), [Purpose.FINE_TUNE]
 async def publish(scope):
     async with scope() as tenant:
         await tenant.publications.publish("support", config, tensors, probe=no_probe)
+
+async def imported(scope):
+    async with scope() as tenant:
+        wanted = await tenant.imports.create("hf://acme/support", "support", None)
+    async with scope() as tenant:
+        await tenant.publications.publish("support", config, tensors, probe=no_probe, wanted_by=wanted)
+    async with scope() as tenant:
+        await tenant.import_work.finish(wanted, 1)
 
 async def file(scope):
     async with scope() as tenant:
@@ -157,6 +167,52 @@ async def test_a_publication_cut_off_anywhere(sites: Any, make_upload: Any, tmp_
     outcomes = [await _outcome(site, sites[0], upload) for site in ended]
     assert outcomes == sorted(outcomes)
     assert (outcomes[0], outcomes[-1]) == (0, 1)
+
+
+@pytest.mark.parametrize("kind", ["disk"])
+async def test_an_import_cut_off_anywhere_goes_on(sites: Any, make_upload: Any, tmp_path: Path) -> None:
+    """And becomes one version, from the moment on that it was asked for."""
+    upload = make_upload()
+    ended = await _die_everywhere("imported", sites, upload, tmp_path)
+    assert len(ended) > 20
+    some = [*ended[:-1:2], ended[-1]]
+    outcomes = [await _after_going_on(site, sites[0], upload) for site in some]
+    assert outcomes == sorted(outcomes)
+    assert (outcomes[0], outcomes[-1]) == (0, 1)
+
+
+async def _after_going_on(site: tuple[Path, str], tenant_id: str, upload: Any) -> int:
+    """How many imports a crash left, once others have done with them."""
+    store = await _open(site)
+    try:
+        async with store._database.operator(write=True) as session:
+            long_ago = utc_now() - timedelta(days=1)
+            await session.execute(update(AdapterImportRow).values(updated_at=long_ago))
+            await session.execute(update(DeferredPublicationRow).values(due_at=long_ago))
+        async with store.admin() as admin:
+            waiting, due = await admin.published.next_import(), await admin.published.next_due()
+        if waiting is not None:
+            async with store.tenant(tenant_id, write=True) as scope:
+                taken = await scope.import_work.take(waiting.import_id)
+            if taken is not None:
+                async with store.tenant(tenant_id, write=True) as scope:
+                    done = await scope.publications.publish(
+                        "support", upload.config, upload.file(), probe=no_probe, wanted_by=taken.wanted
+                    )
+                    await scope.import_work.finish(taken.wanted, done.version)
+        if due is not None:
+            async with store.tenant(tenant_id, write=True) as scope:
+                await scope.publications.finish(due.adapter_id, due.version, no_probe)
+        await store.sweep(timedelta(0), timedelta(0))
+        async with store.tenant(tenant_id) as scope:
+            imports = [(found.status, found.version) for found in await scope.imports.list()]
+            adapters = list(await scope.adapters.list())
+            versions = [each.version for one in adapters for each in await scope.adapters.versions(one.name)]
+        assert imports == [(ImportStatus.READY, version) for version in versions]
+        assert len(_kept(site)) == 2 * len(versions)
+        return len(versions)
+    finally:
+        await store.close()
 
 
 @pytest.mark.parametrize(("what", "kind"), [("file", "disk"), ("file", "s3"), ("parts", "disk"), SLOW_PARTS])

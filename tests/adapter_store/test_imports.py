@@ -1,16 +1,22 @@
 """What is written down about imports, on both databases."""
 
-from datetime import timedelta
+import asyncio
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from loragate.adapter_store import imports
-from loragate.adapter_store.errors import Conflict, Invalid, NotFound
+from loragate.adapter_store.adapter import VersionStatus
+from loragate.adapter_store.errors import AdapterInvalid, Conflict, Invalid, NotFound, NotTried
 from loragate.adapter_store.failure import Failure
-from loragate.adapter_store.imports import ImportStatus
+from loragate.adapter_store.import_rows import INTERRUPTED, ImportStatus
+from loragate.adapter_store.import_work import MOST_ATTEMPTS
+from loragate.adapter_store.probe import no_probe
 from loragate.adapter_store.tables import AdapterImportRow
+from loragate.adapter_store.times import utc_now
+
+from .conftest import HeldProbe
 
 SOURCE = "hf://acme/poet@" + "0" * 40
 FAILURE = Failure("source_not_found", "It is not there.", "source")
@@ -21,26 +27,54 @@ async def _asked(world: Any, method: str, *arguments: Any, tenant: Any = None) -
         return await getattr(scope.imports, method)(*arguments)
 
 
-async def _begun(world: Any, tenant: Any = None) -> Any:
-    return await _asked(world, "create", SOURCE, "poet", None, tenant=tenant)
+async def _said(world: Any, method: str, *arguments: Any, tenant: Any = None) -> Any:
+    async with world.store.tenant((tenant or world.acme).id, write=True) as scope:
+        return await getattr(scope.import_work, method)(*arguments)
+
+
+async def _begun(world: Any, tenant: Any = None, *, resumable: bool = True) -> Any:
+    async with world.store.tenant((tenant or world.acme).id, write=True) as scope:
+        return await scope.imports.create(SOURCE, "poet", None, resumable=resumable)
+
+
+async def _silent(world: Any) -> None:
+    """A minute later, all of them."""
+    async with world.store._database.operator(write=True) as session:
+        await session.execute(update(AdapterImportRow).values(updated_at=utc_now() - imports.SILENCE))
+
+
+async def _publish(world: Any, wanted: Any, probe: Any = no_probe) -> Any:
+    upload = world.make_upload()
+    async with world.store.tenant(world.acme.id, write=True) as scope:
+        return await scope.publications.publish(
+            "poet", upload.config, upload.file(), probe=probe, may_wait=True, wanted_by=wanted
+        )
+
+
+async def _refusing(tenant_id: str, staged: Any) -> None:
+    raise AdapterInvalid("it gives NaN")
+
+
+async def _away(tenant_id: str, staged: Any) -> None:
+    raise NotTried("the engine is away")
 
 
 async def test_an_imports_life(world: Any) -> None:
     begun = await _begun(world)
     assert (begun.status, begun.alias, begun.bytes_done, begun.version) == (ImportStatus.QUEUED, "default", 0, None)
-    assert await _asked(world, "progress", begun.id, ImportStatus.FETCHING, 10, 100)
+    assert await _said(world, "progress", begun, ImportStatus.FETCHING, 10, 100)
     found = await _asked(world, "get", begun.id)
     assert (found.status, found.bytes_done, found.bytes_total) == (ImportStatus.FETCHING, 10, 100)
-    await _asked(world, "finish", begun.id, 7)
-    await _asked(world, "fail", begun.id, FAILURE)  # too late
+    await _said(world, "finish", begun, 7)
+    await _said(world, "fail", begun, FAILURE)  # too late
     done = await _asked(world, "get", begun.id)
     assert (done.status, done.version, done.error) == (ImportStatus.READY, 7, None)
-    assert not await _asked(world, "progress", begun.id, ImportStatus.CHECKING, 10, 100)
+    assert not await _said(world, "progress", begun, ImportStatus.CHECKING, 10, 100)
 
 
 async def test_one_that_fails_says_why(world: Any) -> None:
     begun = await _begun(world)
-    await _asked(world, "fail", begun.id, FAILURE)
+    await _said(world, "fail", begun, FAILURE)
     found = await _asked(world, "get", begun.id)
     assert (found.status, found.error) == (ImportStatus.FAILED, FAILURE)
     with pytest.raises(Conflict, match="failed"):
@@ -51,8 +85,8 @@ async def test_one_is_cancelled_once_and_before_it_is_checked(world: Any) -> Non
     begun, checked = await _begun(world), await _begun(world)
     for _ in range(2):
         assert (await _asked(world, "cancel", begun.id)).status is ImportStatus.CANCELLED
-    assert not await _asked(world, "progress", begun.id, ImportStatus.FETCHING, 1, 2)
-    await _asked(world, "progress", checked.id, ImportStatus.CHECKING, 1, 2)
+    assert not await _said(world, "progress", begun, ImportStatus.FETCHING, 1, 2)
+    await _said(world, "progress", checked, ImportStatus.CHECKING, 1, 2)
     with pytest.raises(Conflict, match="checking"):
         await _asked(world, "cancel", checked.id)
     async with world.store.admin() as admin:
@@ -60,24 +94,106 @@ async def test_one_is_cancelled_once_and_before_it_is_checked(world: Any) -> Non
     assert [event.action for event in events] == ["import.cancel", "import.create", "import.create"]
 
 
-async def test_one_that_nobody_works_on_any_more_has_failed(world: Any) -> None:
+async def test_one_that_had_a_token_fails_with_its_process(world: Any) -> None:
     """And takes no other's place."""
     for _ in range(imports._MOST_AT_ONCE):
-        begun = await _begun(world)
+        begun = await _begun(world, resumable=False)
     with pytest.raises(Conflict) as full:
         await _begun(world)
     assert full.value.code == "too_many_imports"
     await _begun(world, world.other)
-    async with world.store._database.operator(write=True) as session:
-        earlier = begun.updated_at - imports.SILENCE - timedelta(seconds=1)
-        await session.execute(update(AdapterImportRow).values(updated_at=earlier))
+    await _silent(world)
     found = await _asked(world, "get", begun.id)
-    assert found.status is ImportStatus.FAILED
-    assert found.error is not None
-    assert found.error.code == "import_interrupted"
+    assert (found.status, found.error) == (ImportStatus.FAILED, INTERRUPTED)
     with pytest.raises(Conflict):
         await _asked(world, "cancel", begun.id)
+    assert await _said(world, "take", begun.id) is None
+    assert (await _asked(world, "get", begun.id)).error == INTERRUPTED
     await _begun(world)
+
+
+async def test_one_whose_process_died_is_taken_once(world: Any) -> None:
+    """By one of those who try, and whoever had it before has no say."""
+    begun = await _begun(world)
+    async with world.store.admin() as admin:
+        assert await admin.published.next_import() is None
+    await _said(world, "progress", begun, ImportStatus.CHECKING, 5, 10)
+    await _silent(world)
+    assert (await _asked(world, "get", begun.id)).status is ImportStatus.QUEUED
+    async with world.store.admin() as admin:
+        waiting = await admin.published.next_import()
+    assert (waiting.tenant_id, waiting.import_id) == (world.acme.id, begun.id)
+    [taken] = [each for each in await asyncio.gather(*(_said(world, "take", begun.id) for _ in range(3))) if each]
+    assert (taken.actor, taken.wanted.source) == ("system", SOURCE)
+    assert not await _said(world, "progress", begun, ImportStatus.FETCHING, 6, 10)
+    await _said(world, "fail", begun, FAILURE)
+    with pytest.raises(Conflict) as lost:
+        await _publish(world, begun)
+    assert lost.value.code == "import_lost"
+    assert await _said(world, "progress", taken.wanted, ImportStatus.FETCHING, 7, 10)
+    assert (await _publish(world, taken.wanted)).version == 1
+    await _said(world, "finish", taken.wanted, 1)
+    assert (await _asked(world, "get", begun.id)).version == 1
+
+
+async def test_one_that_nobody_works_on_can_be_cancelled(world: Any) -> None:
+    begun = await _begun(world)
+    await _said(world, "progress", begun, ImportStatus.CHECKING, 5, 10)
+    await _silent(world)
+    assert (await _asked(world, "cancel", begun.id)).status is ImportStatus.CANCELLED
+    assert await _said(world, "take", begun.id) is None
+
+
+async def test_one_that_no_server_survives_is_given_up(world: Any) -> None:
+    begun = await _begun(world)
+    for _ in range(MOST_ATTEMPTS):
+        await _silent(world)
+        assert await _said(world, "take", begun.id) is not None
+    await _silent(world)
+    assert await _said(world, "take", begun.id) is None
+    found = await _asked(world, "get", begun.id)
+    assert (found.status, found.error.code) == (ImportStatus.FAILED, "import_interrupted")
+
+
+async def test_one_that_has_its_version_is_not_done_again(world: Any) -> None:
+    """Its process died before it could say so, with an engine or without."""
+    for probe, status in ((no_probe, VersionStatus.READY), (_away, VersionStatus.VERIFYING)):
+        begun = await _begun(world)
+        version = await _publish(world, begun, probe)
+        assert version.status is status
+        await _said(world, "fail", begun, FAILURE)  # it has not failed
+        with pytest.raises(Conflict):
+            await _publish(world, begun)
+        await _silent(world)
+        assert (await _asked(world, "get", begun.id)).version is None
+        assert await _said(world, "take", begun.id) is None
+        done = await _asked(world, "get", begun.id)
+        assert (done.status, done.version) == (ImportStatus.READY, version.version)
+
+
+async def test_one_that_was_refused_says_why_whoever_hears_of_it(world: Any) -> None:
+    begun = await _begun(world)
+    with pytest.raises(AdapterInvalid):
+        await _publish(world, begun, _refusing)
+    await _silent(world)
+    assert await _said(world, "take", begun.id) is None
+    failed = await _asked(world, "get", begun.id)
+    assert (failed.status, failed.error.message) == (ImportStatus.FAILED, "It was refused: it gives NaN.")
+
+
+async def test_what_a_stopped_import_was_trying_is_tried_by_others(world: Any) -> None:
+    begun, probe = await _begun(world), HeldProbe()
+    publishing = asyncio.create_task(_publish(world, begun, probe))
+    await probe.asked.wait()
+    async with world.store.admin() as admin:
+        assert await admin.published.next_due() is None, "it is being tried"
+    publishing.cancel()
+    await asyncio.wait([publishing])
+    async with world.store.admin() as admin:
+        due = await admin.published.next_due()
+    async with world.store.tenant(world.acme.id, write=True) as scope:
+        done = await scope.publications.finish(due.adapter_id, due.version, no_probe)
+    assert done.status is VersionStatus.READY
 
 
 async def test_what_is_long_over_is_forgotten(world: Any) -> None:
@@ -105,9 +221,9 @@ async def test_another_tenants_is_not_there(world: Any) -> None:
     for method in ("get", "cancel"):
         with pytest.raises(NotFound):
             await _asked(world, method, begun.id, tenant=world.other)
-    assert not await _asked(world, "progress", begun.id, ImportStatus.FETCHING, 1, 2, tenant=world.other)
-    await _asked(world, "finish", begun.id, 1, tenant=world.other)
-    await _asked(world, "fail", begun.id, FAILURE, tenant=world.other)
+    assert not await _said(world, "progress", begun, ImportStatus.FETCHING, 1, 2, tenant=world.other)
+    await _said(world, "finish", begun, 1, tenant=world.other)
+    await _said(world, "fail", begun, FAILURE, tenant=world.other)
     assert len(await _asked(world, "list", tenant=world.other)) == 0
     assert (await _asked(world, "get", begun.id)).status is ImportStatus.QUEUED
 

@@ -4,15 +4,16 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, inspect, text, update
 
 from loragate.adapter_store.adapter import AliasTarget, VersionStatus
 from loragate.adapter_store.database import Database, create_engine
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, NotFound, NotTried, SchemaMismatch
+from loragate.adapter_store.import_rows import INTERRUPTED, SILENCE
 from loragate.adapter_store.lineage import UPLOADED
 from loragate.adapter_store.schema import downgrade, upgrade
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables import Base
+from loragate.adapter_store.tables import AdapterImportRow, Base
 from loragate.adapter_store.urls import driver_url
 
 
@@ -68,6 +69,7 @@ async def test_migrations_and_tables_say_the_same(database_url: str) -> None:
         "uq_tenants_alive_name",
         "uq_adapters_alive_name",
         "ix_adapters_keep",
+        "ix_adapter_imports_updated_at",
     }
 
 
@@ -187,3 +189,17 @@ async def test_adapters_of_before_states_go_on_as_they_were(of_before: Any, data
         assert (await adapters.restore("poet")).latest_version == 1
     assert (await of_before.publish("support", seed=6)).version == 5
     assert (await of_before.publish("unborn", seed=7)).version == 1
+
+
+async def test_imports_of_before_they_went_on_are_shown_as_they_were(world: Any, database_url: str) -> None:
+    """Whoever asked for them, and with what token, is not known."""
+    async with world.store.tenant(world.acme.id, write=True) as scope:
+        begun = await scope.imports.create("hf://acme/poet@" + "0" * 40, "poet", None)
+    await downgrade(database_url, "0015")
+    await upgrade(database_url)
+    async with world.store._database.operator(write=True) as session:
+        await session.execute(update(AdapterImportRow).values(updated_at=begun.updated_at - SILENCE))
+    async with world.store.tenant(world.acme.id, write=True) as scope:
+        assert (await scope.imports.get(begun.id)).error == INTERRUPTED
+        assert await scope.import_work.take(begun.id) is None
+        assert (await scope.imports.get(begun.id)).error == INTERRUPTED

@@ -1,12 +1,14 @@
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from private_postgres import PostgresServer, private_postgres
 from tokenizers import Tokenizer
 
+from loragate.adapter_store.schema import upgrade
 from loragate.gateway import snapshots
 from loragate.gateway.auth import authenticator
 from loragate.gateway.config import GatewayConfig
@@ -42,6 +44,25 @@ async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
 @pytest.fixture
 async def config(tmp_path: Path, engine: StubEngine) -> GatewayConfig:
     return await new_config(tmp_path, engine)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with private_postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def on_both(request: pytest.FixtureRequest, tmp_path: Path, engine: StubEngine) -> GatewayConfig:
+    """A configuration with each of the databases."""
+    config = await new_config(tmp_path, engine)
+    if request.param == "sqlite":
+        return config
+    server: PostgresServer = request.getfixturevalue("postgres")
+    await server.run("DROP DATABASE IF EXISTS gateway WITH (FORCE)")
+    await server.run("CREATE DATABASE gateway")
+    await upgrade(server.url("gateway"))
+    return replace(config, database_url=server.url("gateway"))
 
 
 @pytest.fixture

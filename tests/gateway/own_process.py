@@ -18,10 +18,12 @@ _PROGRAM = """
 import json, socket, sys
 from pathlib import Path
 from loragate.gateway.config import GatewayConfig
+from loragate.gateway.imports.config import ImportConfig
 from loragate.gateway.server import run
 
 fields = json.loads(sys.argv[1])
 fields |= {"secret_key": fields["secret_key"].encode(), "data_dir": Path(fields["data_dir"])}
+fields["imports"] = ImportConfig(hub=fields.pop("hub"), hosts=())
 sock = socket.create_server(("127.0.0.1", 0))
 print(sock.getsockname()[1], flush=True)
 run(GatewayConfig(**fields), sock)
@@ -60,7 +62,7 @@ async def in_own_process(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]
 ) -> AsyncIterator[OwnProcess]:
     """Killed at the end, unless it has ended before."""
-    fields = connections(config) | {"heartbeat_timeout": 30.0}
+    fields = connections(config) | {"heartbeat_timeout": 30.0, "hub": config.imports.hub}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _PROGRAM, json.dumps(fields), stdout=asyncio.subprocess.PIPE
     )

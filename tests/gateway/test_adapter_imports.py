@@ -258,20 +258,6 @@ async def test_an_import_can_be_cancelled_while_it_fetches(patient: Gateway, hub
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "import_ended")
 
 
-async def test_a_server_that_stops_says_so_of_its_imports(
-    config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: tuple[str, str, str], poet: Path
-) -> None:
-    hub.replies[CONFIG] = replace(hub.replies[CONFIG], stalls_after=10)
-    config = importing(config, hub, 60.0)
-    async with serving(config, engine, tenants) as gateway, gateway.http() as http:
-        await gateway.until_ready()
-        begun = await begin(http)
-        await hub.waiting.wait()
-    async with serving(config, engine, tenants) as gateway, gateway.http() as http:
-        found = (await http.get(f"/v1/imports/{begun['id']}")).json()
-    assert (found["status"], found["error"]["code"]) == ("failed", "import_interrupted")
-
-
 async def test_an_idempotency_key_starts_one_import(gateway: Gateway, poet: Path) -> None:
     async with gateway.http() as http:
         http.headers["idempotency-key"] = "once"

@@ -1,8 +1,5 @@
 """Fine-tuning jobs as OpenAI's own client sees them, on both databases; what a worker says is said in its place."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -10,15 +7,11 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types.fine_tuning import FineTuningJob, FineTuningJobEvent
 from openai.types.fine_tuning.jobs import FineTuningJobCheckpoint
-from private_postgres import PostgresServer, private_postgres
 
-from loragate.adapter_store.schema import upgrade
 from loragate.finetune.hyperparameters import Hyperparameters
 from loragate.gateway.config import GatewayConfig
 
-from .prepared import new_config
 from .running import Gateway
-from .stub_engine import StubEngine
 from .test_openai_types import read
 from .tiny_model import MODEL_ID
 from .worker_side import TOKENS, WorkerSide
@@ -26,22 +19,9 @@ from .worker_side import TOKENS, WorkerSide
 OURS = ("progress", "start_version", *Hyperparameters.model_fields)
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with private_postgres() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def config(request: pytest.FixtureRequest, tmp_path: Path, engine: StubEngine) -> GatewayConfig:
-    config = await new_config(tmp_path, engine)
-    if request.param == "sqlite":
-        return config
-    server: PostgresServer = request.getfixturevalue("postgres")
-    await server.run("DROP DATABASE IF EXISTS gateway WITH (FORCE)")
-    await server.run("CREATE DATABASE gateway")
-    await upgrade(server.url("gateway"))
-    return replace(config, database_url=server.url("gateway"))
+@pytest.fixture
+def config(on_both: GatewayConfig) -> GatewayConfig:
+    return on_both
 
 
 @pytest.fixture
