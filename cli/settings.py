@@ -1,5 +1,6 @@
 """Every setting of loragate, parsed once from options, environment and file, then frozen."""
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeFloat,
@@ -19,6 +21,7 @@ from pydantic import (
 )
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -75,6 +78,15 @@ def _tool_parser(name: str) -> str:
     return name
 
 
+def _listed(given: Any) -> Any:
+    """Of a text, as in the environment: names with commas between them, or JSON."""
+    if not isinstance(given, str):
+        return given
+    if given.lstrip().startswith("["):
+        return json.loads(given)
+    return [name.strip() for name in given.split(",") if name.strip()]
+
+
 def _absolute(path: Path) -> Path:
     return path.expanduser().absolute()
 
@@ -85,6 +97,7 @@ RedisUrl = Annotated[str, AfterValidator(_redis_url)]
 Limit = Annotated[NonNegativeInt, Field(le=MAX_LIMIT)] | Literal["unlimited"]
 ToolParser = Annotated[str, AfterValidator(_tool_parser)]
 Reporter = Literal["tensorboard", "mlflow", "wandb"]
+Reporters = Annotated[tuple[Reporter, ...], NoDecode, BeforeValidator(_listed)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 AdminKey = Annotated[SecretStr, AfterValidator(_admin_key)]
 SecretKey = Annotated[SecretStr, AfterValidator(_secret_key)]
@@ -149,7 +162,7 @@ class FinetuneSettings(BaseModel):
     max_running_per_tenant: PositiveInt = 1
     workspace: AbsolutePath | None = None
     max_workspace_bytes: PositiveInt = 50 << 30
-    report_to: tuple[Reporter, ...] = ()
+    report_to: Reporters = ()
 
 
 class OidcSettings(BaseModel):

@@ -66,7 +66,9 @@ def _explain(error: ValidationError, given: Mapping[str, object], file: Path | N
 
 
 def _place(path: tuple[str, ...], given: Mapping[str, Any], file: Path | None) -> str:
-    """Where the bad value stands, by the rule that decided which value counts."""
+    """Where the bad value stands, by the rule that decided which value counts; within a list, the list."""
+    while path[-1].isdigit():
+        path = path[:-1]
     variable = PREFIX + "__".join(path).upper()
     if path[0] in given and (len(path) == 1 or path[1] in given[path[0]]):
         return f"--{'-'.join(path[-1].split('_'))}"
