@@ -1,13 +1,15 @@
 """What `loragate finetune-worker` does around the worker itself."""
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 
 from loragate.adapter_store.base62 import random_base62
 from loragate.cli.refusal import BAD_SETTING, Refusal
-from loragate.cli.settings import DEFAULT_ENGINE_ADDRESS, Settings
+from loragate.cli.settings import DEFAULT_ENGINE_ADDRESS, FinetuneSettings, Settings
 from loragate.cli.supervisor.preparation import make_data_dir, secret_key
-from loragate.finetune.service_config import ServiceConfig
+from loragate.finetune.service_config import NICEST, ServiceConfig
+from loragate.finetune.training.trainer_settings import TrainerSettings
 
 _NEEDED = ("torch", "transformers", "peft", "trl", "datasets", "bitsandbytes")
 INSTALL = "pip install 'loragate[finetune]'"
@@ -38,11 +40,18 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
         secret_key=secret_key(settings),
         engine_target=settings.engine_target or DEFAULT_ENGINE_ADDRESS,
         workspace=settings.finetune_workspace,
-        threads=chosen.threads or len(os.sched_getaffinity(0)),
+        trainer=_trainer_settings(chosen),
         nice=chosen.nice,
-        device=chosen.device,
-        memory_bytes=chosen.memory_bytes,
         most_of_tenant=chosen.max_running_per_tenant,
         max_workspace_bytes=chosen.max_workspace_bytes,
+    )
+
+
+def _trainer_settings(chosen: FinetuneSettings) -> TrainerSettings:
+    settings = TrainerSettings(
+        threads=chosen.threads or len(os.sched_getaffinity(0)),
+        device=chosen.device,
+        memory_bytes=chosen.memory_bytes,
         report_to=chosen.report_to,
     )
+    return replace(settings, stands_back=chosen.nice == NICEST and not settings.apart)

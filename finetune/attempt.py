@@ -9,8 +9,9 @@ from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError, Unavailable
 from loragate.adapter_store.failure import Failure
-from loragate.adapter_store.job import JobStatus, Order
+from loragate.adapter_store.job import Order
 from loragate.adapter_store.job_work import LeaseLost
+from loragate.finetune.beside import Beside
 from loragate.finetune.carrying import RUN, RunKeeper, bring_run
 from loragate.finetune.following import Following
 from loragate.finetune.holding import Holding
@@ -20,7 +21,7 @@ from loragate.finetune.preparing import Prepared
 from loragate.finetune.promptable import MOST, PromptableCheckpoints, Spread
 from loragate.finetune.publishing import Publisher, publisher_of
 from loragate.finetune.starting_point import fetch_start
-from loragate.finetune.trainer_process import TrainerProcess, training
+from loragate.finetune.trainer_process import training
 from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.news import Checkpointed, Failed, Finished, News, Stepped, Stopped, Waiting
 from loragate.finetune.workplace import Workplace
@@ -43,9 +44,7 @@ class Attempt:
         self._journal = Journal(held, self._folder)
         self._keeper = RunKeeper(place.store, held, self._folder, place.config.keep_seconds)
         self._following: Following | None = None  # of a job that streams
-        self._broken: Exception | None = None  # what is wrong with the file that it follows
-        self._waits = asyncio.Event()  # for lines
-        self._steps_aside = False
+        self._beside = Beside(place, held)
 
     async def run(self) -> None:
         """Raises LeaseLost, StoreError; the job is another's then, or is again when the lease has run out."""
@@ -73,22 +72,9 @@ class Attempt:
             self._held, publisher, self._journal, folder, lambda: self._digest(prepared), spread
         )
         try:
-            async with training(assignment) as trainer:
-                beside = [
-                    asyncio.create_task(self._stop_when_interrupted(trainer), name="interruption"),
-                    asyncio.create_task(self._give_way(trainer), name="giving way"),
-                    asyncio.create_task(self._follow(trainer), name="following"),
-                    asyncio.create_task(self._stop_for_others(trainer), name="others"),
-                ]
-                try:
-                    async for last in trainer.news():
-                        await self._note(last, assignment.folder, checkpoints)
-                finally:
-                    for task in beside:
-                        task.cancel()
-                    await asyncio.wait(beside)
-            if self._broken is not None:
-                raise self._broken
+            async with training(assignment) as trainer, self._beside.going_on(trainer, self._following):
+                async for last in trainer.news():
+                    await self._note(last, assignment.folder, checkpoints)
             await self._journal.tell()
             await checkpoints.settle()
             if isinstance(last, Stopped) and self._held.order is not Order.CANCEL:
@@ -105,54 +91,22 @@ class Attempt:
 
     async def _note(self, news: News, folder: Path, checkpoints: PromptableCheckpoints) -> None:
         if isinstance(news, Stepped):
-            self._waits.clear()
+            self._beside.stepped()
             if await self._journal.add(news.metrics):
                 self._place.metrics.stepped(news.metrics)
         elif isinstance(news, Checkpointed):
             checkpoints.add(folder / news.folder, int(news.folder.rpartition("-")[2]))
             self._keeper.checkpointed()
         elif isinstance(news, Waiting):
-            self._waits.set()
+            self._beside.waits()
             with suppress(StoreError):  # another time
                 await self._journal.tell()
             await self._tell(f"Waits for lines to be appended; so far {news.steps} steps are done.")
-
-    async def _stop_when_interrupted(self, trainer: TrainerProcess) -> None:
-        await self._held.interrupted.wait()
-        trainer.stop()
-
-    async def _stop_for_others(self, trainer: TrainerProcess) -> None:
-        """Who waits for lines holds nobody up who has them."""
-        while not self._steps_aside:
-            await self._waits.wait()
-            await asyncio.sleep(self._place.config.waiting_seconds)
-            self._steps_aside = self._waits.is_set() and await self._others_wait()
-        trainer.stop()
-
-    async def _others_wait(self) -> bool:
-        with suppress(StoreError):
-            async with self._place.store.admin() as admin:
-                return JobStatus.QUEUED in await admin.job_queue.waiting()
-        return False
-
-    async def _follow(self, trainer: TrainerProcess) -> None:
-        if self._following is None:
-            return
-        try:
-            await self._following.run()
-        except Exception as broken:  # whatever it is: nobody would bring the trainer more to train on
-            self._broken = broken
-            trainer.stop()
 
     async def _tell(self, words: str) -> None:
         with suppress(StoreError):  # which loses these words and nothing else
             async with self._held.saying() as work:
                 await work.tell(self._held.job.id, words)
-
-    async def _give_way(self, trainer: TrainerProcess) -> None:
-        async for load in self._place.loads():
-            trainer.give_way(load)
-            self._place.metrics.gives_way(load)
 
     async def _assignment(self, prepared: Prepared) -> Assignment:
         return Assignment(
@@ -164,12 +118,8 @@ class Attempt:
             start=await self._start(),
             row_tokens=self._place.config.row_tokens,
             checkpoint_steps=_checkpoint_steps(self._place.config.checkpoint_steps, _steps(prepared)),
-            threads=self._place.config.threads,
-            device=self._place.config.device,
-            memory_bytes=self._place.config.memory_bytes,
-            stands_back=self._place.config.stands_back,
-            report_to=self._place.config.report_to,
             name=self._held.job.id,
+            settings=self._place.config.trainer,
         )
 
     def _tokens(self, prepared: Prepared) -> Path:
@@ -251,7 +201,7 @@ class Attempt:
                 await work.cancelled(job_id, worker)
             elif self._held.order is Order.PAUSE:
                 await work.pause(job_id, worker)
-            elif self._steps_aside:
+            elif self._beside.steps_aside:
                 await work.tell(job_id, "Gives its place to jobs whose lines are there, and goes on after them.")
                 await work.step_aside(job_id, worker)
             else:

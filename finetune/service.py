@@ -11,7 +11,7 @@ from loragate.finetune.engine_link import EngineLink, linked
 from loragate.finetune.engine_load import loads
 from loragate.finetune.presence import appear
 from loragate.finetune.served_model import served_model
-from loragate.finetune.service_config import NICEST, ServiceConfig
+from loragate.finetune.service_config import ServiceConfig
 from loragate.finetune.worker import Worker
 from loragate.finetune.worker_config import WorkerConfig
 from loragate.finetune.workplace import alone
@@ -51,19 +51,14 @@ async def serve(config: ServiceConfig) -> None:
 async def _worker(config: ServiceConfig, store: Store, engine: EngineLink) -> Worker:
     manifest = await engine.manifest()
     model = await asyncio.to_thread(served_model, config.model, manifest, config.workspace)
-    apart = ":" in config.device  # on a device that the operator chose, and the engine does not have
     chosen = WorkerConfig(
         name=config.name,
         model=model.folder,
         workspace=config.workspace,
         most_of_tenant=config.most_of_tenant,
-        threads=config.threads,
-        device=config.device,
-        memory_bytes=config.memory_bytes,
-        stands_back=config.nice == NICEST and not apart,
-        report_to=config.report_to,
+        trainer=config.trainer,
         max_workspace_bytes=config.max_workspace_bytes,
     )
     log.info("fine-tune worker ready: %s", manifest.model_id)
-    load = alone if apart else partial(loads, engine.client)
+    load = alone if config.trainer.apart else partial(loads, engine.client)
     return Worker(store, manifest, engine, chosen, model.hidden_size, load)

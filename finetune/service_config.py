@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from loragate.finetune.training.trainer_settings import TrainerSettings
+
 NICEST = 19
 
 
@@ -18,10 +20,7 @@ class ServiceConfig:
     secret_key: bytes = field(repr=False)
     engine_target: str
     workspace: Path
-    threads: int
+    trainer: TrainerSettings
     nice: int = NICEST  # whoever serves comes first
-    device: str = "auto"  # auto, cpu, cuda, cuda:N
-    memory_bytes: int | None = None  # that training may take; None: what it needs
     most_of_tenant: int = 1  # jobs of one tenant in training at once
     max_workspace_bytes: int = 50 << 30
-    report_to: tuple[str, ...] = ()

@@ -80,12 +80,14 @@ async def training(assignment: Assignment) -> AsyncIterator[TrainerProcess]:
 
 def _environment(assignment: Assignment) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.upper().startswith(_OUR_SETTINGS)}
-    kind, _, number = assignment.device.partition(":")
+    kind, _, number = assignment.settings.device.partition(":")
     visible = {"CUDA_VISIBLE_DEVICES": number} if kind == "cpu" or number else {}
     # A run's own folder is removed with its job.
     boards = {"TENSORBOARD_LOGGING_DIR": str(assignment.folder.parents[2] / BOARDS / assignment.name)}
     # Threads that wait for each other sleep: whoever stands back has too little of a processor to spin on it.
     ours["OMP_WAIT_POLICY"] = "PASSIVE"
+    # bitsandbytes would load torch's compiler as it is loaded itself: two seconds, for nothing that a run needs.
+    ours["TORCHDYNAMO_DISABLE"] = "1"
     return {**boards, **ours, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **visible}
 
 

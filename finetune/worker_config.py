@@ -1,7 +1,9 @@
 """How a worker works, whatever it works on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from loragate.finetune.training.trainer_settings import TrainerSettings
 
 
 @dataclass(frozen=True)
@@ -15,17 +17,13 @@ class WorkerConfig:
     row_tokens: int = 4096  # that go through the model at once
     checkpoint_steps: int = 100  # at the most between two
     keep_seconds: float = 60.0  # at the least between two that are kept for other machines
-    threads: int = 1
-    device: str = "auto"  # auto, cpu, cuda, cuda:N
-    memory_bytes: int | None = None  # that training may take; None: what it needs
-    stands_back: bool = False  # training does, behind whatever else wants to compute on this machine
-    report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb: beside events and metrics
+    trainer: TrainerSettings = field(default_factory=TrainerSettings)
     poll_seconds: float = 1.0
     waiting_seconds: float = 60.0  # for lines that do not come, while other jobs wait for their turn
     tidy_seconds: float = 600.0
     max_workspace_bytes: int = 50 << 30  # but for what is in use
 
     def __post_init__(self) -> None:
-        for name in ("most_of_tenant", "row_tokens", "checkpoint_steps", "threads"):
+        for name in ("most_of_tenant", "row_tokens", "checkpoint_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")

@@ -1,10 +1,11 @@
 """What the process that trains is told to do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from loragate.finetune.recipe import Recipe
+from loragate.finetune.training.trainer_settings import TrainerSettings
 
 
 @dataclass(frozen=True)
@@ -19,17 +20,14 @@ class Assignment:
     start: Path | None
     row_tokens: int
     checkpoint_steps: int
-    threads: int
-    device: str = "auto"  # auto, cpu, cuda, cuda:N
-    memory_bytes: int | None = None  # that it may take; None: what it needs
-    stands_back: bool = False  # behind whatever else wants to compute on this machine
-    report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb
-    name: str = ""  # of the run, there
+    name: str = ""  # of the run, where it is reported to
+    settings: TrainerSettings = field(default_factory=TrainerSettings)
 
     def to_document(self) -> dict[str, Any]:
         """As JSON, to be read by `of_document`."""
         paths = {name: str(path) for name, path in vars(self).items() if isinstance(path, Path)}
-        return {**vars(self), **paths, "recipe": self.recipe.to_document()}
+        parts = {name: getattr(self, name).to_document() for name in ("recipe", "settings")}
+        return {**vars(self), **paths, **parts}
 
     @classmethod
     def of_document(cls, document: dict[str, Any]) -> "Assignment":
@@ -37,5 +35,5 @@ class Assignment:
         paths = {
             name: document[name] and Path(document[name]) for name in ("base", "train", "valid", "folder", "start")
         }
-        read = {"recipe": Recipe.of_document(document["recipe"]), "report_to": tuple(document["report_to"])}
-        return cls(**{**document, **paths, **read})
+        recipe, settings = Recipe.of_document(document["recipe"]), TrainerSettings.of_document(document["settings"])
+        return cls(**{**document, **paths, "recipe": recipe, "settings": settings})

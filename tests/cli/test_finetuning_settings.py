@@ -11,8 +11,12 @@ from loragate.cli import finetuning
 from loragate.cli.finetuning import service_config
 from loragate.cli.refusal import Refusal
 from loragate.cli.settings import Settings
+from loragate.cli.settings_environment import child_environment
 from loragate.cli.settings_load import load
 from loragate.cli.supervisor.finetuning import part
+from loragate.finetune.training.trainer_settings import TrainerSettings
+
+VARIABLE = "LORAGATE_FINETUNE__REPORT_TO"
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
@@ -49,9 +53,29 @@ def test_a_place_to_report_to_that_is_not_installed_is_named(monkeypatch: pytest
     assert refused(settings(report_to=["tensorboard", "mlflow"])) == (
         "LORAGATE_FINETUNE__REPORT_TO: mlflow is not installed"
     )
-    assert service_config(settings(report_to=["tensorboard"]), None).report_to == ("tensorboard",)
-    monkeypatch.setenv("LORAGATE_FINETUNE__REPORT_TO", '["elsewhere"]')
-    with pytest.raises(Refusal, match="LORAGATE_FINETUNE__REPORT_TO"):
+    assert service_config(settings(report_to=["tensorboard"]), None).trainer.report_to == ("tensorboard",)
+    with pytest.raises(Refusal, match=r"^--report-to: input should be 'tensorboard', 'mlflow' or 'wandb'$"):
+        settings(report_to=["elsewhere"])
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("mlflow", ["mlflow"]), ("mlflow, wandb", ["mlflow", "wandb"]), ('["wandb"]', ["wandb"]), ("", []), ("[]", [])],
+)
+def test_places_to_report_to_are_named_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch, text: str, names: list[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, text)
+    chosen = load()
+    assert chosen.finetune.report_to == tuple(names)
+    monkeypatch.setenv(VARIABLE, child_environment(chosen, ["finetune"])[VARIABLE])
+    assert load().finetune == chosen.finetune
+
+
+@pytest.mark.parametrize("text", ["elsewhere", '["elsewhere"]', "mlflow,elsewhere", '["mlflow"', "[7]"])
+def test_places_that_nobody_knows_are_refused_by_the_settings_name(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(VARIABLE, text)
+    with pytest.raises(Refusal, match=rf"^{VARIABLE}: "):
         load()
 
 
@@ -59,9 +83,12 @@ def test_a_workers_settings_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch)
     chosen = settings(nice=3, threads=2, device="cuda:1", max_running_per_tenant=4, max_workspace_bytes=7)
     config = service_config(chosen, "w1")
-    assert (config.name, config.nice, config.threads, config.device) == ("w1", 3, 2, "cuda:1")
+    assert (config.name, config.nice) == ("w1", 3)
+    assert config.trainer == TrainerSettings(2, "cuda:1")
     assert (config.most_of_tenant, config.max_workspace_bytes) == (4, 7)
     assert config.workspace == Path("data").absolute() / "finetune"
+    stand_back = [service_config(each, None).trainer.stands_back for each in (settings(), settings(device="cuda:1"))]
+    assert stand_back == [True, False], "on a device of its own it is in nobody's way"
 
 
 def test_tenants_that_are_made_without_have_32_unfinished_jobs_and_unlimited_is_unlimited() -> None:

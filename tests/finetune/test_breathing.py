@@ -14,7 +14,7 @@ import torch
 from loragate.engine.client import EngineUnavailable
 from loragate.finetune.engine_load import loads
 from loragate.finetune.training.breathing import Breather, stand_back
-from loragate.finetune.training.child import listen
+from loragate.finetune.training.session import listen
 
 
 class Stop(threading.Event):

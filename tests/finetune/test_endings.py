@@ -15,7 +15,7 @@ from loragate.adapter_store.job import JobStatus
 from loragate.finetune.data.formats import Method
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
 from loragate.finetune.trainer_process import _environment
-from loragate.finetune.training import child
+from loragate.finetune.training import session
 from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.checkpoint import Checkpoint, CheckpointWriter
 from loragate.finetune.training.folders import checkpoints_in
@@ -39,7 +39,7 @@ ENDS: list[tuple[BaseException, str, str]] = [
 def assignment(base: Path, tmp_path: Path) -> Assignment:
     recipe = RECIPES[Method.SUPERVISED]
     tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED).folder
-    return Assignment(recipe, base, tokens, None, tmp_path / "work" / "jobs" / "j" / "run", None, 64, 4, 1)
+    return Assignment(recipe, base, tokens, None, tmp_path / "work" / "jobs" / "j" / "run", None, 64, 4)
 
 
 @pytest.mark.parametrize(("fault", "code", "words"), ENDS, ids=lambda value: str(value)[:20])
@@ -49,18 +49,31 @@ def test_each_fault_has_a_code_and_words(
     def failing(*_: Any) -> None:
         raise fault
 
-    monkeypatch.setattr(child, "train", failing)
+    monkeypatch.setattr(session, "train", failing)
     stop = threading.Event()
-    news = child._outcome(assignment, stop, child.Breather(1, stop), io.StringIO())
+    news = session._outcome(assignment, stop, session.Breather(1, stop), io.StringIO())
     assert isinstance(news, Failed)
     assert news.code == code
     assert words in news.message
 
 
+def test_a_folder_that_cannot_be_made_is_said(assignment: Assignment, tmp_path: Path) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file where the run's folder should be")
+    stop = threading.Event()
+    news = session._outcome(replace(assignment, folder=blocked / "run"), stop, session.Breather(1, stop), io.StringIO())
+    assert isinstance(news, Failed)
+    assert (news.code, news.message) == (
+        "insufficient_storage", "The training's files cannot be written: Not a directory."
+    )  # fmt: skip
+
+
 def test_an_adapter_begins_as_its_seed_says_whatever_was_drawn_before(assignment: Assignment) -> None:
     def first(seed: int) -> torch.Tensor:
         torch.rand(seed + 3)
-        adapted = child._adapted(replace(assignment, recipe=replace(assignment.recipe, seed=seed)), torch.device("cpu"))
+        adapted = session._adapted(
+            replace(assignment, recipe=replace(assignment.recipe, seed=seed)), torch.device("cpu")
+        )
         return next(tensor for name, tensor in adapted.named_parameters() if "lora_A" in name).detach()
 
     assert torch.equal(first(7), first(7))

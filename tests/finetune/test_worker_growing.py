@@ -82,7 +82,7 @@ async def test_a_job_follows_a_file_that_grows_and_goes_on_when_its_trainer_is_k
     told: list[Metrics] = []
     base = world.config.model
     threads = torch.get_num_threads()
-    torch.set_num_threads(world.config.threads)
+    torch.set_num_threads(world.config.trainer.threads)
     await asyncio.to_thread(
         go, base, GrowingTokenFile(tokens.folder), tmp_path / "run", recipe, told.append, row_tokens=256
     )
@@ -111,8 +111,8 @@ async def test_who_waits_for_lines_gives_its_place_to_others_once_there_are_some
     assert claim is not None
     async with holding(world.store, claim, "w1") as held:
         attempt: Any = Attempt(place, held)
-        beside = asyncio.create_task(attempt._stop_for_others(trainer))
-        attempt._waits.set()
+        beside = asyncio.create_task(attempt._beside.stop_for_others(trainer))
+        attempt._beside.waits()
         await asyncio.wait([beside], timeout=0.3)
         assert not trainer.stopped, "nobody else is there"
         await until_queued(world, await world.job(await world.file(*chats(12))))
