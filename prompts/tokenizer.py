@@ -7,6 +7,9 @@ from tokenizers import Tokenizer
 
 from loragate.prompts.token_bytes import TokenBytes
 
+_UNSETTLED_WORDS = 16  # the last ones may be others when the text goes on
+Spans = list[tuple[int, int]]
+
 
 class TextTokenizer:
     """Encodes and decodes; safe to use from several threads."""
@@ -36,19 +39,31 @@ class TextTokenizer:
         ids: list[int] = self._tokenizer.encode(rendered, add_special_tokens=False).ids
         return ids
 
-    def encode_batch(self, texts: Sequence[str], *, plain: bool) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    def encode_beginning(self, text: str, *, plain: bool) -> tuple[list[int], Spans]:
+        """Of a text that goes on: those tokens, as `encode_batch` gives them, that stay the same whatever follows.
+
+        A tokenizer that takes words one by one sees no further than the next few; of one that does not, and of a text
+        without words, nothing is known.
+        """
+        encoding = self._tokenizer.encode(text, add_special_tokens=plain)
+        spans = encoding.offsets
+        known = _settled(encoding.word_ids)
+        if not text[spans[known][0] if known else 0 :].strip():
+            known = 0  # some added tokens take the white space before them
+        return self._begun(encoding.ids[:known], spans[:known], plain=plain)
+
+    def encode_batch(self, texts: Sequence[str], *, plain: bool) -> list[tuple[list[int], Spans]]:
         """As `encode_text` or `encode_chat`, on all cores; each token beside the characters [start, stop) it is from.
 
         Special tokens put around a text come from the characters [0, 0).
         """
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=plain)
-        found = [(list(encoding.ids), list(encoding.offsets)) for encoding in encodings]
-        if plain and self._bos_id is not None:
-            for ids, offsets in found:
-                if ids[:1] != [self._bos_id]:
-                    ids.insert(0, self._bos_id)
-                    offsets.insert(0, (0, 0))
-        return found
+        return [self._begun(list(each.ids), list(each.offsets), plain=plain) for each in encodings]
+
+    def _begun(self, ids: list[int], spans: Spans, *, plain: bool) -> tuple[list[int], Spans]:
+        if plain and self._bos_id is not None and ids[:1] != [self._bos_id]:
+            return [self._bos_id, *ids], [(0, 0), *spans]
+        return ids, spans
 
     @property
     def vocab_size(self) -> int:
@@ -59,3 +74,12 @@ class TextTokenizer:
         """The text of a whole sequence, special tokens left out."""
         text: str = self._tokenizer.decode(token_ids, skip_special_tokens=True)
         return text
+
+
+def _settled(words: Sequence[int | None]) -> int:
+    """How many tokens, each from the word with this number, come before the last words."""
+    last = next((word for word in reversed(words) if word is not None), 0)
+    for number, word in enumerate(reversed(words)):
+        if word is not None and word <= last - _UNSETTLED_WORDS:
+            return len(words) - number
+    return 0

@@ -5,6 +5,7 @@ examples.py   what a line may be: a chat, a prompt with its completion, a text, 
 formats.py    which of these a file holds
 examining.py  all that is wrong with a file, by line
 marking.py    an example as text, with the parts that the model learns
+beginnings.py of a very long text, as much as is kept
 language.py   how the base model reads
 encoding.py   the same as tokens
 token_file.py tokens on disk, read where they lie

@@ -52,13 +52,13 @@ class Encoder:
         learned = np.zeros(len(ids), np.bool_)
         for start, stop in text.learned:
             inside = (bounds[:, 0] >= start) & (bounds[:, 0] < stop) & (bounds[:, 1] > bounds[:, 0])
-            self._learn(ids, learned, np.flatnonzero(inside))
-        return self._ended(ids, learned)
+            self._learn(ids, learned, np.flatnonzero(inside), whole=not text.goes_on or stop < len(text.text))
+        return Sample(ids, learned) if text.goes_on else self._ended(ids, learned)
 
-    def _learn(self, ids: Ids, learned: Mask, places: npt.NDArray[np.intp]) -> None:
+    def _learn(self, ids: Ids, learned: Mask, places: npt.NDArray[np.intp], *, whole: bool) -> None:
         """What a template writes behind an answer's end is nothing that the model generates."""
         ends = np.flatnonzero(np.isin(ids[places], self._end_ids))
-        learned[places[: ends[-1] + 1] if len(ends) else places] = True
+        learned[places[: ends[-1] + 1] if whole and len(ends) else places] = True
 
     def _ended(self, ids: Ids, learned: Mask) -> Sample:
         places = np.flatnonzero(learned)

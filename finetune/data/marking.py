@@ -20,11 +20,19 @@ Span = tuple[int, int]  # characters [start, stop)
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """`plain` text gets the special tokens that the tokenizer puts around a text; a rendered chat has its own."""
+    """`plain` text gets the special tokens that the tokenizer puts around a text; a rendered chat has its own. Of one
+    that `goes_on` more is learned than what is there."""
 
     text: str
     learned: tuple[Span, ...]
     plain: bool = False
+    goes_on: bool = False
+
+    def beginning(self, size: int) -> "Marked":
+        """Its first characters."""
+        learned = tuple((start, min(stop, size)) for start, stop in self.learned if start < size)
+        goes_on = any(start < stop and stop >= size for start, stop in self.learned)
+        return Marked(self.text[:size], learned, self.plain, goes_on)
 
 
 def marked(example: Example, template: ChatTemplate | None) -> list[Marked]:

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from loragate.finetune.data.beginnings import Beginnings
 from loragate.finetune.data.encoding import Encoder, Sample
 from loragate.finetune.data.examining import Examination, Examiner, Told
 from loragate.finetune.data.formats import Format
@@ -113,6 +114,7 @@ class Tokeniser:
         self._language = language
         self._examiner = Examiner(told)
         self._encoder = Encoder(language.tokenizer, language.end_ids)
+        self._beginnings = Beginnings(language.tokenizer, language.end_ids, max_length)
         self._tally = _Tally(writer, max_length)
 
     @property
@@ -139,7 +141,7 @@ class Tokeniser:
     def _marked(self, file: BinaryIO) -> Iterator[list[Marked]]:
         for line, example in self._examiner.examples(file):
             try:
-                yield marked(example, self._language.template)
+                yield [self._beginnings.of(text) for text in marked(example, self._language.template)]
             except LineRefused as refused:
                 self._examiner.refuse(line, refused)
 
