@@ -53,6 +53,25 @@ def hyperparameters(given: Sequence[str]) -> Document:
     return found
 
 
+def checked(method: str, given: Document) -> Document:
+    """These hyperparameters, if a job with this method may have them. Raises Refusal, before anything is sent."""
+    from loragate.cli.settings_names import suggestion
+    from loragate.finetune.hyperparameters import DpoHyperparameters, Hyperparameters
+    from loragate.prompts.reasons import Refused, read
+
+    kind = DpoHyperparameters if method == "dpo" else Hyperparameters
+    try:
+        read(kind, given)
+    except Refused as refused:
+        reason = refused.reason
+        if reason.unknown_field and reason.param is not None:
+            known = list(kind.model_fields)
+            hint = suggestion(reason.param, known) or f"; there are {', '.join(known)}"
+            raise Refusal(f"--set {reason.param}: {method} has no such hyperparameter{hint}", BAD_SETTING) from None
+        raise Refusal(f"--set {reason.param}: {reason.words}", BAD_SETTING) from None
+    return given
+
+
 def labels(given: Sequence[str]) -> dict[str, str]:
     """Of `name=text` texts. Raises Refusal."""
     pairs = [text.partition("=") for text in given]

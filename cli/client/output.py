@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 VERSION_COLUMNS = ("name", "version", "rank", "size_bytes", "digest", "created_at")
@@ -36,13 +37,23 @@ def show_alias(alias: Mapping[str, Any], *, as_json: bool) -> None:
 
 def _show_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    whole, *others = columns  # what commands are given is never cut; the others are broken into lines
+    table = Table(Column(whole, no_wrap=True), box=None, pad_edge=False, header_style="bold")
+    for column in others:
+        table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+        table.add_row(*(Text(_shown(column, row.get(column))) for column in columns))
     Console().print(table)
+
+
+def _shown(column: str, value: Any) -> str:
+    """Seconds since 1970, as OpenAI's objects have them, are a time for people."""
+    if column.endswith("_at") and isinstance(value, int):
+        return datetime.fromtimestamp(value).astimezone().isoformat(sep=" ", timespec="seconds")
+    return _cell(value)
 
 
 def _cell(value: Any) -> str:

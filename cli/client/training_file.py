@@ -32,6 +32,8 @@ def check(file: Path, method: str, fewest: int) -> None:
         examination = examine(source, lambda done: progress.update(task, completed=done))
         progress.update(task, completed=file.stat().st_size)
     refusal = examination.refusal(Method(method), fewest)
+    if examination.problem_count:
+        refusal = "\n  ".join(examination.problems_by_line)
     if refusal is not None:
         raise Refusal(f"{file} cannot be trained on, and was not sent: {refusal}")
 

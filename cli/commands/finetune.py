@@ -53,14 +53,14 @@ def create(
     - `MODEL=$(loragate finetune create pairs.jsonl --method dpo --set beta=0.2)`
     """
     from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.job import JOBS, hyperparameters, labels
+    from loragate.cli.client.job import JOBS, checked, hyperparameters, labels
     from loragate.cli.client.talk import first_model
     from loragate.cli.client.training_file import file_id
     from loragate.cli.refusal import BAD_SETTING, Refusal
 
     if method not in ("supervised", "dpo"):
         raise Refusal(f"--method must be supervised or dpo, not {method}", BAD_SETTING)
-    chosen = {method: {"hyperparameters": hyperparameters(setting or ())}}
+    chosen = {method: {"hyperparameters": checked(method, hyperparameters(setting or ()))}}
     wanted = {"suffix": suffix, "seed": seed, "metadata": labels(label or ()) or None}
     with as_tenant(base_url, api_key, data_dir, model) as api:
         body: dict[str, Any] = {"model": model or first_model(api), "method": {"type": method, **chosen}}
@@ -189,11 +189,13 @@ def resume(
 
 def _order(what: str, job_id: str, as_json: bool, *connection: Any) -> None:
     from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.job import job_path
+    from loragate.cli.client.job import WAITING, job_path
 
     with as_tenant(*connection) as api:
         job = api.call("POST", job_path(job_id, what))
         _show(job, as_json, f"{job['id']}\t{job['status']}")
+        if what != "resume" and job["status"] in WAITING:
+            typer.echo(f"its worker hears of it within ten seconds; see: loragate finetune watch {job_id}", err=True)
 
 
 def _watch(api: Any, job_id: str, as_json: bool) -> None:

@@ -26,10 +26,15 @@ class Examination:
     problem_count: int = 0
 
     @property
-    def problems_in_words(self) -> str:
+    def problems_by_line(self) -> list[str]:
         """All that are known, and how many are not."""
         more = self.problem_count - len(self.problems)
-        return "; ".join([*map(str, self.problems), *([f"and {more} more"] if more else [])])
+        return [*map(str, self.problems), *([f"and {more} more"] if more else [])]
+
+    @property
+    def problems_in_words(self) -> str:
+        """The same in one line."""
+        return "; ".join(self.problems_by_line)
 
     def refusal(self, method: Method, fewest: int = MIN_EXAMPLES) -> str | None:
         """Why it cannot be trained on, in words; None if it can."""

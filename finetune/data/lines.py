@@ -40,6 +40,8 @@ def document_of(line: Line) -> dict[str, Any]:
     """Raises LineRefused for what is no JSON object. Nesting and the length of numbers are bounded by the parser."""
     if len(line.content) > MAX_LINE_BYTES:
         raise LineRefused(f"it is longer than {MAX_LINE_BYTES >> 20} MiB")
+    if line.content.lstrip().startswith(b"["):
+        raise LineRefused("it must be a JSON object, and there is no list around the lines")
     try:
         document = pydantic_core.from_json(line.content, allow_inf_nan=False)
     except ValueError as error:

@@ -172,7 +172,7 @@ def test_a_bad_file_is_told_by_line_and_not_sent(world: World) -> None:
     file.write_text(file.read_text() + "\nnot json\n{}")
     refused = run("finetune", "create", str(file), status=1).stderr
     assert "was not sent: Line 13: " in refused
-    assert "Line 14: " in refused
+    assert "\n  Line 14: " in refused
     assert "at least 10" in run("finetune", "create", world.data(3), status=1).stderr
     assert "for the method 'supervised'" in run("finetune", "create", world.data(), "--method", "dpo", status=1).stderr
     assert "no file nowhere.jsonl" in run("finetune", "create", "nowhere.jsonl", status=1).stderr
@@ -180,11 +180,33 @@ def test_a_bad_file_is_told_by_line_and_not_sent(world: World) -> None:
 
 
 def test_what_the_server_refuses_is_said(world: World) -> None:
-    refused = run("finetune", "create", world.data(), "--set", "n_epochs=900", status=1).stderr
-    assert "n_epochs" in refused
+    unknown = run("finetune", "create", "file-nobodys", "--no-watch", status=1).stderr
+    assert "file-nobodys" in unknown
+    assert "(request req_" in unknown
     assert "--method" in run("finetune", "create", world.data(), "--method", "guess", status=2).stderr
     assert "NAME=VALUE" in run("finetune", "create", world.data(), "--set", "n_epochs", status=2).stderr
     assert "NAME=TEXT" in run("finetune", "create", world.data(), "--label", "team", status=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("n_epochs=900", "--set n_epochs: "),
+        ("epochs=3", "--set epochs: supervised has no such hyperparameter; did you mean n_epochs?"),
+        ("momentum=0.1", "--set momentum: supervised has no such hyperparameter; there are n_epochs, batch_size, "),
+        ("n_steps=3", "--set n_steps: only jobs with `streaming` have it"),
+    ],
+)
+def test_hyperparameters_are_looked_at_before_anything_is_sent(given: str, says: str) -> None:
+    nowhere = ("--base-url", "http://127.0.0.1:9", "--api-key", "none")
+    assert says in run("finetune", "create", "file-1", "--set", given, *nowhere, status=2).stderr
+
+
+def test_orders_that_take_a_while_say_so(world: World) -> None:
+    job_id = begin(world)
+    world.worker(half_trained)
+    paused = run("finetune", "pause", job_id)
+    assert (paused.stdout, "within ten seconds" in paused.stderr) == (f"{job_id}\trunning\n", True)
 
 
 def test_hyperparameters_are_read_as_json_where_they_are() -> None:
