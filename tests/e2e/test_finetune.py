@@ -50,7 +50,7 @@ def chats(count: int = 16) -> bytes:
 def test_a_job_survives_whoever_is_killed(training_server: RunningServer, acme: OpenAI) -> None:
     base = acme.models.list().data[0].id
     file = acme.files.create(file=("data.jsonl", chats()), purpose="fine-tune")
-    numbers = {"n_epochs": 40, "batch_size": 4, "max_length": 128}
+    numbers = {"n_epochs": 20, "batch_size": 4, "max_length": 128}
     job = acme.fine_tuning.jobs.create(
         model=base, training_file=file.id, suffix="poet", seed=7,
         method={"type": "supervised", "supervised": {"hyperparameters": numbers}},  # type: ignore[typeddict-item]
@@ -78,13 +78,13 @@ def test_a_job_survives_whoever_is_killed(training_server: RunningServer, acme: 
         assert answer.usage.completion_tokens > 0
     (results,) = done.result_files
     rows = acme.files.content(results).text.splitlines()
-    assert [int(row.split(",")[0]) for row in rows[1:]] == list(range(1, 161)), "no step is missing"
+    assert [int(row.split(",")[0]) for row in rows[1:]] == list(range(1, 81)), "no step is missing"
     (steps,) = re.findall(
         r"^loragate_finetune_steps_total (\S+)$",
         httpx.get(f"{training_server.base_url}/metrics", timeout=60).text,
         re.MULTILINE,
     )
-    assert float(steps) >= 160
+    assert float(steps) >= 80
     until(lambda: not list((Path(training_server.data_dir) / "finetune" / "jobs").iterdir()))
 
 
@@ -150,7 +150,7 @@ def waits(client: OpenAI, job: FineTuningJob, steps: int) -> bool:
     return any(f"so far {steps} steps are done" in event.message for event in said)
 
 
-def test_a_job_trains_on_lines_as_they_come_and_survives_its_worker(
+def test_a_job_trains_on_lines_as_they_come_and_is_paused_while_it_waits_for_some(
     training_server: RunningServer, acme: OpenAI
 ) -> None:
     lines = chats(18).splitlines(keepends=True)
@@ -162,9 +162,11 @@ def test_a_job_trains_on_lines_as_they_come_and_survives_its_worker(
     file = acme.files.create(file=("live.jsonl", b"".join(lines[:9])), purpose="fine-tune", extra_body={"open": "true"})
     job = streaming_job(acme, file.id)
     until(lambda: waits(acme, job, 2), PATIENCE)
-    worker = training_server.runtime["pids"]["finetune"]
-    os.kill(worker, signal.SIGKILL)
+    acme.fine_tuning.jobs.pause(job.id)
+    until(lambda: acme.fine_tuning.jobs.retrieve(job.id).status == "paused", PATIENCE)
+    until(lambda: not training_server.trainers, PATIENCE)
     append(lines[9:13])
+    acme.fine_tuning.jobs.resume(job.id)
     until(lambda: waits(acme, job, 3), PATIENCE)
     append(lines[13:])
     acme.post(f"/files/{file.id}/close", cast_to=object)
