@@ -1,14 +1,19 @@
-"""A job that is held no longer interrupts whoever works on it."""
+"""A job is held while somebody works on it; one that is held no longer interrupts whoever does."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from loragate.adapter_store.job import JobRequest, JobStatus
+from loragate.adapter_store.job_queue import Claim
+from loragate.adapter_store.job_tables import JobRow
 from loragate.adapter_store.schema import upgrade
 from loragate.adapter_store.store import Store
-from loragate.finetune.holding import Holding
+from loragate.finetune.holding import Holding, holding
 
 REQUEST = JobRequest("supervised", "base", "file-1", None, {}, None, 7, {})
 
@@ -22,7 +27,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     await opened.close()
 
 
-async def held_job(store: Store) -> Holding:
+async def claimed(store: Store) -> Claim:
     async with store.admin(write=True) as admin:
         tenant = await admin.tenants.create("acme")
     async with store.tenant(tenant.id, write=True) as scope:
@@ -30,7 +35,11 @@ async def held_job(store: Store) -> Holding:
     async with store.admin(write=True) as admin:
         claim = await admin.job_queue.claim("w1", JobStatus.VALIDATING, 1)
     assert claim is not None
-    return Holding(store, claim, "w1")
+    return claim
+
+
+async def held_job(store: Store) -> Holding:
+    return Holding(store, await claimed(store), "w1")
 
 
 async def test_when_its_tenant_is_deleted(store: Store) -> None:
@@ -49,3 +58,23 @@ async def test_when_it_is_another_workers(store: Store) -> None:
     held.worker = "w2"
     await held.renew()
     assert (held.lost, held.interrupted.is_set()) == (True, True)
+
+
+async def test_its_lease_is_renewed_for_as_long_as_somebody_works_on_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loragate.finetune.holding._RENEWALS", 1000)
+    claim = await claimed(store)
+    before = await held_until(store, claim)
+    async with holding(store, claim, "w1"), asyncio.timeout(100):
+        while await held_until(store, claim) <= before:
+            await asyncio.sleep(0.01)
+    stopped = await held_until(store, claim)
+    await asyncio.sleep(0.2)
+    assert await held_until(store, claim) == stopped
+
+
+async def held_until(store: Store, claim: Claim) -> datetime:
+    async with store._database.operator() as session:
+        found: datetime = (await session.scalars(select(JobRow.held_until).where(JobRow.id == claim.job.id))).one()
+    return found
