@@ -10,10 +10,11 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal_col
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import PUBLISHED, Adapter, AdapterStatus, AliasTarget
+from loragate.adapter_store.bare_statements import OWN, own
 from loragate.adapter_store.description import Description
 from loragate.adapter_store.json_lists import json_lists
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, AliasTargetRow
-from loragate.adapter_store.tenancy import OWN, tenant_of
+from loragate.adapter_store.tenancy import tenant_of
 
 _ADAPTER = AdapterRow.__table__.c
 _TOLD = (
@@ -68,7 +69,7 @@ def _one(by: str, *, of_one_tenant: bool) -> Select[Any]:
         query = query.where(_ADAPTER.tenant_id == OWN)
     if by == "name":
         query = query.where(_ADAPTER.deleted_at.is_(None), _ADAPTER.published_at.is_not(None))
-    return query
+    return own(query) if of_one_tenant else query
 
 
 async def adapter_of(session: AsyncSession, adapter_id: str) -> Adapter:

@@ -42,12 +42,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.adapter import Adapter, AdapterStatus
 from loragate.adapter_store.adapter_details import adapters_of, detailed, told_of
 from loragate.adapter_store.adapter_filter import AdapterFilter, in_state
+from loragate.adapter_store.bare_statements import OWN, own
 from loragate.adapter_store.cursor import position_of
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.page import MAX_LIMIT, Page, checked_limit, cut_page
 from loragate.adapter_store.search_text import has_trigrams, sought
 from loragate.adapter_store.tables import AdapterRow, AdapterTagRow
-from loragate.adapter_store.tenancy import OWN, tenant_of
+from loragate.adapter_store.tenancy import tenant_of
 
 _ESCAPE = "/"
 _NOWHERE = '"\x02\x02\x02"'  # neither names nor descriptions hold control characters
@@ -130,7 +131,8 @@ def _said_of_tags(tags: tuple[str, ...]) -> dict[str, str]:
 @lru_cache(maxsize=256)
 def _page(shape: _Shape) -> Select[Any]:
     page = (_searched(shape) if shape.by_trigrams else _listed(shape)).subquery("page").c
-    return _newest_first(detailed(page, of_one_tenant=shape.of_one_tenant), page).limit(_MOST)
+    statement = _newest_first(detailed(page, of_one_tenant=shape.of_one_tenant), page).limit(_MOST)
+    return own(statement) if shape.of_one_tenant else statement
 
 
 def _listed(shape: _Shape) -> Select[Any]:

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import ResolvedAdapter, VersionStatus
 from loragate.adapter_store.adapter_details import published
+from loragate.adapter_store.bare_statements import OWN, own
 from loragate.adapter_store.errors import Conflict, Forbidden, NotFound, StoreError, Unavailable
 from loragate.adapter_store.manifests import base_model_unknown
 from loragate.adapter_store.names import could_be_name, could_be_version
@@ -23,7 +24,7 @@ from loragate.adapter_store.tables import (
     DeferredPublicationRow,
     EngineManifestRow,
 )
-from loragate.adapter_store.tenancy import OWN, tenant_of
+from loragate.adapter_store.tenancy import tenant_of
 
 _HASH_RANGE = 1 << 64
 _ALMOST_ONE = math.nextafter(1, 0)
@@ -184,14 +185,14 @@ def _versions_of(*, by_alias: bool) -> Select[Any]:
         .where(version.deleted_at.is_(None), published(version.status))
     )
     if not by_alias:
-        return query.where(version.version == bindparam("version"))
+        return own(query.where(version.version == bindparam("version")))
     of_version = and_(
         target.tenant_id == OWN,
         target.adapter_id == version.adapter_id,
         target.version == version.version,
         target.alias == bindparam("alias"),
     )
-    return query.add_columns(target.weight).join(AliasTargetRow.__table__, of_version).order_by(target.version)
+    return own(query.add_columns(target.weight).join(AliasTargetRow.__table__, of_version).order_by(target.version))
 
 
 def _status_of(row: Any) -> VersionStatus:

@@ -4,8 +4,8 @@ Two mechanisms, the second of which does not trust the first:
 
 1. Every ORM statement of a `TenantSession` gets `tenant_id = <its tenant>` for every tenant-owned table, in
    subqueries and joins too; every INSERT gets the value. Repositories therefore never mention the tenant.
-   Statements that are made once and used by all tenants are about bare tables: the ORM leaves them alone, and they
-   compare with `OWN` themselves.
+   Statements that are made once and used by all tenants are about bare tables: the ORM leaves them alone, and
+   loragate.adapter_store.bare_statements holds them to their tenant when they are made.
 2. Just before a statement reaches the driver, `refuse_unscoped` reads the SQL that is really sent and raises
    unless each tenant-owned table in it carries that predicate with that tenant. This catches what the ORM
    does not see: statements on bare tables, text, raw driver SQL.
@@ -17,7 +17,7 @@ as SQLite's BEGIN IMMEDIATE does for all, and it fails when the tenant has been 
 import re
 from functools import lru_cache
 
-from sqlalchemy import BindParameter, Connection, Engine, ExecutionContext, Insert, String, bindparam, event, select
+from sqlalchemy import Connection, Engine, ExecutionContext, Insert, event, select
 from sqlalchemy.engine.default import DefaultExecutionContext
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction, with_loader_criteria
@@ -26,6 +26,7 @@ from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction, with_lo
 import loragate.adapter_store.file_tables
 import loragate.adapter_store.job_tables
 import loragate.adapter_store.usage_tables  # noqa: F401
+from loragate.adapter_store.bare_statements import UnscopedStatement, refuse_bare
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.tables import Base, TenantOwned, TenantRow
 
@@ -35,17 +36,10 @@ BEGIN_WRITING = "BEGIN IMMEDIATE"
 WRITE = "loragate_write"  # bool
 TENANT = "loragate_tenant"  # the tenant's id
 
-OWN: BindParameter[str] = bindparam("tenant_id", type_=String)
-"""Whose rows a statement that is made once is about; its value is `tenant_of` the session."""
-
 _OWNED = sorted(str(mapper.local_table) for mapper in Base.registry.mappers if issubclass(mapper.class_, TenantOwned))
 # A table's name where it is not the qualifier of a column: after FROM, JOIN, UPDATE, INTO, a comma.
 _USE = re.compile(rf"(?<![\w.])({'|'.join(_OWNED)})(?![\w.])(?: AS (\w+))?")
 _PREDICATE = r"(?<![\w.]){}\.tenant_id = (?:\?|\$\d)"
-
-
-class UnscopedStatement(RuntimeError):
-    """A bug in a repository: it was about to reach beyond its scope."""
 
 
 class TenantSession(Session):
@@ -70,6 +64,8 @@ def _add_tenant(state: ORMExecuteState) -> None:
         # A closure variable of this lambda becomes a bound parameter, so that the compiled SQL is shared.
         criteria = with_loader_criteria(TenantOwned, lambda row: row.tenant_id == tenant_id, include_aliases=True)
         state.statement = state.statement.options(criteria)
+    else:
+        refuse_bare(state.statement)
 
 
 def tenant_of(session: AsyncSession) -> str | None:

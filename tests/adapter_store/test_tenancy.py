@@ -14,12 +14,13 @@ from loragate.adapter_store import scopes
 from loragate.adapter_store.adapter import AliasTarget
 from loragate.adapter_store.adapter_filter import AdapterFilter
 from loragate.adapter_store.adapters import AdapterRepository
+from loragate.adapter_store.bare_statements import OWN, UnscopedStatement, own
 from loragate.adapter_store.database import Database
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, Base, TenantOwned
-from loragate.adapter_store.tenancy import UnscopedStatement
 
-ADAPTERS = AdapterRow.__table__
+ADAPTERS, VERSIONS = AdapterRow.__table__, AdapterVersionRow.__table__
+OTHERS, MINE = ADAPTERS.alias("others"), ADAPTERS.c.tenant_id == OWN
 
 
 @pytest.fixture
@@ -190,6 +191,51 @@ async def test_what_the_orm_does_not_filter_is_refused(world: Any, database: Dat
         connection = await session.connection()
         with pytest.raises(UnscopedStatement):
             await connection.execute(statement)
+
+
+def _versions(*held: Any) -> Any:
+    return select(func.max(VERSIONS.c.version)).where(VERSIONS.c.adapter_id == ADAPTERS.c.id, *held)
+
+
+THEIRS, ALL_THEIRS = VERSIONS.c.tenant_id == OWN, select(ADAPTERS.c.id)
+FORGETFUL = {
+    "alone": select(ADAPTERS.c.id),
+    "by another's name": select(OTHERS.c.id).where(MINE),
+    "joined": select(ADAPTERS.c.id).join(OTHERS, OTHERS.c.name == ADAPTERS.c.name).where(MINE),
+    "in a column": select(ADAPTERS.c.id, _versions().scalar_subquery()).where(MINE),
+    "in one of two columns": select(_versions(THEIRS).scalar_subquery(), _versions().scalar_subquery())
+    .select_from(ADAPTERS)
+    .where(MINE),
+    "around a column": select(ADAPTERS.c.id, _versions(THEIRS).scalar_subquery()),
+    "in a condition": select(ADAPTERS.c.id).where(MINE, _versions().exists()),
+    "in a list": select(ADAPTERS.c.id).where(MINE, ADAPTERS.c.id.in_(select(OTHERS.c.id))),
+    "in a subquery": select(ALL_THEIRS.subquery().c.id),
+    "in a common table": select(ALL_THEIRS.cte("all_of_them").c.id),
+    "in a union": select(ALL_THEIRS.where(MINE).union_all(ALL_THEIRS).subquery().c.id),
+    "of somebody": select(ADAPTERS.c.id).where(ADAPTERS.c.tenant_id == "tn_somebody"),
+    "of others": select(ADAPTERS.c.id).where(ADAPTERS.c.tenant_id != OWN),
+}
+
+
+@pytest.mark.parametrize("statement", FORGETFUL.values(), ids=FORGETFUL)
+def test_a_bare_statement_is_not_even_made_without_its_tenant(statement: Any) -> None:
+    with pytest.raises(UnscopedStatement, match="all tenants"):
+        own(statement)
+
+
+async def test_a_bare_statement_is_run_only_if_it_was_looked_at(world: Any, database: Database) -> None:
+    await world.publish("support")
+    await world.publish("support", tenant=world.other)
+    whole = select(ADAPTERS.c.tenant_id, _versions(THEIRS).scalar_subquery()).where(MINE)
+    async with database.tenant(world.acme.id, write=True) as session:
+        changes = (update(ADAPTERS).where(MINE).values(name="x"), delete(ADAPTERS).where(MINE))
+        for statement in (whole, whole.union_all(whole), select(whole.subquery()), *changes):
+            with pytest.raises(UnscopedStatement, match="`own`"):
+                await session.execute(statement, {OWN.key: world.acme.id})
+        found = (await session.execute(own(whole), {OWN.key: world.acme.id})).all()
+        assert found == [(world.acme.id, 1)]
+        with pytest.raises(UnscopedStatement, match="another tenant"):
+            await session.execute(own(whole), {OWN.key: world.other.id})
 
 
 async def test_raw_driver_sql_is_refused(world: Any, database: Database) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event, func, select
 
+from loragate.adapter_store.bare_statements import UnscopedStatement
 from loragate.adapter_store.database import Database
 from loragate.adapter_store.errors import Invalid
-from loragate.adapter_store.tenancy import UnscopedStatement
 from loragate.adapter_store.usage_query import Grouping, UsageQuery, UsageSums
 from loragate.adapter_store.usage_record import Outcome, UsageRecord, amount_text, new_usage_id
 from loragate.adapter_store.usage_tables import UsageRecordRow, UsageSumRow
