@@ -13,6 +13,8 @@ from gpu_models import ALL, ATTENTION, KINDS, build, peft
 
 from loragate.engine.local import LocalEngine
 
+DEVICE_BYTES = 8 << 30  # for adapters on the device, of the 27 GB that all of them take
+
 Figures = dict[str, Any]
 
 
@@ -22,7 +24,11 @@ def serve(setting: Setting) -> Figures:
     narrow = build(setting, sizes, folder, ATTENTION, 8, min(sizes.registered, KINDS))
     names = {f"wide-{i}": wide[i % len(wide)] for i in range(sizes.adapters)}
     names |= {f"narrow-{i}": narrow[i % len(narrow)] for i in range(sizes.registered)}
-    engine = LocalEngine(folder / "base", folder / "cache", names, adapter_slots=sizes.adapters)
+    setting.free()
+    room = DEVICE_BYTES if setting.on_gpu else None
+    engine = LocalEngine(
+        folder / "base", folder / "cache", names, adapter_slots=sizes.adapters, adapter_device_bytes=room
+    )
     steps = _steps(engine, sizes)
     throughput = _throughput(engine, sizes)
     engine.close()

@@ -21,11 +21,12 @@ from loragate.engine.commands import AdapterCopied
 from loragate.engine.config import EngineConfig
 from loragate.engine.core import EngineCore
 from loragate.engine.cuda_graphs import CudaGraphs
+from loragate.engine.device_budget import GRAPH_SHARE, DeviceBudget, measured, peak_of
 from loragate.engine.free_memory import free_device_memory, free_host_memory
 from loragate.engine.grammar_compiler import GrammarCompiler
 from loragate.engine.grammar_tokens import TokenSpace
 from loragate.engine.host_tier import HostTier
-from loragate.engine.kv_memory import allocate_kv
+from loragate.engine.kv_memory import STORAGE, allocate_kv
 from loragate.engine.manifest import build_manifest, eos_token_ids, layout, targets
 from loragate.engine.model_limits import ModelLimits
 from loragate.engine.model_refused import ModelRefused
@@ -49,7 +50,6 @@ log = logging.getLogger(__name__)
 _DEFAULT_MODEL_LEN = 4096  # for configs that name no maximum
 _ADAPTER_SHARE = 0.15  # for adapters on the device
 _HOST_SHARE = 0.25  # for adapters in host memory
-_GRAPH_SHARE = 0.03  # of all of a GPU's memory, for recordings of steps
 _USUAL_RANK = 64  # adapters on the device are given room for this rank in every slot, if memory allows
 _USUAL_EXPERT_RANK = 8  # on each of a mixture's experts
 
@@ -62,6 +62,7 @@ class LoadedModel:
     layout: BaseLayout
     manifest: pb.Manifest
     blocks: BlockPool
+    budget: DeviceBudget | None = None  # of a GPU's memory
 
 
 def load(config: EngineConfig) -> LoadedModel:
@@ -88,7 +89,8 @@ def _load(config: EngineConfig) -> LoadedModel:
     self_check.verify(base, expected)
     where = layout(base, found, config.max_lora_rank)
     digest = base_digest(directory, config.cache_dir / "base-digests.json")
-    blocks = allocate_kv(base, config, max_model_len, digest)
+    budget = _budget(base, config, max_model_len)
+    blocks = allocate_kv(base, config, max_model_len, digest, budget and budget.kv)
     max_model_len = min(max_model_len, blocks.total * blocks.block_size)
     manifest = build_manifest(
         base,
@@ -104,7 +106,7 @@ def _load(config: EngineConfig) -> LoadedModel:
     )
     for note in notes:
         log.warning("%s", note)
-    return LoadedModel(base, where, manifest, blocks)
+    return LoadedModel(base, where, manifest, blocks, budget)
 
 
 def build_core(
@@ -120,7 +122,7 @@ def build_core(
     copier = AdapterCopier(loaded.base.device, lambda copy, result: core.post(AdapterCopied(copy, result)))
     adapters = AdapterPool(
         config.adapter_slots,
-        _arena(loaded.base, config),
+        _arena(loaded, config),
         HostTier(config.adapter_host_bytes or int(free_host_memory() * _HOST_SHARE)),
         request_read,
         copier.request,
@@ -146,15 +148,38 @@ def build_core(
     return core
 
 
-def _arena(base: BaseModel, config: EngineConfig) -> AdapterArena:
-    """As large as was asked for; else with room for an adapter of the usual rank in every slot, within a share of free
-    memory, for one at least, and on a CPU in the memory that adapters lie in already."""
+def _arena(loaded: LoadedModel, config: EngineConfig) -> AdapterArena:
+    """On a CPU, unless a size was asked for, in the memory that adapters lie in already."""
+    device, budget = loaded.base.device, loaded.budget
+    size = _arena_bytes(loaded.base, config, free_device_memory(device)) if budget is None else budget.adapters
+    return AdapterArena(size, device, in_host=device.type == "cpu" and config.adapter_device_bytes is None)
+
+
+def _arena_bytes(base: BaseModel, config: EngineConfig, free: int) -> int:
+    """What was asked for; else room for an adapter of the usual rank in every slot, within a share of free memory, for
+    one at least."""
     if config.adapter_device_bytes is not None:
-        return AdapterArena(config.adapter_device_bytes, base.device)
+        return config.adapter_device_bytes
     usual = base.adapter_bytes(min(_USUAL_RANK, config.max_lora_rank)) + base.expert_bytes(_USUAL_EXPERT_RANK)
-    affordable = int(free_device_memory(base.device) * _ADAPTER_SHARE)
-    size = max(2 * usual, min(config.adapter_slots * usual, affordable))
-    return AdapterArena(size, base.device, in_host=base.device.type == "cpu")
+    return max(2 * usual, min(config.adapter_slots * usual, int(free * _ADAPTER_SHARE)))
+
+
+def _budget(base: BaseModel, config: EngineConfig, max_model_len: int) -> DeviceBudget | None:
+    """On a GPU: what is left when the largest step was computed, over a cache that is as good as none. A CPU shares the
+    host's memory with others, and takes fixed shares of it."""
+    if base.device.type != "cuda" or not gpu.available():
+        return None
+    base.reserve(config.adapter_slots, config.max_lora_rank)
+    base.allocate_cache(2 * config.block_size, STORAGE[config.kv_cache_dtype])
+    shape = padded_shapes(base, config, max_model_len, scratch=config.block_size)[-1]
+    adapters = partial(_arena_bytes, base, config)
+    try:
+        return measured(base, shape, partial(forward, base), adapters, peak_of(base.device))
+    except torch.OutOfMemoryError as error:
+        tokens = config.max_batch_tokens
+        raise ModelRefused(
+            f"the device has no room for a step of {tokens} tokens: lower engine.max_batch_tokens"
+        ) from error
 
 
 def _graphs(loaded: LoadedModel, config: EngineConfig) -> StepGraphs | None:
@@ -175,7 +200,7 @@ def recorder(device: torch.device) -> Record | None:
     """What records launches on the device."""
     if device.type != "cuda" or not gpu.available():
         return None
-    return CudaGraphs(device, int(torch.cuda.mem_get_info(device)[1] * _GRAPH_SHARE)).record
+    return CudaGraphs(device, int(torch.cuda.mem_get_info(device)[1] * GRAPH_SHARE)).record
 
 
 def padded_shapes(base: BaseModel, config: EngineConfig, max_model_len: int, scratch: int) -> list[PaddedShape]:

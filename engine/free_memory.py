@@ -11,5 +11,8 @@ def free_host_memory() -> int:
 
 
 def free_device_memory(device: torch.device) -> int:
-    """Of a GPU, its own; a CPU's is the host's."""
-    return free_host_memory() if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
+    """Of a GPU, its own, with what torch holds of it and does not use; a CPU's is the host's."""
+    if device.type == "cpu":
+        return free_host_memory()
+    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + held

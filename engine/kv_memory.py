@@ -16,9 +16,12 @@ _HOST_SHARE = 0.1  # of free memory, for cached blocks that left the device,
 _HOST_FACTOR = 4  # but not more than so many times what the device holds
 
 
-def allocate_kv(base: BaseModel, config: EngineConfig, max_model_len: int, base_digest: str) -> BlockPool:
-    """Give the model its KV cache, and say who gets which block of it. Raises ModelRefused."""
-    blocks = _device_blocks(base, config, max_model_len)
+def allocate_kv(
+    base: BaseModel, config: EngineConfig, max_model_len: int, base_digest: str, budget: int | None = None
+) -> BlockPool:
+    """Give the model its KV cache, of up to `budget` bytes or a share of what is free, and say who gets which block of
+    it. Raises ModelRefused."""
+    blocks = _device_blocks(base, config, max_model_len, budget)
     places = (blocks + 2) * config.block_size  # the null block is the first, the last is for rows that are nobody's
     caches = base.allocate_cache(places, STORAGE[config.kv_cache_dtype])
     if not config.prefix_cache:
@@ -27,14 +30,14 @@ def allocate_kv(base: BaseModel, config: EngineConfig, max_model_len: int, base_
     return BlockPool(blocks, config.block_size, PrefixCache(base_digest, config.block_size, host))
 
 
-def _device_blocks(base: BaseModel, config: EngineConfig, max_model_len: int) -> int:
-    """As many tokens as a full batch of the longest requests could use, within a share of free memory."""
+def _device_blocks(base: BaseModel, config: EngineConfig, max_model_len: int, budget: int | None) -> int:
+    """As many tokens as a full batch of the longest requests could use, within the budget."""
     tokens = config.kv_cache_tokens
     if tokens is None:
-        affordable = int(free_device_memory(base.device) * _DEVICE_SHARE) // base.kv_bytes_per_token(
-            STORAGE[config.kv_cache_dtype]
-        )
-        tokens = min(config.max_batch_size * max_model_len, affordable)
+        if budget is None:
+            budget = int(free_device_memory(base.device) * _DEVICE_SHARE)
+        affordable = budget // base.kv_bytes_per_token(STORAGE[config.kv_cache_dtype]) - 2 * config.block_size
+        tokens = max(0, min(config.max_batch_size * max_model_len, affordable))
     blocks = tokens // config.block_size
     if blocks < 1:
         raise ModelRefused(

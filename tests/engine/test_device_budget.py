@@ -1,0 +1,44 @@
+"""What a GPU's memory is shared out by, without one: the largest step is computed, and nothing is given twice."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from loragate.engine import assembly
+from loragate.engine.base_model import load_plain, prepare
+from loragate.engine.config import EngineConfig
+from loragate.engine.device_budget import GRAPH_SHARE, STEP_MARGIN, share_out, step_bytes
+from loragate.engine.model_runner import forward
+
+GB = 1 << 30
+
+
+def test_the_largest_step_is_computed(tiny: Any, tmp_path: Path) -> None:
+    config = EngineConfig(str(tiny.base), "", tmp_path, max_batch_tokens=40, max_batch_size=5, block_size=8)
+    base = prepare(load_plain(tiny.base, config))
+    base.allocate_cache(16)
+    shape = assembly.padded_shapes(base, config, 200, scratch=8)[-1]
+    logits: list[tuple[int, ...]] = []
+
+    def measure(function: Any) -> int:
+        function()
+        return 77
+
+    def forwarded(batch: Any) -> Any:
+        found = partial(forward, base)(batch)
+        logits.append((batch.rows, *found.shape))
+        return found
+
+    assert step_bytes(base, shape, forwarded, measure) == 77
+    assert logits == [(40, 5, 96)]
+
+
+def test_nothing_is_given_twice() -> None:
+    budget = share_out(total=80 * GB, free=60 * GB, step=2 * GB, adapters=8 * GB)
+    assert budget.adapters == 8 * GB
+    taken = budget.kv + budget.adapters + 2 * GB * STEP_MARGIN + 80 * GB * GRAPH_SHARE
+    assert 0.9 * 60 * GB < taken < 60 * GB
+
+
+def test_too_little_is_nothing() -> None:
+    assert share_out(total=8 * GB, free=2 * GB, step=2 * GB, adapters=GB).kv == 0
