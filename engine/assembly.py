@@ -90,7 +90,7 @@ def _load(config: EngineConfig) -> LoadedModel:
     where = layout(base, found, config.max_lora_rank)
     digest = base_digest(directory, config.cache_dir / "base-digests.json")
     budget = _budget(base, config, max_model_len)
-    blocks = allocate_kv(base, config, max_model_len, digest, budget and budget.kv)
+    blocks = allocate_kv(base, config, max_model_len, digest, None if budget is None else budget.kv)
     max_model_len = min(max_model_len, blocks.total * blocks.block_size)
     manifest = build_manifest(
         base,

@@ -28,6 +28,7 @@ from loragate.kernels.gpu.attention import (
     soften,
 )
 from loragate.kernels.gpu.dot import dot
+from loragate.kernels.gpu.eight_bits import PLAIN
 from loragate.kernels.gpu.ops import nothing, operator
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
@@ -249,7 +250,7 @@ def _constants(
         "ROWS": max(LEAST_ROWS, triton.next_power_of_2(heads // kv_heads)),
         "STRETCH": STRETCH,
         "SPLITS": SPLITS,
-        "BLOCK": block_rows(key_dim, value_dim, dtype.itemsize, BLOCK),
+        "BLOCK": block_rows(key_dim, value_dim, dtype.itemsize * (1 if format_ == PLAIN else 2), BLOCK),
     }
 
 

@@ -173,8 +173,7 @@ def attend_into(
 
 def tile_rows(key_dim: int, value_dim: int, dtype: torch.dtype, storage: torch.dtype) -> int:
     """How many queries a program takes, at most, for heads of such a size and such a cache."""
-    takes_more = dtype == torch.float32 or FORMATS.get(storage, PLAIN) != PLAIN  # registers, see `_constants`
-    return block_rows(key_dim, value_dim, dtype.itemsize * (2 if takes_more else 1), QUERIES)
+    return _block(key_dim, value_dim, dtype, FORMATS.get(storage, PLAIN))
 
 
 @operator(
@@ -224,10 +223,15 @@ def _attend(
 def _constants(
     heads: int, kv_heads: int, key_dim: int, value_dim: int, dtype: torch.dtype, format_: int
 ) -> dict[str, Any]:
-    takes_more = dtype == torch.float32 or format_ != PLAIN  # registers, for exact products or to expand numbers
-    size = dtype.itemsize * (2 if takes_more else 1)
-    block = block_rows(key_dim, value_dim, size, QUERIES)
+    block = _block(key_dim, value_dim, dtype, format_)
     return head_constants(heads, kv_heads, key_dim, value_dim, dtype, format_) | {"QUERIES": block, "BLOCK": block}
+
+
+def _block(key_dim: int, value_dim: int, dtype: torch.dtype, format_: int) -> int:
+    """What stays in registers: exact products, expanding numbers, and heads that fill no block take more of them."""
+    ragged = any(dim != triton.next_power_of_2(dim) for dim in (key_dim, value_dim))
+    takes_more = dtype == torch.float32 or format_ != PLAIN or ragged
+    return block_rows(key_dim, value_dim, dtype.itemsize * (2 if takes_more else 1), QUERIES)
 
 
 def variants() -> Iterator[Variant]:

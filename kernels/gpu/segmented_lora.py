@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 RANK_CHUNK = 16
 LONG = 64  # rows from which on a segment counts as prefill
 NOBODY = 1 << 30  # in place of a slot, in a tile of a list of fixed length that is not needed: more than there are
-_RANK_PROGRAMS = 16  # of shrink for a tile, at most; each goes on to further ranks
 TILE_FIELDS = 3  # slot, first row, rows
 _MEMBER_FIELDS = 5  # first rank, ranks, addresses of B, scale and shift; 0 stands for none
 _SLOT_FIELDS = 2  # address of A, ranks of all members; then the members' fields
@@ -81,35 +80,36 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
     SPLITS: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
-    tile, split = tl.program_id(0), tl.program_id(2)
+    tile, chunk, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot = tl.load(tiles + tile * 3)
     if slot >= slot_count:
         return
-    rank = tl.load(slots + slot * SLOT_FIELDS + 1).to(tl.int32)
+    rank = tl.load(slots + slot * SLOT_FIELDS + 1)
+    if chunk * RANKS >= rank:
+        return
     a = tl.load(slots + slot * SLOT_FIELDS).to(tl.pointer_type(x.dtype.element_ty))
     first, count = tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
     row = tl.arange(0, ROWS)
-    for chunk in range(tl.program_id(1), tl.cdiv(rank, RANKS), tl.num_programs(1)):
-        ranks = chunk * RANKS + tl.arange(0, RANKS)
-        total = tl.zeros((ROWS, RANKS), dtype=tl.float32)
-        for start in range(split * BLOCK_K, in_features, SPLITS * BLOCK_K):
-            k = start + tl.arange(0, BLOCK_K)
-            x_tile = tl.load(
-                x + (first + row)[:, None] * x_stride + k[None, :],
-                mask=(row < count)[:, None] & (k < in_features)[None, :],
-                other=0.0,
-            )
-            a_tile = tl.load(
-                a + ranks[None, :] * in_features + k[:, None],
-                mask=(ranks < rank)[None, :] & (k < in_features)[:, None],
-                other=0.0,
-            )
-            total = dot(x_tile, a_tile, total, WIDEN)
-        tl.store(
-            shrunk + split * split_stride + (first + row)[:, None] * shrunk_stride + ranks[None, :],
-            total,
-            mask=(row < count)[:, None] & (ranks < rank)[None, :],
+    ranks = chunk * RANKS + tl.arange(0, RANKS)
+    total = tl.zeros((ROWS, RANKS), dtype=tl.float32)
+    for start in range(split * BLOCK_K, in_features, SPLITS * BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K)
+        x_tile = tl.load(
+            x + (first + row)[:, None] * x_stride + k[None, :],
+            mask=(row < count)[:, None] & (k < in_features)[None, :],
+            other=0.0,
         )
+        a_tile = tl.load(
+            a + ranks[None, :] * in_features + k[:, None],
+            mask=(ranks < rank)[None, :] & (k < in_features)[:, None],
+            other=0.0,
+        )
+        total = dot(x_tile, a_tile, total, WIDEN)
+    tl.store(
+        shrunk + split * split_stride + (first + row)[:, None] * shrunk_stride + ranks[None, :],
+        total,
+        mask=(row < count)[:, None] & (ranks < rank)[None, :],
+    )
 
 
 @triton.jit
@@ -325,7 +325,7 @@ def _add(
     tables = tiles, slots, slots.shape[0]
     strides = shrunk.stride(1), shrunk.stride(0)
     if width:
-        shrink_kernel[(tiles.shape[0], min(triton.cdiv(width, ranks), _RANK_PROGRAMS), splits)](
+        shrink_kernel[(tiles.shape[0], triton.cdiv(width, ranks), splits)](
             *(x, shrunk, *tables, x.shape[1], x.stride(0), *strides), RANKS=ranks, BLOCK_K=block_k, **common
         )
     expand_kernel[(tiles.shape[0], blocks.shape[0])](

@@ -105,8 +105,8 @@ def fixed(slots: list[int], rows: int, dtype: torch.dtype) -> FixedSegments:
     return FixedSegments(by_row.to(DEVICE), tuple(works))
 
 
-def test_lora_with_ranks_beyond_those_that_programs_begin_with() -> None:
-    """And with room in the tables for more slots, and for larger ranks, than there are."""
+def test_lora_of_small_and_large_ranks() -> None:
+    """With room in the tables for more slots, and for larger ranks, than there are."""
     slots = [-1, 0, 0, 1, 2] + [1] * 70
     ranks = {0: 8, 1: 300, 2: 40}
     weights = {
