@@ -1,6 +1,6 @@
 """An upload: two files, a name, and the validator's verdict in words."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nicegui import ui
@@ -15,14 +15,14 @@ from loragate.panel.parts.sheet import sheet
 from loragate.panel.parts.tag import div, tag
 
 
-def upload_sheet(here: Here, then: Callable[[str], Any], name: str = "") -> None:
+def upload_sheet(here: Here, then: Callable[[str], Awaitable[None]], name: str = "") -> None:
     """`then` is told the adapter's name; a given `name` is that of an adapter that gets a new version."""
     with sheet(f"A new version of {name}" if name else "Upload an adapter") as dialog:
         _Upload(name, then, dialog)
 
 
 class _Upload:
-    def __init__(self, name: str, then: Callable[[str], Any], dialog: ui.dialog) -> None:
+    def __init__(self, name: str, then: Callable[[str], Awaitable[None]], dialog: ui.dialog) -> None:
         self._fixed = name
         self._then = then
         self._dialog = dialog
@@ -58,12 +58,12 @@ class _Upload:
             texts = {field: (element.value or "").strip() for field, element in given.items()}
             self._zone.send("/transfer/adapters", {field: text for field, text in texts.items() if text})
 
-    def _verdict(self, status: int, document: dict[str, Any]) -> None:
+    async def _verdict(self, status: int, document: dict[str, Any]) -> None:
         self._busy(False)
         if status == 201:
             self._dialog.close()
             said(f"{document['name']} version {document['version']} is checked and ready.")
-            self._then(document["name"])
+            await self._then(document["name"])
         elif status == 401:
             ui.navigate.to("/sign-in?ended=key")
         else:

@@ -163,7 +163,8 @@ class _Adapters:
                 tag("span", "–", classes="muted")
 
     def _keep(self, row: Json) -> None:
-        field = choice_field("Keep", _KEEPS, row["keep"] or "").props("dense borderless aria-label='Keep'")
+        field = choice_field("", _KEEPS, row["keep"] or "")
+        field.props["aria-label"] = f"Keep {row['name']}"
         field.on_value_change(lambda event: self._set_keep(row, event.value))
 
     async def _set_keep(self, row: Json, keep: str) -> None:
@@ -176,7 +177,10 @@ class _Adapters:
             await self._list.load()
 
     def _upload(self) -> None:
-        upload_sheet(self._here, then=lambda name: ui.navigate.to(path("adapters", name)))
+        async def show(name: str) -> None:
+            ui.navigate.to(path("adapters", name))
+
+        upload_sheet(self._here, show)
 
 
 def _residency(where: str | None) -> Any:

@@ -95,6 +95,37 @@ def test_a_canary_gets_its_share_and_is_rolled_back(
         assert len(api.get("/v1/adapters/judge").json()["aliases"]["default"]) == 1
 
 
+def test_from_an_upload_to_a_tenth_of_the_traffic_and_back(signed_in: Callable[..., Page], world: World) -> None:
+    """What somebody does who has never seen it."""
+    page = signed_in(path="/adapters")
+    page.get_by_role("button", name="Upload an adapter").click()
+    _upload(page, world, "novice", "novice-folder", seed=13)
+    page.get_by_role("link", name="Try it").click()
+    page.get_by_label("Beside it").click()
+    page.get_by_role("option", name="tiny/base-model", exact=True).click()
+    page.get_by_label("Your message").fill("Who are you?")
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.get_by_role("log", name="Second answer: conversation")).to_contain_text("the base model speaking.")
+    page.get_by_role("link", name="Adapters", exact=True).click()
+    page.get_by_role("link", name="novice", exact=True).click()
+    page.get_by_role("button", name="New version").click()
+    page.get_by_label("The adapter's folder").set_input_files(world.adapter("novice-next", seed=14))
+    page.get_by_role("dialog").get_by_label("Alias").fill("canary")
+    page.get_by_role("button", name="Upload", exact=True).click()
+    expect(page.get_by_role("region", name="Versions").get_by_role("row").filter(has_text="canary")).to_contain_text(
+        "v2"
+    )
+    page.get_by_label("Try a version beside it").first.click()
+    page.get_by_role("option", name="Version 2").click()
+    page.get_by_role("button", name="Save the traffic of default").click()
+    expect(page.get_by_role("cell", name="default 10 %")).to_be_visible()
+    page.get_by_role("button", name="Roll default back").click()
+    expect(page.get_by_role("cell", name="default 10 %")).to_have_count(0)
+    with world.api() as api:
+        aliases = api.get("/v1/adapters/novice").json()["aliases"]
+    assert [arm["version"] for arm in aliases["default"]] == [1]
+
+
 def test_versions_are_told_apart(signed_in: Callable[..., Page], two_versions: tuple[str, str]) -> None:
     page = signed_in(path="/adapters/judge")
     differences = page.get_by_role("region", name="Differences")
