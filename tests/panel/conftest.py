@@ -1,9 +1,13 @@
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 from chromium import launched_chromium
+from nicegui import Client, ui
+from nicegui.elements.mixins.text_element import TextElement
 from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from loragate.panel.parts.tag import div
 
 from .world import PATIENCE, World, a_world
 
@@ -76,3 +80,13 @@ def signed_in(page: Page, world: World, cookies: Callable[[str], Cookie]) -> Cal
         return page
 
     return sign_in
+
+
+@pytest.fixture
+async def box() -> AsyncIterator[TextElement]:
+    """On a page that nobody looks at."""
+    client = Client(ui.page("/"))
+    with client:
+        made = div("stack")
+    yield made
+    client.delete()

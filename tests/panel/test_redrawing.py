@@ -1,11 +1,10 @@
 """What is drawn anew keeps its elements: clicks, the focus and open lists stay with what they were on."""
 
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
 import pytest
-from nicegui import Client, ui
+from nicegui import Client
 from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
@@ -16,17 +15,6 @@ from loragate.panel.parts.redrawn import redrawn
 from loragate.panel.parts.slider import slider
 from loragate.panel.parts.table import Column, table
 from loragate.panel.parts.tag import div
-
-
-@pytest.fixture
-async def box() -> AsyncIterator[TextElement]:
-    """On a page that nobody looks at."""
-    client = Client(ui.page("/"))
-    with client:
-        made = div("stack")
-    yield made
-    client.delete()
-
 
 Pressed = list[str]
 

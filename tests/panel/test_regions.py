@@ -1,0 +1,123 @@
+"""Parts of a page that are fetched by themselves: late answers, failures, and trying again."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from nicegui.element import Element
+from nicegui.elements.mixins.text_element import TextElement
+
+from loragate.panel.failure import Failure
+from loragate.panel.parts.region import Region
+from loragate.panel.parts.tag import tag
+
+UNEXPECTED = "Something unexpected came back, which this page cannot show."
+
+
+class Gateway:
+    """Each question waits for its own answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[asyncio.Future[str]] = []
+
+    async def ask(self) -> str:
+        self.asked.append(asyncio.get_running_loop().create_future())
+        return await self.asked[-1]
+
+
+def _shown(box: Element, role: str = "") -> list[str]:
+    """What stands on the page, or in what has this role."""
+    within = [each for each in box.descendants() if each.props.get("role") == role] if role else [box]
+    return [each.text for part in within for each in part.descendants() if isinstance(each, TextElement) and each.text]
+
+
+def _region(
+    box: TextElement, gateway: Gateway, draw: Callable[[str], Any] = lambda words: tag("p", words)
+) -> Region[str]:
+    with box:
+        return Region(gateway.ask, draw)
+
+
+async def _asks(region: Region[str], gateway: Gateway) -> asyncio.Task[None]:
+    """Under way when this ends."""
+    before = len(gateway.asked)
+    loading = asyncio.create_task(region.load())
+    while len(gateway.asked) == before:
+        await asyncio.sleep(0)
+    return loading
+
+
+async def _answered(region: Region[str], gateway: Gateway, answer: str | Exception) -> None:
+    loading = await _asks(region, gateway)
+    _answer(gateway.asked[-1], answer)
+    await loading
+
+
+def _answer(asked: "asyncio.Future[str]", answer: str | Exception) -> None:
+    if isinstance(answer, Exception):
+        asked.set_exception(answer)
+    else:
+        asked.set_result(answer)
+
+
+@pytest.mark.parametrize("late", ["older", Failure("older"), KeyError("older")], ids=["answer", "failure", "surprise"])
+async def test_what_was_overtaken_replaces_nothing(box: TextElement, late: str | Exception) -> None:
+    gateway = Gateway()
+    region = _region(box, gateway)
+    slow = await _asks(region, gateway)
+    await _answered(region, gateway, "newer")
+    _answer(gateway.asked[0], late)
+    await slow
+    assert _shown(box) == ["newer"]
+
+
+async def test_what_is_unexpected_is_said_and_can_be_tried_again(box: TextElement) -> None:
+    gateway = Gateway()
+    region = _region(box, gateway)
+    await _answered(region, gateway, KeyError("data"))
+    assert _shown(box) == _shown(box, "alert") == [UNEXPECTED, "Try again"]
+    (again,) = [each for each in box.descendants() if each.tag == "button"]
+    (listener,) = again._event_listeners.values()
+    assert listener.handler is not None
+    trying = asyncio.ensure_future(listener.handler())
+    while len(gateway.asked) < 2:
+        await asyncio.sleep(0)
+    _answer(gateway.asked[1], "there")
+    await trying
+    assert _shown(box) == ["there"]
+
+
+async def test_what_was_shown_stays_beside_a_failure(box: TextElement) -> None:
+    gateway = Gateway()
+    region = _region(box, gateway)
+    await _answered(region, gateway, "there")
+    for answer, words in ((Failure("The gateway is away.", 503), "The gateway is away."), (KeyError("x"), UNEXPECTED)):
+        await _answered(region, gateway, answer)
+        assert _shown(box) == [words, "Try again", "there"]
+    await _answered(region, gateway, "there")
+    assert _shown(box) == ["there"]
+
+
+async def test_what_cannot_be_drawn_is_a_failure_too(box: TextElement) -> None:
+    gateway = Gateway()
+
+    def draw(words: str) -> None:
+        tag("p", f"{words}, so far")
+        if words == "odd":
+            raise KeyError("data")
+
+    region = _region(box, gateway, draw)
+    await _answered(region, gateway, "fine")
+    await _answered(region, gateway, "odd")
+    assert _shown(box) == [UNEXPECTED, "Try again", "fine, so far"]
+
+
+async def test_it_asks_again_by_itself_only_while_somebody_is_away(box: TextElement) -> None:
+    gateway = Gateway()
+    region = _region(box, gateway)
+    seen = []
+    for answer in (Failure("There is no such job.", 404), Failure("Nobody answers.", 503), "there"):
+        await _answered(region, gateway, answer)
+        seen.append(region._again.active)
+    assert seen == [False, True, False]
