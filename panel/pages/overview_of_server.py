@@ -56,10 +56,11 @@ class _Server:
     def _show(self, now: _Reading) -> None:
         oldest = self._readings[0]
         page = now.page
-        with div("row-of"):
+        with div("row-of wide"):
             for part, state in now.parts.get("parts", {}).items():
-                tag("span", part, classes="muted small")
-                state_chip(state)
+                with div("row-of"):
+                    tag("span", part, classes="muted small")
+                    state_chip(state)
         with div("grid-figures"):
             figure("Requests", _per_second(self._rates(_requests)), f"{formats.count(_in_flight(page))} under way")
             figure("Tokens out", _per_second(self._rates(_tokens)), f"{formats.count(_tokens(page))} since the start")

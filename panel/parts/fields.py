@@ -34,4 +34,4 @@ def number_field(
 def choice_field(label: str, choices: Mapping[Any, str] | Sequence[str], value: Any = None, **more: Any) -> ui.select:
     """One of several; or some of them, with `multiple=True`."""
     options = dict(choices) if isinstance(choices, Mapping) else list(choices)
-    return ui.select(options, label=label, value=value, **more).props(f"{_LOOK} options-dense")
+    return ui.select(options, label=label or None, value=value, **more).props(f"{_LOOK} options-dense")

@@ -35,6 +35,7 @@ OF_OPERATORS = {
     "server": "/",
     "all-adapters": "/adapters",
     "all-jobs": "/fine-tuning",
+    "any-job": "/fine-tuning/{job}",
     "all-usage": "/usage",
     "tenants": "/tenants",
     "tenant": "/tenants/{tenant}",
@@ -152,11 +153,25 @@ def test_they_are_fit_for_everybody(
             page.get_by_role("button", name=opened_by).first.click()
             expect(page.get_by_role("dialog").get_by_role("heading")).to_be_visible()
             _settled(page)
+            page.wait_for_function("document.getAnimations().every((each) => each.playState !== 'running')")
             if found := _serious(page):
                 wrong[name] = found
             page.screenshot(path=Path(PICTURES) / f"{name}-{width}-{theme}.png")
+        page.goto(f"{world.panel.url}/playground?model=support-triage")
+        _two_answer(page)
+        page.screenshot(path=Path(PICTURES) / f"compare-{width}-{theme}.png")
     context.close()
     assert not wrong
+
+
+def _two_answer(page: Page) -> None:
+    page.get_by_label("Beside it").click()
+    page.get_by_role("option", name="haiku", exact=True).click()
+    page.get_by_label("Your message").fill("My parcel is three days late. Where is it?")
+    page.get_by_role("button", name="Send", exact=True).click()
+    for side in ("First", "Second"):
+        expect(page.get_by_role("log", name=f"{side} answer: conversation")).to_contain_text("speaking.")
+    expect(page.get_by_text("First token after")).to_have_count(2)
 
 
 def test_the_menu_and_a_dialog_are_reached_by_keys(signed_in: Callable[..., Page], furnished: World) -> None:
