@@ -143,14 +143,16 @@ async def test_the_operator_sees_all_tenants_or_one(library: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "walk", [Walk(), Walk(1, 1), Walk(3, 12, often=1), Walk(3, 4, often=1), Walk(4, 2000, often=2)], ids=str
+    "walk",
+    [Walk(2000, 6000, 24), Walk(1, 1, 12), Walk(3, 12, often=1), Walk(3, 4, often=1), Walk(4, 2000, often=2)],
+    ids=str,
 )
 @pytest.mark.parametrize("tags", [(), ("bot",)])
 async def test_pages_stand_still_while_others_come_and_go(
     world: Any, monkeypatch: pytest.MonkeyPatch, tags: tuple[str, ...], walk: Walk
 ) -> None:
     """However many are looked through before the index is."""
-    monkeypatch.setattr("loragate.adapter_store.adapter_pages._WALK", walk)
+    monkeypatch.setattr("loragate.adapter_store.adapter_pages._WALKS", {True: walk, False: walk})
     for number in range(6):
         await world.publish(f"bot-{number}", tags=["bot"])
         await world.publish(f"bot-untagged-{number}" if tags else f"other-{number}")
