@@ -68,10 +68,6 @@ class Walk:
     often: int
 
 
-_WALKS = {True: Walk(2000, 6000, often=24), False: Walk(1000, 6000, often=12)}
-"""Of one tenant's adapters, and of all: the index knows nothing of tenants, and takes longer for one's."""
-
-
 @dataclass(frozen=True)
 class _Shape:
     """Of a question."""
@@ -93,6 +89,7 @@ async def adapter_page(
     scope."""
     checked_limit(limit)
     owner, text = within or tenant_of(session), sought(wanted.search)
+    on_sqlite = session.get_bind().dialect.name == "sqlite"
     shape = _Shape(
         of_one_tenant=owner is not None,
         status=wanted.status,
@@ -100,8 +97,8 @@ async def adapter_page(
         by_trigrams=text is not None and has_trigrams(text),
         tags=len(wanted.tags),
         after=after is not None,
-        on_sqlite=session.get_bind().dialect.name == "sqlite",
-        walk=_WALKS[owner is not None],
+        on_sqlite=on_sqlite,
+        walk=_walk(owner is not None, on_sqlite),
     )
     values = {OWN.key: owner, "most": limit + 1, "after": after, **_said_of_text(text), **_said_of_tags(wanted.tags)}
     rows: Sequence[Any] = ()
@@ -110,6 +107,13 @@ async def adapter_page(
     if after is not None and not rows:
         await position_of(session, AdapterRow, after)
     return cut_page(adapters_of(rows), limit)
+
+
+def _walk(of_one_tenant: bool, on_sqlite: bool) -> Walk:
+    """The index knows nothing of tenants: one's take it longer. SQLite copies whatever is to be looked through."""
+    if on_sqlite:
+        return Walk(2000, 2000, often=0)
+    return Walk(2000, 6000, often=24) if of_one_tenant else Walk(1000, 6000, often=12)
 
 
 def _said_of_text(text: str | None) -> dict[str, str]:
@@ -157,9 +161,12 @@ def _searched(shape: _Shape) -> SelectBase:
     alive: Select[Any] = select(*told_of(adapter), adapter.search_text).where(*in_state(adapter, shape.status))
     alive = _newest_first(alive.where(*_owned(shape, adapter), *_past(shape, adapter.created_at, adapter.id)), adapter)
     near = _walked(shape, alive.limit(_written(shape.walk.newest)), "near")
-    often = _looked_at_once("often", _count(near).between(_written(shape.walk.often), _MOST - 1))
-    far = _walked(shape, alive.limit(_written(shape.walk.more)), "far", often)
-    too_few = and_(_count(near) < _MOST, _count(far) < _MOST)
+    found, too_few = [select(*told_of(near.c))], _count(near) < _MOST
+    if shape.walk.more > shape.walk.newest:
+        often = _looked_at_once("often", _count(near).between(_written(shape.walk.often), _MOST - 1))
+        far = _walked(shape, alive.limit(_written(shape.walk.more)), "far", often)
+        found = [found[0].where(~often), select(*told_of(far.c)).where(often)]
+        too_few = and_(too_few, _count(far) < _MOST)
     if shape.of_one_tenant:
         others = alive.with_only_columns(adapter.id).order_by(None).offset(_written(shape.walk.newest))
         too_few = and_(too_few, others.limit(_written(1)).exists())
@@ -167,8 +174,7 @@ def _searched(shape: _Shape) -> SelectBase:
     # The offset keeps the planner from going through all in order instead, to spare the sorting.
     everywhere = _indexed(shape, few).offset(_written(0)).subquery("everywhere").c
     rest = _newest_first(select(*told_of(everywhere)).where(few), everywhere).limit(_MOST).subquery("rest")
-    walked = (select(*told_of(found.c)).where(~few, here) for found, here in ((near, ~often), (far, often)))
-    return union_all(*walked, select(*told_of(rest.c)))
+    return union_all(*(walked.where(~few) for walked in found), select(*told_of(rest.c)))
 
 
 def _walked(shape: _Shape, adapters: Select[Any], name: str, *only_if: ColumnElement[bool]) -> CTE:

@@ -152,7 +152,7 @@ async def test_pages_stand_still_while_others_come_and_go(
     world: Any, monkeypatch: pytest.MonkeyPatch, tags: tuple[str, ...], walk: Walk
 ) -> None:
     """However many are looked through before the index is."""
-    monkeypatch.setattr("loragate.adapter_store.adapter_pages._WALKS", {True: walk, False: walk})
+    monkeypatch.setattr("loragate.adapter_store.adapter_pages._walk", lambda *_: walk)
     for number in range(6):
         await world.publish(f"bot-{number}", tags=["bot"])
         await world.publish(f"bot-untagged-{number}" if tags else f"other-{number}")
