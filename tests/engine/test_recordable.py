@@ -1,0 +1,111 @@
+"""What is recorded on a GPU, tried without one: tensors that have a shape and a device and no numbers go through models
+with our kernels in them. Whatever would ask such a device for a number, or bring it one of the host's, fails."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import make_model
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from loragate.engine import assembly
+from loragate.engine.base_model import BaseModel, prepare
+from loragate.engine.config import EngineConfig
+from loragate.engine.experts import ExpertProjection
+from loragate.engine.model_runner import forward
+from loragate.engine.step_graphs import Launches, StepGraphs
+from loragate.kernels import gpu, packed_linear
+from loragate.kernels.packed_linear import PackedLinear
+
+DEVICE = torch.device("meta")
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")
+
+
+class NoTransfers(TorchDispatchMode):
+    """Refuses what takes numbers from the host to the device. Single ones go along with a launch."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = [a for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)]
+        made = result if isinstance(result, Tensor) else None
+        if made is not None and made.device == DEVICE:
+            brought = [a for a in given if a.device.type == "cpu" and a.ndim > 0]
+            assert not brought, f"{func} takes {[tuple(a.shape) for a in brought]} from the host"
+            assert not func.__name__.startswith(("_to_copy", "copy_")) or all(a.device == DEVICE for a in given)
+        return result
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every launch is the operator that stands for it, which knows shapes alone."""
+    monkeypatch.setattr(gpu, "serves", lambda device: True)
+    monkeypatch.setattr(packed_linear, "_can_pack", lambda *_: False)
+
+
+def on_device(base: BaseModel) -> BaseModel:
+    """The model as it would be on a GPU, without its numbers."""
+
+    def like(t: Tensor) -> Tensor:
+        return torch.empty(t.shape, dtype=t.dtype, device=DEVICE)
+
+    for module in base.model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and type(parameter) is nn.Parameter:
+                module._parameters[name] = nn.Parameter(like(parameter), requires_grad=False)
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = like(buffer)
+    for group in (*base.groups, *base.parameter_of.values()):
+        if isinstance(group, ExpertProjection):
+            weights, biases = group.linear._grouped or (None, None)
+            assert weights is not None
+            group.linear._grouped = like(weights), None if biases is None else like(biases)
+        elif isinstance(group.linear, PackedLinear):
+            bias = group.linear._bias
+            group.linear._weight, group.linear._bias = like(group.linear._weight), None if bias is None else like(bias)
+    object.__setattr__(base, "device", DEVICE)
+    return base
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "qwen3", "phi3", "gpt2", "mixtral", "qwen3_moe", "gpt_oss"])
+@pytest.mark.usefixtures("kernels")
+def test_every_size_is_launched_without_the_host(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = on_device(prepare(make_model(family).to(torch.bfloat16)))
+    config = EngineConfig("", "", tmp_path, max_batch_tokens=160, max_batch_size=40)
+    base.reserve(4, 16)
+    base.allocate_cache(64)
+    shapes = assembly.padded_shapes(base, config, 500, scratch=48)
+    graphs = StepGraphs(shapes, base.step, partial(forward, base), DEVICE)
+    monkeypatch.setattr(graphs, "_send", lambda *_: None)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+
+    def record(launches: Launches) -> Launches:
+        launches()  # makes what is made once
+        with NoTransfers():
+            launches()
+        return launches
+
+    graphs.record(record)
+    assert graphs.counters.failed == 0
+    assert graphs.counters.recorded == 2 * len(shapes)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda t: t.sum().item(),
+        lambda t: t[t > 0],
+        lambda t: t + torch.ones(3).to(DEVICE),
+        lambda t: t.copy_(torch.ones(3)),
+        lambda t: t[torch.tensor([0, 1])],
+    ],
+)
+def test_what_goes_between_host_and_device_is_seen(wrong: Callable[[Tensor], object]) -> None:
+    with pytest.raises((AssertionError, RuntimeError, NotImplementedError)), NoTransfers():
+        wrong(torch.ones(3, device=DEVICE))
