@@ -13,6 +13,7 @@ from gpu_models import ALL, ATTENTION, KINDS, build, peft
 
 from loragate.engine.local import LocalEngine
 
+RANK = 16  # the largest: recorded launches have programs for every rank that is allowed
 DEVICE_BYTES = 8 << 30  # for adapters on the device, of the 27 GB that all of them take
 
 Figures = dict[str, Any]
@@ -27,7 +28,12 @@ def serve(setting: Setting) -> Figures:
     setting.free()
     room = DEVICE_BYTES if setting.on_gpu else None
     engine = LocalEngine(
-        folder / "base", folder / "cache", names, adapter_slots=sizes.adapters, adapter_device_bytes=room
+        folder / "base",
+        folder / "cache",
+        names,
+        adapter_slots=sizes.adapters,
+        adapter_device_bytes=room,
+        max_lora_rank=RANK,
     )
     steps = _steps(engine, sizes)
     throughput = _throughput(engine, sizes)
