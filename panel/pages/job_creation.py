@@ -41,6 +41,7 @@ class _Creation:
         self._here = here
         self._dialog = dialog
         self._files: dict[str, str] = {}
+        self._on_the_way: set[str] = set()
         self._method = "supervised"
         self._method_field: ui.select | None = None
 
@@ -51,10 +52,13 @@ class _Creation:
     def _pick(self, field: str, label: str, words: str) -> None:
         def examined(format: str) -> None:
             self._files.pop(field, None)
+            if format:
+                self._on_the_way.add(field)
             if field == "training_file" and format:
                 self._set_method("dpo" if format in _OF_PREFERENCES else "supervised")
 
         def sent(status: int, document: Json) -> None:
+            self._on_the_way.discard(field)
             if status == 401:
                 ui.navigate.to("/sign-in?ended=key")
             elif 200 <= status < 300:
@@ -115,6 +119,9 @@ class _Creation:
             self._files["training_file"] = file
 
     async def _create(self) -> None:
+        if self._on_the_way:
+            wrong("A file is still on its way: train once it is there.")
+            return
         if "training_file" not in self._files:
             wrong("Choose a training file first.")
             return

@@ -183,3 +183,6 @@ def test_the_browser_asks_before_a_file_on_its_way_is_left(signed_in: Callable[.
     page.get_by_label("Training file").set_input_files(_file(world.folder, "left.jsonl", lines))
     expect(page.get_by_role("progressbar", name="Uploading")).to_be_visible()
     assert asks_before_leaving(page)
+    page.get_by_role("button", name="Train", exact=True).click()
+    expect(page.get_by_text("A file is still on its way: train once it is there.")).to_be_visible()
+    expect(page.get_by_text("Choose a training file first.")).to_have_count(0)
