@@ -7,6 +7,8 @@ from nicegui.events import GenericEventArguments
 
 from loragate.panel.parts.tag import tag
 
+_KEEP = "(e) => { element.props.value = e.target.value; emit(e.target.value); }"  # else it is drawn where it was before
+
 
 def slider(
     label: str,
@@ -25,5 +27,5 @@ def slider(
             made.props["value"] = value = float(event.args)
         on_change(value)
 
-    made.on("input", moved, js_handler="(e) => emit(e.target.value)")
+    made.on("input", moved, js_handler=_KEEP)
     return made

@@ -80,6 +80,7 @@ def test_a_canary_gets_its_share_and_is_rolled_back(
     expect(share).to_have_value("10")
     share.fill("25")
     expect(page.get_by_role("slider", name="Share of version 2 in default")).to_have_value("75")
+    expect(share).to_have_value("25")
     page.get_by_role("button", name="Save the traffic of default").click()
     expect(page.get_by_role("cell", name="default 25 %")).to_be_visible()
     with world.api() as api:
