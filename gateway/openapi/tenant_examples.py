@@ -1,0 +1,38 @@
+"""Examples of what is said about tenants and their keys."""
+
+THEN, LATER = "2026-03-01T09:30:00.000Z", "2026-03-02T10:00:00.000Z"
+LIMITS = {
+    "requests_per_minute": 60,
+    "tokens_per_minute": None,
+    "max_concurrency": 8,
+    "tokens_per_day": None,
+    "tokens_per_month": None,
+}
+TENANT = {
+    "id": "tn_4fGh2kLmN8pQ",
+    "object": "tenant",
+    "name": "acme",
+    "weight": 2.0,
+    "limits": {
+        **LIMITS,
+        "max_adapters": 20,
+        "max_storage_bytes": None,
+        "max_adapter_rank": 64,
+        "max_unfinished_jobs": 4,
+    },
+    "created_at": THEN,
+    "updated_at": LATER,
+}
+KEY = {
+    "id": "3kTz9QbW1xYd",
+    "object": "api_key",
+    "tenant_id": TENANT["id"],
+    "name": "backend",
+    "scopes": ["inference"],
+    "limits": LIMITS,
+    "expires_at": None,
+    "revoked_at": None,
+    "rotated_from": None,
+    "last_used_at": LATER,
+    "created_at": THEN,
+}
