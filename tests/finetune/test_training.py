@@ -26,7 +26,7 @@ from loragate.finetune.training.folders import checkpoints_in
 from loragate.finetune.training.news import Metrics
 from loragate.finetune.training.watch import TrainingFailed
 
-from .runs import EXAMPLES, RECIPES, go, make_tokens
+from .runs import EXAMPLES, RECIPES, go, make_base, make_tokens
 
 STEPS = 2 * EXAMPLES // 4
 Whole = Callable[[Method], list[Metrics]]
@@ -68,7 +68,8 @@ def losses(told: list[Metrics]) -> list[tuple[int, float]]:
     return [(each.step, each.train_loss) for each in told if each.train_loss is not None]
 
 
-def test_a_quantised_base_leaves_nothing_of_the_checkpoint_in_memory(base: Path) -> None:
+def test_a_quantised_base_leaves_nothing_of_the_checkpoint_in_memory(tmp_path: Path) -> None:
+    base = make_base(tmp_path / "base")  # nobody else has it mapped
     model = load_base(base, "nf4", torch.device("cpu"))
     gc.collect()
     assert model.get_input_embeddings().weight.dtype == torch.float32
