@@ -136,6 +136,20 @@ def test_from_a_file_to_a_chat_in_the_panel(panel: Page) -> None:
         expect(panel.get_by_role("alert")).to_have_count(0)
 
 
+def test_a_panel_that_hangs_costs_the_api_nothing(training_server: RunningServer, acme: OpenAI) -> None:
+    hung = training_server.runtime["pids"]["panel"]
+    os.kill(hung, signal.SIGSTOP)
+    try:
+        base = acme.models.list().data[0].id
+        for _ in range(3):
+            answer = acme.completions.create(model=base, prompt="fox", max_tokens=4, timeout=PATIENCE)
+            assert answer.usage is not None
+            assert answer.usage.completion_tokens > 0
+        assert httpx.get(f"{training_server.base_url}/readyz", timeout=PATIENCE).status_code == 200
+    finally:
+        os.kill(hung, signal.SIGCONT)
+
+
 def streaming_job(client: OpenAI, file_id: str) -> FineTuningJob:
     numbers = {"streaming": True, "n_epochs": 1, "batch_size": 4, "max_length": 128}
     return client.fine_tuning.jobs.create(
