@@ -10,19 +10,22 @@ from typing import Any, TypeVar
 from sqlalchemy import (
     BinaryExpression,
     BindParameter,
+    BooleanClauseList,
     ClauseElement,
     Column,
     CompoundSelect,
     Executable,
     FromClause,
+    Grouping,
     Join,
     Select,
     SelectBase,
     String,
     Table,
+    True_,
     bindparam,
 )
-from sqlalchemy.sql.operators import eq
+from sqlalchemy.sql.operators import and_, eq, is_
 from sqlalchemy.sql.visitors import ExternallyTraversible, iterate
 
 S = TypeVar("S", bound=Select[Any])
@@ -75,16 +78,16 @@ def _check(query: SelectBase, around: frozenset[FromClause]) -> None:
         for each in query.selects:
             _check(each, around)
         return
-    tables = _tables_of(query)
-    held, inner = set[FromClause](), list[SelectBase]()
+    assert isinstance(query, Select)
+    tables, held = _tables_of(query), set(_held_by(query))
+    inner = list[SelectBase]()
     parts: list[ExternallyTraversible] = list(query.get_children())
     while parts:
         part = parts.pop()
         if isinstance(part, SelectBase):
             inner.append(part)
-            continue
-        held |= _held_by(part)
-        parts.extend(part.get_children())
+        else:
+            parts.extend(part.get_children())
     if missing := tables - held - around:
         names = ", ".join(sorted(str(each) for each in missing))
         raise UnscopedStatement(f"{names} would be read for all tenants")
@@ -92,10 +95,24 @@ def _check(query: SelectBase, around: frozenset[FromClause]) -> None:
         _check(each, around | tables)
 
 
-def _held_by(part: ExternallyTraversible) -> set[FromClause]:
-    """What `table.tenant_id = OWN` is about."""
-    if not isinstance(part, BinaryExpression) or part.operator is not eq:
-        return set()
-    left, right = part.left, part.right
-    is_own = isinstance(right, BindParameter) and right.key == OWN.key
-    return {left.table} if is_own and isinstance(left, Column) and left.name == "tenant_id" else set()
+def _held_by(query: Select[Any]) -> Iterator[FromClause]:
+    """What `table.tenant_id = OWN` is about, in conditions that all it reads fulfils."""
+    told = {id(each) for each in query.selected_columns}
+    for part in query.get_children():
+        if id(part) not in told:
+            yield from _held_in(part)
+
+
+def _held_in(condition: object) -> Iterator[FromClause]:
+    if isinstance(condition, Grouping):
+        yield from _held_in(condition.element)
+    elif isinstance(condition, BooleanClauseList) and condition.operator is and_:
+        for each in condition.clauses:
+            yield from _held_in(each)
+    elif isinstance(condition, BinaryExpression) and condition.operator is is_ and isinstance(condition.right, True_):
+        yield from _held_in(condition.left)
+    elif isinstance(condition, BinaryExpression) and condition.operator is eq:
+        left, right = condition.left, condition.right
+        is_own = isinstance(right, BindParameter) and right.key == OWN.key
+        if is_own and isinstance(left, Column) and left.name == "tenant_id":
+            yield left.table

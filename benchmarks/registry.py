@@ -69,7 +69,7 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="registry-")))
         urls = {"sqlite": f"sqlite:///{folder / 'store.db'}"}
         if arguments.only != "sqlite":
-            urls = {"postgres": stack.enter_context(private_postgres()).url("postgres")} | urls
+            urls = {"postgres": stack.enter_context(private_postgres(autovacuum=True)).url("postgres")} | urls
         redis = f"{folder}/redis.sock"
         stack.enter_context(process(["redis-server", "--port", "0", "--unixsocket", redis, "--save", ""]))
         for name in urls if arguments.only is None else [arguments.only]:

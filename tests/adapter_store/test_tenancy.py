@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, get_type_hints
 
 import pytest
-from sqlalchemy import delete, event, func, insert, select, text, update
+from sqlalchemy import and_, delete, event, func, insert, or_, select, text, update
 from sqlalchemy.orm import aliased
 
 from loragate.adapter_store import scopes
@@ -212,6 +212,9 @@ FORGETFUL = {
     "in a subquery": select(ALL_THEIRS.subquery().c.id),
     "in a common table": select(ALL_THEIRS.cte("all_of_them").c.id),
     "in a union": select(ALL_THEIRS.where(MINE).union_all(ALL_THEIRS).subquery().c.id),
+    "in one of two conditions": select(ADAPTERS.c.id).where(or_(MINE, ADAPTERS.c.name == "x")),
+    "in what must not be": select(ADAPTERS.c.id).where(~and_(MINE, ADAPTERS.c.name == "x")),
+    "where it is only told": select(ADAPTERS.c.id, MINE),
     "of somebody": select(ADAPTERS.c.id).where(ADAPTERS.c.tenant_id == "tn_somebody"),
     "of others": select(ADAPTERS.c.id).where(ADAPTERS.c.tenant_id != OWN),
 }

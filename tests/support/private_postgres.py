@@ -22,6 +22,7 @@ class PostgresServer:
     """A private cluster that listens on a Unix socket only."""
 
     socket_directory: Path
+    autovacuum: bool
 
     def url(self, database: str) -> str:
         return f"postgresql://postgres@/{database}?host={self.socket_directory}"
@@ -34,7 +35,8 @@ class PostgresServer:
             await connection.close()
 
     def start(self) -> None:
-        self._control("-o", _OPTIONS.format(home=self.socket_directory), "start")
+        vacuums = f" -c autovacuum={'on' if self.autovacuum else 'off'}"
+        self._control("-o", _OPTIONS.format(home=self.socket_directory) + vacuums, "start")
 
     def stop(self) -> None:
         """At once, as in a crash: whoever is connected is cut off."""
@@ -46,8 +48,8 @@ class PostgresServer:
 
 
 @contextmanager
-def private_postgres() -> Iterator[PostgresServer]:
-    """Running, and gone afterwards."""
+def private_postgres(*, autovacuum: bool = False) -> Iterator[PostgresServer]:
+    """Running, and gone afterwards. A database into which autovacuum looks cannot be copied meanwhile."""
     if not _BINARIES:
         lacking("Postgres")
     home = Path(tempfile.mkdtemp(prefix="pg"))
@@ -55,7 +57,7 @@ def private_postgres() -> Iterator[PostgresServer]:
         if os.getuid() == 0:  # Postgres refuses to run as root
             shutil.chown(home, "postgres")
         _run(home, "initdb", "-D", str(home / "data"), "-U", "postgres", "-A", "trust", "-N", "--locale=C.UTF-8")
-        server = PostgresServer(home)
+        server = PostgresServer(home, autovacuum)
         server.start()
         try:
             yield server
