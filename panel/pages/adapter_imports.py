@@ -39,7 +39,7 @@ class Imports:
 
         with sheet("Import an adapter") as dialog:
             muted("The server fetches it, and checks it as if it had been uploaded.")
-            source = text_field("Source", placeholder="hf://organisation/name@commit")
+            source = text_field("Source", hint="hf://organisation/name@commit, or s3://bucket/folder")
             name = text_field("Name", hint="What requests call it: letters, digits, dots, dashes")
             alias = text_field("Alias", "default")
             token = text_field("Token", hint="For what is not public; used once, and not kept").props("type=password")

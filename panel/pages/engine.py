@@ -108,7 +108,7 @@ class _Engine:
             figure(
                 "Step, median", formats.seconds(steps and steps["p50"]), f"of {steps['steps']} steps" if steps else ""
             )
-            figure("Step, 99 of 100", formats.seconds(steps and steps["p99"]))
+            figure("Step, p99", formats.seconds(steps and steps["p99"]))
             slots = engine["adapter_slots"]
             figure("Slots in use", f"{slots['used']} of {slots['total']}")
 

@@ -17,7 +17,7 @@ from loragate.panel.parts.say import attempt, wrong
 from loragate.panel.parts.sheet import sheet
 from loragate.panel.parts.tag import div, muted, tag
 
-_METHODS = {"supervised": "Learn the answers", "dpo": "Learn which of two answers is preferred (DPO)"}
+_METHODS = {"supervised": "Learn the answers (supervised)", "dpo": "Learn which of two answers is preferred (DPO)"}
 _OF_PREFERENCES = ("preference", "text preference")
 _FRACTIONS = ("learning_rate_multiplier", "beta")
 
@@ -85,14 +85,14 @@ class _Creation:
             there = choice_field("Or a file that is there", choices.files).props("clearable")
             there.on_value_change(lambda event: self._choose(event.value))
         with tag("details"):
-            tag("summary", "A file to test with")
+            tag("summary", "Validation")
             self._pick("validation_file", "Validation file", "Not trained on: its loss says when to stop.")
         self._model = choice_field("Begin with", choices.models, choices.models[0] if choices.models else None)
         self._suffix = text_field("Name", placeholder="support", hint="A part of the result's name")
         self._method_field = choice_field("Method", _METHODS, self._method)
         self._method_field.on_value_change(lambda event: self._set_method(event.value))
         with tag("details"):
-            tag("summary", "Numbers")
+            tag("summary", "Hyperparameters")
             with div("stack"):
                 muted("Empty: chosen when the file has been read.", "small")
                 with div("controls"):

@@ -67,7 +67,7 @@ class _Server:
             first = [
                 quantile(share, oldest.page.buckets(_FIRST_TOKEN), page.buckets(_FIRST_TOKEN)) for share in (0.5, 0.99)
             ]
-            slow = "no answers yet" if first[1] is None else f"99 of 100 within {formats.seconds(first[1])}"
+            slow = "no answers yet" if first[1] is None else f"99 % within {formats.seconds(first[1])}"
             figure("First token, median", formats.seconds(first[0]), slow)
             figure(
                 "Errors",

@@ -93,7 +93,7 @@ class _Tenant:
             Column[Json]("Tokens out", lambda row: formats.count(row["completion_tokens"]), "number"),
             Column[Json]("Errors", lambda row: formats.count(row["errors"]), "number"),
             Column[Json]("First token, median", lambda row: _ms(row["first"] and row["first"]["p50"]), "number"),
-            Column[Json]("99 of 100", lambda row: _ms(row["first"] and row["first"]["p99"]), "number"),
+            Column[Json]("First token, p99", lambda row: _ms(row["first"] and row["first"]["p99"]), "number"),
         ]
         with div("card flush"):
             if rows:
@@ -112,7 +112,7 @@ def _nothing() -> None:
 
 def _service_figures(service: Json) -> None:
     first, away = service["first_token_ms"], service["turned_away"]
-    slow = f"95 of 100 within {_ms(first['p95'])}" if first else "no answers yet"
+    slow = f"95 % within {_ms(first['p95'])}" if first else "no answers yet"
     figure("First token, median", _ms(first and first["p50"]), slow)
     figure("Errors", formats.count(service["errors"]), f"of the last {formats.count(service['requests'])} requests")
     over, busy = formats.count(away["over_limit"]), formats.count(away["overloaded"])

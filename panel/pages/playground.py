@@ -108,7 +108,7 @@ class _Playground:
             with div("controls"):
                 self._ruled("Temperature", "temperature", 0, 2, 0.05)
                 self._ruled("Top p", "top_p", 0.05, 1, 0.05)
-                most = number_field("Most tokens", self._sampling.max_tokens, least=1)
+                most = number_field("Max tokens", self._sampling.max_tokens, least=1)
                 seed = number_field("Seed")
             system = area_field("System message", rows=2)
         most.on_value_change(lambda event: self._set(max_tokens=int(event.value or 256)))

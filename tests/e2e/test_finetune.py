@@ -112,7 +112,7 @@ def test_from_a_file_to_a_chat_in_the_panel(panel: Page) -> None:
         panel.get_by_label("Training file").set_input_files(data)  # type: ignore[arg-type]
     expect(panel.get_by_role("dialog").get_by_text("16 examples, chat")).to_be_visible()
     panel.get_by_label("Name").fill("poet")
-    panel.get_by_text("Numbers", exact=True).click()
+    panel.get_by_text("Hyperparameters", exact=True).click()
     for label, number in (("Epochs", "2"), ("Batch size", "4"), ("Rank", "4")):
         panel.get_by_label(label).fill(number)
     expect(panel.get_by_role("progressbar")).to_have_count(0)
@@ -128,7 +128,7 @@ def test_from_a_file_to_a_chat_in_the_panel(panel: Page) -> None:
     for ask in asks:
         panel.goto(job)
         ask.click()
-        panel.get_by_label("Most tokens").fill("8")
+        panel.get_by_label("Max tokens").fill("8")
         panel.get_by_label("Your message").fill("fox 3")
         panel.get_by_role("button", name="Send", exact=True).click()
         expect(panel.get_by_text("First token after").or_(panel.get_by_text("without a word"))).to_be_visible()

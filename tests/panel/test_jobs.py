@@ -45,7 +45,7 @@ def test_a_file_becomes_a_job_that_is_paused_and_cancelled(signed_in: Callable[.
     expect(page.get_by_role("dialog").get_by_text("12 examples, chat")).to_be_visible()
     expect(page.get_by_role("dialog")).to_contain_text("<i>0</i>?")
     page.get_by_role("dialog").get_by_label("Name").fill("support")
-    page.get_by_text("Numbers", exact=True).click()
+    page.get_by_text("Hyperparameters", exact=True).click()
     page.get_by_label("Epochs").fill("2")
     page.get_by_role("button", name="Train", exact=True).click()
     page.wait_for_url("**/fine-tuning/ftjob-*")
@@ -129,7 +129,7 @@ def test_a_file_of_preferences_is_learned_by_dpo(signed_in: Callable[..., Page],
     for words in ("0?", "preferred", "Gladly.", "not preferred", "<b>No.</b>"):
         expect(dialog.get_by_text(words, exact=True).first).to_be_visible()
     expect(dialog.get_by_text("which of two answers is preferred")).to_be_visible()
-    page.get_by_text("Numbers", exact=True).click()
+    page.get_by_text("Hyperparameters", exact=True).click()
     dialog.get_by_label("Beta").fill("0.25")
     page.get_by_role("button", name="Train", exact=True).click()
     page.wait_for_url("**/fine-tuning/ftjob-*")

@@ -133,7 +133,7 @@ def test_a_tenant_sees_how_it_was_served(signed_in: Callable[..., Page], world: 
         assert admin.patch(place, json={"limits": {"requests_per_minute": None}}).is_success
     page = signed_in()
     expect(page.get_by_text("1 over a limit, 0 too busy")).to_be_visible()
-    expect(page.get_by_text("95 of 100 within")).to_be_visible()
+    expect(page.get_by_text("95 % within")).to_be_visible()
 
 
 def test_a_key_gets_limits_of_its_own(signed_in: Callable[..., Page], world: World) -> None:
