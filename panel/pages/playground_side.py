@@ -9,6 +9,7 @@ from nicegui.elements.mixins.text_element import TextElement
 from loragate.panel.api import Json
 from loragate.panel.failure import Failure, SignedOut
 from loragate.panel.pages.page import Here
+from loragate.panel.parts import formats
 from loragate.panel.parts.tag import div, muted, tag
 
 _DRAW_SECONDS = 0.05  # between two drawings of what has come
@@ -82,13 +83,15 @@ class _Answer:
         self.text = ""
         self._began = time.monotonic()
         self._first: float | None = None
+        self._last = self._began
         self._tokens: int | None = None
 
     def take(self, event: Json) -> None:
         for choice in event.get("choices", ()):
             piece = choice.get("delta", {}).get("content") or ""
-            if piece and self._first is None:
-                self._first = time.monotonic()
+            if piece:
+                self._last = time.monotonic()
+                self._first = self._first or self._last
             self.text += piece
         if event.get("usage"):
             self._tokens = event["usage"]["completion_tokens"]
@@ -98,11 +101,10 @@ class _Answer:
         """How fast it was."""
         if self._first is None:
             return "" if self._tokens is None else "It ended at once, without a word."
-        first = f"First token after {(self._first - self._began) * 1000:.0f} ms"
+        first = f"First token after {formats.seconds(self._first - self._began)}"
         if self._tokens is None or self._tokens < 2:
             return first
-        pace = (self._tokens - 1) / max(time.monotonic() - self._first, 1e-6)
-        return f"{first} · {self._tokens} tokens · {pace:.0f} a second"
+        return f"{first} · {self._tokens} tokens in {formats.seconds(self._last - self._began)}"
 
 
 def _bubble(who: str, text: str, role: str) -> TextElement:
