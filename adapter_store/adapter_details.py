@@ -1,20 +1,19 @@
-"""Adapters with all that is told of them, in one query however many there are."""
+"""Adapters with all that is told of them, each from its own row."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-import orjson
-from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal_column, select
+from sqlalchemy import ColumnElement, Select, bindparam, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.adapter import PUBLISHED, Adapter, AdapterStatus, AliasTarget
+from loragate.adapter_store.adapter import PUBLISHED, Adapter, AdapterStatus
 from loragate.adapter_store.bare_statements import OWN, own
 from loragate.adapter_store.description import Description
-from loragate.adapter_store.json_lists import json_lists
-from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, AliasTargetRow
+from loragate.adapter_store.tables import AdapterRow
 from loragate.adapter_store.tenancy import tenant_of
+from loragate.adapter_store.told_versions import routes_of
 
 _ADAPTER = AdapterRow.__table__.c
 _TOLD = (
@@ -29,32 +28,14 @@ _TOLD = (
     "updated_at",
     "disabled_at",
     "deleted_at",
+    "latest_version",
+    "routes",
 )
 
 
 def told_of(adapter: Any, **others: ColumnElement[Any]) -> tuple[ColumnElement[Any], ...]:
-    """Its columns that `detailed` wants, or `others` that say the same."""
+    """Its columns that `adapters_of` reads, or `others` that say the same."""
     return tuple(others.get(name, adapter[name]).label(name) for name in _TOLD)
-
-
-def detailed(adapter: Any, *, of_one_tenant: bool) -> Select[Any]:
-    """What `adapters_of` reads, where `adapter` are the columns of adapters, or of a subquery that has `told_of` them.
-    They may be all tenants', or OWN's."""
-    owner = OWN if of_one_tenant else adapter.tenant_id
-    version, target = AdapterVersionRow.__table__.c, AliasTargetRow.__table__.c
-    latest = select(func.max(version.version)).where(
-        version.tenant_id == owner,
-        version.adapter_id == adapter.id,
-        version.deleted_at.is_(None),
-        published(version.status),
-    )
-    targeted = and_(version.adapter_id == target.adapter_id, version.version == target.version)
-    arms = (
-        select(json_lists(target.alias, target.version, target.weight, version.digest))
-        .join_from(AliasTargetRow.__table__, AdapterVersionRow.__table__, and_(version.tenant_id == owner, targeted))
-        .where(target.tenant_id == owner, target.adapter_id == adapter.id)
-    )
-    return select(*told_of(adapter), latest.scalar_subquery(), arms.scalar_subquery())
 
 
 def published(status: ColumnElement[str]) -> ColumnElement[bool]:
@@ -64,7 +45,7 @@ def published(status: ColumnElement[str]) -> ColumnElement[bool]:
 
 @lru_cache
 def _one(by: str, *, of_one_tenant: bool) -> Select[Any]:
-    query = detailed(_ADAPTER, of_one_tenant=of_one_tenant).where(_ADAPTER[by] == bindparam("key"))
+    query = select(*told_of(_ADAPTER)).where(_ADAPTER[by] == bindparam("key"))
     if of_one_tenant:
         query = query.where(_ADAPTER.tenant_id == OWN)
     if by == "name":
@@ -87,7 +68,7 @@ async def adapter_named(session: AsyncSession, name: str) -> Adapter | None:
 
 
 def adapters_of(rows: Sequence[Any]) -> list[Adapter]:
-    """Of `detailed`."""
+    """Of what is `told_of` them."""
     return [_adapter_of(*row) for row in rows]
 
 
@@ -104,20 +85,16 @@ def _adapter_of(
     disabled_at: datetime | None,
     deleted_at: datetime | None,
     latest_version: int | None,
-    arms: str | None,
+    routes: str | None,
 ) -> Adapter:
-    targets: dict[str, tuple[AliasTarget, ...]] = {}
-    routed: dict[int, str] = {}
-    for alias, version, weight, digest in sorted(orjson.loads(arms)) if arms else ():
-        targets[alias] = (*targets.get(alias, ()), AliasTarget(version, weight))
-        routed[version] = digest
+    aliases, routed = routes_of(routes)
     return Adapter(
         id=adapter_id,
         tenant_id=tenant_id,
         name=name,
         status=_status_of(disabled_at, deleted_at),
         latest_version=latest_version,
-        aliases=targets,
+        aliases=aliases,
         routed=routed,
         limits=limits,
         description=Description(tags, text),

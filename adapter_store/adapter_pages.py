@@ -2,7 +2,7 @@
 
 A page is one statement, made once for each shape of question: SQLAlchemy takes longer to put one together than the
 database to answer it. What is asked for comes as parameters, and nothing in a statement makes its best plan depend on
-them, so that Postgres plans each once, too.
+them, as far as Postgres can see, so that it plans each once, too.
 
 Lists and tags come in the order of an index. A search has no such order. The newest adapters are looked through first:
 a frequent word fills a page there. How often it is found says what to do otherwise: one that will fill the page soon is
@@ -40,7 +40,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapter import Adapter, AdapterStatus
-from loragate.adapter_store.adapter_details import adapters_of, detailed, told_of
+from loragate.adapter_store.adapter_details import adapters_of, told_of
 from loragate.adapter_store.adapter_filter import AdapterFilter, in_state
 from loragate.adapter_store.bare_statements import OWN, own
 from loragate.adapter_store.cursor import position_of
@@ -50,12 +50,12 @@ from loragate.adapter_store.search_text import has_trigrams, sought
 from loragate.adapter_store.tables import AdapterRow, AdapterTagRow
 from loragate.adapter_store.tenancy import tenant_of
 
-_ESCAPE = "/"
 _NOWHERE = '"\x02\x02\x02"'  # neither names nor descriptions hold control characters
 _ADAPTERS, _TAGS = AdapterRow.__table__, AdapterTagRow.__table__
-_SEEN = _ADAPTERS.alias("seen").c
+_SEEN, _SHOWN = _ADAPTERS.alias("seen").c, _ADAPTERS.alias("shown").c
 _MOST: BindParameter[int] = bindparam("most", type_=Integer)
 _AFTER: BindParameter[str] = bindparam("after", type_=String)
+_PATTERN: BindParameter[str] = bindparam("pattern", type_=Text)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _walk(of_one_tenant: bool, on_sqlite: bool) -> Walk:
     """The index knows nothing of tenants: one's take it longer. SQLite copies whatever is to be looked through."""
     if on_sqlite:
         return Walk(2000, 2000, often=0)
-    return Walk(2000, 6000, often=24) if of_one_tenant else Walk(1000, 6000, often=12)
+    return Walk(2000, 6000, often=24) if of_one_tenant else Walk(1000, 6000, often=20)
 
 
 def _said_of_text(text: str | None) -> dict[str, str]:
@@ -121,8 +121,8 @@ def _said_of_text(text: str | None) -> dict[str, str]:
     if text is None:
         return {}
     escaped = text
-    for special in (_ESCAPE, "%", "_"):
-        escaped = escaped.replace(special, _ESCAPE + special)
+    for special in ("\\", "%", "_"):
+        escaped = escaped.replace(special, "\\" + special)
     quoted = text.replace('"', '""')
     return {"text": text, "pattern": f"%{escaped}%", "match": f'"{quoted}"'}
 
@@ -135,8 +135,13 @@ def _said_of_tags(tags: tuple[str, ...]) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def _page(shape: _Shape) -> Select[Any]:
-    page = (_searched(shape) if shape.by_trigrams else _listed(shape)).subquery("page").c
-    statement = _newest_first(detailed(page, of_one_tenant=shape.of_one_tenant), page).limit(_MOST)
+    if shape.by_trigrams:
+        found = _searched(shape).subquery("found").c
+        told = select(*told_of(_SHOWN)).where(_SHOWN.id == found.id, *_owned(shape, _SHOWN))
+        statement = _newest_first(told, found).limit(_hidden(_MOST))
+    else:
+        page = _listed(shape).subquery("page").c
+        statement = _newest_first(select(*told_of(page)), page).limit(_MOST)
     return own(statement) if shape.of_one_tenant else statement
 
 
@@ -151,37 +156,39 @@ def _listed(shape: _Shape) -> Select[Any]:
         tagged = (row.c.tenant_id == owner, row.c.adapter_id == adapter.id, row.c.tag == bindparam(f"tag_{number}"))
         query = query.join(row, and_(*tagged))
     if shape.search:
-        query = query.where(_found_in(shape, adapter.search_text, "text"))
+        query = query.where(_holds(shape, adapter.search_text))
     return query.order_by(made.desc(), named.desc()).limit(_written(MAX_LIMIT + 1))
 
 
 def _searched(shape: _Shape) -> SelectBase:
-    """Of the newest adapters those that hold the text; if they are too few, of more; or of all."""
+    """Ids of the newest adapters that hold the text; if they are too few, of more; or of all. What there is to tell of
+    them is read afterwards."""
     adapter = _ADAPTERS.c
-    alive: Select[Any] = select(*told_of(adapter), adapter.search_text).where(*in_state(adapter, shape.status))
+    alive: Select[Any] = select(adapter.id, adapter.created_at, adapter.tags, adapter.search_text)
+    alive = alive.where(*in_state(adapter, shape.status))
     alive = _newest_first(alive.where(*_owned(shape, adapter), *_past(shape, adapter.created_at, adapter.id)), adapter)
-    near = _walked(shape, alive.limit(_written(shape.walk.newest)), "near")
-    found, too_few = [select(*told_of(near.c))], _count(near) < _MOST
+    near = _walked(shape, alive.limit(_hidden(_written(shape.walk.newest))), "near")
+    found, too_few = [select(near)], _count(near) < _MOST
     if shape.walk.more > shape.walk.newest:
         often = _looked_at_once("often", _count(near).between(_written(shape.walk.often), _MOST - 1))
-        far = _walked(shape, alive.limit(_written(shape.walk.more)), "far", often)
-        found = [found[0].where(~often), select(*told_of(far.c)).where(often)]
+        far = _walked(shape, alive.limit(_hidden(_written(shape.walk.more))), "far", often)
+        found = [found[0].where(~often), select(far).where(often)]
         too_few = and_(too_few, _count(far) < _MOST)
     if shape.of_one_tenant:
         others = alive.with_only_columns(adapter.id).order_by(None).offset(_written(shape.walk.newest))
         too_few = and_(too_few, others.limit(_written(1)).exists())
     few = _looked_at_once("few", too_few)
     # The offset keeps the planner from going through all in order instead, to spare the sorting.
-    everywhere = _indexed(shape, few).offset(_written(0)).subquery("everywhere").c
-    rest = _newest_first(select(*told_of(everywhere)).where(few), everywhere).limit(_MOST).subquery("rest")
-    return union_all(*(walked.where(~few) for walked in found), select(*told_of(rest.c)))
+    everywhere = _indexed(shape, few).offset(_written(0)).subquery("everywhere")
+    rest = _newest_first(select(everywhere).where(few), everywhere.c).limit(_hidden(_MOST)).subquery("rest")
+    return union_all(*(walked.where(~few) for walked in found), select(rest))
 
 
 def _walked(shape: _Shape, adapters: Select[Any], name: str, *only_if: ColumnElement[bool]) -> CTE:
     """Those of them that hold the text. They come in order and one by one, until there are enough."""
     among = adapters.subquery(f"{name}_ones").c
-    found = select(*told_of(among)).where(_found_in(shape, among.search_text, "text"), *_has_tags(shape, among))
-    return _newest_first(found.where(*only_if), among).limit(_MOST).cte(name).prefix_with("MATERIALIZED")
+    found = select(among.id, among.created_at).where(_holds(shape, among.search_text), *_has_tags(shape, among))
+    return _newest_first(found.where(*only_if), among).limit(_hidden(_MOST)).cte(name).prefix_with("MATERIALIZED")
 
 
 def _count(found: CTE) -> ColumnElement[int]:
@@ -196,16 +203,14 @@ def _looked_at_once(name: str, condition: ColumnElement[bool]) -> ColumnElement[
 def _indexed(shape: _Shape, only_if: ColumnElement[bool]) -> Select[Any]:
     """All adapters that hold the text, in no order, through the index of trigrams."""
     adapter = _ADAPTERS.c
-    query = select(*told_of(adapter)).where(*in_state(adapter, shape.status), *_has_tags(shape, adapter))
+    query = select(adapter.id, adapter.created_at).where(*in_state(adapter, shape.status), *_has_tags(shape, adapter))
     query = query.where(*_past(shape, adapter.created_at, adapter.id))
     if shape.on_sqlite:
         return query.where(*_owned(shape, adapter), adapter.id.in_(_matching(only_if)))
     # IS TRUE hides the tenant from the planner, which takes it for a small one, and the subquery the text, of which it
     # could only guess how frequent it is.
-    pattern = select(bindparam("pattern", type_=Text)).scalar_subquery()
-    return query.where(
-        *(own.is_(true()) for own in _owned(shape, adapter)), adapter.search_text.like(pattern, escape=_ESCAPE)
-    )
+    pattern = select(_PATTERN).scalar_subquery()
+    return query.where(*(own.is_(true()) for own in _owned(shape, adapter)), adapter.search_text.like(pattern))
 
 
 def _matching(only_if: ColumnElement[bool]) -> Select[Any]:
@@ -234,6 +239,11 @@ def _has_tags(shape: _Shape, adapter: Any) -> tuple[ColumnElement[bool], ...]:
     return tuple(_found_in(shape, adapter.tags, f"written_{number}") for number in range(shape.tags))
 
 
+def _holds(shape: _Shape, text: ColumnElement[Any]) -> ColumnElement[bool]:
+    """What is searched for."""
+    return _found_in(shape, text, "text") if shape.on_sqlite else text.like(_PATTERN)
+
+
 def _found_in(shape: _Shape, text: ColumnElement[Any], part: str) -> ColumnElement[bool]:
     """Letter by letter, and through no index."""
     position = func.instr if shape.on_sqlite else func.strpos
@@ -248,3 +258,10 @@ def _newest_first(query: Select[Any], columns: Any) -> Select[Any]:
 def _written(number: int) -> ColumnElement[int]:
     """Not a parameter: a plan depends on it."""
     return literal_column(str(number), Integer)
+
+
+def _hidden(limit: ColumnElement[int]) -> ColumnElement[int]:
+    """From the planner, which then takes it for a tenth of what there is, and goes through that in an index's order. It
+    would sort all of a tenant's where more are to be looked through than most tenants have, and prefer a plan made anew
+    for the limit that it sees."""
+    return select(limit).scalar_subquery()

@@ -12,6 +12,7 @@ from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.names import could_be_version
 from loragate.adapter_store.tables import AdapterAliasRow, AdapterVersionRow, AliasTargetRow
 from loragate.adapter_store.times import utc_now
+from loragate.adapter_store.told_versions import tell_versions
 
 MAX_TARGETS = 16
 MAX_WEIGHT = 1_000_000
@@ -76,6 +77,7 @@ async def move_alias(
     for target in targets:
         arm = {"version": target.version, "weight": target.weight}
         await session.execute(insert(AliasTargetRow).values(adapter_id=adapter_id, alias=alias, **arm))
+    await tell_versions(session, adapter_id)
 
 
 async def delete_alias(session: AsyncSession, adapter_id: str, alias: str) -> None:
@@ -83,6 +85,7 @@ async def delete_alias(session: AsyncSession, adapter_id: str, alias: str) -> No
     target, row = AliasTargetRow, AdapterAliasRow
     await session.execute(delete(target).where(target.adapter_id == adapter_id, target.alias == alias))
     await session.execute(delete(row).where(row.adapter_id == adapter_id, row.name == alias))
+    await tell_versions(session, adapter_id)
 
 
 async def aliases_pointing_at(session: AsyncSession, adapter_id: str, version: int) -> Sequence[str]:

@@ -11,6 +11,7 @@ from loragate.adapter_store.errors import Conflict, NotFound
 from loragate.adapter_store.names import could_be_name
 from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.times import rfc3339, utc_now
+from loragate.adapter_store.told_versions import tell_versions
 from loragate.adapter_store.versions import find_adapter
 
 _ECHOED = 100  # characters of an unknown name
@@ -22,6 +23,7 @@ async def delete_adapter(session: AsyncSession, adapter: AdapterRow) -> None:
     versions = update(AdapterVersionRow).where(AdapterVersionRow.adapter_id == adapter.id)
     await session.execute(versions.where(AdapterVersionRow.deleted_at.is_(None)).values(**gone))
     await session.execute(update(AdapterRow).where(AdapterRow.id == adapter.id).values(**gone))
+    await tell_versions(session, adapter.id)
 
 
 async def delete_version(session: AsyncSession, adapter: AdapterRow, version: int) -> None:
@@ -36,6 +38,7 @@ async def delete_version(session: AsyncSession, adapter: AdapterRow, version: in
         )
     here = (AdapterVersionRow.adapter_id == adapter.id, AdapterVersionRow.version == version)
     await session.execute(update(AdapterVersionRow).where(*here).values(deleted_at=utc_now()))
+    await tell_versions(session, adapter.id)
 
 
 async def find_deleted(session: AsyncSession, name: str) -> AdapterRow:
@@ -66,6 +69,7 @@ async def restore_adapter(session: AsyncSession, adapter: AdapterRow, since: dat
     )
     back = {"deleted_at": None, "updated_at": utc_now()}
     await session.execute(update(AdapterRow).where(AdapterRow.id == adapter.id).values(**back))
+    await tell_versions(session, adapter.id)
 
 
 async def restore_version(
@@ -75,6 +79,7 @@ async def restore_version(
     _check_time(f"Version {version} of `{adapter.name}`", deleted_at, since)
     here = (AdapterVersionRow.adapter_id == adapter.id, AdapterVersionRow.version == version)
     await session.execute(update(AdapterVersionRow).where(*here).values(deleted_at=None))
+    await tell_versions(session, adapter.id)
 
 
 def _check_time(what: str, deleted_at: datetime | None, since: datetime) -> None:

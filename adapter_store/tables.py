@@ -185,6 +185,8 @@ class AdapterRow(TenantOwned, Base):
     )  # see loragate.adapter_store.search_text
     keep: Mapped[str | None] = mapped_column(String(16))  # on which of an engine's tiers, see Tier
     last_version: Mapped[int]  # the highest number ever given, so that none is given twice
+    latest_version: Mapped[int | None]  # of those that lists show; see loragate.adapter_store.told_versions
+    routes: Mapped[str | None] = mapped_column(Text)  # JSON: what the aliases point at
     limits: Mapped[Limits] = mapped_column(LimitsColumn(Limits), nullable=True)
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]

@@ -96,9 +96,9 @@ class TenantRepository:
         tenant, now = await self.get(tenant_id), utc_now()
         # The tenant first: on Postgres this waits for its writers, and what follows sees what they did.
         await self._session.execute(update(TenantRow).where(TenantRow.id == tenant_id).values(deleted_at=now))
-        for kind in (AdapterRow, AdapterVersionRow, FileRow):
+        for kind, others in ((AdapterRow, {"latest_version": None}), (AdapterVersionRow, {}), (FileRow, {})):
             living = update(kind).where(kind.tenant_id == tenant_id, kind.deleted_at.is_(None))
-            await self._session.execute(living.values(deleted_at=now))
+            await self._session.execute(living.values(deleted_at=now, **others))
         keys = update(ApiKeyRow).where(ApiKeyRow.tenant_id == tenant_id, ApiKeyRow.revoked_at.is_(None))
         await self._session.execute(keys.values(revoked_at=now))
         jobs = update(JobRow).where(JobRow.tenant_id == tenant_id, JobRow.finished_at.is_(None))

@@ -23,12 +23,14 @@ from loragate.adapter_store.tables import (
     EngineManifestRow,
     TenantRow,
 )
+from loragate.adapter_store.told_versions import told_routes
 from loragate.adapter_store.urls import driver_url
 
 BASE_DIGEST = "sha256:" + "b" * 64
 RARE_TAG, RARE_WORD = "the-only-one", "xylophone"  # of one adapter each
 _LARGEST = 0.05  # of all adapters are one tenant's
 _ROWS_AT_ONCE = 1000
+_ALIASES = (("default", (2,)), ("canary", (1, 2)))
 _WORDS, _TAGS = 5000, 300
 _SOUNDS = (
     (
@@ -142,16 +144,21 @@ class _Making:
             tuple(sorted(tags | ({RARE_TAG} if rare else set()))),
             " ".join(self._drawn(12)) + (f" {RARE_WORD}" if rare else ""),
         )
-        adapter = _adapter(owner, name, said, _EPOCH + timedelta(seconds=number))
+        digests = {version: f"sha256:{number:056x}{version:08x}" for version in (1, 2)}
+        arms = [(alias, version, 1, digests[version]) for alias, versions in _ALIASES for version in versions]
+        adapter = _adapter(owner, name, said, _EPOCH + timedelta(seconds=number), told_routes(arms))
         self._adapters.append((owner, name))
         self._ids.append(adapter["id"])
         here = {"tenant_id": owner, "adapter_id": adapter["id"]}
         at = {"created_at": adapter["created_at"]}
         rows[AdapterRow].append(adapter)
-        rows[AdapterVersionRow] += [_version(here, at, version, number) for version in (1, 2)]
-        for alias, versions in (("default", (2,)), ("canary", (1, 2))):
-            rows[AdapterAliasRow].append({**here, **at, "name": alias, "updated_at": at["created_at"]})
-            rows[AliasTargetRow] += [{**here, "alias": alias, "version": each, "weight": 1} for each in versions]
+        rows[AdapterVersionRow] += [_version(here, at, version, digest) for version, digest in digests.items()]
+        rows[AdapterAliasRow] += [
+            {**here, **at, "name": alias, "updated_at": at["created_at"]} for alias, _ in _ALIASES
+        ]
+        rows[AliasTargetRow] += [
+            {**here, "alias": alias, "version": version, "weight": weight} for alias, version, weight, _ in arms
+        ]
         rows[AdapterTagRow] += [{**here, **at, "tag": tag} for tag in said.tags]
 
     def _drawn(self, count: int) -> list[str]:
@@ -169,7 +176,7 @@ def _tenant(tenant_id: str, number: int) -> dict[str, Any]:
     return {"id": tenant_id, "name": f"tenant {number}", "weight": 1.0, "created_at": _EPOCH, "updated_at": _EPOCH}
 
 
-def _adapter(owner: str, name: str, said: Description, at: datetime) -> dict[str, Any]:
+def _adapter(owner: str, name: str, said: Description, at: datetime, routes: str | None) -> dict[str, Any]:
     return {
         "tenant_id": owner,
         "id": new_id("ad"),
@@ -178,18 +185,20 @@ def _adapter(owner: str, name: str, said: Description, at: datetime) -> dict[str
         "description": said.text,
         "search_text": search_text(name, said),
         "last_version": 2,
+        "latest_version": 2,
+        "routes": routes,
         "created_at": at,
         "updated_at": at,
         "published_at": at,
     }
 
 
-def _version(here: dict[str, Any], at: dict[str, Any], version: int, number: int) -> dict[str, Any]:
+def _version(here: dict[str, Any], at: dict[str, Any], version: int, digest: str) -> dict[str, Any]:
     return {
         **here,
         **at,
         "version": version,
-        "digest": f"sha256:{number:056x}{version:08x}",
+        "digest": digest,
         "status": "ready",
         "rank": 16,
         "size_bytes": 40 << 20,
