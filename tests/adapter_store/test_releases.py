@@ -1,5 +1,6 @@
 """Promotion, rollback, restoration, and what is out of service."""
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -37,6 +38,31 @@ async def test_promote_and_rollback_are_one_call_each_and_audited(three_versions
         assert await adapters.rollback("support", "default") == (AliasTarget(2),)
         assert (await adapters.route("support")).pick().version == 2
     assert (await _actions(three_versions))[-4:] == ["alias.set", "alias.promote", "alias.rollback", "alias.rollback"]
+
+
+async def test_a_move_is_seen_whole_or_not_at_all(three_versions: Any) -> None:
+    """Nor is anything left of one that failed later on, in the audit log either."""
+    split = (AliasTarget(1, 90), AliasTarget(2, 10))
+
+    async def seen() -> tuple[Any, Any]:
+        async with three_versions.adapters() as reading:
+            route = await reading.route("support")
+            return (await reading.aliases("support"))["default"], [
+                (arm.adapter.version, arm.weight) for arm in route.arms
+            ]
+
+    async with three_versions.adapters(write=True) as adapters:
+        await adapters.set_alias("support", "default", split)
+    async with three_versions.adapters(write=True) as adapters:
+        await adapters.promote("support", "default", version=3)
+        assert await seen() == (split, [(1, 90), (2, 10)])
+    assert await seen() == ((AliasTarget(3),), [(3, 1)])
+    with suppress(RuntimeError):
+        async with three_versions.adapters(write=True) as adapters:
+            await adapters.rollback("support", "default")
+            raise RuntimeError
+    assert await seen() == ((AliasTarget(3),), [(3, 1)])
+    assert (await _actions(three_versions))[-2:] == ["alias.set", "alias.promote"]
 
 
 async def test_what_an_upload_did_to_an_alias_is_rolled_back(three_versions: Any) -> None:

@@ -141,7 +141,7 @@ async def test_all_of_them_at_once_leave_nothing_and_take_little_memory(
         grown = own.peak_bytes() - before
         assert grown < MOST_MORE, f"{grown >> 20} MiB more"
         assert set((config.data_dir / "blobs").rglob("*")) == kept
-        assert list(config.upload_dir.iterdir()) == []
+        await own.gateway.until_nothing_is_spooled(own.process.pid)
         assert (await http.get("/v1/adapters")).json()["data"] == []
 
 

@@ -33,11 +33,6 @@ def opening(gateway: Gateway, url: str) -> bytes:
     return start + b"Content-Length: 100000000\r\n\r\n" + START.replace(b"{}", WAYS[url])
 
 
-def spooled(gateway: Gateway) -> int:
-    """Bytes of uploads that are on the disk, nameless as their files are."""
-    return sum(path.stat().st_size for path in gateway.config.upload_dir.glob("*"))
-
-
 @pytest.mark.parametrize("url", WAYS)
 async def test_one_that_stops(gateway: Gateway, url: str) -> None:
     async with connected(gateway) as connection:
@@ -45,7 +40,7 @@ async def test_one_that_stops(gateway: Gateway, url: str) -> None:
         answer = await connection.answer()
     assert (answer.status, answer.code) == (408, "request_timeout")
     assert await gateway.lifecycle.idle(10)
-    assert spooled(gateway) == 0
+    await gateway.until_nothing_is_spooled()
 
 
 @pytest.mark.parametrize("url", WAYS)
@@ -58,6 +53,7 @@ async def test_one_that_drips(gateway: Gateway, url: str, ahead: int) -> None:
         answer = await connection.answer()
         dripping.cancel()
     assert (answer.status, answer.code) == (408, "request_timeout")
+    await gateway.until_nothing_is_spooled()
 
 
 async def _drip(writer: asyncio.StreamWriter) -> None:
@@ -92,6 +88,7 @@ async def test_over_grpc(gateway: Gateway, pause: float | None) -> None:
     async with grpc_connected(gateway.grpc_target, gateway.key) as client:
         refused = await refusal(client.adapters.Upload(messages(), metadata=client.metadata))
     assert refused.code == "request_timeout"
+    await gateway.until_nothing_is_spooled()
 
 
 @pytest.fixture

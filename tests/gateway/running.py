@@ -1,11 +1,13 @@
 """A gateway on a real port, in the loop of the test."""
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import uvicorn
@@ -58,6 +60,23 @@ class Gateway:
         async with self.http() as http:
             while (await http.get("/readyz")).status_code != 200:
                 await asyncio.sleep(0.02)
+
+    def spools(self, process: int | str = "self") -> list[str]:
+        """What it has on its disk of uploads that come. Such files have no name; whoever has them open has them."""
+        opened = [_target(file) for file in Path(f"/proc/{process}/fd").iterdir()]
+        return [name for name in opened if name.startswith(str(self.config.upload_dir))]
+
+    async def until_nothing_is_spooled(self, process: int | str = "self") -> None:
+        async with asyncio.timeout(30):
+            while self.spools(process):
+                await asyncio.sleep(0.02)
+        assert list(self.config.upload_dir.glob("*")) == []
+
+
+def _target(file: Path) -> str:
+    with suppress(OSError):  # it was closed meanwhile
+        return os.readlink(file)
+    return ""
 
 
 class _Server(uvicorn.Server):

@@ -96,7 +96,7 @@ async def test_an_import_is_a_version_like_any_other(gateway: Gateway, hub: Stan
         assert [each["id"] for each in (await http.get("/v1/imports")).json()["data"]] == [begun["id"]]
     assert [asked.target for asked in hub.asked] == [CONFIG, TENSORS]
     assert all("authorization" not in asked.headers for asked in hub.asked)
-    assert list(gateway.config.upload_dir.iterdir()) == []
+    await gateway.until_nothing_is_spooled()
 
 
 async def test_the_operator_sees_what_becomes_of_them(gateway: Gateway, poet: Path) -> None:
@@ -197,7 +197,7 @@ async def test_what_goes_wrong_is_told_and_nothing_stays(
         assert (done["error"]["code"], done["version"]) == (code, None), done
         assert done["error"]["message"].endswith(".")
         assert (await http.get("/v1/adapters")).json()["data"] == []
-    assert list(gateway.config.upload_dir.iterdir()) == []
+    await gateway.until_nothing_is_spooled()
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ async def test_forms_that_are_none(gateway: Gateway) -> None:
 
 async def test_nothing_is_left_in_the_spool(gateway: Gateway, upload: Upload) -> None:
     await upload("poet")
-    assert list(gateway.config.upload_dir.iterdir()) == []
+    await gateway.until_nothing_is_spooled()
 
 
 async def test_adapters_are_found_by_what_is_said_of_them(gateway: Gateway, tmp_path: Path) -> None:

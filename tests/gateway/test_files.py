@@ -32,7 +32,7 @@ async def test_a_file_and_back(gateway: Gateway) -> None:
     for ask in (client.files.retrieve(file.id), client.files.content(file.id), client.files.delete(file.id)):
         with pytest.raises(openai.NotFoundError):
             await ask
-    assert list(gateway.config.upload_dir.iterdir()) == []
+    await gateway.until_nothing_is_spooled()
 
 
 async def test_lists_in_pages(gateway: Gateway) -> None:
@@ -68,7 +68,7 @@ async def test_parts_by_the_official_client(gateway: Gateway, tmp_path: Path) ->
     assert upload.file is not None
     assert upload.file.filename == "train.jsonl"
     assert (await client.files.content(upload.file.id)).content == content
-    assert list(gateway.config.upload_dir.iterdir()) == []
+    await gateway.until_nothing_is_spooled()
 
 
 async def test_parts_in_any_order_at_once_and_again(gateway: Gateway) -> None:
@@ -128,7 +128,7 @@ async def test_an_adapter_out_of_parts(gateway: Gateway, tmp_path: Path) -> None
             assert (await http.get(f"/v1/adapters/poet/versions/1/files/{name}")).content == sent
         text = {"name": "poet", "adapter_config": config.decode(), "tensors_file_id": done.file.id}
         assert (await http.post("/v1/adapters", json=text)).json()["version"] == 2
-    assert list(gateway.config.upload_dir.iterdir()) == []
+    await gateway.until_nothing_is_spooled()
 
 
 async def test_adapters_that_no_files_make(gateway: Gateway) -> None:

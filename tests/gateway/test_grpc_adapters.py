@@ -1,7 +1,6 @@
 """AdapterService over real gRPC."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ async def test_what_was_uploaded_is_what_the_engine_gets(gateway: Gateway, clien
     received = gateway.engine.adapters[created.digest]
     assert received.config_json == (folder / "adapter_config.json").read_bytes()
     assert received.tensors == (folder / "adapter_model.safetensors").read_bytes()
-    assert list(gateway.config.upload_dir.iterdir()) == []
+    await gateway.until_nothing_is_spooled()
 
 
 async def test_in_one_message_or_many_it_is_the_same_adapter(client: Client, tmp_path: Path) -> None:
@@ -209,25 +208,17 @@ async def test_an_upload_that_stalls(narrow: Client) -> None:
     assert (error.status, error.code) == (grpc.StatusCode.DEADLINE_EXCEEDED, "request_timeout")
 
 
-def spools(gateway: Gateway) -> list[str]:
-    """Of this process, which keeps them without a name."""
-    opened = [os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
-    return [name for name in opened if name.startswith(str(gateway.config.upload_dir))]
-
-
 async def test_an_upload_that_its_client_cancels_leaves_nothing(gateway: Gateway, client: Client) -> None:
     async def endless() -> AsyncIterator[pb.UploadRequest]:
         yield pb.UploadRequest(name="a", adapter_model=b"x" * (2 << 20))
         await asyncio.Event().wait()
 
     call = client.adapters.Upload(endless(), metadata=client.metadata)
-    while not spools(gateway):
+    while not gateway.spools():
         await asyncio.sleep(0.01)
     call.cancel()
     assert await gateway.lifecycle.idle(10)
-    async with asyncio.timeout(10):
-        while spools(gateway):  # a thread that was opening or closing it comes to its end by itself
-            await asyncio.sleep(0.01)
+    await gateway.until_nothing_is_spooled()  # a thread that was opening or closing it comes to its end by itself
     assert not (await client.adapters.List(pb.ListAdaptersRequest(), metadata=client.metadata)).data
 
 
