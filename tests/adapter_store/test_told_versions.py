@@ -92,8 +92,8 @@ async def _check(world: Any, tenant: Any, acts: Any) -> int:
     return len(told)
 
 
-@settings(max_examples=12)
-@given(walk=st.lists(acts, min_size=3, max_size=12))
+@settings(max_examples=5)
+@given(walk=st.lists(acts, min_size=3, max_size=10))
 @example(walk=[("publish", 0, "default"), ("publish", 1, "canary"), ("delete_version", 2), ("delete",), ("restore",)])
 @example(walk=[("promote", "default", 1), ("delete_version", 2), ("restore_version", 2)])
 @example(walk=[("publish", 0, "default"), ("delete",), ("publish", 0, "live"), ("delete",), ("restore",)])
