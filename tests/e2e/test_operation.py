@@ -33,13 +33,18 @@ async def test_overload_traces_and_a_clean_end(tiny: Any, tmp_path: Path) -> Non
             for tenant in ok(admin.get("/admin/v1/tenants"))["data"]:
                 ok(admin.patch(f"/admin/v1/tenants/{tenant['id']}", json={"weight": WEIGHTS[tenant["name"]]}))
         statuses = await _flood(server, keys)
-        assert statuses["free"][503] > 1.5 * statuses["paying"][503], statuses
+        assert _odds(statuses["paying"]) > 2 * _odds(statuses["free"]), statuses
         assert statuses["free"][200] > 0
         assert sum(statuses["paying"].values()) == statuses["paying"][200] + statuses["paying"][503]
         async with _client(server, keys["free"]) as free:
             assert (await _complete(free)).status_code == 200, "it is over by itself"
         assert await asyncio.to_thread(server.stop) == 0
     _check_queue_spans(collector)
+
+
+def _odds(statuses: Counter[int]) -> float:
+    """Served requests for each that is turned away: however much or little of it the machine can serve."""
+    return statuses[200] / max(1, statuses[503])
 
 
 async def _flood(server: RunningServer, keys: dict[str, str]) -> dict[str, Counter[int]]:
