@@ -13,6 +13,7 @@ from trl.trainer.dpo_trainer import DPOTrainer
 
 from loragate.finetune.data.growing import GrowingTokenFile
 from loragate.finetune.recipe import Recipe
+from loragate.finetune.training.reporting import reporting
 from loragate.finetune.training.resumable import Resumable
 from loragate.finetune.training.rows import PairRows, pair_row, pairs_padded
 from loragate.finetune.training.run import Run, arguments, by_number, early_stopping, together
@@ -41,7 +42,7 @@ def preference_trainer(
         train_dataset=rows,
         eval_dataset=by_number(PairRows(run.valid)) if run.valid is not None and run.validated else None,
         data_collator=pairs_padded,
-        callbacks=[watch, *early_stopping(recipe, run)],
+        callbacks=[watch, *early_stopping(recipe, run), *reporting(run.report_to, run.name)],
     )
 
 

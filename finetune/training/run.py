@@ -88,7 +88,7 @@ def arguments(recipe: Recipe, run: Run, rows_together: int) -> dict[str, Any]:
         "remove_unused_columns": False,
         "max_length": None,
         "disable_tqdm": True,
-        "report_to": list(run.report_to),
+        "report_to": [],  # see reporting.py
         "run_name": run.name or None,
         **(best if run.validated else {}),
     }

@@ -8,6 +8,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from loragate.finetune.data.growing import GrowingTokenFile
 from loragate.finetune.recipe import Recipe
+from loragate.finetune.training.reporting import reporting
 from loragate.finetune.training.resumable import Resumable
 from loragate.finetune.training.rows import PackedRows, Rows, one_row, ragged_row
 from loragate.finetune.training.run import Run, arguments, by_number, early_stopping, together
@@ -32,7 +33,7 @@ def supervised_trainer(
         train_dataset=rows,
         eval_dataset=by_number(Rows(run.valid)) if run.valid is not None and run.validated else None,
         data_collator=one_row,
-        callbacks=[watch, *early_stopping(recipe, run)],
+        callbacks=[watch, *early_stopping(recipe, run), *reporting(run.report_to, run.name)],
     )
 
 

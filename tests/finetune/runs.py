@@ -93,13 +93,14 @@ def go(
     checkpoint_steps: int = 4,
     row_tokens: int = 64,
     waits: Callable[[int], None] = lambda _: None,
+    report_to: tuple[str, ...] = (),
 ) -> tuple[PeftModel, int]:
     """The trained model, and the steps done."""
     model = load_base(base, recipe.quantization, torch.device("cpu"))
     torch.manual_seed(recipe.seed)
     adapted = new_adapter(model, recipe)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(base)
-    run = Run(folder, tokens, valid, row_tokens, checkpoint_steps=checkpoint_steps, log_steps=1)
+    run = Run(folder, tokens, valid, row_tokens, checkpoint_steps, log_steps=1, report_to=report_to, name="ftjob-1")
     watch = Watch(told, stop or threading.Event(), lambda: None, waits)
     return adapted, train(adapted, tokenizer, recipe, run, watch)
 

@@ -13,14 +13,12 @@ import torch
 from loragate.adapter_store.file import Purpose
 from loragate.adapter_store.job import JobStatus
 from loragate.finetune.data.formats import Method
-from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
-from loragate.finetune.trainer_process import _environment
+from loragate.finetune.data.token_file import TokenFileWriter
 from loragate.finetune.training import session
 from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.checkpoint import Checkpoint, CheckpointWriter
 from loragate.finetune.training.folders import checkpoints_in
 from loragate.finetune.training.news import Failed
-from loragate.finetune.training.run import Run, arguments
 from loragate.finetune.training.watch import TrainingFailed
 
 from .runs import RECIPES, make_tokens
@@ -100,18 +98,6 @@ def test_a_checkpoint_that_cannot_be_written_is_told_by_the_next_and_leaves_none
     with pytest.raises(AttributeError):
         broken.write(tmp_path / "checkpoint-8")
     assert checkpoints_in(tmp_path) == [], "what was begun is none"
-
-
-def test_trl_reports_where_the_operator_says_and_tensorboards_files_outlive_the_job(
-    assignment: Assignment, tmp_path: Path
-) -> None:
-    tokens = TokenFile(assignment.train)
-    run = Run(tmp_path / "run", tokens, None, 64, 4, 1, report_to=("tensorboard",), name="ftjob-1")
-    told = arguments(assignment.recipe, run, 4)
-    assert (told["report_to"], told["run_name"]) == (["tensorboard"], "ftjob-1")
-    assert arguments(assignment.recipe, replace(run, report_to=()), 4)["report_to"] == []
-    boards = _environment(replace(assignment, name="ftjob-1"))["TENSORBOARD_LOGGING_DIR"]
-    assert boards == str(tmp_path / "work" / "tensorboard" / "ftjob-1")
 
 
 async def test_a_job_of_which_nothing_is_left_to_learn_is_failed_and_registers_nothing(world: World) -> None:
