@@ -122,8 +122,19 @@ def _packed(modules: Sequence[nn.Module]) -> PackedLinear:
     bias = None
     if any(b is not None for _, b in pairs):
         bias = torch.cat([w.new_zeros(w.shape[0]) if b is None else b for w, b in pairs])
-    linear = PackedLinear(pairs[0][0] if len(pairs) == 1 else torch.cat([w for w, _ in pairs]), bias)
+    fused = pairs[0][0] if len(pairs) == 1 else torch.cat([w for w, _ in pairs])
+    linear = PackedLinear(fused, bias)
     if linear.packed:
         for weight, _ in pairs:
             page_out(weight)
+    else:
+        _share(fused, modules)
     return linear
+
+
+def _share(fused: Tensor, modules: Sequence[nn.Module]) -> None:
+    """Have the modules' weights be parts of the fused one, rather than take a device's memory a second time."""
+    parts = fused.split([linear_shape(module)[0] for module in modules])
+    for module, part in zip(modules, parts, strict=True):
+        assert isinstance(module.weight, Tensor)
+        module.weight.data = part.T if isinstance(module, Conv1D) else part
