@@ -20,6 +20,7 @@ from loragate.engine.tracing import AttentionLayer, Trace, trace
 from loragate.kernels import gpu
 from loragate.kernels.paged_attention import LayerCache
 from loragate.kernels.quantised_cache import QuantisedLayerCache
+from loragate.kernels.segmented_lora import settle_together
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -86,6 +87,8 @@ class BaseModel:
             else:
                 like = torch.empty(0, dtype=self.adapter_dtype, device=self.device)
                 group.adapters.reserve(slots, rank * _BRANCHES, group.linear, like)
+        linears = {*self.groups, *(g for g in self.parameter_of.values() if isinstance(g, LoraGroup))}
+        self.step.settle = settle_together([group.adapters for group in linears], slots)
 
     def allocate_cache(self, places: int, storage: torch.dtype | None = None) -> tuple[LayerCache, ...]:
         """Give every attention layer room for `places` tokens, the null place included; quantised if `storage` says

@@ -38,6 +38,7 @@ class ModelRunner:
     def execute(self, scheduled: Mapping[Sequence, int]) -> tuple[Tensor, list[Sequence]]:
         """Compute the scheduled tokens: logits [samples, vocabulary] and the sequence of each row. Those with pooling
         have their states added to what they pooled."""
+        self._base.step.settle()
         packed = PackedRows.of(decode_first(scheduled.items()))
         played = None if self.graphs is None else self.graphs.run(packed)
         return self._launch(packed) if played is None else played, packed.sampled

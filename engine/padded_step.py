@@ -93,9 +93,14 @@ class PaddedShape:
     @property
     def _lora_tiles(self) -> "dict[Tiling, int]":
         """A sequence is one segment at most, and a short one's last tile may be all but empty."""
-        long = 0 if self.dtype == torch.float32 else 2 * (self.rows // LONG)
+        long = 2 * (self.rows // LONG) if self._has_prefill and self.dtype != torch.float32 else 0
         counts = {DECODE: min(self.rows, self.rows // _TILE + self.sequences), PREFILL: long}
         return {tiling: count for tiling, count in counts.items() if count}
+
+    @property
+    def _has_prefill(self) -> bool:
+        """Steps of single tokens are spared the launches that a long prompt's rows would take."""
+        return self.rows > self.sequences
 
     def views(self, memory: Memory) -> dict[str, Memory]:
         """The fields in a vector of so many numbers, or of fewer if it has tables for fewer sequences."""
@@ -121,7 +126,7 @@ class PaddedShape:
         f["slots"][:] = -1
         f["slots"][:rows] = packed.slots
         _put(f["attention_tiles"], list(self._fill_sequences(f, packed)))
-        for tiling, segments in by_tiling(_segments(packed.slots), self.dtype).items():
+        for tiling, segments in by_tiling(_segments(packed.slots), self.dtype, prefill=self._has_prefill).items():
             if tiling in self._lora_tiles:
                 _put_tiles(f[f"tiles of {tiling.rows}"], segments, tiling.rows)
         if self.logits < self.rows:

@@ -1,6 +1,6 @@
 """One step of the engine: a ragged batch packed into one row of tokens, and where its modules find it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -44,6 +44,8 @@ class CurrentStep:
     def __init__(self) -> None:
         self._batch: StepBatch | None = None
         self._called: set[tuple[int, int]] = set()  # module and slot
+        self.settle: Callable[[], None] = lambda: None
+        """What adapters that came or left changed in tables goes to the device; to be called before launches."""
 
     def calls(self, module: object, slot: int, *, needed: bool) -> None:
         """Whether what is in the slot takes calls of its own in this module, from the host, in each step."""

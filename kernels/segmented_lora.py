@@ -5,7 +5,7 @@ arXiv:2310.18547, section 4): rows are sorted by adapter slot, and each run of e
 adapter changes of the base output itself (`base_output`) comes first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,6 +21,7 @@ if cpu.available():
     from loragate.kernels.cpu.low_rank import LowRankRows
 if gpu.available():
     from loragate.kernels.gpu.segmented_lora import SlotTable, WorkList, work_list
+    from loragate.kernels.gpu.slot_memory import SlotMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,13 @@ class LoraTable:
                 return prepared
         self._prepared = [*self._prepared[1 - _REMEMBERED :], _Prepared(self, segments)]
         return self._prepared[-1]
+
+
+def settle_together(tables: Iterable[LoraTable], slots: int) -> Callable[[], None]:
+    """Where a GPU reads reserved tables, put them side by side. Gives what brings there whatever adapters changed, to
+    be called before anything is launched that reads it."""
+    reserved = [table.slots for table in tables if table.slots is not None]
+    return SlotMemory(slots, reserved, reserved[0].device).send if reserved else lambda: None
 
 
 _REMEMBERED = 4  # compositions: that of the body and of the head, each with and without a chunk of prefill

@@ -2,9 +2,10 @@
 
 The gathered products are Punica's and S-LoRA's (Chen et al., 2023, arXiv:2310.18547, section 4; Sheng et al., 2023,
 arXiv:2311.03285, section 5). Rows come sorted by slot, and the work is a flat list of tiles: some rows of one slot.
-*Shrink* multiplies a tile with some ranks of its A; *expand* takes a tile's ranks, 16 at a time, to some columns of one
-target module, and makes there what else the adapter changes: out · scale + shift. Ranks are read when a program runs:
-one launch serves all of them, and a program whose ranks or module its adapter does not have ends at once.
+*Shrink* multiplies a tile with some ranks of its A, in programs that take turns; *expand* takes a tile's ranks, 16 at a
+time, to some columns of one target module, and makes there what else the adapter changes: out · scale + shift. Ranks
+are read when a program runs: one launch serves all of them, and a program whose ranks or module its adapter does not
+have ends at once.
 
 Segments of a decode step are short and bound by the memory that their adapters take: tiles of 16 rows, and the inputs
 shared out among programs. Those of a prefill are long and bound by arithmetic: tiles of 64 rows, and 64 ranks at once.
@@ -27,6 +28,7 @@ from loragate.kernels.base_output import Affine
 from loragate.kernels.gpu.dot import dot, widen
 from loragate.kernels.gpu.ops import nothing, operator
 from loragate.kernels.gpu.recent import Recent
+from loragate.kernels.gpu.slot_memory import SlotMemory, send
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 RANK_CHUNK = 16
 LONG = 64  # rows from which on a segment counts as prefill
 NOBODY = 1 << 30  # in place of a slot, in a tile of a list of fixed length that is not needed: more than there are
+_PROGRAMS = 1024  # about as many of shrink as a GPU runs at once
+_FEWEST_TURNS = 4  # rank 16 on q, k and v takes three
 TILE_FIELDS = 3  # slot, first row, rows
 _MEMBER_FIELDS = 5  # first rank, ranks, addresses of B, scale and shift; 0 stands for none
 _SLOT_FIELDS = 2  # address of A, ranks of all members; then the members' fields
@@ -67,49 +71,67 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
     x,  # [rows, in_features]
     shrunk,  # [SPLITS, rows, shrunk_stride], float32
     tiles,  # [tiles, 3]
-    slots,  # [slot_count, SLOT_FIELDS]
+    slots,  # [slot_count, fields of a slot], of which the next one's begin SLOT_STRIDE further on
     slot_count,
     in_features,
     x_stride,
     shrunk_stride,
     split_stride,
-    SLOT_FIELDS: tl.constexpr,
+    SLOT_STRIDE: tl.constexpr,
+    ROWS: tl.constexpr,
+    RANKS: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLITS: tl.constexpr,
+    LOOPS: tl.constexpr,  # over chunks of ranks, of which there are more than programs
+    WIDEN: tl.constexpr,
+):
+    tile, turn, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    slot = tl.load(tiles + tile * 3)
+    if slot >= slot_count:
+        return
+    rank = tl.load(slots + slot * SLOT_STRIDE + 1)
+    if turn * RANKS >= rank:
+        return
+    a = tl.load(slots + slot * SLOT_STRIDE).to(tl.pointer_type(x.dtype.element_ty))
+    first, count = tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
+    row = tl.arange(0, ROWS)
+    source, mine = x + (first + row)[:, None] * x_stride, (row < count)[:, None]
+    target = shrunk + split * split_stride + (first + row)[:, None] * shrunk_stride
+    if LOOPS:
+        for chunk in range(turn, tl.cdiv(rank, RANKS), tl.num_programs(1)):
+            ranks = chunk * RANKS + tl.arange(0, RANKS)
+            _shrink(source, mine, a, ranks, rank, target, split, in_features, ROWS, RANKS, BLOCK_K, SPLITS, WIDEN)
+    else:
+        ranks = turn * RANKS + tl.arange(0, RANKS)
+        _shrink(source, mine, a, ranks, rank, target, split, in_features, ROWS, RANKS, BLOCK_K, SPLITS, WIDEN)
+
+
+@triton.jit
+def _shrink(  # type: ignore[no-untyped-def]
+    source,  # [ROWS, 1], of the rows of x that are `mine`
+    mine,
+    a,
+    ranks,
+    rank,
+    target,  # [ROWS, 1]
+    split,
+    in_features,
     ROWS: tl.constexpr,
     RANKS: tl.constexpr,
     BLOCK_K: tl.constexpr,
     SPLITS: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
-    tile, chunk, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    slot = tl.load(tiles + tile * 3)
-    if slot >= slot_count:
-        return
-    rank = tl.load(slots + slot * SLOT_FIELDS + 1)
-    if chunk * RANKS >= rank:
-        return
-    a = tl.load(slots + slot * SLOT_FIELDS).to(tl.pointer_type(x.dtype.element_ty))
-    first, count = tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
-    row = tl.arange(0, ROWS)
-    ranks = chunk * RANKS + tl.arange(0, RANKS)
     total = tl.zeros((ROWS, RANKS), dtype=tl.float32)
+    there = (ranks < rank)[None, :]
     for start in range(split * BLOCK_K, in_features, SPLITS * BLOCK_K):
         k = start + tl.arange(0, BLOCK_K)
-        x_tile = tl.load(
-            x + (first + row)[:, None] * x_stride + k[None, :],
-            mask=(row < count)[:, None] & (k < in_features)[None, :],
-            other=0.0,
-        )
+        x_tile = tl.load(source + k[None, :], mask=mine & (k < in_features)[None, :], other=0.0)
         a_tile = tl.load(
-            a + ranks[None, :] * in_features + k[:, None],
-            mask=(ranks < rank)[None, :] & (k < in_features)[:, None],
-            other=0.0,
+            a + ranks[None, :] * in_features + k[:, None], mask=there & (k < in_features)[:, None], other=0.0
         )
         total = dot(x_tile, a_tile, total, WIDEN)
-    tl.store(
-        shrunk + split * split_stride + (first + row)[:, None] * shrunk_stride + ranks[None, :],
-        total,
-        mask=(row < count)[:, None] & (ranks < rank)[None, :],
-    )
+    tl.store(target + ranks[None, :], total, mask=mine & there)
 
 
 @triton.jit
@@ -117,13 +139,13 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     out,  # [rows, out_features], changed in place
     shrunk,  # [SPLITS, rows, shrunk_stride], float32
     tiles,  # [tiles, 3]
-    slots,  # [slot_count, SLOT_FIELDS]
+    slots,  # [slot_count, fields of a slot], of which the next one's begin SLOT_STRIDE further on
     slot_count,
     blocks,  # [blocks, 4]: member, first column of the block, first and last column of the member
     out_stride,
     shrunk_stride,
     split_stride,
-    SLOT_FIELDS: tl.constexpr,
+    SLOT_STRIDE: tl.constexpr,
     ROWS: tl.constexpr,
     RANKS: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -135,7 +157,7 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     if slot >= slot_count:
         return
     member = tl.load(blocks + block * 4)
-    fields = slots + slot * SLOT_FIELDS + 2 + member * 5
+    fields = slots + slot * SLOT_STRIDE + 2 + member * 5
     first_rank, rank, b_at = tl.load(fields), tl.load(fields + 1), tl.load(fields + 2)
     scale_at, shift_at = tl.load(fields + 3), tl.load(fields + 4)
     if rank + shift_at == 0:
@@ -173,6 +195,12 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     tl.store(target, (y + total).to(out.dtype.element_ty), mask=wanted)
 
 
+def turns(tiles: int, chunks: int) -> int:
+    """Programs that share the chunks of ranks of a tile: all that there are, where that is few. Else those of small
+    adapters, so that room for large ones, in recorded launches of many tiles, costs them no programs without work."""
+    return max(1, min(chunks, max(_FEWEST_TURNS, _PROGRAMS // max(1, tiles))))
+
+
 def tiles_of(segments: Iterable["Segment"], rows: int) -> list[tuple[int, int, int]]:
     """Cut into tiles of at most so many rows: slot, first row and rows of each."""
     return [
@@ -206,10 +234,12 @@ def divide(segments: Iterable["Segment"], device: torch.device, dtype: torch.dty
     return tuple(Work.of(part, device, tiling) for tiling, part in parts.items() if part)
 
 
-def by_tiling(segments: Iterable["Segment"], dtype: torch.dtype) -> dict[Tiling, list["Segment"]]:
-    """Which segments are decode's and which prefill's. Exact products of float32 have no use for large tiles, which
-    tensor cores want."""
-    long = math.inf if dtype == torch.float32 else LONG
+def by_tiling(
+    segments: Iterable["Segment"], dtype: torch.dtype, *, prefill: bool = True
+) -> dict[Tiling, list["Segment"]]:
+    """Which segments are decode's and which prefill's; all are decode's of a step without `prefill`. Exact products of
+    float32 have no use for large tiles, which tensor cores want."""
+    long = LONG if prefill and dtype != torch.float32 else math.inf
     parts: dict[Tiling, list[Segment]] = {DECODE: [], PREFILL: []}
     for segment in segments:
         parts[PREFILL if segment.stop - segment.start >= long else DECODE].append(segment)
@@ -233,9 +263,11 @@ class SlotTable:
     ) -> None:
         self.in_features, self.dtype, self.device = in_features, dtype, device
         self._places = places
+        self._start = 0  # of its part of `_memory`
         self._starts = [sum(widths[:i]) for i in range(len(widths))]
         self._widths = tuple(widths)
         self._fields = torch.zeros(1, _SLOT_FIELDS + _MEMBER_FIELDS * len(widths), dtype=torch.int64, device=device)
+        self._memory: SlotMemory | None = None
         self._ranks: dict[int, int] = {}
         self._reserved = 0
         self._blocks: dict[int, Tensor] = {}
@@ -268,15 +300,30 @@ class SlotTable:
         if missing > 0:
             assert not self._reserved, "captured launches read the table where it is"
             self._fields = F.pad(self._fields, (0, 0, 0, missing))
-        self._of(slot).copy_(torch.tensor(fields, dtype=torch.int64))
+        self._write(slot, fields)
         self._ranks[slot] = rank
 
     def clear(self, slot: int) -> None:
         if self._ranks.pop(slot, None) is not None:
-            self._of(slot).zero_()
+            self._write(slot, [[0] * self.width] * self._places)
 
-    def _of(self, slot: int) -> Tensor:
-        return self._fields[slot * self._places : (slot + 1) * self._places]
+    def move(self, memory: "SlotMemory", start: int) -> None:
+        """Be a part of that memory from now on, from its field `start` on."""
+        assert not self._ranks
+        assert self._places == 1
+        self._fields = memory.fields[:, start : start + self.width]
+        self._memory, self._start = memory, start
+
+    @property
+    def width(self) -> int:
+        """Fields of a place."""
+        return self._fields.shape[1]
+
+    def _write(self, slot: int, fields: Sequence[Sequence[int]]) -> None:
+        if self._memory is not None:
+            self._memory.write(slot, self._start, fields[0])
+        else:
+            send(torch.tensor(fields, dtype=torch.int64), self._fields[slot * self._places : (slot + 1) * self._places])
 
     def add(self, out: Tensor, x: Tensor, work: WorkList) -> None:
         """Change the rows of `out` [rows, out] that are in the list, given `x` [rows, in], in place."""
@@ -321,12 +368,18 @@ def _add(
     rows, ranks, block_k, splits, block_n = tiling
     width = -(-widest // RANK_CHUNK) * RANK_CHUNK
     shrunk = torch.empty(splits, x.shape[0], max(width, 1), dtype=torch.float32, device=x.device)
-    common = {"SLOT_FIELDS": slots.shape[1], "ROWS": rows, "SPLITS": splits, "WIDEN": widen(x.dtype)}
+    common = {"SLOT_STRIDE": slots.stride(0), "ROWS": rows, "SPLITS": splits, "WIDEN": widen(x.dtype)}
     tables = tiles, slots, slots.shape[0]
     strides = shrunk.stride(1), shrunk.stride(0)
     if width:
-        shrink_kernel[(tiles.shape[0], triton.cdiv(width, ranks), splits)](
-            *(x, shrunk, *tables, x.shape[1], x.stride(0), *strides), RANKS=ranks, BLOCK_K=block_k, **common
+        chunks = triton.cdiv(width, ranks)
+        programs = turns(tiles.shape[0] * splits, chunks)
+        shrink_kernel[(tiles.shape[0], programs, splits)](
+            *(x, shrunk, *tables, x.shape[1], x.stride(0), *strides),
+            RANKS=ranks,
+            BLOCK_K=block_k,
+            LOOPS=programs < chunks,
+            **common,
         )
     expand_kernel[(tiles.shape[0], blocks.shape[0])](
         *(out, shrunk, *tables, blocks, out.stride(0), *strides), RANKS=RANK_CHUNK, BLOCK_N=block_n, **common
@@ -335,7 +388,7 @@ def _add(
 
 def variants() -> Iterator[Variant]:
     """Every type that models are served in, on q, k and v of an 8B Llama at rank 16: 16 rows of as many adapters, or
-    1,024 rows of one."""
+    1,024 rows of one. bfloat16 with a program for each chunk of ranks, the others by turns, which takes more."""
     inputs, widths, ranks = 4096, (4096, 1024, 1024), 48
     outputs = sum(widths)
     for dtype, size in (("bfloat16", 2), ("float16", 2), ("float32", 4)):
@@ -343,7 +396,7 @@ def variants() -> Iterator[Variant]:
         for tiling in tilings:  # float16 compiles like bfloat16
             rows, adapters = (16, 16) if tiling.rows == DECODE.rows else (1024, 1)
             common = {
-                "SLOT_FIELDS": _SLOT_FIELDS + _MEMBER_FIELDS * len(widths),
+                "SLOT_STRIDE": _SLOT_FIELDS + _MEMBER_FIELDS * len(widths),
                 "ROWS": tiling.rows,
                 "SPLITS": tiling.splits,
                 "WIDEN": False,
@@ -356,7 +409,7 @@ def variants() -> Iterator[Variant]:
                 shrink_kernel,
                 {"x": POINTERS[dtype], "shrunk": POINTERS["float32"], **tables, "in_features": "i32", "x_stride": "i32"}
                 | strides,
-                common | {"RANKS": tiling.ranks, "BLOCK_K": tiling.block_k},
+                common | {"RANKS": tiling.ranks, "BLOCK_K": tiling.block_k, "LOOPS": dtype != "bfloat16"},
                 read_bytes=size * inputs * (rows + adapters * ranks),
                 flops=2 * rows * inputs * ranks,
                 aligned=frozenset({"x", "shrunk", "in_features", "x_stride", "shrunk_stride", "split_stride"}),

@@ -22,7 +22,9 @@ from loragate.kernels.gpu.segmented_lora import (
     by_tiling,
     divide,
     tiles_of,
+    turns,
 )
+from loragate.kernels.gpu.slot_memory import SlotMemory
 from loragate.kernels.paged_attention import DecodeRows, LayerCache, PaddedRows, PrefillRows, padded_attention
 from loragate.kernels.segmented_experts import ExpertFactors
 from loragate.kernels.segmented_lora import Expand, FixedSegments, LoraWeights, segments_of
@@ -136,6 +138,47 @@ def test_a_launch_is_the_same_whoever_is_there() -> None:
     assert table._fields.data_ptr() == at
     with pytest.raises(AssertionError, match="where it is"):
         table.put(5, LoraWeights(numbers(4, 24), (Expand(0, 4, 0, numbers(4, 24)),)))
+
+
+def test_tables_side_by_side_change_when_they_are_sent() -> None:
+    """What several modules know of an adapter goes over together; until then launches find what was there before."""
+    ranks, kept = {0: 8, 1: 3}, []
+    slots, x, start = [0, 0, 1], numbers(3, 24), numbers(3, 32)
+    own, shared = ([SlotTable((24, 8), 24, torch.float32, DEVICE) for _ in range(3)] for _ in range(2))
+    for table in shared:
+        table.reserve(2, 16)
+    memory = SlotMemory(2, shared, DEVICE)
+    for i, (mine, theirs) in enumerate(zip(own, shared, strict=True)):
+        for slot, rank in ranks.items():
+            factors = LoraWeights(numbers(rank, 24) + i, (Expand(0, rank, 0, numbers(rank, 24)),))
+            kept.append(factors)  # by address
+            mine.put(slot, factors)
+            theirs.put(slot, factors)
+
+    def computed(tables: list[SlotTable]) -> list[Tensor]:
+        outs = [start.clone() for _ in tables]
+        for table, out in zip(tables, outs, strict=True):
+            table.add(out, x, divide(segments_of(slots), DEVICE, torch.float32))
+        return outs
+
+    assert all(torch.equal(out, start) for out in computed(shared))
+    memory.send()
+    assert all(torch.equal(a, b) for a, b in zip(computed(shared), computed(own), strict=True))
+    for tables in (own, shared):
+        tables[1].clear(0)
+    memory.send()
+    found = computed(shared)
+    assert all(torch.equal(a, b) for a, b in zip(found, computed(own), strict=True))
+    assert torch.equal(found[1][:2], start[:2])
+    assert {table._fields.data_ptr() % 16 for table in shared} == {0}
+
+
+@pytest.mark.parametrize(("tiles", "chunks"), [(0, 1), (1, 48), (4, 48), (256, 1), (256, 48), (4096, 48)])
+def test_programs_of_shrink_are_as_many_as_are_of_use(tiles: int, chunks: int) -> None:
+    found = turns(tiles, chunks)
+    assert 1 <= found <= chunks
+    assert found >= min(chunks, 4)
+    assert found == chunks or tiles * found <= 1024 or found == 4
 
 
 def test_experts(monkeypatch: pytest.MonkeyPatch) -> None:

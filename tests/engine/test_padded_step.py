@@ -1,0 +1,74 @@
+"""What a padded step tells the kernels of its rows."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loragate.engine.packing import PackedRows
+from loragate.engine.padded_step import PaddedShape
+from loragate.engine.sequence import Request, SamplingParams, Sequence, SlotLease
+from loragate.kernels.gpu.segmented_lora import NOBODY, PREFILL
+from loragate.kernels.segmented_lora import FixedSegments
+
+
+def shape(rows: int, sequences: int, dtype: torch.dtype) -> PaddedShape:
+    return PaddedShape(rows, min(rows, sequences), min(rows, sequences), 8, 64, 16, dtype, scratch=0)
+
+
+def step(chunks: list[tuple[int, int]]) -> PackedRows:
+    """Of sequences with so many tokens on these slots, as they are packed: single tokens first, by slot."""
+    entries = []
+    for slot, tokens in sorted(chunks, key=lambda chunk: (chunk[1] > 1, chunk[0])):
+        sequence = Sequence(Request(1, 1, (1,) * tokens, None, SamplingParams(max_tokens=1, seed=0)), 0)
+        sequence.places = np.arange(1, tokens + 1)
+        sequence.lease = None if slot < 0 else SlotLease(slot, 0)
+        entries.append((sequence, tokens))
+    return PackedRows.of(entries)
+
+
+def tiled(shape: PaddedShape, packed: PackedRows) -> list[int]:
+    """The slot whose tile each row is in, -1 if in none."""
+    memory = np.empty(shape.numbers, dtype=np.int64)
+    shape.fill(memory, packed)
+    segments = shape.batch(torch.from_numpy(memory), adapted=True).segments
+    assert isinstance(segments, FixedSegments)
+    found = [-1] * shape.rows
+    for tiles, _ in segments.work:
+        for slot, first, rows in tiles.tolist():
+            if slot != NOBODY:
+                assert found[first : first + rows] == [-1] * rows, "two tiles with one row"
+                found[first : first + rows] = [slot] * rows
+    return found
+
+
+chunks = st.lists(st.tuples(st.integers(-1, 2), st.sampled_from([1, 1, 1, 2, 15, 40, 64, 70])), min_size=1, max_size=80)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@given(chunks, st.sampled_from([(64, 64), (96, 64), (256, 64), (80, 80)]))
+def test_every_row_is_in_one_tile_of_its_adapter(
+    dtype: torch.dtype, asked: list[tuple[int, int]], size: tuple[int, int]
+) -> None:
+    room, wanted = shape(*size, dtype), []
+    for chunk in asked:
+        packed = step([*wanted, chunk])
+        if room.takes(packed):
+            wanted.append(chunk)
+    packed = step(wanted)
+    assert tiled(room, packed)[: packed.rows] == packed.slots
+
+
+def test_steps_of_single_tokens_are_spared_the_launches_of_prefill() -> None:
+    """Each of them would find nothing to do, in every linear."""
+
+    def tilings(room: PaddedShape) -> list[object]:
+        segments = room.batch(torch.zeros(room.numbers, dtype=torch.int64), adapted=True).segments
+        assert isinstance(segments, FixedSegments)
+        return [work.tiling for work in segments.work]
+
+    assert PREFILL not in tilings(shape(64, 64, torch.bfloat16))
+    assert PREFILL in tilings(shape(96, 64, torch.bfloat16))
+    same = step([(1, 1)] * 64)
+    assert tiled(shape(64, 64, torch.bfloat16), same) == [1] * 64
