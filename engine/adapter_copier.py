@@ -1,5 +1,7 @@
-"""Fills device pages from host memory on a thread of its own, so that the step loop never waits for a copy."""
+"""Fills device pages from host memory on a thread and a stream of its own: neither the step loop nor what the device
+computes waits for a copy."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,18 +9,21 @@ import torch
 
 from loragate.engine.adapter_pool import Copy
 from loragate.engine.patch import Patch, Patchable
-from loragate.kernels.cpu.openmp import compute_alone
+from loragate.engine.staging import Staging
+from loragate.kernels.cpu.openmp import compute_with
 
 Copied = Callable[[Copy, dict[Patchable, Patch] | Exception], None]
+
+_THREADS = 4  # that fill a buffer, of a GPU's host with cores to spare: one alone is slower than the bus
 
 
 class AdapterCopier:
     """`copied` is called on the copier's thread, once a copy has ended either way."""
 
-    def __init__(self, device: torch.device, copied: Copied) -> None:
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+    def __init__(self, device: torch.device, copied: Copied, staging: Staging | None = None) -> None:
+        self._staging = staging or Staging.on(device)
         self._copied = copied
-        self._thread = ThreadPoolExecutor(1, "adapter-copies", compute_alone)
+        self._thread = ThreadPoolExecutor(1, "adapter-copies", compute_with, (_threads(device),))
 
     def request(self, copy: Copy) -> None:
         self._thread.submit(self._run, copy)
@@ -29,15 +34,26 @@ class AdapterCopier:
 
     def _run(self, copy: Copy) -> None:
         try:
-            result: dict[Patchable, Patch] | Exception = self._perform(copy)
+            result: dict[Patchable, Patch] | Exception = perform(copy, self._staging)
         except Exception as error:
             result = error
         self._copied(copy, result)
 
-    def _perform(self, copy: Copy) -> dict[Patchable, Patch]:
-        if self._stream is None:
-            return copy.perform()
-        with torch.cuda.stream(self._stream):
-            patches = copy.perform()
-        self._stream.synchronize()
-        return patches
+
+def perform(copy: Copy, staging: Staging) -> dict[Patchable, Patch]:
+    """The patches as they lie on the device, once they are wholly there.
+
+    All copies share one stream: pages of a copy that failed may be given away while what it queued is under way, for
+    what comes to them next comes later.
+    """
+    for event in copy.after:
+        staging.stream.wait(event)
+    for source, targets in copy.pieces(staging.size):
+        staging.send(source, targets)
+    patches = copy.patches()
+    staging.stream.record().synchronize()
+    return patches
+
+
+def _threads(device: torch.device) -> int:
+    return _THREADS if device.type == "cuda" and (os.cpu_count() or 1) >= 2 * _THREADS else 1

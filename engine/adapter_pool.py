@@ -5,13 +5,16 @@ pages that were set aside for it; on a CPU there is nothing to copy. Neither sto
 methods here, between steps.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 
+from torch import Tensor
+
 from loragate.engine.adapter_arena import PAGE, AdapterArena, Run
+from loragate.engine.copy_stream import Event, Mark
 from loragate.engine.host_tier import HostTier
-from loragate.engine.patch import HostAdapter, Patch, Patchable, copied
+from loragate.engine.patch import HostAdapter, Patch, Patchable, views
 from loragate.engine.sequence import AdapterKey, Sequence, SlotLease
 
 _READS_AT_ONCE = 4
@@ -36,6 +39,7 @@ class Slot:
     resident: bool = False  # False while its pages are being filled
     promised_to: Sequence | None = None  # whose request loaded it, until it was first used
     last_used: int = 0
+    read_until: Event | None = None  # on the device, behind the last step of a sequence in flight
     runs: tuple[Run, ...] = ()
     modules: tuple[Patchable, ...] = ()
     invocation: tuple[int, ...] | None = None  # the adapter's, see HostAdapter
@@ -58,18 +62,34 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Work for the copier: fill the slot's pages, off the step loop."""
+    """Work for the copier: fill the slot's pages, off the step loop, once the device has passed the events `after`."""
 
     slot: int
     generation: int
     host: HostAdapter
     arena: AdapterArena
     runs: tuple[Run, ...]
+    after: tuple[Event, ...] = ()
 
-    def perform(self) -> dict[Patchable, Patch]:
-        """The patches as they lie on the device."""
+    def pieces(self, most: int) -> Iterator[tuple[Tensor, list[Tensor]]]:
+        """Bytes of the host's memory, at most so many at once, and the places on the device that they go to, in order
+        and side by side."""
+        start = stop = 0
+        targets: list[Tensor] = []
+        for run, size in zip(self.runs, self.host.sizes, strict=True):
+            for target in self.arena.memory(run)[:size].split(most):
+                if stop + target.nbytes - start > most:
+                    yield self.host.memory[start:stop], targets
+                    start, targets = stop, []
+                targets.append(target)
+                stop += target.nbytes
+        if targets:
+            yield self.host.memory[start:stop], targets
+
+    def patches(self) -> dict[Patchable, Patch]:
+        """As they will lie on the device."""
         pairs = zip(self.host.patches.items(), self.runs, strict=True)
-        return {m: patch.on(copied(patch.tensors, self.arena.memory(run))) for (m, patch), run in pairs}
+        return {m: patch.on(views(self.arena.memory(run), patch.tensors)) for (m, patch), run in pairs}
 
 
 @dataclass(slots=True)
@@ -96,6 +116,7 @@ class AdapterPool:
         request_read: Callable[[AdapterKey], None],
         request_copy: Callable[[Copy], None],
         max_full_weight_bytes: int | None = None,
+        mark: Mark = lambda: None,
     ) -> None:
         self._slots = [Slot(i) for i in range(slots)]
         self._by_key: dict[AdapterKey, Slot] = {}
@@ -104,6 +125,8 @@ class AdapterPool:
         self.host = host
         self._request_read = request_read
         self._request_copy = request_copy
+        self._mark = mark
+        self._late: list[Event] = []  # behind steps that may still read what left since the last copy
         self._reading: dict[AdapterKey, set[Waiter]] = {}  # being read, for these
         self._awaiting: dict[AdapterKey, set[Waiter]] = {}  # in host memory, for these, which have no slot yet
         self._pinned: frozenset[AdapterKey] = frozenset()
@@ -149,6 +172,8 @@ class AdapterPool:
         assert slot.generation == lease.generation
         assert slot.references > 0
         slot.references -= 1
+        if not slot.references:
+            slot.read_until = self._mark()
 
     def check(self, lease: SlotLease) -> None:
         """Raises StaleSlot if the slot no longer holds the adapter that was leased."""
@@ -298,7 +323,8 @@ class AdapterPool:
         if self._arena.in_host:
             self._install(slot, host.patches, host.invocation)
         else:
-            self._request_copy(Copy(slot.index, slot.generation, host, self._arena, runs))
+            after, self._late = tuple(self._late), []  # copies come one behind the other: the next waits as well
+            self._request_copy(Copy(slot.index, slot.generation, host, self._arena, runs, after))
         return True
 
     def _install(self, slot: Slot, patches: Mapping[Patchable, Patch], invocation: tuple[int, ...] | None) -> None:
@@ -323,5 +349,8 @@ class AdapterPool:
         for module in slot.modules:
             module.clear(slot.index)
         self._arena.release(slot.runs)
+        if slot.read_until is not None:
+            self._late.append(slot.read_until)
+            slot.read_until = None
         slot.key, slot.promised_to, slot.resident, slot.runs, slot.modules = None, None, False, (), ()
         slot.generation += 1

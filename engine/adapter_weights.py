@@ -10,6 +10,7 @@ from torch import Tensor
 
 from loragate.engine.base_copies import check_base_copies
 from loragate.engine.base_model import BaseModel
+from loragate.engine.copy_stream import aside
 from loragate.engine.linear_weights import Dtypes, linear_weights
 from loragate.engine.parameter_weights import parameter_patches
 from loragate.engine.patch import HostAdapter, Patch, Patchable, pack
@@ -35,7 +36,7 @@ def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAda
     """Read the tensors, work out what can be worked out beforehand, and lay everything out. Raises AdapterRefused."""
     patches: dict[Patchable, Patch] = {}
     dtypes = Dtypes(small=base.adapter_dtype, whole=base.dtype)
-    with safe_open(directory / TENSORS_FILE, framework="pt") as file:
+    with safe_open(directory / TENSORS_FILE, framework="pt") as file, aside(base.device):
 
         def read(spec: TensorSpec) -> Tensor:
             tensor: Tensor = file.get_tensor(spec.name)
@@ -51,6 +52,6 @@ def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAda
             patch = row_patch(name, slot_module.module, plan, read, base.adapter_dtype)
             if patch is not None:
                 patches[slot_module] = patch
-        host = pack(patches, pinned=base.device.type == "cuda")
+        host = pack(patches)
     full = sum(prod(spec.shape) for module in plan.replaced.values() for spec in module.tensors)
     return replace(host, invocation=plan.invocation_tokens, full_weight_bytes=full * base.dtype.itemsize)

@@ -19,6 +19,7 @@ from loragate.engine.block_pool import BlockPool
 from loragate.engine.checkpoint import base_digest, locate, read_sampling_defaults, read_tokenizer
 from loragate.engine.commands import AdapterCopied
 from loragate.engine.config import EngineConfig
+from loragate.engine.copy_stream import mark_of
 from loragate.engine.core import EngineCore
 from loragate.engine.cuda_graphs import CudaGraphs
 from loragate.engine.device_budget import GRAPH_SHARE, DeviceBudget, measured, peak_of
@@ -127,6 +128,7 @@ def build_core(
         request_read,
         copier.request,
         config.max_full_weight_bytes,
+        mark_of(loaded.base.device),
     )
     scheduler = Scheduler(_step_limits(config, loaded.manifest.max_model_len), loaded.blocks, adapters)
     manifest, eos = loaded.manifest, eos_token_ids(loaded.base.model)

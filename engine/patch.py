@@ -38,12 +38,14 @@ class Patchable(Protocol):
 
 @dataclass(frozen=True)
 class HostAdapter:
-    """An adapter in host memory, laid out as on the device: one run of bytes for each module that it patches.
+    """An adapter in host memory, laid out as on the device: one run of bytes for each module that it patches, in
+    `memory` [bytes] side by side.
 
     With `invocation` tokens it is active from where these last begin in the prompt (`invocation.active_from`).
     """
 
     patches: Mapping[Patchable, Patch]
+    memory: Tensor
     token_cost: float = 1.0  # see service_cost
     invocation: tuple[int, ...] | None = None
     full_weight_bytes: int = 0  # of modules that the adapter brings whole
@@ -73,25 +75,25 @@ def views(memory: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return out
 
 
-def pack(patches: Mapping[Patchable, Patch], *, pinned: bool) -> HostAdapter:
-    """Move all tensors into one allocation, page-locked if a GPU is to read it."""
+def pack(patches: Mapping[Patchable, Patch]) -> HostAdapter:
+    """Move all tensors into one allocation."""
     total = sum(run_size(patch.tensors) for patch in patches.values())
-    memory = torch.empty(total, dtype=torch.uint8, pin_memory=pinned)
+    memory = torch.empty(total, dtype=torch.uint8)
     prefer_huge_pages(memory)
     packed: dict[Patchable, Patch] = {}
     start = 0
     for module, patch in patches.items():
         size = run_size(patch.tensors)
-        packed[module] = patch.on(copied(patch.tensors, memory[start : start + size]))
+        packed[module] = patch.on(_copied(patch.tensors, memory[start : start + size]))
         start += size
-    return HostAdapter(packed)
+    return HostAdapter(packed, memory)
 
 
-def copied(tensors: Sequence[Tensor], memory: Tensor) -> list[Tensor]:
+def _copied(tensors: Sequence[Tensor], memory: Tensor) -> list[Tensor]:
     """Copy the tensors into `memory` [bytes] side by side and return them there."""
     targets = views(memory, tensors)
     for target, source in zip(targets, tensors, strict=True):
-        target.copy_(source, non_blocking=True)
+        target.copy_(source)
     return targets
 
 

@@ -2,112 +2,19 @@
 
 import itertools
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 import torch
+from adapter_world import World, key, waiting
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from loragate.engine.adapter_arena import PAGE, AdapterArena
-from loragate.engine.adapter_pool import AdapterPool, AdapterTooLarge, Copy, StaleSlot
-from loragate.engine.host_tier import HostTier
-from loragate.engine.patch import HostAdapter, pack
-from loragate.engine.sequence import AdapterKey, Request, SamplingParams, Sequence, SlotLease
-
-
-@dataclass(frozen=True)
-class Numbered:
-    """A patch whose values tell whose it is."""
-
-    values: torch.Tensor
-
-    @property
-    def tensors(self) -> tuple[torch.Tensor, ...]:
-        return (self.values,)
-
-    def on(self, tensors: list[torch.Tensor]) -> "Numbered":
-        return Numbered(tensors[0])
-
-
-class Module:
-    """A base module that remembers which adapter's number lies in each slot."""
-
-    def __init__(self) -> None:
-        self.slots: dict[int, Numbered] = {}
-
-    def put(self, slot: int, patch: Numbered) -> None:
-        assert slot not in self.slots, "what was here must have been cleared"
-        self.slots[slot] = patch
-
-    def clear(self, slot: int) -> None:
-        self.slots.pop(slot, None)
-
-
-@dataclass
-class World:
-    """A pool whose reads and copies end when the test says so."""
-
-    slots: int = 2
-    pages: int = 64
-    host_bytes: int = 1 << 20
-    modules: tuple[Module, ...] = field(default_factory=lambda: (Module(), Module()))
-    reads: list[AdapterKey] = field(default_factory=list)
-    copies: list[Copy] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.arena = AdapterArena(self.pages * PAGE, torch.device("cpu"))
-        self.pool = AdapterPool(
-            self.slots, self.arena, HostTier(self.host_bytes), self.reads.append, self.copies.append
-        )
-
-    def adapter(self, name: str) -> HostAdapter:
-        """Weights full of a number of their own, so that mixed-up memory shows. Sizes differ by name."""
-        number = float(sum(name.encode()))
-        rows = PAGE // 4 * (1 + ord(name[0]) % 3)
-        return pack({module: Numbered(torch.full((rows,), number)) for module in self.modules}, pinned=False)
-
-    def want(self, name: str, sequence: Sequence | None = None, *, overdue: bool = False) -> bool:
-        return self.pool.want(key(name), sequence or waiting(name), overdue=overdue)
-
-    def finish_reads(self) -> None:
-        while self.reads:
-            wanted = self.reads.pop(0)
-            self.pool.read(wanted, self.adapter(wanted.digest))
-
-    def finish_copies(self) -> None:
-        while self.copies:
-            copy = self.copies.pop(0)
-            self.pool.copied(copy, copy.perform())
-
-    def bring(self, name: str) -> SlotLease:
-        """Want, read, copy, acquire."""
-        self.want(name)
-        self.finish_reads()
-        self.want(name)
-        self.finish_copies()
-        lease = self.pool.acquire(key(name))
-        assert lease is not None
-        return lease
-
-    def check_contents(self) -> None:
-        for resident in self.pool.residents():
-            number = float(sum(resident.key.digest.encode()))
-            for module in self.modules:
-                assert (module.slots[resident.slot].values == number).all()
-
-    @property
-    def residents(self) -> set[str]:
-        return {resident.key.digest for resident in self.pool.residents()}
-
-
-def key(name: str) -> AdapterKey:
-    return AdapterKey("tenant", name)
-
-
-def waiting(name: str) -> Sequence:
-    return Sequence(Request(1, 1, (1,), key(name), SamplingParams(max_tokens=1, seed=0)), 0)
+from loragate.engine.adapter_copier import perform
+from loragate.engine.adapter_pool import AdapterTooLarge, StaleSlot
+from loragate.engine.sequence import Sequence, SlotLease
 
 
 def test_an_adapter_comes_through_the_tiers() -> None:
@@ -279,7 +186,7 @@ class PoolMachine(RuleBasedStateMachine):
         if fails:
             self.world.pool.copy_failed(copy)
         else:
-            self.world.pool.copied(copy, copy.perform())
+            self.world.pool.copied(copy, perform(copy, self.world.staging))
 
     @rule(name=st.sampled_from("abcdef"))
     def use(self, name: str) -> None:
@@ -319,9 +226,7 @@ class PoolMachine(RuleBasedStateMachine):
     def leases_hold_their_own_adapter(self) -> None:
         for name, lease in self.leases:
             self.world.pool.check(lease)
-            number = float(sum(name.encode()))
-            for module in self.world.modules:
-                assert (module.slots[lease.slot].values == number).all()
+            self.world.check_slot(name, lease.slot)
 
     @invariant()
     def pages_are_accounted_for(self) -> None:

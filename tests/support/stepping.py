@@ -8,7 +8,7 @@ from loragate.engine.adapter_arena import AdapterArena
 from loragate.engine.adapter_pool import AdapterPool, Copy
 from loragate.engine.block_pool import BlockPool
 from loragate.engine.host_tier import HostTier
-from loragate.engine.patch import HostAdapter
+from loragate.engine.patch import pack
 from loragate.engine.scheduler import Limits, Scheduler
 from loragate.engine.sequence import AdapterKey, Request, SamplingParams, Sequence, Share
 
@@ -118,7 +118,7 @@ class Stepping:
         for when, key in [read for read in self.reads if read[0] <= self.steps]:
             self.reads.remove((when, key))
             self.scheduler.priced(key, self.token_cost)
-            self.adapters.read(key, HostAdapter({}))
+            self.adapters.read(key, pack({}))
 
     def _compute(self, sequence: Sequence, tokens: int) -> None:
         self.computed += tokens
