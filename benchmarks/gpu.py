@@ -4,6 +4,8 @@
     python benchmarks/gpu.py --out benchmarks/results/ --stage time    # one of them; each fits ten minutes
     python benchmarks/gpu.py --out /tmp/out --interpret --tiny         # without a GPU: that the script itself runs
 
+Needs torch, triton, transformers, peft, grpcio and what these need; the project need not be installed.
+
 `check` (gpu_check.py) fails if a kernel is wrong. `time` (gpu_time.py) tunes and times the kernels beside torch, and
 says what share of the memory's speed, measured in the same run, they reach. `answers` (gpu_answers.py) compares tokens
 with PEFT's. `serve` (gpu_serve.py) measures our engine over random weights, alone and with few and many adapters,
@@ -17,6 +19,11 @@ import sys
 import time
 from pathlib import Path
 
+import checkout
+
+if not checkout.installed():
+    checkout.find_parts()
+os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is to be had from there, and looking takes time
 if "--interpret" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 

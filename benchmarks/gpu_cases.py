@@ -142,6 +142,14 @@ class Setting:
         return self.device.type == "cuda"
 
     @property
+    def room(self) -> dict[str, int]:
+        """An engine's settings of memory. The host's is said, because machines that grow as they are used show little
+        at first; without a GPU, pages for adapters make what copies them run as on one."""
+        if self.on_gpu:
+            return {"adapter_device_bytes": 8 << 30, "adapter_host_bytes": 48 << 30, "kv_host_bytes": 0}
+        return {"adapter_device_bytes": 16 << 20}
+
+    @property
     def dtype(self) -> torch.dtype:
         """What is timed. The interpreter cuts bits off bfloat16."""
         return torch.bfloat16 if self.on_gpu else torch.float32

@@ -1,7 +1,8 @@
 """What an adapter that lies in host memory only costs: its request's first token, and everybody else's next ones.
 
-Requests stream on adapters that are on the device. Beside them come others, one at a time: on an adapter that is there,
-and on one that has to be copied first.
+Newcomers come one at a time, on adapters that are on the device and on others that have to be copied first: alone, and
+beside requests that stream on adapters of their own. What is told apart is the load, for a newcomer's prompt takes its
+part of a step whatever its adapter.
 """
 
 import random
@@ -21,28 +22,57 @@ def measure(setting: Setting) -> Figures:
     sizes = setting.sizes
     streams = sizes.adapters // 2
     folders = build(setting, sizes, setting.folder, ALL, 16, min(streams, KINDS))
-    names = {f"on-device-{i}": folders[i % len(folders)] for i in range(streams)}
-    names |= {f"cold-{i}": folders[i % len(folders)] for i in range(sizes.newcomers)}
-    engine = TimedEngine(setting.folder / "base", setting.folder / "cache", names, adapter_slots=streams + 1)
-    for name in names:  # into host memory; the last are on the device then, the first are not
-        engine.generate([1, 2, 3], name, max_tokens=1)
-    asked = _requests(engine, sizes, streams)
+    names = {f"other-{i}": folders[i % len(folders)] for i in range(2 * sizes.newcomers)}
+    names |= {f"stream-{i}": folders[i % len(folders)] for i in range(streams)}
+    folder, slots = setting.folder, streams + 1
+    engine = TimedEngine(folder / "base", folder / "cache", names, adapter_slots=slots, **setting.room)
+    asked: list[int] = []
     try:
-        return {
-            "streams": streams,
-            "nobody_comes": _gaps(engine, _wait(engine, sizes, asked[0])),
-            "resident": _newcomers(engine, sizes, [f"on-device-{i % streams}" for i in range(sizes.newcomers)]),
-            "cold": _newcomers(engine, sizes, [f"cold-{i}" for i in range(sizes.newcomers)]),
-        }
+        for name in names:  # into host memory; those that stream are on the device then, most others are not
+            engine.generate([1, 2, 3], name, max_tokens=1)
+        alone = _both(engine, sizes)
+        asked += _requests(engine, sizes, streams)
+        undisturbed = _gaps(engine, _wait(engine, sizes, asked[0]))
+        beside = _both(engine, sizes)
+        figures = {"streams": streams, "alone": alone, "nobody_comes": undisturbed, "beside_streams": beside}
+        return figures | {"targets": _targets(alone, beside)}
     finally:
         for request in asked:
             engine.abort(request)
         engine.close()
 
 
+def _targets(alone: Figures, beside: Figures) -> Figures:
+    """As `docs/performance.md` lists them."""
+    added = {
+        name: round(found["cold"]["first_token_ms"] - found["resident"]["first_token_ms"], 3)
+        for name, found in (("alone", alone), ("beside_streams", beside))
+    }
+    stretched = {
+        gap: round(beside["cold"][gap] / beside["resident"][gap], 3)
+        for gap in ("gap_ms", "gap_p99_ms", "longest_gap_ms")
+    }
+    figures = {"first_token_added_ms": added, "others_gap_stretched": stretched}
+    print(figures, flush=True)
+    return figures
+
+
+def _both(engine: TimedEngine, sizes: Sizes) -> Figures:
+    """Newcomers on adapters that are on the device, and as many on adapters that are not."""
+    here = [resident.key.digest for resident in engine.core.adapters.residents()][: sizes.newcomers]
+    found = {"resident": _newcomers(engine, sizes, here)}
+    here = [resident.key.digest for resident in engine.core.adapters.residents()]
+    away = [f"other-{i}" for i in range(2 * sizes.newcomers) if f"other-{i}" not in here][: sizes.newcomers]
+    before = engine.core.adapters.counters.loads
+    found["cold"] = _newcomers(engine, sizes, away)
+    loads = engine.core.adapters.counters.loads - before
+    assert loads == len(away), f"{loads} of {len(away)} newcomers were cold"
+    return found
+
+
 def _requests(engine: TimedEngine, sizes: Sizes, streams: int) -> list[int]:
     """Streams that last as long as they are looked at."""
-    asked = [engine.submit(_prompt(sizes, i), f"on-device-{i}", max_tokens=4000) for i in range(streams)]
+    asked = [engine.submit(_prompt(sizes, i), f"stream-{i}", max_tokens=4000) for i in range(streams)]
     for request in asked:
         engine.wait_for(request, 2)
     return asked
@@ -62,9 +92,11 @@ def _newcomers(engine: TimedEngine, sizes: Sizes, adapters: list[str]) -> Figure
         request = engine.submit(_prompt(sizes, 1000 + i), adapter, max_tokens=1)
         engine.result(request)
         first.append(1000 * (engine.first[request] - engine.submitted[request]))
-    figures = _gaps(engine, began) | {
+    figures = {
+        "newcomers": len(first),
         "first_token_ms": round(statistics.median(first), 3),
         "slowest_first_token_ms": round(max(first), 3),
+        **_gaps(engine, began),  # of idle time, where nobody streams
     }
     print(figures, flush=True)
     return figures

@@ -10,38 +10,36 @@ from typing import Any
 import torch
 from gpu_cases import Setting, Sizes
 from gpu_models import ALL, ATTENTION, KINDS, build, peft
+from gpu_time import bandwidth
 
 from loragate.engine.local import LocalEngine
 
-RANK = 16  # the largest: recorded launches have programs for every rank that is allowed
-DEVICE_BYTES = 8 << 30  # for adapters on the device, of the 27 GB that all of them take
+RANK = 16  # of the adapters on all linears
 
 Figures = dict[str, Any]
 
 
 def serve(setting: Setting) -> Figures:
     folder, sizes = setting.folder, setting.sizes
-    wide = build(setting, sizes, folder, ALL, 16, min(sizes.adapters, KINDS))
+    wide = build(setting, sizes, folder, ALL, RANK, min(sizes.adapters, KINDS))
     narrow = build(setting, sizes, folder, ATTENTION, 8, min(sizes.registered, KINDS))
     names = {f"wide-{i}": wide[i % len(wide)] for i in range(sizes.adapters)}
     names |= {f"narrow-{i}": narrow[i % len(narrow)] for i in range(sizes.registered)}
+    speed = bandwidth(setting)  # while there is room for it
     setting.free()
-    room = DEVICE_BYTES if setting.on_gpu else None
-    engine = LocalEngine(
-        folder / "base",
-        folder / "cache",
-        names,
-        adapter_slots=sizes.adapters,
-        adapter_device_bytes=room,
-        max_lora_rank=RANK,
-    )
+    engine = LocalEngine(folder / "base", folder / "cache", names, adapter_slots=sizes.adapters, **setting.room)
+    for i in range(sizes.adapters):
+        engine.generate([1, 2, 3], f"wide-{i}", max_tokens=1)  # reads it: steps are to be full ones
     steps = _steps(engine, sizes)
+    floors = _floors(engine, sizes, speed)
     throughput = _throughput(engine, sizes)
     engine.close()
     del engine
     setting.free()
     return {
         "decode_step_ms": steps,
+        "floors": floors,
+        "targets": _targets(steps, floors, sizes.adapters),
         "tokens_per_second": throughput,
         "peft_mixed_batch_tokens_per_second": _peft(setting, folder / "base", wide),
     }
@@ -60,6 +58,31 @@ def _steps(engine: LocalEngine, sizes: Sizes) -> Figures:
         found[f"{fullest} rows, {adapters} adapters"] = round(1000 * statistics.median(steps), 3)
         print(list(found.items())[-1], flush=True)
     return found
+
+
+def _floors(engine: LocalEngine, sizes: Sizes, speed: float) -> Figures:
+    """What a full step cannot be faster than, at so many bytes a second: reading the weights that every step multiplies
+    with, and a different adapter for each row."""
+    model = engine.loaded.base.model
+    weights = sum(p.nbytes for p in model.parameters()) - model.get_input_embeddings().weight.nbytes
+    adapters = sizes.adapters * engine.loaded.base.adapter_bytes(RANK)
+    return {
+        "bandwidth_gb_s": round(speed / 1e9, 1),
+        "weights_ms": round(1000 * weights / speed, 3),
+        "adapters_ms": round(1000 * adapters / speed, 3),
+    }
+
+
+def _targets(steps: Figures, floors: Figures, rows: int) -> Figures:
+    """As `docs/performance.md` lists them; nothing where steps were not full."""
+    base, few, many = (steps.get(f"{rows} rows, {n} adapters") for n in (0, min(4, rows), rows))
+    if not (base and few and many):
+        return {}
+    return {
+        "base_over_floor": round(base / floors["weights_ms"], 3),
+        "added_by_different_adapters_over_floor": round((many - base) / floors["adapters_ms"], 3),
+        "four_adapters_over_base": round(few / base, 3),
+    }
 
 
 def _throughput(engine: LocalEngine, sizes: Sizes) -> Figures:

@@ -33,26 +33,26 @@ _IN_A_GRAPH = 20
 
 @torch.inference_mode()
 def measure(setting: Setting) -> Figures:
-    bandwidth = _bandwidth(setting)
-    print(f"a copy reads and writes {bandwidth / 1e9:.0f} GB/s", flush=True)
+    speed = bandwidth(setting)
+    print(f"a copy reads and writes {speed / 1e9:.0f} GB/s", flush=True)
     return {
-        "bandwidth_gb_s": round(bandwidth / 1e9, 1),
+        "bandwidth_gb_s": round(speed / 1e9, 1),
         "matmul_tflop_s": _multiplied(setting),
-        "lora_of_a_decode_step": _step(setting, bandwidth),
-        "lora_of_a_prefill": [_prefill_lora(setting, rank, bandwidth) for rank in setting.sizes.ranks],
+        "lora_of_a_decode_step": _step(setting, speed),
+        "lora_of_a_prefill": [_prefill_lora(setting, rank, speed) for rank in setting.sizes.ranks],
         "lora_launches": [
-            _launch(setting, rank, popularity, slots, bandwidth)
+            _launch(setting, rank, popularity, slots, speed)
             for rank in setting.sizes.ranks
             for rows in setting.sizes.rows
             for popularity, slots in (("distinct", list(range(rows))), ("identical", [0] * rows))
         ],
-        "experts": [_experts(setting, rows, bandwidth) for rows in (*setting.sizes.rows, setting.sizes.prefill_rows)],
-        "decode_attention": [_decode(setting, *case, bandwidth) for case in setting.sizes.decodes],
-        "prefill_attention": _prefill(setting, bandwidth),
-        "rms_norm": _norm(setting, bandwidth),
-        "gated": _gated(setting, bandwidth),
-        "rotary": _rotary(setting, bandwidth),
-        "write": _write(setting, bandwidth),
+        "experts": [_experts(setting, rows, speed) for rows in (*setting.sizes.rows, setting.sizes.prefill_rows)],
+        "decode_attention": [_decode(setting, *case, speed) for case in setting.sizes.decodes],
+        "prefill_attention": _prefill(setting, speed),
+        "rms_norm": _norm(setting, speed),
+        "gated": _gated(setting, speed),
+        "rotary": _rotary(setting, speed),
+        "write": _write(setting, speed),
     }
 
 
@@ -337,7 +337,7 @@ def _multiplied(setting: Setting) -> float:
     return round(2 * side**3 / _microseconds(setting, lambda: torch.mm(a, b)) / 1e6, 2)
 
 
-def _bandwidth(setting: Setting) -> float:
+def bandwidth(setting: Setting) -> float:
     """Bytes a second that are read and written by a large copy."""
     source = torch.ones(setting.sizes.copied_bytes, dtype=torch.uint8, device=setting.device)
     target = torch.empty_like(source)

@@ -58,7 +58,8 @@ class QuantisedLayerCache(LayerCache):
 def quantise(numbers: Tensor, storage: torch.dtype) -> tuple[Tensor, Tensor]:
     """numbers [..., dim] → the same in `storage`, and the scale [..., 1] to multiply them with. NaN stays NaN."""
     numbers = numbers.float()
-    scale = numbers.abs().amax(dim=-1, keepdim=True) / LARGEST[storage]
+    largest = numbers.abs().amax(dim=-1, keepdim=True)
+    scale = largest / largest.new_full((), LARGEST[storage])  # by a number of Python's a GPU divides less exactly
     scaled = numbers / torch.where(scale > 0, scale, 1.0)
     if storage == torch.int8:
         scaled = scaled.round()

@@ -1,20 +1,69 @@
-"""The command for whoever has a GPU runs to its end without one."""
+"""The command for whoever has a GPU runs to its end without one, on a machine that has nothing of the project but a
+checkout."""
 
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gpu.py"
+NEEDED = ("torch", "triton", "transformers", "peft", "grpcio", "protobuf", "numpy", "safetensors", "tokenizers")
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of such a machine: the libraries that are needed, and what they need themselves."""
+    folder = tmp_path_factory.mktemp("libraries")
+    for name in _with_theirs(NEEDED):
+        found = distribution(name)
+        for part in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            link = folder / part
+            if not link.exists():
+                link.symlink_to(Path(str(found.locate_file(part))))
+    return {"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"}
+
+
+def _with_theirs(names: tuple[str, ...]) -> Iterator[str]:
+    """Distributions and, in turn, all that they require here."""
+    seen, left = {"pydantic"}, list(names)  # a newer typer's, which transformers wants for its command alone
+    while left:
+        name = left.pop().lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            required = [Requirement(text) for text in distribution(name).requires or ()]
+        except PackageNotFoundError:  # of another platform
+            continue
+        yield name
+        left += [r.name for r in required if r.marker is None or r.marker.evaluate({"extra": ""})]
+
+
+def run(environment: dict[str, str], *arguments: str, folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+    """Without this environment's own libraries, the project among them."""
+    command = [sys.executable, "-S", str(SCRIPT), *arguments]
+    return subprocess.run(command, env=environment, cwd=folder, timeout=seconds, capture_output=True, text=True)
+
+
+def test_all_stages_are_there_without_the_project_s_libraries(bare: dict[str, str], tmp_path: Path) -> None:
+    probe = run(bare, "--help", folder=tmp_path, seconds=300)
+    assert probe.returncode == 0, probe.stderr
+    assert "--interpret" in probe.stdout
+    missing = "import importlib.util as u; print([n for n in ('loragate', 'pydantic', 'fastapi') if u.find_spec(n)])"
+    command = [sys.executable, "-S", "-c", missing]
+    found = subprocess.run(command, env=bare, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert found.strip() == "[]", "libraries that were to be missing are there"
 
 
 @pytest.mark.long
-def test_all_stages_in_the_interpreter(tmp_path: Path) -> None:
-    script = Path(__file__).parents[1] / "benchmarks" / "gpu.py"
-    subprocess.run(
-        [sys.executable, script, "--out", tmp_path, "--work", tmp_path, "--interpret", "--tiny"],
-        check=True,
-        timeout=1200,
-    )
+def test_all_stages_in_the_interpreter(bare: dict[str, str], tmp_path: Path) -> None:
+    arguments = ("--out", str(tmp_path), "--work", str(tmp_path), "--interpret", "--tiny")
+    done = run(bare, *arguments, folder=tmp_path, seconds=1200)
+    assert done.returncode == 0, done.stderr
     for stage in ("check", "time", "answers", "serve", "cold"):
         assert json.loads((tmp_path / f"gpu_{stage}.json").read_text())["figures"]
