@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from loragate.engine.sequence import SamplingParams
+from loragate.kernels.sent import sent
 
-_AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 23}  # numbers: what stays in a core's cache; 64 MB
+_AT_ONCE, _AT_ONCE_ON_CPU = 1 << 23, 1 << 16  # numbers: 64 MB; what stays in a core's cache
 
 
 def draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) -> Tensor:
@@ -18,9 +19,10 @@ def draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) -> T
     A row's token depends on nothing but the row: those that look at equally many candidates are computed together.
     """
     tokens = torch.empty(len(params), dtype=torch.long, device=logits.device)
-    most = max(1, _AT_ONCE[logits.device.type] // logits.shape[1])
+    most = max(1, (_AT_ONCE_ON_CPU if logits.device.type == "cpu" else _AT_ONCE) // logits.shape[1])
     for candidates, rows in _alike(params, logits.shape[1], most):
-        tokens[rows] = _draw(rows_of(logits, rows), [params[i] for i in rows], [uniforms[i] for i in rows], candidates)
+        drawn = _draw(rows_of(logits, rows), [params[i] for i in rows], [uniforms[i] for i in rows], candidates)
+        tokens.index_copy_(0, sent(rows, tokens.device), drawn)
     return tokens
 
 
@@ -28,7 +30,7 @@ def rows_of(tensor: Tensor, rows: Seq[int]) -> Tensor:
     """Those rows, ascending; where they lie together, as a view."""
     if rows[-1] - rows[0] + 1 == len(rows):
         return tensor[rows[0] : rows[-1] + 1]
-    return tensor[rows]
+    return tensor.index_select(0, sent(rows, tensor.device))
 
 
 def _alike(params: Seq[SamplingParams], vocabulary: int, most: int) -> Iterator[tuple[int | None, list[int]]]:
@@ -43,20 +45,20 @@ def _alike(params: Seq[SamplingParams], vocabulary: int, most: int) -> Iterator[
 
 
 def _draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float], candidates: int | None) -> Tensor:
-    probabilities = (logits.double() / _column([p.temperature for p in params], logits)).softmax(dim=-1)
-    at = _column(uniforms, logits)
+    numbers = [(p.temperature, p.top_p, p.min_p, at) for p, at in zip(params, uniforms, strict=True)]
+    columns: tuple[Tensor, ...] = sent(numbers, logits.device, torch.float64).split(1, dim=1)
+    temperature, top_p, min_p, at = columns
+    probabilities = (logits.double() / temperature).softmax(dim=-1)
     if candidates is None:
         return _inverse(probabilities, at)
     probabilities, tokens = probabilities.topk(candidates)
-    chosen = _inverse(probabilities.where(_kept(probabilities, params), 0.0), at)
+    chosen = _inverse(probabilities.where(_kept(probabilities, top_p, min_p), 0.0), at)
     return tokens.gather(1, chosen[:, None])[:, 0]
 
 
-def _kept(descending: Tensor, params: Seq[SamplingParams]) -> Tensor:
+def _kept(descending: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
     """Which probabilities survive top_p and min_p; in each row the largest at least."""
     cumulative = _cumulative(descending)
-    top_p = _column([p.top_p for p in params], descending)
-    min_p = _column([p.min_p for p in params], descending)
     kept = (cumulative - descending < top_p * cumulative[:, -1:]) | (top_p >= 1)
     kept &= descending >= min_p * descending[:, :1]
     kept[:, 0] = True
@@ -78,7 +80,3 @@ def _cumulative(rows: Tensor) -> Tensor:
     if rows.is_cuda and rows.shape[0] == 1:
         return rows.expand(2, -1).cumsum(dim=-1)[:1]
     return rows.cumsum(dim=-1)
-
-
-def _column(values: Seq[float], like: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64, device=like.device)[:, None]

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from loragate.kernels.paged_attention import LayerCache
+from loragate.kernels.sent import sent
 
 
 class KVHostTier:
@@ -25,7 +27,6 @@ class KVHostTier:
         pinned = first.device.type == "cuda"
         self._slots = torch.empty(self.total, sum(self._widths), dtype=first.dtype, pin_memory=pinned)
         self._free = list(range(self.total - 1, -1, -1))
-        self._offsets = torch.arange(block_size)
 
     @property
     def free(self) -> int:
@@ -60,5 +61,5 @@ class KVHostTier:
         self._free.extend(slots)
 
     def _places(self, blocks: Sequence[int]) -> Tensor:
-        starts = torch.tensor(blocks)[:, None] * self._block_size
-        return (starts + self._offsets).reshape(-1).to(self._caches[0].keys.device)
+        starts = np.array(blocks)[:, None] * self._block_size
+        return sent((starts + np.arange(self._block_size)).reshape(-1), self._caches[0].keys.device)

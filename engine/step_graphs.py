@@ -16,6 +16,7 @@ from torch import Tensor
 from loragate.engine.packing import PackedRows
 from loragate.engine.padded_step import PaddedShape
 from loragate.engine.step import CurrentStep, StepBatch
+from loragate.kernels.sent import sent
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class StepGraphs:
         wanted = packed.logit_rows
         if shape.logits < shape.rows or wanted == list(range(len(wanted))):
             return self._logits[: len(wanted)]
-        return self._logits[wanted]
+        return self._logits.index_select(0, sent(wanted, self._device))
 
     def _shape_for(self, packed: PackedRows) -> PaddedShape | None:
         if any(sequence.pooled is not None for sequence, _ in packed.entries):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from loragate.engine.grammar_compiler import GrammarCompiler
 from loragate.engine.sequence import Sequence
+from loragate.kernels.sent import sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class TokenMask:
         octets = self.packed.view(np.uint8)
         if device.type == "cpu":
             return torch.from_numpy(np.unpackbits(~octets, axis=1, bitorder="little").view(np.bool_))
-        bits = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=device)
-        return ((torch.from_numpy(octets).to(device)[..., None] & bits) == 0).flatten(1)
+        places = torch.arange(8, dtype=torch.uint8, device=device)
+        return ((sent(octets, device)[..., None] >> places) & 1 == 0).flatten(1)
 
 
 def token_mask(sequences: Seq[Sequence], grammars: GrammarCompiler) -> TokenMask | None:

@@ -30,6 +30,7 @@ from loragate.kernels.gpu.ops import nothing, operator
 from loragate.kernels.gpu.recent import Recent
 from loragate.kernels.gpu.slot_memory import SlotMemory, send
 from loragate.kernels.gpu.variant import POINTERS, Variant
+from loragate.kernels.sent import sent
 
 if TYPE_CHECKING:
     from loragate.kernels.segmented_lora import LoraWeights, Segment
@@ -218,8 +219,7 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, segments: Iterable["Segment"], device: torch.device, tiling: Tiling) -> "Work":
-        table = torch.tensor(tiles_of(segments, tiling.rows), dtype=torch.int64).view(-1, TILE_FIELDS)
-        return cls(table.to(device, non_blocking=True), tiling)
+        return cls(sent(tiles_of(segments, tiling.rows), device, torch.int64).view(-1, TILE_FIELDS), tiling)
 
 
 WorkList = tuple[Work, ...]
