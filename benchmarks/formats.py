@@ -27,7 +27,6 @@ from loragate.demo.corpus import base_samples
 from loragate.demo.tokenizer import encode
 from loragate.engine.kv_memory import STORAGE
 from loragate.engine.local import LocalEngine
-from loragate.engine.model_runner import ModelRunner
 from loragate.engine.quantised import is_quantised
 from loragate.engine.sequence import Request, SamplingParams, Sequence
 
@@ -93,7 +92,7 @@ def _loss(engine: LocalEngine, ids: list[int], learned: list[bool]) -> float:
     sequence = Sequence(Request(0, 0, tuple(ids[:1]), None, SamplingParams(max_tokens=1, seed=0)), 0)
     sequence.draft = ids[1:]
     assert engine.core.blocks.grow(sequence, len(ids))
-    logits, _ = ModelRunner(engine.loaded.base).execute({sequence: len(ids)})
+    logits, _ = engine.core._runner.execute({sequence: len(ids)})
     engine.core.blocks.release(sequence)
     logprobs = logits[:-1].float().log_softmax(-1)
     each = -logprobs.gather(1, torch.tensor(ids[1:])[:, None])[:, 0]

@@ -3,6 +3,8 @@
 import random
 import statistics
 import time
+import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,10 +29,15 @@ def serve(setting: Setting) -> Figures:
     names |= {f"narrow-{i}": narrow[i % len(narrow)] for i in range(sizes.registered)}
     speed = bandwidth(setting)  # while there is room for it
     setting.free()
-    engine = LocalEngine(folder / "base", folder / "cache", names, adapter_slots=sizes.adapters, **setting.room)
+    engine = LocalEngine(
+        folder / "base", folder / "cache", names, adapter_slots=sizes.adapters, late_tokens="on", **setting.room
+    )
     for i in range(sizes.adapters):
         engine.generate([1, 2, 3], f"wide-{i}", max_tokens=1)  # reads it: steps are to be full ones
-    steps = _steps(engine, sizes)
+    steps, waits = _steps(engine, sizes), _waits(setting, engine)
+    engine.core.stepper.late = False
+    at_once = _steps(engine, sizes)
+    engine.core.stepper.late = True
     floors = _floors(engine, sizes, speed)
     throughput = _throughput(engine, sizes)
     engine.close()
@@ -40,6 +47,8 @@ def serve(setting: Setting) -> Figures:
         "decode_step_ms": steps,
         "floors": floors,
         "targets": _targets(steps, floors, sizes.adapters),
+        "decode_step_ms_with_tokens_read_at_once": at_once,
+        "calls_that_waited_for_the_device": waits,
         "tokens_per_second": throughput,
         "peft_mixed_batch_tokens_per_second": _peft(setting, folder / "base", wide),
     }
@@ -83,6 +92,23 @@ def _targets(steps: Figures, floors: Figures, rows: int) -> Figures:
         "added_by_different_adapters_over_floor": round((many - base) / floors["adapters_ms"], 3),
         "four_adapters_over_base": round(few / base, 3),
     }
+
+
+def _waits(setting: Setting, engine: LocalEngine) -> dict[str, int]:
+    """Where in the code, and how often, the host waits for the device unasked while a batch is served."""
+    if not setting.on_gpu:
+        return {}
+    sizes = setting.sizes
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            _generate(engine, sizes, sizes.adapters, lambda i: f"wide-{i}")
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    found = Counter(f"{Path(w.filename).name}:{w.lineno}" for w in caught if "synchroniz" in str(w.message))
+    print(f"waited in {found}", flush=True)
+    return dict(found)
 
 
 def _throughput(engine: LocalEngine, sizes: Sizes) -> Figures:

@@ -124,6 +124,7 @@ class EngineSettings(BaseModel):
     max_batch_tokens: PositiveInt = 512
     max_batch_size: PositiveInt = 64
     cuda_graphs: bool = True
+    late_tokens: Literal["auto", "on", "off"] = "auto"
     max_step_ms: PositiveFloat | None = 100.0
     max_waiting: PositiveInt = 4096
     max_waiting_per_tenant: PositiveInt = 1024

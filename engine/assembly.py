@@ -28,6 +28,7 @@ from loragate.engine.grammar_compiler import GrammarCompiler
 from loragate.engine.grammar_tokens import TokenSpace
 from loragate.engine.host_tier import HostTier
 from loragate.engine.kv_memory import STORAGE, allocate_kv
+from loragate.engine.last_tokens import LastTokens
 from loragate.engine.manifest import build_manifest, eos_token_ids, layout, targets
 from loragate.engine.model_limits import ModelLimits
 from loragate.engine.model_refused import ModelRefused
@@ -133,7 +134,8 @@ def build_core(
     scheduler = Scheduler(_step_limits(config, loaded.manifest.max_model_len), loaded.blocks, adapters)
     manifest, eos = loaded.manifest, eos_token_ids(loaded.base.model)
     grammars = GrammarCompiler(TokenSpace(manifest.tokenizer_json, manifest.vocab_size, eos), torch.get_num_threads())
-    runner = ModelRunner(loaded.base, _graphs(loaded, config))
+    last = LastTokens(config.max_batch_size, loaded.base.device)
+    runner = ModelRunner(loaded.base, last, _graphs(loaded, config, last))
     limits = ModelLimits(manifest.max_model_len, manifest.vocab_size, eos, runner.embeds)
     core = EngineCore(
         runner,
@@ -146,6 +148,7 @@ def build_core(
         died=died,
         retired=retired,
         stopped=copier.close,
+        late=loaded.base.device.type == "cuda" if config.late_tokens == "auto" else config.late_tokens == "on",
     )
     return core
 
@@ -176,7 +179,8 @@ def _budget(base: BaseModel, config: EngineConfig, max_model_len: int) -> Device
     shape = padded_shapes(base, config, max_model_len, scratch=config.block_size)[-1]
     adapters = partial(_arena_bytes, base, config)
     try:
-        return measured(base, shape, partial(forward, base), adapters, peak_of(base.device))
+        last = LastTokens(config.max_batch_size, base.device)
+        return measured(base, shape, partial(forward, base, last), adapters, peak_of(base.device))
     except torch.OutOfMemoryError as error:
         tokens = config.max_batch_tokens
         raise ModelRefused(
@@ -184,7 +188,7 @@ def _budget(base: BaseModel, config: EngineConfig, max_model_len: int) -> Device
         ) from error
 
 
-def _graphs(loaded: LoadedModel, config: EngineConfig) -> StepGraphs | None:
+def _graphs(loaded: LoadedModel, config: EngineConfig, last: LastTokens) -> StepGraphs | None:
     """Recordings of the steps of a plain model on a GPU. What a quantised one's linears launch is their library's
     business, and they are not recorded."""
     base = loaded.base
@@ -193,7 +197,7 @@ def _graphs(loaded: LoadedModel, config: EngineConfig) -> StepGraphs | None:
         return None
     base.reserve(config.adapter_slots, config.max_lora_rank)
     shapes = padded_shapes(base, config, loaded.manifest.max_model_len, loaded.blocks.places)
-    graphs = StepGraphs(shapes, base.step, partial(forward, base), base.device)
+    graphs = StepGraphs(shapes, base.step, partial(forward, base, last), base.device)
     graphs.record(record)
     return graphs
 

@@ -1,4 +1,4 @@
-"""The step loop: takes in commands, schedules, runs the model, samples, and says what came out.
+"""The step loop: takes in commands, schedules, has steps computed, and says what came out.
 
 Everything here runs on one thread. Others talk to it through `post`; it talks back through `emit`.
 """
@@ -7,12 +7,11 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
-from loragate.engine.adapter_pool import AdapterPool, AdapterTooLarge, StaleSlot
+from loragate.engine.adapter_pool import AdapterPool, AdapterTooLarge
 from loragate.engine.block_pool import BlockPool
 from loragate.engine.commands import (
     Abort,
@@ -28,17 +27,15 @@ from loragate.engine.commands import (
 )
 from loragate.engine.grammar import Grammar
 from loragate.engine.grammar_compiler import Compiled, GrammarCompiler, GrammarRefused
-from loragate.engine.grammar_matcher import GrammarFailed
 from loragate.engine.grammar_wait import GrammarWait
 from loragate.engine.metrics import BatchSize, EngineMetrics
 from loragate.engine.model_limits import ModelLimits
 from loragate.engine.model_runner import ModelRunner
-from loragate.engine.sampler import Sampled, sample
 from loragate.engine.scheduler import Scheduler
 from loragate.engine.sequence import AdapterKey, ErrorCode, Failure, FinishReason, Output, Request, Sequence
 from loragate.engine.step_graphs import GraphCounters
+from loragate.engine.stepper import Stepper
 from loragate.engine.timeline import EngineState, Timeline
-from loragate.engine.token_mask import token_mask
 from loragate.kernels.cpu.openmp import compute_with
 
 log = logging.getLogger(__name__)
@@ -57,6 +54,8 @@ class EngineCore:
         died: Callable[[], None],
         retired: Callable[[AdapterKey], None],
         stopped: Callable[[], None],
+        *,
+        late: bool = False,
     ) -> None:
         self._runner = runner
         self.scheduler = scheduler
@@ -76,6 +75,8 @@ class EngineCore:
         self.metrics = EngineMetrics()
         adapters.loaded = self.metrics.adapters.loaded
         self.timeline = Timeline()
+        parts = runner, scheduler, blocks, adapters, grammars, limits, self.metrics, self.timeline
+        self.stepper = Stepper(*parts, late=late)
 
     @property
     def graphs(self) -> GraphCounters:
@@ -111,16 +112,13 @@ class EngineCore:
             outputs = self._take_commands(wait=idle)
             self.adapters.fetch_pinned()
             self._let_go()
-            outputs += [self._refuse(s, failure) for s, failure in self.scheduler.late(time.monotonic())]
+            outputs += [self.stepper.refuse(s, failure) for s, failure in self.scheduler.late(time.monotonic())]
             self.timeline.ended("commands")
             scheduled = self.scheduler.schedule()
             self.timeline.ended("schedule")
-            idle = not scheduled
+            idle = not scheduled and not self.stepper.flying
             batch = self.metrics.scheduled(scheduled) if scheduled else None
-            if scheduled:
-                started = time.perf_counter()
-                outputs += self._step(scheduled)
-                self.scheduler.measured(time.perf_counter() - started)
+            outputs += self.stepper.step(scheduled) if scheduled else self.stepper.land()
             if outputs:
                 self.metrics.emitted(outputs)
                 self._emit(outputs)
@@ -202,7 +200,8 @@ class EngineCore:
         """Those who wait for it hear so; nobody else does."""
         message = f"its adapter cannot be loaded: {reason}"
         waiting = self.scheduler.waiting_for(key)
-        outputs = [self._fail(s, ErrorCode.ADAPTER_UNAVAILABLE, message) for s in waiting]
+        failure = Failure(ErrorCode.ADAPTER_UNAVAILABLE, message)
+        outputs = [self.stepper.refuse(s, failure) for s in waiting]
         self.adapters.failed(key)
         return outputs
 
@@ -233,143 +232,6 @@ class EngineCore:
             self.scheduler.add(Sequence(request, index, compiled and compiled.fork()))
         self.metrics.submitted(request)
         return []
-
-    def _step(self, scheduled: dict[Sequence, int]) -> list[Output]:
-        outputs = [self._fail(s, ErrorCode.INTERNAL, why) for s, why in self._stale(scheduled)]
-        alive = {s: tokens for s, tokens in scheduled.items() if s.blocks}
-        if not alive:
-            return outputs
-        try:
-            logits, sampled = self._runner.execute(alive)
-            self.timeline.ended("forward")
-            first: dict[Sequence, int] = {}
-            for row, sequence in enumerate(sampled):
-                first.setdefault(sequence, row)
-            turns = list(first.items())
-            choices = self._choose(logits, turns)
-            embeddings = {
-                s: s.pooled.embedding() for s, tokens in alive.items() if s.pooled is not None and tokens == s.remaining
-            }
-            self.timeline.ended("sample")
-        except torch.OutOfMemoryError as error:
-            log.warning("a step over %d tokens of %d sequences: %s", sum(alive.values()), len(alive), error)
-            return outputs + self._ran_out(alive)
-        except Exception:
-            log.exception("a step over %d sequences failed%s", len(alive), _traces(alive))
-            self._runner.check_device()
-            return outputs + self._step_failed(alive)
-        poisoned = {s for (s, _), choice in zip(turns, choices, strict=True) if choice.token is None}
-        poisoned |= {s for s, embedding in embeddings.items() if embedding is None}
-        for sequence, tokens in alive.items():
-            sequence.computed += tokens - len(sequence.draft)
-            if sequence not in poisoned:
-                self.blocks.publish(sequence)
-        outputs += [self._embedded(s, embedding) for s, embedding in embeddings.items()]
-        while turns:
-            outputs += [self._advance(s, choice) for (s, _), choice in zip(turns, choices, strict=True)]
-            turns = self._guessed_right(turns)
-            try:
-                choices = self._choose(logits, turns)
-            except Exception:
-                log.exception("sampling from guesses of %d sequences failed", len(turns))
-                return outputs + self._step_failed(sequence for sequence, _ in turns)
-        return outputs
-
-    def _ran_out(self, alive: dict[Sequence, int]) -> list[Output]:
-        """Of the device's memory: smaller steps are tried, down to a single token. Who has no room even for that has
-        no room at all."""
-        torch.cuda.empty_cache()
-        if sum(alive.values()) > 1:
-            self.scheduler.ran_out(alive)
-            return []
-        return [self._fail(s, ErrorCode.INTERNAL, "the device has not enough memory for it") for s in alive]
-
-    def _step_failed(self, sequences: Iterable[Sequence]) -> list[Output]:
-        return [self._fail(s, ErrorCode.INTERNAL, "the engine failed in this step") for s in sequences]
-
-    def _choose(self, logits: Tensor, turns: list[tuple[Sequence, int]]) -> list[Sampled]:
-        """The next token of each sequence, from the row of the logits that belongs to it."""
-        if not turns:
-            return []
-        sequences = [sequence for sequence, _ in turns]
-        rows = [row for _, row in turns]
-        chosen = logits if len(rows) == logits.shape[0] else logits[rows]
-        return sample(chosen, sequences, self.limits.eos, token_mask(sequences, self._grammars))
-
-    def _guessed_right(self, turns: list[tuple[Sequence, int]]) -> list[tuple[Sequence, int]]:
-        """Those whose token was what their draft said, with the row that was computed for it. The others' drafts are
-        done with; what was computed for them lies behind their tokens and is overwritten."""
-        right = []
-        for sequence, row in turns:
-            accepted = sequence.accepted
-            if sequence.blocks and accepted < len(sequence.draft) and sequence.tokens[-1] == sequence.draft[accepted]:
-                sequence.accepted += 1
-                sequence.computed += 1
-                right.append((sequence, row + 1))
-            elif sequence.draft:
-                self.metrics.judged(len(sequence.draft), accepted)
-                sequence.judge()
-                if sequence.blocks:
-                    self.blocks.publish(sequence)
-        return right
-
-    def _stale(self, scheduled: dict[Sequence, int]) -> list[tuple[Sequence, str]]:
-        stale = []
-        for sequence in scheduled:
-            if sequence.lease is not None:
-                try:
-                    self.adapters.check(sequence.lease)
-                except StaleSlot as error:
-                    log.error("refusing to decode with another adapter's weights: %s", error)
-                    sequence.lease = None
-                    stale.append((sequence, "its adapter's slot was given away"))
-        return stale
-
-    def _advance(self, sequence: Sequence, choice: Sampled) -> Output:
-        if choice.token is None:
-            return self._non_finite(sequence)
-        try:
-            if sequence.matcher is not None:
-                sequence.matcher.advance(choice.token)
-        except GrammarFailed as error:
-            return self._fail(sequence, ErrorCode.INVALID_REQUEST, f"the grammar cannot be followed further: {error}")
-        cached_tokens = sequence.cached_tokens if sequence.generated == 0 else 0
-        sequence.tokens.append(choice.token)
-        finish = self.limits.finish(sequence, choice.token)
-        if finish is not None:
-            self.scheduler.remove(sequence)
-        return Output(
-            sequence.request, sequence.index, choice.token, choice.logprob, finish, cached_tokens=cached_tokens
-        )
-
-    def _embedded(self, sequence: Sequence, embedding: tuple[float, ...] | None) -> Output:
-        if embedding is None:
-            return self._non_finite(sequence)
-        self.scheduler.remove(sequence)
-        return Output(
-            sequence.request,
-            sequence.index,
-            finish=FinishReason.STOP,
-            cached_tokens=sequence.cached_tokens,
-            embedding=embedding,
-        )
-
-    def _non_finite(self, sequence: Sequence) -> Output:
-        self.blocks.discard(sequence)
-        return self._fail(sequence, ErrorCode.NON_FINITE, "the model produced NaN or Inf for this request")
-
-    def _fail(self, sequence: Sequence, code: ErrorCode, message: str) -> Output:
-        return self._refuse(sequence, Failure(code, message))
-
-    def _refuse(self, sequence: Sequence, failure: Failure) -> Output:
-        self.scheduler.remove(sequence)
-        return Output(sequence.request, sequence.index, finish=FinishReason.ERROR, error=failure)
-
-
-def _traces(sequences: Iterable[Sequence]) -> str:
-    """Which traces a log line belongs to."""
-    found = {s.request.trace.traceparent for s in sequences if s.request.trace is not None}
-    return f" (traces {', '.join(sorted(found))})" if found else ""
 
 
 def _failed(request: Request, failure: Failure) -> Output:

@@ -6,22 +6,28 @@ import torch
 from torch import Tensor
 
 from loragate.engine.base_model import BaseModel
-from loragate.engine.packing import PackedRows, SegmentMemory, batch_of
+from loragate.engine.last_tokens import LastTokens
+from loragate.engine.packing import PackedRows, SegmentMemory, batch_of, decode_first
 from loragate.engine.pooling import diverted
-from loragate.engine.scheduler import decode_first
 from loragate.engine.sequence import Sequence
 from loragate.engine.step import StepBatch
 from loragate.engine.step_graphs import StepGraphs
+from loragate.kernels.sent import sent
 
 
 class ModelRunner:
-    """With `graphs`, steps that fit one of their recordings are played back."""
+    """With `graphs`, steps that fit one of their recordings are played back. Both read the `last` tokens."""
 
-    def __init__(self, base: BaseModel, graphs: StepGraphs | None = None) -> None:
+    def __init__(self, base: BaseModel, last: LastTokens, graphs: StepGraphs | None = None) -> None:
         self._base = base
+        self.last = last
         self._segments = SegmentMemory()
         self._head = base.model.get_output_embeddings()
         self.graphs = graphs
+
+    @property
+    def device(self) -> torch.device:
+        return self._base.device
 
     @property
     def embeds(self) -> bool:
@@ -47,15 +53,15 @@ class ModelRunner:
         batch = batch_of(packed, self._base.device, self._segments)
         pooled = _pooled_rows(packed)
         with self._base.step.running(batch):
-            logits = self._pool(batch, pooled) if pooled else forward(self._base, batch)
+            logits = self._pool(batch, pooled) if pooled else forward(self._base, self.last, batch)
         return logits[: len(packed.sampled)]
 
     def _pool(self, batch: StepBatch, pooled: list[tuple[Sequence, int, range]]) -> Tensor:
         """The states of pooled rows come with those of the logits' rows, and never reach the head."""
         rows = [row for _, _, rows in pooled for row in rows]
-        kept = torch.cat([batch.logit_rows, torch.tensor(rows, device=batch.logit_rows.device)])
+        kept = torch.cat([batch.logit_rows, sent(rows, batch.logit_rows.device)])
         with diverted(self._head, batch.logit_rows.shape[0]) as states:
-            logits = forward(self._base, batch, kept)
+            logits = forward(self._base, self.last, batch, kept)
         parts = states[0].split([len(rows) for _, _, rows in pooled])
         for (sequence, start, _), part in zip(pooled, parts, strict=True):
             assert sequence.pooled is not None
@@ -63,11 +69,11 @@ class ModelRunner:
         return logits
 
 
-def forward(base: BaseModel, batch: StepBatch, kept: Tensor | None = None) -> Tensor:
+def forward(base: BaseModel, last: LastTokens, batch: StepBatch, kept: Tensor | None = None) -> Tensor:
     """The model over the batch that runs now: logits [rows, vocabulary] of its `logit_rows`, or of the rows `kept`,
     whose final states go to the head."""
     logits: Tensor = base.model(
-        input_ids=batch.input_ids[None],
+        input_ids=last.filled(batch.input_ids)[None],
         position_ids=batch.positions[None],
         use_cache=False,
         logits_to_keep=batch.logit_rows if kept is None else kept,

@@ -1,5 +1,6 @@
 """A step's tokens as one row: what every row of it is, worked out on the host."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from loragate.engine.sequence import Sequence
 from loragate.engine.step import StepBatch
 from loragate.kernels.paged_attention import DecodeRows, PrefillRows
 from loragate.kernels.segmented_lora import Segment, segments_of
+from loragate.kernels.sent import sent
 
 PLACES_MULTIPLE = 16  # decode gathers keys to a multiple of this, so that small growth does not change shapes
 _COMPOSITIONS = 16
@@ -56,6 +58,11 @@ class PackedRows:
         return cls(entries, input_ids, *joined, slots, logit_rows, sampled)
 
 
+def decode_first(rows: Iterable[tuple[Sequence, int]]) -> list[tuple[Sequence, int]]:
+    """The packed order of a step: single rows, then chunks; each sorted by slot so that segments are runs."""
+    return sorted(rows, key=lambda item: (item[1] > 1, item[0].slot, item[0].arrival))
+
+
 class SegmentMemory:
     """Gives out the identical tuple for as long as the composition of the batch stays: what tables have prepared
     for it then serves again."""
@@ -80,18 +87,18 @@ def batch_of(packed: PackedRows, device: torch.device, segments: SegmentMemory) 
     singles = [s for s, tokens in packed.entries if tokens == 1]
     prefills, row = [], len(singles)
     for sequence, tokens in packed.entries[len(singles) :]:
-        keys = torch.from_numpy(sequence.places[: sequence.computed + tokens].copy()).to(device)
+        keys = sent(sequence.places[: sequence.computed + tokens], device)
         prefills.append(PrefillRows(row, row + tokens, sequence.computed, keys))
         row += tokens
     wanted = packed.logit_rows or [packed.rows - 1]
     return StepBatch(
-        input_ids=torch.tensor(packed.input_ids, device=device),
-        positions=torch.from_numpy(packed.positions).to(device),
-        write_places=torch.from_numpy(packed.places).to(device),
+        input_ids=sent(packed.input_ids, device),
+        positions=sent(packed.positions, device),
+        write_places=sent(packed.places, device),
         decode=_decode_rows(singles, device) if singles else None,
         prefills=tuple(prefills),
         segments=segments.of(packed.slots),
-        logit_rows=torch.tensor(wanted, device=device),
+        logit_rows=sent(wanted, device),
         logit_segments=segments.of([packed.slots[row] for row in wanted]),
     )
 
@@ -108,4 +115,4 @@ def _decode_rows(sequences: list[Sequence], device: torch.device) -> DecodeRows:
     places = np.zeros((len(sequences), longest), dtype=np.int64)
     for row, (sequence, length) in enumerate(zip(sequences, lengths, strict=True)):
         places[row, :length] = sequence.places[:length]
-    return DecodeRows(torch.from_numpy(places).to(device), torch.tensor(lengths, device=device))
+    return DecodeRows(sent(places, device), sent(lengths, device))

@@ -37,11 +37,10 @@ class PooledStates:
             assert self._sum is not None, "states were left out"
             self._sum = self._sum + part
 
-    def embedding(self) -> tuple[float, ...] | None:
-        """[hidden], once all of the prompt is computed; None if it is not finite."""
+    def mean(self) -> Tensor:
+        """[hidden], once all of the prompt is computed."""
         assert self._sum is not None, "the prompt is not computed yet"
-        mean = self._sum / (self._length - self._first)
-        return tuple(mean.tolist()) if bool(torch.isfinite(mean).all()) else None
+        return self._sum / (self._length - self._first)
 
 
 @contextmanager

@@ -24,6 +24,11 @@ class PromptLookup:
         self._indexed = 0
         self._pause = self._wait = 0
 
+    @property
+    def pausing(self) -> bool:
+        """The next guess is none."""
+        return self._wait > 0
+
     def guess(self, tokens: Seq[int]) -> list[int]:
         """The tokens that may follow; perhaps none."""
         self._index(tokens)

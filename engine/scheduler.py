@@ -8,7 +8,6 @@ Each is given to the tenant that was served least.
 
 import math
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -27,7 +26,7 @@ from loragate.engine.sequence import AdapterKey, Failure, Request, Sequence
 from loragate.engine.service_cost import GENERATED_UNITS, PROMPT_UNITS
 from loragate.engine.slot_turns import SlotTurns
 from loragate.engine.step_bound import StepBound
-from loragate.engine.step_times import StepTimes
+from loragate.engine.step_times import StepTimes, StepWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +53,8 @@ class Scheduler:
         self._roster = Roster()
         self._deadlines = Deadlines()
         self._kept = KeptSeats()
-        self._served = 0.0  # units in this step
-        self._decoding = 0  # sequences in this step
-        self._prefill = 0  # tokens in this step
         self._steps = 0
+        self.work = StepWork()  # of the step that was scheduled last
         self.running: list[Sequence] = []
         self.waiting = FairQueue()
         self.preemptions = 0
@@ -109,15 +106,17 @@ class Scheduler:
         if not self.running:  # who was held back for another's slot need not be if that came to nothing
             self._slots.release(self._give_seats(hold=False))
         rows = self._give_tokens()
-        self._charge(rows)
+        decoding = sum(sequence.remaining == 1 for sequence in rows)
+        prefill = sum(tokens for sequence, tokens in rows.items() if sequence.remaining > 1)
+        self.work = StepWork(decoding, prefill, self._charge(rows))
         return rows
 
-    def measured(self, seconds: float) -> None:
-        """The step that was scheduled last took so long."""
-        self._times.observe(self._decoding, self._prefill, seconds)
+    def measured(self, work: StepWork, seconds: float) -> None:
+        """A step took so long."""
+        self._times.observe(work.decoding, work.prefill, seconds)
         self._bound.went_well()
         if self.waiting:
-            self._overload.served(self._served, seconds)
+            self._overload.served(work.served, seconds)
 
     def ran_out(self, rows: dict[Sequence, int]) -> None:
         """Of the device's memory: nothing of this step was computed, and steps are smaller for a while."""
@@ -139,6 +138,10 @@ class Scheduler:
         self._roster.remove(sequence)
         if sequence.generated:
             self._overload.finished(sequence.generated)
+
+    def holds(self, sequence: Sequence) -> bool:
+        """It was added and has not ended."""
+        return sequence in self._tickets
 
     def find(self, session_id: int, request_id: int | None) -> list[Sequence]:
         """The sequences of a request, or of a whole session when `request_id` is None."""
@@ -291,21 +294,26 @@ class Scheduler:
         blocks run out, those whose turn is last give theirs up."""
         by_turn = deque(ticket.sequence for ticket in self._by_turn)
         most = self._bound.rows
-        decoding = set(islice((sequence for sequence in by_turn if sequence.remaining == 1), most))
+        decoding = set(islice((s for s in by_turn if s.remaining == 1 and not self._has_all(s)), most))
         prefill = self._times.prefill_budget(most - len(decoding), len(decoding))
         rows: dict[Sequence, int] = {}
         while by_turn:
             sequence = by_turn.popleft()
+            if self._has_all(sequence):
+                continue
             self._blocks.reuse(sequence)
             tokens = 1 if sequence in decoding else min(sequence.remaining, prefill)
             if tokens and not self._blocks.awaits(sequence) and self._grow(sequence, tokens, by_turn):
                 prefill -= 0 if sequence in decoding else tokens
                 rows[sequence] = tokens
-        self._decoding = len(decoding & rows.keys())
-        self._prefill = sum(rows.values()) - self._decoding
         for sequence in decoding & rows.keys():
             prefill -= self._draft(sequence, rows, prefill)
         return rows
+
+    def _has_all(self, sequence: Sequence) -> bool:
+        """It ends as soon as its last token is read."""
+        full = sequence.generated >= sequence.request.sampling.max_tokens
+        return sequence.unread and (full or len(sequence.tokens) >= self._limits.max_model_len)
 
     def _draft(self, sequence: Sequence, rows: dict[Sequence, int], room: int) -> int:
         """Guesses get what rows and blocks nobody else wants. Returns how many there are."""
@@ -325,9 +333,10 @@ class Scheduler:
                 return False
         return True
 
-    def _charge(self, rows: dict[Sequence, int]) -> None:
-        """Tokens are paid for when they are first computed: not when found cached, nor again after a preemption."""
-        self._served = 0.0
+    def _charge(self, rows: dict[Sequence, int]) -> float:
+        """Tokens are paid for when they are first computed: not when found cached, nor again after a preemption.
+        Returns the units of all."""
+        served = 0.0
         for sequence, tokens in rows.items():
             ticket = self._tickets[sequence]
             computed = sequence.computed + tokens
@@ -339,10 +348,6 @@ class Scheduler:
             ticket.charged = max(paid, to_pay)
             ticket.account.pending -= pending - ticket.pending
             ticket.account.charge(units * ticket.cost)
-            self._served += units * ticket.cost
+            served += units * ticket.cost
             self._roster.party(sequence).started = True
-
-
-def decode_first(rows: Iterable[tuple[Sequence, int]]) -> list[tuple[Sequence, int]]:
-    """The packed order of a step: single rows, then chunks; each sorted by slot so that segments are runs."""
-    return sorted(rows, key=lambda item: (item[1] > 1, item[0].slot, item[0].arrival))
+        return served

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from loragate.engine.base_model import BaseModel, prepare
 from loragate.engine.block_pool import BlockPool
+from loragate.engine.last_tokens import LastTokens
 from loragate.engine.model_refused import ModelRefused
 from loragate.engine.model_runner import ModelRunner
 from loragate.engine.quantised import is_quantised_model
@@ -87,7 +88,7 @@ def errors(base: BaseModel, expected: Reference) -> Tensor:
     longest = max(len(prompt) for prompt in expected.prompts)
     blocks = BlockPool(len(expected.prompts) * (longest // _BLOCK_SIZE + 1), _BLOCK_SIZE)
     base.allocate_cache(blocks.places)
-    runner = ModelRunner(base)
+    runner = ModelRunner(base, LastTokens(1, base.device))
     sequences = [_sequence(prompt) for prompt in expected.prompts]
     found = []
     while pending := {s: t for s in sequences if (t := _next_tokens(s)) > 0}:

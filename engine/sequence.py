@@ -157,7 +157,7 @@ class Sequence:
     request: Request
     index: int
     matcher: Matcher | None = None  # of the request's grammar; it outlives preemptions, as the tokens do
-    tokens: list[int] = field(init=False)
+    tokens: list[int] = field(init=False)  # the last may not be known yet
     computed: int = 0
     blocks: list[int] = field(default_factory=list)
     places: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -187,6 +187,16 @@ class Sequence:
     @property
     def generated(self) -> int:
         return len(self.tokens) - self.prompt_length
+
+    @property
+    def unread(self) -> bool:
+        """Its last token was chosen and is not known yet, see LastTokens."""
+        return self.tokens[-1] < 0
+
+    @property
+    def guesses(self) -> bool:
+        """Its next step begins with guesses behind its last token, which must be known for that."""
+        return self.lookup is not None and not self.lookup.pausing
 
     def guess(self, room: int) -> list[int]:
         """What may follow its last token, at most `room` tokens and no more than it may still generate."""

@@ -16,7 +16,7 @@ class StepBatch:
     adapter slot, so that a slot's rows form at most two segments, but for adapters that are in effect from some
     token on only."""
 
-    input_ids: Tensor  # [rows]
+    input_ids: Tensor  # [rows], of which LastTokens know some
     positions: Tensor  # [rows]
     write_places: Tensor  # [rows], where the new keys and values go in the cache
     decode: DecodeRows | None

@@ -1,10 +1,21 @@
 """How long steps take, learned from those that ran: so many prefill tokens go into a step that it ends in time."""
 
+from dataclasses import dataclass
+
 LEAST_CHUNK = 16
 """Prefill tokens that a step may always compute: prompts get on, however long decoding alone takes."""
 
 _MEMORY = 0.9
 """What a sample is worth after one more."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepWork:
+    """What a step is made of."""
+
+    decoding: int = 0  # sequences
+    prefill: int = 0  # tokens
+    served: float = 0.0  # units of service
 
 
 class StepTimes:

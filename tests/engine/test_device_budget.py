@@ -1,6 +1,5 @@
 """What a GPU's memory is shared out by, without one: the largest step is computed, and nothing is given twice."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ from loragate.engine import assembly
 from loragate.engine.base_model import load_plain, prepare
 from loragate.engine.config import EngineConfig
 from loragate.engine.device_budget import GRAPH_SHARE, STEP_MARGIN, share_out, step_bytes
+from loragate.engine.last_tokens import LastTokens
 from loragate.engine.model_runner import forward
 
 GB = 1 << 30
@@ -25,7 +25,7 @@ def test_the_largest_step_is_computed(tiny: Any, tmp_path: Path) -> None:
         return 77
 
     def forwarded(batch: Any) -> Any:
-        found = partial(forward, base)(batch)
+        found = forward(base, LastTokens(5, base.device), batch)
         logits.append((batch.rows, *found.shape))
         return found
 

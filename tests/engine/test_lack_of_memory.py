@@ -29,11 +29,12 @@ def runs_out(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, when: Callabl
     monkeypatch.setattr(engine.core._runner, "execute", bounded)
 
 
+@pytest.mark.parametrize("late", ["off", "on"])
 @pytest.mark.parametrize("room", [7, 1])
 def test_steps_shrink_until_they_fit_and_nothing_is_lost(
-    start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch, room: int
+    start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch, room: int, late: str
 ) -> None:
-    engine = start()
+    engine = start(late_tokens=late)
     runs_out(engine, monkeypatch, lambda rows: sum(rows.values()) > room)
     requests = [engine.submit(p, name, max_tokens=10) for p, name in zip(PROMPTS, NAMES, strict=True)]
     for request, prompt, name in zip(requests, PROMPTS, NAMES, strict=True):
@@ -61,10 +62,11 @@ def test_guesses_for_which_there_is_no_room_are_forgotten(start: Start, monkeypa
     assert failed
 
 
+@pytest.mark.parametrize("late", ["off", "on"])
 def test_only_the_one_without_room_for_a_single_token_fails(
-    start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch
+    start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
-    engine = start()
+    engine = start(late_tokens=late)
     runs_out(engine, monkeypatch, lambda rows: any(s.request.prompt == (9, 7) and s.generated > 2 for s in rows))
     culprit = engine.submit([9, 7], max_tokens=30)
     others = [engine.submit(p, name, max_tokens=20) for p, name in zip(PROMPTS, NAMES, strict=True)]
@@ -75,6 +77,29 @@ def test_only_the_one_without_room_for_a_single_token_fails(
     for request, prompt, name in zip(others, PROMPTS, NAMES, strict=True):
         engine.result(request)
         assert engine.tokens(request) == greedy(tiny.model, prompt, 20, name and tiny.adapters[name])
+    at_rest(engine)
+
+
+@pytest.mark.parametrize("late", ["off", "on"])
+def test_a_step_that_fails_costs_those_in_it_and_not_the_tokens_before(
+    start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    engine = start(late_tokens=late)
+    execute = engine.core._runner.execute
+    fail = [True]
+
+    def failing(rows: dict[Sequence, int]) -> Any:
+        if fail and any(s.generated == 3 for s in rows):
+            fail.clear()
+            raise RuntimeError("no such kernel")
+        return execute(rows)
+
+    monkeypatch.setattr(engine.core._runner, "execute", failing)
+    output = engine.result(failed := engine.submit(PROMPTS[0], "a", max_tokens=10))[-1]
+    assert output.error is not None
+    assert output.error[:2] == (ErrorCode.INTERNAL, "the engine failed in this step")
+    assert engine.tokens(failed) == greedy(tiny.model, PROMPTS[0], 3, tiny.adapters["a"])
+    assert engine.generate(PROMPTS[1], "b", max_tokens=5) == greedy(tiny.model, PROMPTS[1], 5, tiny.adapters["b"])
     at_rest(engine)
 
 

@@ -32,7 +32,7 @@ def measured(engine: Stepping, steps: int, seconds: float) -> None:
     """Run steps that take so long each."""
     for _ in range(steps):
         engine.step()
-        engine.scheduler.measured(seconds)
+        engine.scheduler.measured(engine.scheduler.work, seconds)
 
 
 def test_a_tenants_queue_is_bounded() -> None:

@@ -18,7 +18,7 @@ def busy() -> Stepping:
 def measured(engine: Stepping, steps: int, seconds: float) -> None:
     for _ in range(steps):
         engine.step()
-        engine.scheduler.measured(seconds)
+        engine.scheduler.measured(engine.scheduler.work, seconds)
 
 
 def test_nothing_is_said_before_anything_was_measured() -> None:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tiny_models import make_model
@@ -17,10 +18,17 @@ from loragate.engine import assembly
 from loragate.engine.base_model import BaseModel, prepare
 from loragate.engine.config import EngineConfig
 from loragate.engine.experts import ExpertProjection
+from loragate.engine.last_tokens import LastTokens
 from loragate.engine.model_runner import forward
+from loragate.engine.packing import PackedRows, SegmentMemory, batch_of, decode_first
+from loragate.engine.sampler import choose
+from loragate.engine.sequence import Request, SamplingParams, Sequence
 from loragate.engine.step_graphs import Launches, StepGraphs
+from loragate.engine.token_mask import TokenMask
 from loragate.kernels import gpu, packed_linear
 from loragate.kernels.packed_linear import PackedLinear
+
+from .test_sampler import EOS, MIXED, sequence
 
 DEVICE = torch.device("meta")
 
@@ -28,13 +36,19 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for
 
 
 class NoTransfers(TorchDispatchMode):
-    """Refuses what takes numbers from the host to the device. Single ones go along with a launch."""
+    """Refuses what takes numbers from the host to the device. Single ones go along with a launch. With `unwaited`,
+    copies that nobody waits for are let through."""
+
+    def __init__(self, *, unwaited: bool = False) -> None:
+        super().__init__()
+        self.unwaited = unwaited
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         given = [a for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)]
         made = result if isinstance(result, Tensor) else None
-        if made is not None and made.device == DEVICE:
+        nobody_waits = self.unwaited and (kwargs or {}).get("non_blocking")
+        if made is not None and made.device == DEVICE and not nobody_waits:
             brought = [a for a in given if a.device.type == "cpu" and a.ndim > 0]
             assert not brought, f"{func} takes {[tuple(a.shape) for a in brought]} from the host"
             assert not func.__name__.startswith(("_to_copy", "copy_")) or all(a.device == DEVICE for a in given)
@@ -81,7 +95,7 @@ def test_every_size_is_launched_without_the_host(family: str, tmp_path: Path, mo
     base.reserve(4, 16)
     base.allocate_cache(64)
     shapes = assembly.padded_shapes(base, config, 500, scratch=48)
-    graphs = StepGraphs(shapes, base.step, partial(forward, base), DEVICE)
+    graphs = StepGraphs(shapes, base.step, partial(forward, base, LastTokens(40, DEVICE)), DEVICE)
     monkeypatch.setattr(graphs, "_send", lambda *_: None)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
 
@@ -96,6 +110,31 @@ def test_every_size_is_launched_without_the_host(family: str, tmp_path: Path, mo
     assert graphs.counters.recorded == 2 * len(shapes)
 
 
+def test_tokens_are_chosen_without_the_host() -> None:
+    """All numbers that say how are on their way before anything is launched that reads them, and none comes back."""
+    rows = [sequence(seed=seed, **each) for seed, each in enumerate(MIXED * 3)]
+    masked = np.full((2, 2), 77, dtype=np.int32)
+    last = LastTokens(len(rows), DEVICE)
+    for logits in (torch.empty(len(rows), 40, device=DEVICE), torch.empty(len(rows), 40, device=DEVICE).bfloat16()):
+        with NoTransfers(unwaited=True):
+            chosen = choose(logits, rows, EOS, TokenMask((1, 4), masked))
+            last.keep(chosen.tokens)
+            last.filled(torch.empty(9, dtype=torch.long, device=DEVICE))
+        assert all(each.device == DEVICE for each in chosen.tensors)
+        assert chosen.tokens.shape == (len(rows),)
+
+
+def test_a_step_that_is_not_recorded_goes_over_without_a_wait() -> None:
+    prompts = [Sequence(Request(0, i, (5,) * (1 + 8 * i), None, SamplingParams(1, 0)), 0) for i in range(3)]
+    for each in prompts:
+        each.places = np.arange(40)
+    packed = PackedRows.of(decode_first((each, len(each.tokens)) for each in prompts))
+    with NoTransfers(unwaited=True):
+        batch = batch_of(packed, DEVICE, SegmentMemory())
+    assert batch.rows == 1 + 9 + 17
+
+
+@pytest.mark.parametrize("unwaited", [False, True])
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -106,6 +145,6 @@ def test_every_size_is_launched_without_the_host(family: str, tmp_path: Path, mo
         lambda t: t[torch.tensor([0, 1])],
     ],
 )
-def test_what_goes_between_host_and_device_is_seen(wrong: Callable[[Tensor], object]) -> None:
-    with pytest.raises((AssertionError, RuntimeError, NotImplementedError)), NoTransfers():
+def test_what_goes_between_host_and_device_is_seen(wrong: Callable[[Tensor], object], unwaited: bool) -> None:
+    with pytest.raises((AssertionError, RuntimeError, NotImplementedError)), NoTransfers(unwaited=unwaited):
         wrong(torch.ones(3, device=DEVICE))

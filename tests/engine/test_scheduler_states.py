@@ -46,7 +46,7 @@ class Scheduling(RuleBasedStateMachine):
                 self.end(sequence)
             before = {sequence: sequence.generated for sequence in self.alive}
             rows = self.engine.step()
-            self.engine.scheduler.measured(0.1)
+            self.engine.scheduler.measured(self.engine.scheduler.work, 0.1)
             assert sum(rows.values()) <= 16
             assert all(sequence.generated - had <= 1 for sequence, had in before.items())
         self.alive = [sequence for sequence in self.alive if sequence not in self.engine.finished]

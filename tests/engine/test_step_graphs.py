@@ -39,7 +39,7 @@ SETTINGS: dict[str, Any] = {
     "kv_cache_tokens": 512,
     "max_model_len": 200,
 }
-Make = Callable[[Callable[[Launches], Launches]], LocalEngine]
+Make = Callable[..., LocalEngine]
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +50,13 @@ def adapters(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 
 @pytest.fixture(scope="module")
 def make(tiny: Any, adapters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
-    """Starts engines whose launches are recorded by the function given."""
+    """Starts engines whose launches are recorded by the function given: make(record, **EngineConfig fields)."""
     engines = []
 
-    def start(record: Callable[[Launches], Launches]) -> LocalEngine:
+    def start(record: Callable[[Launches], Launches], **config: Any) -> LocalEngine:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(assembly, "recorder", lambda device: record)
-            engines.append(LocalEngine(tiny.base, tmp_path_factory.mktemp("cache"), adapters, **SETTINGS))
+            engines.append(LocalEngine(tiny.base, tmp_path_factory.mktemp("cache"), adapters, **SETTINGS | config))
         return engines[-1]
 
     yield start
@@ -64,10 +64,10 @@ def make(tiny: Any, adapters: dict[str, Path], tmp_path_factory: pytest.TempPath
         engine.close()
 
 
-@pytest.fixture(scope="module")
-def engine(make: Make) -> LocalEngine:
-    """Plays back its own launches."""
-    return make(lambda launches: launches)
+@pytest.fixture(scope="module", params=["off", "on"])
+def engine(make: Make, request: pytest.FixtureRequest) -> LocalEngine:
+    """Plays back its own launches, and reads its tokens at once or late."""
+    return make(lambda launches: launches, late_tokens=request.param)
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def test_a_long_prompt_delays_the_others_tokens_by_the_target(target: float | No
         rows = engine.step()
         prefill = sum(tokens for tokens in rows.values() if tokens > 1)
         took = seconds(len(rows), prefill)
-        engine.scheduler.measured(took)
+        engine.scheduler.measured(engine.scheduler.work, took)
         return took
 
     decoding = [engine.submit("t", prompt=32, new=500)[0] for _ in range(4)]
