@@ -11,6 +11,7 @@ import pytest
 import torch
 from tiny_models import make_model
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -35,6 +36,17 @@ DEVICE = torch.device("meta")
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")
 
 
+class NoNumbers(TorchFunctionMode):
+    """Refuses numbers of Python's that torch itself would take to the device, which no operator shows."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        device = (kwargs or {}).get("device")
+        assert func not in (torch.tensor, torch.as_tensor) or device is None or torch.device(device) != DEVICE
+        if func in (Tensor.__getitem__, Tensor.__setitem__) and args[0].device == DEVICE:
+            assert not any(isinstance(each, list) for each in (args[1], *tree_leaves(args[1]))), "rows by a list"
+        return func(*args, **(kwargs or {}))
+
+
 class NoTransfers(TorchDispatchMode):
     """Refuses what takes numbers from the host to the device. Single ones go along with a launch. With `unwaited`,
     copies that nobody waits for are let through."""
@@ -42,6 +54,15 @@ class NoTransfers(TorchDispatchMode):
     def __init__(self, *, unwaited: bool = False) -> None:
         super().__init__()
         self.unwaited = unwaited
+        self._numbers = NoNumbers()
+
+    def __enter__(self) -> Any:
+        self._numbers.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *why: Any) -> None:
+        super().__exit__(*why)
+        self._numbers.__exit__(*why)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -143,6 +164,9 @@ def test_a_step_that_is_not_recorded_goes_over_without_a_wait() -> None:
         lambda t: t + torch.ones(3).to(DEVICE),
         lambda t: t.copy_(torch.ones(3)),
         lambda t: t[torch.tensor([0, 1])],
+        lambda t: t[[0, 1]],
+        lambda t: t.__setitem__([0, 1], 3.0),
+        lambda t: t + torch.tensor([1.0, 2.0, 3.0], device=DEVICE),
     ],
 )
 def test_what_goes_between_host_and_device_is_seen(wrong: Callable[[Tensor], object], unwaited: bool) -> None:
