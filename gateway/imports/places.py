@@ -52,7 +52,8 @@ class Places:
         place = _parsed(url)
         if place.origin in self._origins:
             return Place(*place.origin, place.target, anywhere=True)
-        named = place.host in self._names or place.host.endswith(self._suffixes or ("\0",))
+        below = place.host.endswith(self._suffixes or ("\0",)) and "" not in place.host.split(".")
+        named = place.host in self._names or below
         if not named or place.origin != ("https", place.host, 443):
             raise ImportFailed(
                 "host_not_allowed", f"Adapters are not imported from {place.scheme}://{place.authority}."

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 import pytest_asyncio
@@ -132,6 +133,22 @@ async def test_redirects(
     assert done["error"]["code"] in refused, done
     assert inside.asked == []
     assert "hf_secret" not in caplog.text
+
+
+@pytest.mark.parametrize("name", [name for name in REDIRECTS if name not in OF_THE_HUB])
+def test_the_list_of_hosts_alone_refuses_them(name: str) -> None:
+    """Wherever their names lead: most of those above lead nowhere, or to what is refused as an address."""
+    with pytest.raises(ImportFailed) as failed:
+        Places(PUBLIC_HOSTS).of(urljoin("https://huggingface.co/x", REDIRECTS[name].format(port=8000)))
+    assert failed.value.failure.code == "host_not_allowed"
+
+
+@pytest.mark.parametrize(
+    "url", ["https://huggingface.co/x", "https://HuggingFace.co:443/x", "https://cdn.eu.hf.co/x?y"]
+)
+def test_what_is_on_the_list_may_be_asked(url: str) -> None:
+    place = Places(PUBLIC_HOSTS).of(url)
+    assert (place.scheme, place.port, place.anywhere) == ("https", 443, False)
 
 
 async def test_redirects_without_end(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
