@@ -78,7 +78,7 @@ def routed_experts(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_
     y = state.up.output(hidden_states[routing.rows], routing)
     y = module._apply_gate(y) if module.has_gate else module.act_fn(y)
     y = state.down.output(y, routing)
-    if module.has_post_expert_norm:
+    if getattr(module, "has_post_expert_norm", False):  # older transformers do not say
         y = module.post_expert_norm(y)
     y = y * top_k_weights.reshape(-1)[routing.order, None]
     by_row = y.new_empty(y.shape).index_copy_(0, routing.order, y)
