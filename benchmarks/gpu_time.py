@@ -180,7 +180,11 @@ def _torch_grouped(setting: Setting, x: Tensor, weights: Tensor, chosen: Tensor)
     if not setting.on_gpu or not hasattr(F, "grouped_mm"):
         return None
     ends = torch.bincount(chosen.reshape(-1), minlength=weights.shape[0]).cumsum(0).int()
-    return _microseconds(setting, lambda: F.grouped_mm(x, weights.transpose(1, 2), offs=ends))
+    try:
+        return _microseconds(setting, lambda: F.grouped_mm(x, weights.transpose(1, 2), offs=ends))
+    except RuntimeError as error:  # which shapes it takes differs from one version to the next
+        print(f"torch's grouped product: {error}", flush=True)
+        return None
 
 
 def _decode(setting: Setting, sequences: int, longest: int, bandwidth: float) -> list[Figures]:
