@@ -28,7 +28,7 @@ from loragate.kernels.base_output import Affine
 from loragate.kernels.gpu.dot import dot, widen
 from loragate.kernels.gpu.ops import nothing, operator
 from loragate.kernels.gpu.recent import Recent
-from loragate.kernels.gpu.slot_memory import SlotMemory, send
+from loragate.kernels.gpu.slot_memory import SlotMemory
 from loragate.kernels.gpu.variant import POINTERS, Variant
 from loragate.kernels.sent import sent
 
@@ -323,7 +323,8 @@ class SlotTable:
         if self._memory is not None:
             self._memory.write(slot, self._start, fields[0])
         else:
-            send(torch.tensor(fields, dtype=torch.int64), self._fields[slot * self._places : (slot + 1) * self._places])
+            places = slice(slot * self._places, (slot + 1) * self._places)
+            self._fields[places].copy_(sent(fields, self._fields.device))
 
     def add(self, out: Tensor, x: Tensor, work: WorkList) -> None:
         """Change the rows of `out` [rows, out] that are in the list, given `x` [rows, in], in place."""

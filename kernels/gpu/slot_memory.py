@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
+
+from loragate.kernels.sent import sent
 
 if TYPE_CHECKING:
     from loragate.kernels.gpu.segmented_lora import SlotTable
@@ -32,12 +33,5 @@ class SlotMemory:
     def send(self) -> None:
         """Bring what changed to the device, behind all that was launched and in front of what will be. Nobody waits."""
         for slot in self._changed:
-            send(torch.from_numpy(self._host[slot]), self.fields[slot])
+            self.fields[slot].copy_(sent(self._host[slot], self.fields.device))
         self._changed.clear()
-
-
-def send(numbers: Tensor, target: Tensor) -> None:
-    """From the host to the device, in the order of launches. `numbers` may change as soon as this returns."""
-    if target.device.type == "cuda":
-        numbers = numbers.pin_memory()  # a copy, given out again only once the device has read it
-    target.copy_(numbers, non_blocking=True)
