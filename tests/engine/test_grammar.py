@@ -128,6 +128,19 @@ def test_a_random_model_writes_json_of_the_schema(worded: Worded, adapter: str |
     assert len(texts) > 10
 
 
+def test_read_late_texts_are_the_same(fresh: Callable[..., Worded]) -> None:
+    """A grammar says what the next token may be once the last is known: that is early enough."""
+    texts = []
+    for late in ("off", "on"):
+        worded = fresh(late_tokens=late, max_batch_size=6)
+        grammars = (schema(PERSON), None, regex("(ab|c)+d[0-9]{1,9}"))
+        requests = [worded.submit(g, "a", seed=seed, max_tokens=60) for seed in range(3) for g in grammars]
+        for request in requests:
+            worded.engine.result(request)
+        texts.append([worded.engine.tokens(request) for request in requests])
+    assert texts[0] == texts[1]
+
+
 def test_white_space_is_bounded(worded: Worded) -> None:
     """Even for a model that wants nothing but blanks."""
     blanks = tuple(

@@ -174,6 +174,9 @@ def test_a_step_is_launched_before_the_one_before_is_read(
     seen = order(engine)
     assert engine.generate(PROMPTS[1], "a", max_tokens=5) == greedy(tiny.model, PROMPTS[1], 5, tiny.adapters["a"])
     assert seen == ["launch", *4 * ["launch", "read"], "read"], "nothing is launched for one that has all its tokens"
+    phases = [[name for name, _ in step.phases] for step in engine.core.timeline.steps()]
+    assert phases[0] == ["commands", "schedule", "forward", "sample", "emit"]
+    assert phases[1:] == 4 * [["commands", "schedule", "forward", "read", "sample", "emit"]]
 
 
 def test_on_a_cpu_steps_are_read_at_once(start: Start, order: Callable[[LocalEngine], list[str]]) -> None:
