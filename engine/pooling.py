@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -16,31 +17,28 @@ class Pooling(enum.Enum):
 
 
 class PooledStates:
-    """The sum of one prompt's final hidden states, as far as they are computed."""
+    """The sums of one prompt's final hidden states, by chunks, as far as they are computed."""
 
     def __init__(self, pooling: Pooling, length: int) -> None:
         self._first = 0 if pooling is Pooling.MEAN else length - 1
         self._length = length
-        self._sum: Tensor | None = None
+        self._sums: dict[int, Tensor] = {}  # [hidden], by where their chunks begin
 
     def wanted(self, start: int, stop: int) -> range:
         """Of the prompt's tokens [start, stop) those whose states count."""
         return range(max(start, self._first), stop)
 
     def add(self, states: Tensor, start: int) -> None:
-        """The states [tokens, hidden] of the wanted tokens from position `start` on. Where the prompt begins anew,
-        after a preemption, so does the sum."""
-        part = states.sum(dim=0, dtype=torch.float32)
-        if start == self._first:
-            self._sum = part
-        else:
-            assert self._sum is not None, "states were left out"
-            self._sum = self._sum + part
+        """The states [tokens, hidden] of the wanted tokens from position `start` on. Whatever was there from that
+        position on is computed anew: a prompt begins again after a preemption, a chunk after a lack of memory."""
+        before = {at: total for at, total in self._sums.items() if at < start}
+        assert before or start == self._first, "states were left out"
+        self._sums = before | {start: states.sum(dim=0, dtype=torch.float32)}
 
     def mean(self) -> Tensor:
         """[hidden], once all of the prompt is computed."""
-        assert self._sum is not None, "the prompt is not computed yet"
-        return self._sum / (self._length - self._first)
+        assert self._sums, "the prompt is not computed yet"
+        return reduce(torch.add, self._sums.values()) / (self._length - self._first)
 
 
 @contextmanager

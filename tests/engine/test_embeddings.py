@@ -102,7 +102,9 @@ def test_a_sum_that_begins_anew() -> None:
     pooled = PooledStates(MEAN, 6)
     pooled.add(states[:4] + 100, 0)
     pooled.add(states[:3], 0)
-    pooled.add(states[3:], 3)
+    pooled.add(states[3:] + 100, 3)  # that step ran out of memory
+    pooled.add(states[3:5], 3)
+    pooled.add(states[5:], 5)
     assert pooled.mean().tolist() == [5.0, 6.0]
 
 
