@@ -17,6 +17,7 @@ class LastTokens:
     def __init__(self, most: int, device: torch.device) -> None:
         self._tokens = torch.zeros(most, dtype=torch.long, device=device)
 
+    @torch.inference_mode()
     def keep(self, tokens: Tensor) -> None:
         """These are the last step's. Where there is none, which is negative, the sequence fails when the host hears of
         it, and what is computed for it until then only must not be out of bounds."""

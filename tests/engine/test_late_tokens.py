@@ -14,6 +14,7 @@ from tiny_models import add_adapter, greedy
 
 from loragate.engine import assembly
 from loragate.engine.flight import Draw
+from loragate.engine.last_tokens import LastTokens
 from loragate.engine.local import LocalEngine
 from loragate.engine.pooling import Pooling
 from loragate.engine.prompt_lookup import PromptLookup
@@ -264,3 +265,11 @@ def test_numbers_that_are_not_finite_fail_their_own_request_alone(start: Start, 
     settle(engine)
     assert engine.core.blocks.prefix is not None
     assert len(engine.core.blocks.prefix._known) == 2 * (len(PROMPTS[3]) // 8 + 1), "what it computed is found no more"
+
+
+def test_tokens_are_kept_whoever_made_room_for_them() -> None:
+    """Inference tensors are changed in inference mode alone, and an engine may have been made in it."""
+    with torch.inference_mode():
+        last = LastTokens(4, torch.device("cpu"))
+    last.keep(torch.tensor([7, -1]))
+    assert last.filled(torch.tensor([5, -1, -2])).tolist() == [5, 7, 0]
