@@ -61,6 +61,7 @@ def test_all_stages_are_there_without_the_project_s_libraries(bare: dict[str, st
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1500)
 def test_all_stages_in_the_interpreter(bare: dict[str, str], tmp_path: Path) -> None:
     arguments = ("--out", str(tmp_path), "--work", str(tmp_path), "--interpret", "--tiny")
     done = run(bare, *arguments, folder=tmp_path, seconds=1200)

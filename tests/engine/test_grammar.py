@@ -175,8 +175,8 @@ def test_an_undeclared_property_cannot_spell_a_declared_one(worded: Worded) -> N
     escape = worded.tokenizer.encode("\\", add_special_tokens=False).ids[-1]
     document = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9}}, "required": ["a"]}
     seen = ""
-    options = {"logit_bias": ((escape, 3.0),), "max_tokens": 100}
-    for request in [worded.submit(schema(document), seed=seed, **options) for seed in range(8)]:
+    options = {"logit_bias": ((escape, 6.0),), "max_tokens": 100}
+    for request in [worded.submit(schema(document), seed=seed, **options) for seed in range(16)]:
         worded.engine.result(request)
         seen += worded.text(request)
         assert "\\u" not in worded.text(request)
