@@ -179,7 +179,8 @@ def test_an_undeclared_property_cannot_spell_a_declared_one(worded: Worded) -> N
     for request in [worded.submit(schema(document), seed=seed, **options) for seed in range(16)]:
         worded.engine.result(request)
         seen += worded.text(request)
-        assert "\\u" not in worded.text(request)
+        # A backslash that is itself escaped escapes no "u" after it.
+        assert "\\u" not in worded.text(request).replace("\\\\", "")
     assert "\\" in seen
 
 
