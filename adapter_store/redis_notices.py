@@ -41,12 +41,9 @@ class RedisNotices:
 
     def __init__(self, url: str) -> None:
         self._local = LocalNotices()
-        self._redis = Redis.from_url(
-            url,
-            socket_connect_timeout=_SEND_SECONDS,
-            socket_timeout=_SEND_SECONDS,
-            retry=only_once(),
-        )
+        # Deadlines are kept out here: with a timeout of its own redis-py sends through `asyncio.wait_for`, which before
+        # Python 3.12 loses a cancel that comes as it ends, and whoever closes this would wait for ever.
+        self._redis = Redis.from_url(url, socket_timeout=None, socket_connect_timeout=None, retry=only_once())
 
     async def announce(self, tenant_id: str) -> None:
         self._local.tell(tenant_id)
@@ -64,7 +61,8 @@ class RedisNotices:
         while True:
             try:
                 async with self._redis.pubsub() as channel:
-                    await channel.subscribe(_CHANNEL)
+                    async with asyncio.timeout(_SEND_SECONDS):
+                        await channel.subscribe(_CHANNEL)
                     await self._hear(channel)
             except _FAULTS as error:
                 log.warning("change notices are not heard: %s", type(error).__name__)
@@ -77,7 +75,8 @@ class RedisNotices:
         """Raises TimeoutError when the other end is gone."""
         asked = False
         while True:
-            message = await channel.get_message(timeout=_SILENCE_SECONDS)
+            async with asyncio.timeout(_SILENCE_SECONDS + _SEND_SECONDS):
+                message = await channel.get_message(timeout=_SILENCE_SECONDS)
             if message is not None:
                 asked = False
                 self._pass_on(message)
@@ -85,7 +84,8 @@ class RedisNotices:
                 raise TimeoutError
             else:
                 asked = True
-                await channel.ping()
+                async with asyncio.timeout(_SEND_SECONDS):
+                    await channel.ping()
 
     def _pass_on(self, message: dict[str, Any]) -> None:
         if message["type"] == "subscribe":

@@ -76,3 +76,16 @@ async def test_whoever_was_cut_off_is_told(redis_server: RedisServer) -> None:
         assert await own.next() == "tn_a", "a process hears itself without Redis"
         redis_server.start()
         assert await ear.next() is None, "and it may have missed something"
+
+
+async def test_it_ends_whenever_it_is_told_to(redis_server: RedisServer) -> None:
+    """Also while it sends, connects or reads."""
+
+    async def heard_for(turns: int) -> None:
+        async with redis_notices(redis_server.url):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+    for turns in range(100):
+        _, running = await asyncio.wait([asyncio.create_task(heard_for(turns))], timeout=30)
+        assert not running, f"closed after {turns} turns of the loop"
