@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ async def publisher_of(
     """For a job on the base model with this id, which `worker` holds, or (None) which has ended."""
     async with store.admin() as admin:
         tenant = await admin.tenants.get(tenant_id)
-    return Publisher(store, tenant_id, job, tuned_name(base, tenant.name, job.request.suffix, job.id), probe, worker)
+    name = tuned_name(base, tenant.name, job.request.suffix, job.id)
+    return Publisher(store, base, tenant_id, job, name, probe, worker)
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Publisher:
     """
 
     store: Store
+    base: str
     tenant_id: str
     job: Job
     name: TunedName
@@ -83,7 +86,8 @@ class Publisher:
                 await scope.job_work.hold(self.job.id, self.worker)
 
     async def _publish(self, folder: Path, alias: str, dataset_digest: str, figures: Mapping[str, float]) -> int:
-        config = await asyncio.to_thread((folder / CONFIG_FILE).read_bytes)
+        config = json.loads(await asyncio.to_thread((folder / CONFIG_FILE).read_bytes))
+        config["base_model_name_or_path"] = self.base  # rather than where it lies on this machine
         start = self.job.request.start
         notes = None if start is None else f"Goes on from {start.name}:{start.version} ({start.digest})."
         lineage = Lineage(self.job.id, dataset_digest, evaluation=figures, notes=notes)
@@ -91,7 +95,12 @@ class Publisher:
             pass  # who has lost the job does not even begin
         async with self._writing() as scope:
             version = await scope.publications.publish(
-                self.name.adapter, config, folder / TENSORS_FILE, probe=self.probe, alias=alias, lineage=lineage
+                self.name.adapter,
+                json.dumps(config).encode(),
+                folder / TENSORS_FILE,
+                probe=self.probe,
+                alias=alias,
+                lineage=lineage,
             )
         return version.version
 

@@ -16,6 +16,7 @@ from loragate.adapter_store.store import Store
 from loragate.finetune.hyperparameters import Hyperparameters
 from loragate.finetune.job_refused import JobRefused
 from loragate.finetune.recipe import Recipe
+from loragate.peft_format.fields import FIELDS, Served
 
 _FIXED: Mapping[str, tuple[str, Any]] = {  # hyperparameter: what PEFT's config calls it, and has without it
     "lora_rank": ("r", 8),
@@ -45,18 +46,28 @@ async def bound_to_start(store: Store, tenant_id: str, job: Job, asked: Hyperpar
 
 
 async def fetch_start(store: Store, tenant_id: str, start: JobStart, folder: Path) -> Path:
-    """PEFT's two files in `folder`, unless they are there already. Raises JobRefused, StoreError, OSError."""
+    """PEFT's two files in `folder`, unless they are there already. Raises JobRefused, StoreError, OSError.
+
+    Of the config there is what the adapter computes with. What else a tenant may write there, as the path of a base
+    model or a module to import, is nothing for those who load it.
+    """
     if await asyncio.to_thread(folder.is_dir):
         return folder
     stored = await _opened(store, tenant_id, start)
     draft = folder.with_suffix(".tmp")
     await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    (draft / CONFIG_FILE).write_bytes(stored.config_json)
+    (draft / CONFIG_FILE).write_bytes(_to_go_on_with(stored.config_json))
     with (draft / TENSORS_FILE).open("wb") as file:
         async for chunk in stored.tensors:
             await asyncio.to_thread(file.write, chunk)
     return draft.rename(folder)
+
+
+def _to_go_on_with(config_json: bytes) -> bytes:
+    served = {name: value for name, value in json.loads(config_json).items() if isinstance(FIELDS.get(name), Served)}
+    plain = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "init_lora_weights": True}
+    return json.dumps(served | plain).encode()
 
 
 async def _opened(store: Store, tenant_id: str, start: JobStart) -> StoredAdapter:

@@ -44,7 +44,8 @@ class AdapterState:
         """As PEFT saves it, to be served rather than trained."""
         config = copy(model.active_peft_config)
         config.inference_mode = True
-        return cls(own(get_peft_model_state_dict(model)), config)
+        # Left to itself PEFT compares the vocabulary with that of the model at the path which the config names.
+        return cls(own(get_peft_model_state_dict(model, save_embedding_layers=False)), config)
 
     def write(self, folder: Path) -> None:
         """PEFT's two files."""
