@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 from loragate.adapter_store.errors import NotFound, StoreError
 from loragate.adapter_store.job import Job, Order
@@ -12,6 +13,8 @@ from loragate.adapter_store.job_work import LEASE, JobWork, LeaseLost
 from loragate.adapter_store.store import Store
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _RENEWALS = 3  # within one lease
 
@@ -33,6 +36,17 @@ class Holding:
         """One transaction, to say something about the job."""
         async with self._store.tenant(self.tenant_id, write=True) as scope:
             yield scope.job_work
+
+    async def unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What `work` returns, or raises; None where it was given up, because the holding was interrupted first."""
+        working, told = asyncio.create_task(work), asyncio.create_task(self.interrupted.wait())
+        try:
+            await asyncio.wait((working, told), return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
+        finally:
+            for task in (working, told):
+                task.cancel()
+            await asyncio.wait((working, told))
 
     async def keep(self) -> None:
         """Renews until cancelled, or until it is lost. While the database is away the lease may run out."""

@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.failure import Failure
@@ -79,13 +80,23 @@ class Preparation:
             hashed = hashlib.sha256()
             await fetch(self._store, tenant_id, await self._pieces(tenant_id, file_id, param), file, hashed)
             digest = f"sha256:{hashed.hexdigest()}"
-            examination, tokens = await asyncio.to_thread(
-                self._tokens.tokens_of, file, digest, self._language, max_length
-            )
+            examination, tokens = await self._read(file, digest, max_length)
         refusal = _refusal(examination, method, is_training=param == "training_file")
         if refusal is not None or tokens is None:
             raise JobRefused(Failure(f"invalid_{param}", refusal or "It has no examples.", param))
         return tokens, digest
+
+    async def _read(self, file: BinaryIO, digest: str, max_length: int) -> tuple[Examination, TokenFile | None]:
+        """Given up, it leaves nobody behind who still writes: whoever comes next may write the same."""
+        reading = asyncio.create_task(
+            asyncio.to_thread(self._tokens.tokens_of, file, digest, self._language, max_length)
+        )
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            await asyncio.to_thread(file.close)  # which ends it at its next line
+            await asyncio.gather(reading, return_exceptions=True)
+            raise
 
     async def _pieces(self, tenant_id: str, file_id: str, param: str) -> Sequence[str]:
         try:

@@ -105,23 +105,23 @@ class Worker:
     async def _validate(self, held: Holding) -> None:
         job = held.job
         try:
-            prepared = await self._place.preparation.prepare(held.tenant_id, job)
+            prepared = await held.unless_interrupted(self._place.preparation.prepare(held.tenant_id, job))
         except JobRefused as refused:
             await self._refuse(held, refused.failure)
             return
         except OSError as error:
             await self._refuse(held, no_room(error))
             return
-        train = prepared.train
-        tokens = None if train is None else train.facts["tokens"] * prepared.recipe.epochs
         async with held.saying() as work:
             if held.order is Order.CANCEL:
                 await work.cancelled(job.id, held.worker)
             elif held.order is Order.PAUSE:
                 await work.pause(job.id, held.worker)
-            else:
-                await work.tell(job.id, _found(train))
-                await work.validated(job.id, held.worker, prepared.recipe.to_document(), tokens)
+            elif prepared is not None:
+                train, recipe = prepared.train, prepared.recipe
+                await work.tell(job.id, _found(train, recipe.max_length))
+                tokens = None if train is None else train.facts["tokens"] * recipe.epochs
+                await work.validated(job.id, held.worker, recipe.to_document(), tokens)
 
     async def _refuse(self, held: Holding, failure: Failure) -> None:
         async with held.saying() as work:
@@ -129,7 +129,12 @@ class Worker:
             await work.fail(held.job.id, held.worker, failure)
 
 
-def _found(train: TokenFile | None) -> str:
+def _found(train: TokenFile | None, max_length: int) -> str:
     if train is None:
         return "The training file may still grow: the job ends when it is closed and all of it is read."
-    return f"The files are good: {train.facts['examples']} examples."
+    said = [f"The files are good: {train.facts['examples']} examples."]
+    if train.facts["cut"]:
+        said.append(f"{train.facts['cut']} are longer than `max_length`, {max_length} tokens, and are cut there.")
+    if train.facts["dropped"]:
+        said.append(f"{train.facts['dropped']} are left out: in their first {max_length} tokens nothing is learned.")
+    return " ".join(said)
