@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -18,9 +17,10 @@ from loragate.finetune.holding import Holding
 from loragate.finetune.job_refused import JobRefused, no_room
 from loragate.finetune.journal import Journal
 from loragate.finetune.preparing import Prepared
-from loragate.finetune.promptable import MOST, PromptableCheckpoints, Spread
+from loragate.finetune.promptable import PromptableCheckpoints, Spread
 from loragate.finetune.publishing import Publisher, publisher_of
 from loragate.finetune.starting_point import fetch_start
+from loragate.finetune.steps import between_checkpoints, steps_of
 from loragate.finetune.trainer_process import training
 from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.news import Checkpointed, Failed, Finished, News, Stepped, Stopped, Waiting
@@ -44,6 +44,7 @@ class Attempt:
         self._journal = Journal(held, self._folder)
         self._keeper = RunKeeper(place.store, held, self._folder, place.config.keep_seconds)
         self._following: Following | None = None  # of a job that streams
+        self._steps: int | None = None  # that there will be, where that is known
         self._beside = Beside(place, held)
 
     async def run(self) -> None:
@@ -53,7 +54,11 @@ class Attempt:
         try:
             await bring_run(place.store, held.tenant_id, held.job.id, self._folder)
             self._journal.recall()
-            prepared = await self._place.preparation.prepare(held.tenant_id, held.job)
+            prepared = await held.unless_interrupted(self._place.preparation.prepare(held.tenant_id, held.job))
+            if prepared is None:
+                await self._stopped(publisher)
+                return
+            self._steps = await asyncio.to_thread(steps_of, prepared)
             if prepared.train is None:
                 follow = self._place.preparation.follow
                 self._following = follow(held.tenant_id, held.job, prepared.recipe, self._folder, self._tell)
@@ -67,7 +72,7 @@ class Attempt:
         last: News = Failed(_DIED, "The training process said nothing.")
         folder = self._folder / "prompted"
         assignment = await self._assignment(prepared)
-        spread = Spread(_steps(prepared), assignment.checkpoint_steps)
+        spread = Spread(self._steps, assignment.checkpoint_steps)
         checkpoints = PromptableCheckpoints(
             self._held, publisher, self._journal, folder, lambda: self._digest(prepared), spread
         )
@@ -117,7 +122,7 @@ class Attempt:
             folder=self._folder / RUN,
             start=await self._start(),
             row_tokens=self._place.config.row_tokens,
-            checkpoint_steps=_checkpoint_steps(self._place.config.checkpoint_steps, _steps(prepared)),
+            checkpoint_steps=between_checkpoints(self._place.config.checkpoint_steps, self._steps),
             name=self._held.job.id,
             settings=self._place.config.trainer,
         )
@@ -133,6 +138,14 @@ class Attempt:
             return self._following.digest
         assert prepared.dataset_digest is not None
         return prepared.dataset_digest
+
+    def _trained(self, steps: int, prepared: Prepared) -> int:
+        """Tokens that so many steps have gone through; of a run that stopped early, as many as its share of them."""
+        if self._following is not None:
+            return self._following.trained(steps, prepared.recipe)
+        assert prepared.train is not None
+        assert self._steps is not None
+        return int(prepared.train.facts["tokens"]) * prepared.recipe.epochs * steps // self._steps
 
     async def _start(self) -> Path | None:
         start = self._held.job.request.start
@@ -171,14 +184,13 @@ class Attempt:
             return
         async with self._held.saying() as work:
             await work.tell(job.id, f"The adapter answers as {publisher.name.model}.")
-            if self._following is not None:
-                await work.learned(job.id, self._held.worker, self._following.trained(finished.steps, prepared.recipe))
+            await work.learned(job.id, self._held.worker, self._trained(finished.steps, prepared))
             await work.succeed(job.id, self._held.worker, publisher.name.model, results)
         await self._clear()
 
     async def _publish(self, finished: Finished, prepared: Prepared, publisher: Publisher) -> None:
         """Waits for the engine where it is away: what is trained is not to be trained again for that."""
-        adapter, figures = self._folder / RUN / finished.folder, self._journal.at(finished.steps)
+        adapter, figures = self._folder / RUN / finished.folder, self._journal.of_result(finished.steps)
         while True:
             try:
                 await publisher.result(adapter, self._digest(prepared), figures)
@@ -216,14 +228,3 @@ class Attempt:
 
     async def _clear(self) -> None:
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
-
-
-def _checkpoint_steps(most: int, steps: int | None) -> int:
-    return max(1, most if steps is None else min(most, steps // MOST))
-
-
-def _steps(prepared: Prepared) -> int | None:
-    """About as many as there will be; None where nobody knows."""
-    if prepared.train is None:
-        return prepared.recipe.n_steps
-    return prepared.recipe.epochs * math.ceil(len(prepared.train) / prepared.recipe.batch_size)

@@ -85,6 +85,11 @@ class Journal:
         row = self._rows.get(step, {})
         return {name: row[field] for name, field in _OF_A_CHECKPOINT.items() if field in row}
 
+    def of_result(self, steps: int) -> dict[str, float]:
+        """The same of what came out after so many: the best that was judged, where there was something to judge by."""
+        judged = [(row["valid_loss"], step) for step, row in self._rows.items() if "valid_loss" in row]
+        return self.at(min(judged)[1] if judged else steps)
+
     def as_csv(self) -> bytes:
         """OpenAI's columns."""
         lines = [",".join(_COLUMNS)]

@@ -69,3 +69,8 @@ async def test_a_run_in_a_table_and_in_words(tmp_path: Path) -> None:
         "valid_loss": 1.75,
         "valid_mean_token_accuracy": 0.375,
     }
+    assert again.of_result(3) == again.at(2), "the only one that was judged"
+    for worse in (Metrics(3, 3, 1.0, valid_loss=2.0), Metrics(4, 3, 1.0, valid_loss=1.75)):
+        await again.add(worse)
+    assert again.of_result(4) == again.at(2), "of the best the first"
+    assert Journal(heard, tmp_path / "other").of_result(3) == {}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,9 @@ from transformers import AutoModelForCausalLM
 
 from loragate.finetune.data.formats import Method
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
+from loragate.finetune.preparing import Prepared
 from loragate.finetune.recipe import Recipe
+from loragate.finetune.steps import steps_of
 from loragate.finetune.training.base import load_base
 from loragate.finetune.training.folders import checkpoints_in
 from loragate.finetune.training.news import Metrics
@@ -84,7 +87,7 @@ def test_a_run_learns_on_a_base_as_it_is(base: Path, tokens: TokenFile, method: 
     told: list[Metrics] = []
     recipe = replace(RECIPES[method], quantization="none")
     _, steps = go(base, tokens, tmp_path / "run", recipe, told.append)
-    assert steps == STEPS
+    assert steps == STEPS == steps_of(Prepared(recipe, tokens, None, None))
     learned(told, recipe)
 
 
@@ -203,13 +206,14 @@ def test_a_checkpoint_is_an_adapter_that_peft_reads_and_holds_no_pickle(
 def test_with_validation_data_the_best_checkpoint_comes_out_and_stays(
     base: Path, tokens: TokenFile, method: Method, tmp_path: Path
 ) -> None:
-    """The rate is such that it gets worse at some time."""
+    """The rate is such that it gets worse at some time; the third look without getting better is not taken."""
     told: list[Metrics] = []
     wild = replace(RECIPES[method], learning_rate=0.2, early_stopping_patience=2, epochs=12, lr_scheduler="constant")
-    model, _ = go(base, tokens, tmp_path / "run", wild, told.append, valid=tokens)
+    model, steps = go(base, tokens, tmp_path / "run", wild, told.append, valid=tokens)
     found = {each.step: each.valid_loss for each in told if each.valid_loss is not None}
     best = min(found, key=lambda step: found[step] or 0)
     assert best < max(found), "it never got worse"
+    assert steps == max(found) == best + 2 * 4 < 6 * STEPS
     assert tmp_path / "run" / f"checkpoint-{best}" in checkpoints_in(tmp_path / "run")
     kept = load_file(tmp_path / "run" / f"checkpoint-{best}" / "adapter_model.safetensors")
     trained = dict(model.named_parameters())
@@ -237,7 +241,28 @@ def test_packed_rows_are_trained_on(base: Path, tmp_path: Path) -> None:
     tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED)
     _, steps = go(base, tokens, tmp_path / "run", packed, told.append)
     assert steps < EXAMPLES
+    assert steps == steps_of(Prepared(packed, tokens, None, None)), "its worker spreads checkpoints over as many"
     assert losses(told)[-1][1] < losses(told)[0][1]
+
+
+@pytest.mark.parametrize("kind", [{"use_dora": True}, {"use_rslora": True, "target_modules": ("q_proj", "down_proj")}])
+def test_other_kinds_learn_as_well(base: Path, tmp_path: Path, kind: dict[str, Any]) -> None:
+    told: list[Metrics] = []
+    tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED)
+    go(base, tokens, tmp_path / "run", replace(RECIPES[Method.SUPERVISED], **kind), told.append)
+    assert losses(told)[-1][1] < 0.9 * losses(told)[0][1]
+
+
+def test_a_step_is_the_same_in_one_part_and_in_many(
+    base: Path, method: Method, tokens: TokenFile, tmp_path: Path
+) -> None:
+    recipe = replace(RECIPES[method], quantization="none", lora_dropout=0.0, epochs=1)
+    curves = []
+    for row_tokens in (1, 1000):
+        told: list[Metrics] = []
+        go(base, tokens, tmp_path / f"{row_tokens}", recipe, told.append, row_tokens=row_tokens)
+        curves.append([(each.train_loss, each.grad_norm) for each in told])
+    assert curves[0] == [pytest.approx(each, rel=1e-3) for each in curves[1]]
 
 
 def test_a_recipe_survives_json(method: Method) -> None:

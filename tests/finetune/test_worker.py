@@ -1,13 +1,15 @@
 """A worker on a real store: from a file and a job to an adapter in the registry, and every way in which that ends."""
 
+import asyncio
 import io
 import json
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import psutil
 import pytest
@@ -16,6 +18,8 @@ from loragate.adapter_store.adapter import Adapter
 from loragate.adapter_store.errors import AdapterInvalid
 from loragate.adapter_store.file import Purpose
 from loragate.adapter_store.job import Job, JobCheckpoint, JobStart, JobStatus
+from loragate.finetune.data.token_file import TokenFile
+from loragate.finetune.data.tokenising import TokenCache
 from loragate.finetune.tidying import tidy
 
 from .worker_world import World, chats, ended, the_curve
@@ -39,6 +43,8 @@ async def test_from_a_file_to_an_adapter_and_on_from_there(world: World) -> None
         further = await world.until(await world.job(file, start), ended)
         await world.nothing_left()
     await the_checkpoints_answer(adapter, checkpoints, done)
+    config = json.loads((await world.store.open_adapter(world.tenant.id, version.digest)).config_json)
+    assert config["base_model_name_or_path"] == world.manifest.model_id, "where it lies is nobody's business"
     assert version.lineage.source == job.id
     assert version.lineage.evaluation["step"] == 16
     assert (version.lineage.dataset_digest or "").startswith("sha256:")
@@ -157,6 +163,51 @@ async def test_what_jobs_left_that_ended_while_nobody_held_them_is_removed(world
     place = world.worker()._place
     await tidy(place)
     assert list((world.config.workspace / "jobs").iterdir()) == [folders[waiting.id]]
+
+
+async def test_who_stops_early_has_trained_on_less_and_shows_its_best(world: World) -> None:
+    other = [{"messages": [each["messages"][0], {"role": "assistant", "content": "ZZZZZZZZ"}]} for each in chats(4)]
+    fast = {"learning_rate_multiplier": 40.0, "lr_scheduler": "constant", "early_stopping_patience": 1}
+    job = await world.job(await world.file(*chats(16)), valid=await world.file(*other), **fast)
+    async with world.working():
+        done = await world.until(job, ended)
+    assert (done.status, done.error) == (JobStatus.SUCCEEDED, None)
+    judged = {
+        event.data["step"]: event.data["valid_loss"] for event in await world.events(job) if "valid_loss" in event.data
+    }
+    assert (done.step, done.steps) == (max(judged), 16)
+    assert done.step < 16, "it never got worse"
+    tokens = max(TokenFile(each).facts["tokens"] for each in (world.config.workspace / "tokens").iterdir())
+    assert done.trained_tokens == 4 * tokens * done.step // 16
+    async with world.store.tenant(world.tenant.id) as scope:
+        adapter = await scope.adapters.get(f"poet-{job.id[-8:]}")
+        version = await scope.adapters.version(adapter.name, adapter.latest_version)
+    assert version.lineage.evaluation["step"] == min(judged, key=lambda step: judged[step])
+
+
+@pytest.mark.parametrize(("order", "becomes"), [("cancel", JobStatus.CANCELLED), ("pause", JobStatus.PAUSED)])
+async def test_an_order_ends_the_reading_of_a_file(
+    world: World, monkeypatch: pytest.MonkeyPatch, order: str, becomes: JobStatus
+) -> None:
+    monkeypatch.setattr("loragate.finetune.holding._RENEWALS", 100)
+    begun, left = threading.Event(), threading.Event()
+
+    def endless(_: TokenCache, file: BinaryIO, *__: Any) -> None:
+        begun.set()
+        try:
+            while True:
+                file.seek(0)
+                left.wait(0.01)
+        finally:
+            left.set()
+
+    monkeypatch.setattr(TokenCache, "tokens_of", endless)
+    job = await world.job(await world.file(*chats(12)))
+    async with world.working():
+        assert await asyncio.to_thread(begun.wait, 100)
+        await world.order(order, job)
+        await world.until(job, lambda found: found.status is becomes)
+        assert left.is_set(), "nobody is left behind who still writes"
 
 
 async def test_paused_resumed_given_back_and_done_elsewhere(
