@@ -60,12 +60,13 @@ class PromptableCheckpoints:
         """It is on the disk."""
         if not self._spread.takes(step, self._last):
             return
-        self._last = step
         kept = self._folder / f"step-{step}"
-        shutil.rmtree(kept, ignore_errors=True)
-        kept.mkdir(parents=True)
-        for name in (CONFIG_FILE, TENSORS_FILE):
-            os.link(checkpoint / name, kept / name)  # the run removes its own before long
+        try:
+            _link(checkpoint, kept)
+        except OSError as error:  # the run may be three further by now
+            log.warning("job %s: checkpoint %d is not published: %s", self._held.job.id, step, error)
+            return
+        self._last = step
         self._publishing = asyncio.create_task(self._publish_after(self._publishing, kept, step))
 
     async def settle(self) -> None:
@@ -97,3 +98,11 @@ class PromptableCheckpoints:
         async with self._held.saying() as work:
             await work.checkpoint(self._held.job.id, self._held.worker, step, figures, model)
             await work.tell(self._held.job.id, f"Checkpoint {step} answers as {model}.")
+
+
+def _link(checkpoint: Path, kept: Path) -> None:
+    """The run removes its own before long."""
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    for name in (CONFIG_FILE, TENSORS_FILE):
+        os.link(checkpoint / name, kept / name)

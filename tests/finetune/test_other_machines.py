@@ -29,6 +29,7 @@ from loragate.adapter_store.probe import no_probe
 from loragate.finetune.carrying import RunKeeper, bring_run
 from loragate.finetune.data.formats import Method
 from loragate.finetune.holding import Holding
+from loragate.finetune.promptable import PromptableCheckpoints, Spread
 from loragate.finetune.publishing import Publisher, publisher_of
 from loragate.finetune.tidying import tidy
 from loragate.finetune.training.adapter import new_adapter
@@ -106,6 +107,18 @@ async def test_a_run_is_brought_with_its_best_and_not_where_this_machine_came_fu
     await keeper.settle()
     await bring_run(world.store, world.tenant.id, holding.job.id, there)
     assert [path.name for path in (there / "run").iterdir()] == ["checkpoint-20"]
+
+
+async def test_a_checkpoint_that_the_run_has_removed_already_is_not_published_and_ends_nothing(
+    world: World, tmp_path: Path
+) -> None:
+    """A worker that waited for its database hears of it when there are newer ones."""
+    place: Any = None
+    checkpoints = PromptableCheckpoints(await held(world), place, place, tmp_path / "p", str, Spread(16, 4))
+    checkpoints.add(tmp_path / "run" / "checkpoint-4", 4)
+    await checkpoints.settle()
+    await checkpoints.stop()
+    assert checkpoints._last == 0, "one behind it may take its place"
 
 
 async def test_what_is_kept_no_more_or_cannot_be_kept_holds_nobody_up(
@@ -211,7 +224,7 @@ async def test_a_paused_job_goes_on_where_it_was_on_another_machine(
 ) -> None:
     monkeypatch.setattr("loragate.finetune.holding._RENEWALS", 100)
     file = await world.file(*chats(16))
-    job = await world.job(file, valid=file, n_epochs=10)
+    job = await world.job(file, valid=file, n_epochs=30)
     async with world.working():
         await world.until(job, lambda found: found.step >= 4)
         await world.order("pause", job)
@@ -222,8 +235,8 @@ async def test_a_paused_job_goes_on_where_it_was_on_another_machine(
         done = await world.until(job, ended)
     assert (done.status, done.error) == (JobStatus.SUCCEEDED, None)
     steps = [message.split("/")[0] for message in await world.messages(job, "metrics") if "training loss" in message]
-    assert 4 <= paused.step < 40
-    assert steps == [f"Step {step}" for step in range(1, 41)], "none is made, or told, twice"
+    assert 4 <= paused.step < 120
+    assert steps == [f"Step {step}" for step in range(1, 121)], "none is made, or told, twice"
 
 
 @pytest.mark.long
