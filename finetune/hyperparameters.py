@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from loragate.prompts.body import Body
 from loragate.prompts.findings import finding
@@ -10,6 +10,10 @@ from loragate.prompts.findings import finding
 Auto = Literal["auto"]
 TargetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.]{1,128}$")]
 TargetNames = Annotated[list[TargetName], Field(min_length=1, max_length=64)]
+Targets = Annotated[
+    Annotated[Literal["all-linear"], Tag("all")] | Annotated[TargetNames, Tag("names")],
+    Discriminator(lambda given: "names" if isinstance(given, list) else "all"),  # else a name's fault is no one's
+]
 
 
 class Hyperparameters(Body):
@@ -24,7 +28,7 @@ class Hyperparameters(Body):
     lora_dropout: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     use_rslora: bool = False
     use_dora: bool = False
-    target_modules: Literal["all-linear"] | TargetNames = "all-linear"
+    target_modules: Targets = "all-linear"
     quantization: Literal["nf4", "none"] = "nf4"
 
     max_length: Annotated[int, Field(ge=16, le=1 << 20)] | Auto = "auto"  # tokens of a sample
@@ -59,3 +63,9 @@ class DpoHyperparameters(Hyperparameters):
     """Of the method `dpo`."""
 
     beta: Annotated[float, Field(gt=0, le=10)] | Auto = "auto"
+
+    @model_validator(mode="after")
+    def _pairs_are_not_packed(self) -> "DpoHyperparameters":
+        if self.packing is True:
+            raise finding("packing", "preferences are trained on in pairs, which share no rows: leave it out")
+        return self

@@ -23,9 +23,8 @@ def _text_of(content: Any) -> Any:
 
 def _text_of_part(part: Any) -> str:
     if not isinstance(part, dict) or part.keys() - {"type", "text"} or not isinstance(part.get("text"), str):
-        raise PydanticCustomError(
-            "content_part", "only parts of the form {{'type': 'text', 'text': …}} are supported", {}
-        )
+        words = "only parts of the form {'type': 'text', 'text': …} are supported"
+        raise PydanticCustomError("content_part", "{message}", {"message": words})
     if part.get("type") != "text":
         raise PydanticCustomError("content_part", "only parts of type 'text' are supported", {})
     return str(part["text"])

@@ -31,6 +31,12 @@ class TrainingMessage(ChatMessage):
         return self.role == "assistant" and self.weight != 0
 
 
+def _check_says_something(answer: ChatMessage, path: str) -> None:
+    """Raises a finding about an answer that would teach to say nothing."""
+    if not answer.content and not answer.tool_calls:
+        raise finding(f"{path}.content", "it is empty, and there would be nothing to learn")
+
+
 Messages = Annotated[list[TrainingMessage], Field(fail_fast=True, min_length=1, max_length=MAX_MESSAGES)]
 Answer = Annotated[list[ChatMessage], Field(fail_fast=True, min_length=1, max_length=1)]
 
@@ -58,6 +64,9 @@ class Conversation(_WithTools):
         check_answers(self.messages[:last])
         if not any(message.learned for message in self.messages):
             raise finding("messages", "no answer of the assistant's is to be learned: all have the weight 0")
+        for position, message in enumerate(self.messages):
+            if message.learned:
+                _check_says_something(message, f"messages.{position}")
         return self
 
 
@@ -100,6 +109,7 @@ class Preference(Body):
         for name in ("preferred_output", "non_preferred_output"):
             if getattr(self, name)[0].role != "assistant":
                 raise finding(f"{name}.0.role", "it must be 'assistant'")
+            _check_says_something(getattr(self, name)[0], f"{name}.0")
         if self.preferred_output == self.non_preferred_output:
             raise finding("non_preferred_output", "it is the same as the preferred one: there is nothing to learn")
         return self

@@ -1,5 +1,6 @@
 """The lines of a JSONL file, one at a time: whatever the file holds, no more than one line is in memory."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -48,7 +49,14 @@ def document_of(line: Line) -> dict[str, Any]:
         raise LineRefused(f"it is not valid JSON: {str(error).replace('line 1 column', 'column')}") from None
     if not isinstance(document, dict):
         raise LineRefused("it must be a JSON object")
+    json.loads(line.content, object_pairs_hook=_each_once)
     return document
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> None:
+    """Parsers take the last one of several, without a word."""
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise LineRefused("it has an object with the same field twice")
 
 
 def _skip_rest(file: BinaryIO) -> int:

@@ -71,6 +71,13 @@ class JobCreate(Body):
             raise finding("hyperparameters", "give them in `method` alone")
         return self
 
+    @model_validator(mode="after")
+    def _can_stop_early(self) -> "JobCreate":
+        if self.asked.early_stopping_patience is not None and self.validation_file is None:
+            words = "without a `validation_file` there is nothing to tell by whether it gets better: give one as well"
+            raise finding(f"{self.path}.early_stopping_patience", words)
+        return self
+
     @property
     def kind(self) -> str:
         """The method's type."""

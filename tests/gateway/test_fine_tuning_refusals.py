@@ -69,6 +69,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"method": {"type": "supervised", "supervised": {"hyperparameters": {"beta": 1}}}}, f"{SUPERVISED}.beta"),
     ({"method": {"type": "dpo", "dpo": {"hyperparameters": {"beta": 0}}}}, "method.dpo.hyperparameters.beta"),
     ({"method": {"type": "dpo", "dpo": {"hyperparameters": {"beta": 11}}}}, "method.dpo.hyperparameters.beta"),
+    ({"method": {"type": "dpo", "dpo": {"hyperparameters": {"packing": True}}}}, "method.dpo.hyperparameters.packing"),
     (
         {"method": {"type": "dpo", "dpo": {"hyperparameters": {"lora_rank": 65}}}},
         "method.dpo.hyperparameters.lora_rank",
@@ -93,8 +94,11 @@ async def test_bodies_that_are_refused(gateway: Gateway) -> None:
         cases += [(supervised(**{name: value}), f"{SUPERVISED}.{name}") for value in values]
     cases.append((supervised(streaming=True, packing=True), f"{SUPERVISED}.packing"))
     cases.append((supervised(streaming=True, lr_scheduler="cosine"), f"{SUPERVISED}.lr_scheduler"))
+    cases.append((supervised(early_stopping_patience=3), f"{SUPERVISED}.early_stopping_patience"))
+    cases.append(({"hyperparameters": {"early_stopping_patience": 3}}, "hyperparameters.early_stopping_patience"))
     cases.append((supervised(target_modules=["q_proj", "k_proj"]), f"{SUPERVISED}.target_modules.1"))
-    cases.append((supervised(target_modules=["q_proj", "(a+)+"]), f"{SUPERVISED}.target_modules"))
+    cases.append((supervised(target_modules=["q_proj", "(a+)+"]), f"{SUPERVISED}.target_modules.1"))
+    cases.append((supervised(target_modules=["q_proj"] * 65), f"{SUPERVISED}.target_modules"))
     async with gateway.http() as http:
         for body, param in cases:
             answer = await http.post(JOBS, json={"model": MODEL_ID, "training_file": file} | body)
@@ -117,8 +121,8 @@ async def test_everything_within_its_bounds_is_taken(gateway: Gateway) -> None:
     worker = WorkerSide(gateway)
     async with gateway.http() as http:
         for asked in (lowest, highest):
-            body = {"model": MODEL_ID, "training_file": file, "suffix": "s" * 64, "metadata": {}, **supervised(**asked)}
-            made = await http.post(JOBS, json=body)
+            body = {"model": MODEL_ID, "training_file": file, "validation_file": file, **supervised(**asked)}
+            made = await http.post(JOBS, json=body | {"suffix": "s" * 64, "metadata": {}})
             assert made.status_code == 200, made.text
             told = made.json()["method"]["supervised"]["hyperparameters"]
             assert {name: told[name] for name in asked} == asked
