@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from loragate.adapter_store.actor import Actor
+from loragate.adapter_store.job import JobStatus
+from loragate.adapter_store.page import Page
 from loragate.adapter_store.principal import TenantPrincipal
 from loragate.gateway.http.errors import InvalidRequest
 from loragate.gateway.services import Services
@@ -70,10 +72,12 @@ async def events_since(use: Services, caller: TenantPrincipal, job_id: str, afte
 
 
 async def list_checkpoints(use: Services, tenant_id: str, job_id: str, after: str | None, limit: int) -> Document:
-    """Newest first."""
+    """Those that answer, newest first: of a job that has ended without a result there are none."""
     async with use.store.tenant(tenant_id) as scope:
         job = await scope.jobs.get(job_id)
         page = await scope.jobs.checkpoints(job_id, after=after, limit=limit)
+    if job.status.ended and job.status is not JobStatus.SUCCEEDED:
+        page = Page((), has_more=False)
     return list_object([checkpoint_object(each, job) for each in page], has_more=page.has_more)
 
 

@@ -81,13 +81,12 @@ def event_id(job_id: str, number: int) -> str:
 
 
 def checkpoint_object(checkpoint: JobCheckpoint, job: Job) -> dict[str, Any]:
-    """`fine_tuned_model_checkpoint` is null for one that does not answer; none does once the job ended in vain."""
-    answers = job.status is JobStatus.SUCCEEDED or not job.status.ended
+    """`fine_tuned_model_checkpoint` is the name that answers."""
     return {
         "id": checkpoint.id,
         "object": "fine_tuning.job.checkpoint",
         "created_at": unix_seconds(checkpoint.created_at),
-        "fine_tuned_model_checkpoint": checkpoint.model if answers else None,
+        "fine_tuned_model_checkpoint": checkpoint.model,
         "fine_tuning_job_id": job.id,
         "metrics": {"step": checkpoint.step, **_figures(checkpoint.metrics)},
         "step_number": checkpoint.step,
