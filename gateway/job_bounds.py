@@ -22,6 +22,10 @@ def checked_hyperparameters(body: JobCreate, manifest: pb.Manifest, limits: Tena
         for position, target in enumerate(asked.target_modules):
             if not any(_is_meant(module.name, target) for module in manifest.modules if module.servable):
                 raise _invalid(body, f"target_modules.{position}", "the base model has no such module to adapt")
+            if _is_meant(manifest.output_head, target):
+                raise _invalid(
+                    body, f"target_modules.{position}", "the base model's head cannot be adapted in training"
+                )
     return asked.model_dump(mode="json", exclude_unset=True)
 
 

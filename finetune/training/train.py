@@ -36,7 +36,10 @@ def train(
     if growing is None and not len(run.train):
         raise TrainingFailed(_NOTHING)
     make = supervised_trainer if recipe.method is Method.SUPERVISED else preference_trainer
-    trainer = make(model, tokenizer, recipe, run, watch)
+    try:
+        trainer = make(model, tokenizer, recipe, run, watch)
+    except ValueError as refused:  # as TRL does adapters of the head, which an adapter to go on from may have
+        raise TrainingFailed(f"There is no such training: {refused}") from refused
     trainer.remove_callback(PrinterCallback)
     for parameter in model.parameters():
         if parameter.requires_grad:  # TRL makes them bf16 on a quantised base, in which small steps are lost

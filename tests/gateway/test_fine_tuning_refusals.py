@@ -97,6 +97,7 @@ async def test_bodies_that_are_refused(gateway: Gateway) -> None:
     cases.append((supervised(early_stopping_patience=3), f"{SUPERVISED}.early_stopping_patience"))
     cases.append(({"hyperparameters": {"early_stopping_patience": 3}}, "hyperparameters.early_stopping_patience"))
     cases.append((supervised(target_modules=["q_proj", "k_proj"]), f"{SUPERVISED}.target_modules.1"))
+    cases.append((supervised(target_modules=["q_proj", "lm_head"]), f"{SUPERVISED}.target_modules.1"))
     cases.append((supervised(target_modules=["q_proj", "(a+)+"]), f"{SUPERVISED}.target_modules.1"))
     cases.append((supervised(target_modules=["q_proj"] * 65), f"{SUPERVISED}.target_modules"))
     async with gateway.http() as http:
