@@ -35,22 +35,34 @@ def append_all(api: Api, file_id: str, given: str) -> dict[str, Any]:
 
 def portions(source: BinaryIO) -> Iterator[bytes]:
     """Whole lines, a few at a time. Raises Refusal for a line that is too long."""
+    before = 0
     while lines := source.readlines(_PORTION_BYTES):
-        if max(map(len, lines)) > _LONGEST_LINE:
-            raise Refusal(f"a line is longer than {_LONGEST_LINE >> 20} MiB")
+        for number, line in enumerate(lines, before + 1):
+            if len(line) > _LONGEST_LINE:
+                raise Refusal(f"line {number} is longer than {_LONGEST_LINE >> 20} MiB")
+        before += len(lines)
         yield b"".join(lines)
 
 
 def _send(api: Api, file_id: str, source: BinaryIO, size: int | None) -> dict[str, Any]:
     grown: dict[str, Any] | None = None
+    taken = 0
     with transfer() as progress:
         task = progress.add_task(f"appending to {file_id}", total=size)
         for portion in portions(source):
-            grown = _append(api, file_id, portion)
+            try:
+                grown = _append(api, file_id, portion)
+            except Refusal as refused:
+                raise Refusal(f"{refused.message}{_counted_behind(taken)}") from None
+            taken += portion.count(b"\n")
             progress.advance(task, len(portion))
     if grown is None:
         raise Refusal("there are no lines to append")
     return grown
+
+
+def _counted_behind(taken: int) -> str:
+    return f"\n  the first {taken} lines were taken, and those that are named are counted behind them" if taken else ""
 
 
 def _append(api: Api, file_id: str, lines: bytes) -> dict[str, Any]:
