@@ -3,7 +3,14 @@
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
+from loragate.adapter_store.limits import TenantLimits
+from loragate.gateway.http.errors import InvalidRequest
+from loragate.gateway.job_bounds import checked_hyperparameters
+from loragate.gateway.schemas.fine_tuning import JobCreate
+
+from . import tiny_model
 from .running import Gateway
 from .tiny_model import MODEL_ID
 from .worker_side import WorkerSide
@@ -97,7 +104,6 @@ async def test_bodies_that_are_refused(gateway: Gateway) -> None:
     cases.append((supervised(early_stopping_patience=3), f"{SUPERVISED}.early_stopping_patience"))
     cases.append(({"hyperparameters": {"early_stopping_patience": 3}}, "hyperparameters.early_stopping_patience"))
     cases.append((supervised(target_modules=["q_proj", "k_proj"]), f"{SUPERVISED}.target_modules.1"))
-    cases.append((supervised(target_modules=["q_proj", "lm_head"]), f"{SUPERVISED}.target_modules.1"))
     cases.append((supervised(target_modules=["q_proj", "(a+)+"]), f"{SUPERVISED}.target_modules.1"))
     cases.append((supervised(target_modules=["q_proj"] * 65), f"{SUPERVISED}.target_modules"))
     async with gateway.http() as http:
@@ -109,6 +115,22 @@ async def test_bodies_that_are_refused(gateway: Gateway) -> None:
             assert error["code"] in ("invalid_value", "unknown_parameter")
             assert len(error["message"]) > 20, error
         assert (await http.get(JOBS)).json()["data"] == []
+
+
+def test_the_head_is_no_target(tokenizer: Tokenizer) -> None:
+    manifest = tiny_model.manifest(tokenizer)
+    *others, head = (module.name for module in manifest.modules)
+    manifest.output_head = head
+
+    def checked(*targets: str) -> dict[str, Any]:
+        asked = {"model": MODEL_ID, "training_file": "file-1", **supervised(target_modules=list(targets))}
+        return checked_hyperparameters(JobCreate.model_validate(asked), manifest, TenantLimits())
+
+    assert checked(*others) == {"target_modules": others}
+    for target in (head, head.rpartition(".")[2]):
+        with pytest.raises(InvalidRequest, match="head cannot be adapted") as refused:
+            checked(others[0], target)
+        assert refused.value.param == f"{SUPERVISED}.target_modules.1"
 
 
 async def test_everything_within_its_bounds_is_taken(gateway: Gateway) -> None:
