@@ -11,5 +11,7 @@ def sent(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) -
 
     Out of memory that may be paged, a copy to a GPU would wait until the GPU has nothing else to do.
     """
-    host = torch.tensor(numbers, dtype=dtype, pin_memory=device.type == "cuda")
+    host = torch.tensor(numbers, dtype=dtype)
+    if device.type == "cuda":
+        host = host.pin_memory()  # torch.tensor refuses to, of an array
     return host.to(device, non_blocking=True)
