@@ -3,6 +3,7 @@ two in order where they must be (CUDA C++ Programming Guide, "Streams", "Events"
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -91,7 +92,13 @@ def mark_of(device: torch.device) -> Mark:
 def aside(device: torch.device) -> AbstractContextManager[object]:
     """What the calling thread has the device compute meanwhile is no part of steps, which do not wait for it. It may
     read what has been there for long."""
-    return torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext()
+    return torch.cuda.stream(_beside_steps(device)) if device.type == "cuda" else nullcontext()
+
+
+@cache
+def _beside_steps(device: torch.device) -> torch.cuda.Stream:
+    """One for all: torch keeps memory that was freed for the stream that had it."""
+    return torch.cuda.Stream(device)
 
 
 def _parts(source: Tensor, targets: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -1,0 +1,116 @@
+"""A GPU by name alone: tensors are the host's, and torch's functions for CUDA do nothing, but what they refuse. Whatever
+the engine does only where a model's device is a GPU is done then, and raises what it would raise before it comes to the
+hardware."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._device import _device_constructors
+
+from loragate.engine import assembly, copy_stream
+from loragate.engine.base_model import BaseModel
+from loragate.engine.cuda_graphs import CudaGraphs
+from loragate.engine.step_graphs import Launches
+
+GPU = torch.device("cuda")
+MEMORY = 1 << 33  # bytes
+_MAKING = ("tensor", "empty", "zeros", "ones", "full", "arange")
+
+
+class Stream:
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.made.append(self)
+
+    made: list["Stream"] = []
+
+    def wait_stream(self, other: "Stream") -> None: ...
+
+    def wait_event(self, event: "Event") -> None: ...
+
+
+class Event:
+    def __init__(self, *, blocking: bool = False) -> None:
+        self._recorded = False
+
+    def record(self, stream: Stream | None = None) -> None:
+        self._recorded = True
+
+    def synchronize(self) -> None:
+        assert self._recorded, "nothing says when it would be over"
+
+
+class Graph:
+    def replay(self) -> None: ...
+
+
+class Graphs(CudaGraphs):
+    """Recorded launches are launched again."""
+
+    def record(self, launches: Launches) -> Launches:
+        super().record(launches)
+        return launches
+
+
+def _here(value: Any) -> Any:
+    return torch.device("cpu") if isinstance(value, torch.device) and value.type == "cuda" else value
+
+
+def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, of tensors that are the host's whatever they are asked to be. What torch itself refuses it goes on
+    refusing."""
+
+    @wraps(function)
+    def call(*args: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
+        if pin_memory and not isinstance(args[0], list | tuple | int | torch.Size):
+            function(*args, pin_memory=True, **kwargs)
+            raise AssertionError("torch would have refused")
+        return function(*map(_here, args), **{name: _here(value) for name, value in kwargs.items()})
+
+    return call
+
+
+def _recording(graph: Graph, pool: object, stream: Stream, capture_error_mode: str) -> AbstractContextManager[None]:
+    assert capture_error_mode == "thread_local"
+    return nullcontext()
+
+
+def install(patch: pytest.MonkeyPatch) -> None:
+    """Models that are loaded from now on say that they are on a GPU."""
+    _device_constructors()  # remembers for good what stands here when it is first asked
+    for name in _MAKING:
+        patch.setattr(torch, name, _on_host(getattr(torch, name)))
+    patch.setattr(Tensor, "to", _on_host(Tensor.to))
+    patch.setattr(Tensor, "pin_memory", Tensor.clone)
+    stand_ins: dict[str, Any] = {
+        "Stream": Stream,
+        "Event": Event,
+        "CUDAGraph": Graph,
+        "graph": _recording,
+        "stream": lambda stream: nullcontext(),
+        "current_stream": lambda device=None: Stream(device),
+        "graph_pool_handle": lambda: (0, 1),
+        "synchronize": lambda device=None: None,
+        "mem_get_info": lambda device=None: (MEMORY // 2, MEMORY),
+        "memory_reserved": lambda device=None: 0,
+        "memory_allocated": lambda device=None: 0,
+        "max_memory_allocated": lambda device=None: 1 << 20,
+        "reset_peak_memory_stats": lambda device=None: None,
+    }
+    for name, stand_in in stand_ins.items():
+        patch.setattr(torch.cuda, name, stand_in)
+    prepare = assembly.prepare
+
+    def prepared(model: Any) -> BaseModel:
+        base = prepare(model)
+        object.__setattr__(base, "device", GPU)
+        return base
+
+    patch.setattr(assembly, "prepare", prepared)
+    patch.setattr(assembly, "CudaGraphs", Graphs)
+    patch.setattr("loragate.kernels.gpu.serves", lambda device: False)  # torch computes
+    copy_stream._beside_steps.cache_clear()
