@@ -1,5 +1,7 @@
 """Recordings of launches on a GPU (CUDA C++ Programming Guide, "CUDA Graphs")."""
 
+from contextlib import suppress
+
 import torch
 
 from loragate.engine.step_graphs import Launches
@@ -18,6 +20,7 @@ class CudaGraphs:
         self._budget = budget
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(device)
+        torch.cuda.empty_cache()  # as every recording begins, so that it counts for none
         self._free = torch.cuda.mem_get_info(device)[0]
 
     def record(self, launches: Launches) -> Launches:
@@ -33,7 +36,17 @@ class CudaGraphs:
             launches()
         torch.cuda.synchronize(self._device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-            launches()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                launches()
+        except RuntimeError as error:
+            self._give_up()
+            raise error.__context__ or error from None  # what ends a recording says only that it was broken before
         torch.cuda.synchronize(self._device)
         return graph.replay
+
+    def _give_up(self) -> None:
+        """Where the end of a recording fails, torch goes on as if it were under way: whoever ran out of memory would
+        not get what is kept for others (`CUDAGraph::capture_end`, ATen/cuda/CUDAGraph.cpp)."""
+        with suppress(RuntimeError):  # it did end
+            torch._C._cuda_endAllocateToPool(self._device.index or 0, self._pool)

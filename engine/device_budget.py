@@ -8,7 +8,6 @@ import torch
 
 from loragate.engine.base_model import BaseModel
 from loragate.engine.drawing import draw
-from loragate.engine.free_memory import free_device_memory
 from loragate.engine.packing import PackedRows
 from loragate.engine.padded_step import PaddedShape
 from loragate.engine.sequence import SamplingParams
@@ -76,5 +75,6 @@ def measured(
 ) -> DeviceBudget:
     """`adapters` says what these get of so many free bytes."""
     step = step_bytes(base, shape, forward, measure)
-    free = free_device_memory(base.device)
-    return share_out(torch.cuda.mem_get_info(base.device)[1], free, step, adapters(free))
+    torch.cuda.empty_cache()  # what is too scattered to be given back is not free
+    free, total = torch.cuda.mem_get_info(base.device)
+    return share_out(total, free, step, adapters(free))

@@ -1,12 +1,17 @@
 """What a GPU's memory is shared out by, without one: the largest step is computed, and nothing is given twice."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from loragate.engine import assembly
+import gpu_by_name
+import pytest
+import torch
+
+from loragate.engine import assembly, device_budget
 from loragate.engine.base_model import load_plain, prepare
 from loragate.engine.config import EngineConfig
-from loragate.engine.device_budget import GRAPH_SHARE, STEP_MARGIN, share_out, step_bytes
+from loragate.engine.device_budget import GRAPH_SHARE, STEP_MARGIN, measured, share_out, step_bytes
 from loragate.engine.last_tokens import LastTokens
 from loragate.engine.model_runner import forward
 
@@ -42,3 +47,16 @@ def test_nothing_is_given_twice() -> None:
 
 def test_too_little_is_nothing() -> None:
     assert share_out(total=8 * GB, free=2 * GB, step=2 * GB, adapters=GB).kv == 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")
+def test_what_is_too_scattered_to_be_given_back_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch holds some, which nobody uses and which no large allocation finds room in."""
+    gpu_by_name.install(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device=None: gpu_by_name.MEMORY // 4)
+    monkeypatch.setattr(device_budget, "step_bytes", lambda *_: 0)
+    asked: list[int] = []
+    base = SimpleNamespace(device=gpu_by_name.GPU)
+    budget = measured(base, None, None, lambda free: asked.append(free) or 0, None)  # type: ignore[arg-type, func-returns-value]
+    assert asked == [gpu_by_name.MEMORY // 2]
+    assert budget.kv < gpu_by_name.MEMORY // 2
