@@ -34,24 +34,33 @@ def rows_of(tensor: Tensor, rows: Seq[int]) -> Tensor:
 
 
 def _alike(params: Seq[SamplingParams], vocabulary: int, most: int) -> Iterator[tuple[int | None, list[int]]]:
-    """Rows with as many candidates, so many at a time; None: all candidates, in the vocabulary's order."""
+    """Rows with about as many candidates, so many at a time; None: all candidates, in the vocabulary's order."""
     alike: dict[int | None, list[int]] = {}
     for i, p in enumerate(params):
         filtered = p.top_k or p.top_p < 1 or p.min_p
-        alike.setdefault(min(p.top_k or vocabulary, vocabulary) if filtered else None, []).append(i)
+        alike.setdefault(_candidates(p.top_k, vocabulary) if filtered else None, []).append(i)
     for candidates, rows in alike.items():
         for start in range(0, len(rows), most):
             yield candidates, rows[start : start + most]
 
 
+def _candidates(top_k: int, vocabulary: int) -> int:
+    """How many are sorted: of a power of two, so that rows of many a top_k are few computations."""
+    return min(1 << (top_k - 1).bit_length(), vocabulary) if top_k else vocabulary
+
+
 def _draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float], candidates: int | None) -> Tensor:
-    numbers = [(p.temperature, p.top_p, p.min_p, at) for p, at in zip(params, uniforms, strict=True)]
+    numbers = [
+        (p.temperature, p.top_p, p.min_p, at, p.top_k or logits.shape[1])
+        for p, at in zip(params, uniforms, strict=True)
+    ]
     columns: tuple[Tensor, ...] = sent(numbers, logits.device, torch.float64).split(1, dim=1)
-    temperature, top_p, min_p, at = columns
+    temperature, top_p, min_p, at, top_k = columns
     probabilities = (logits.double() / temperature).softmax(dim=-1)
     if candidates is None:
         return _inverse(probabilities, at)
     probabilities, tokens = probabilities.topk(candidates)
+    probabilities = probabilities.where(torch.arange(candidates, device=logits.device) < top_k, 0.0)
     chosen = _inverse(probabilities.where(_kept(probabilities, top_p, min_p), 0.0), at)
     return tokens.gather(1, chosen[:, None])[:, 0]
 
