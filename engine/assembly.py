@@ -1,6 +1,7 @@
 """From settings to a loaded, checked model with everything around it that a step needs."""
 
 import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -52,6 +53,7 @@ log = logging.getLogger(__name__)
 _DEFAULT_MODEL_LEN = 4096  # for configs that name no maximum
 _ADAPTER_SHARE = 0.15  # for adapters on the device
 _HOST_SHARE = 0.25  # for adapters in host memory
+_SWITCH_SECONDS = 0.0005  # for so long a thread that reads an adapter holds up a step; Python's own is ten times that
 _USUAL_RANK = 64  # adapters on the device are given room for this rank in every slot, if memory allows
 _USUAL_EXPERT_RANK = 8  # on each of a mixture's experts
 
@@ -69,6 +71,7 @@ class LoadedModel:
 
 def load(config: EngineConfig) -> LoadedModel:
     """Load, check and measure the base model. Raises ModelRefused."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     try:
