@@ -1,18 +1,19 @@
 """What requests change of their logits before a token is chosen: bias, penalties, and no end yet. The numbers that say
 so go to the device, and nothing comes back."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
-from itertools import chain
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from loragate.engine.sequence import SamplingParams, Sequence
+from loragate.engine.token_counts import Integers, TokenCounts
 from loragate.kernels.sent import sent
 
-Numbers = list[tuple[int, float]]
-"""Places in the logits, row after row, none of them twice, and a number for each."""
+Numbers = tuple[Integers, npt.NDArray[np.float64]]
+"""Tokens, none of them twice, and a number for each."""
 
 
 def adjusts(p: SamplingParams) -> bool:
@@ -25,8 +26,10 @@ def adjust(logits: Tensor, sequences: Mapping[int, Sequence]) -> None:
     presence and frequency count the completion only, as OpenAI's API does."""
     width = logits.shape[1]
     for numbers_of, change in ((_biases, torch.add), (_repeated, _penalised), (_counted, torch.sub)):
-        numbers = chain.from_iterable(numbers_of(s, row * width) for row, s in sequences.items())
-        _change(logits.view(-1), list(numbers), change)
+        found = [(row * width, numbers) for row, s in sequences.items() if (numbers := numbers_of(s)) is not None]
+        if found:
+            places = np.concatenate([start + tokens for start, (tokens, _) in found])
+            _change(logits.view(-1), places, np.concatenate([values for _, (_, values) in found]), change)
 
 
 def hold_back(logits: Tensor, ends: Mapping[int, frozenset[int]]) -> None:
@@ -41,30 +44,43 @@ def hold_back(logits: Tensor, ends: Mapping[int, frozenset[int]]) -> None:
     logits.index_copy_(0, rows, without.where(goes_on, as_they_are))
 
 
-def _biases(sequence: Sequence, start: int) -> Numbers:
-    return [(start + token, bias) for token, bias in sequence.request.sampling.logit_bias]
+def _biases(sequence: Sequence) -> Numbers | None:
+    bias = sequence.request.sampling.logit_bias
+    if not bias:
+        return None
+    tokens, values = zip(*bias, strict=True)
+    return np.array(tokens), np.array(values, dtype=np.float64)
 
 
-def _repeated(sequence: Sequence, start: int) -> Numbers:
+def _repeated(sequence: Sequence) -> Numbers | None:
     penalty = sequence.request.sampling.repetition_penalty
-    return [] if penalty == 1 else [(start + token, penalty) for token in set(sequence.tokens)]
+    if penalty == 1:
+        return None
+    tokens = _counts(sequence).all
+    return tokens, np.full(len(tokens), penalty)
 
 
-def _counted(sequence: Sequence, start: int) -> Numbers:
+def _counted(sequence: Sequence) -> Numbers | None:
     p = sequence.request.sampling
     if not p.presence_penalty and not p.frequency_penalty:
-        return []
-    counts = Counter(sequence.tokens[sequence.prompt_length :])
-    return [(start + token, p.frequency_penalty * count + p.presence_penalty) for token, count in counts.items()]
+        return None
+    tokens, counts = _counts(sequence).generated
+    return tokens, p.frequency_penalty * counts + p.presence_penalty
+
+
+def _counts(sequence: Sequence) -> TokenCounts:
+    if sequence.counts is None:
+        sequence.counts = TokenCounts(sequence.request.prompt)
+    sequence.counts.follow(sequence.tokens)
+    return sequence.counts
 
 
 def _penalised(logits: Tensor, penalties: Tensor) -> Tensor:
     return torch.where(logits > 0, logits / penalties, logits * penalties)
 
 
-def _change(logits: Tensor, numbers: Numbers, change: Callable[[Tensor, Tensor], Tensor]) -> None:
-    if not numbers:
-        return
-    places, values = zip(*numbers, strict=True)
+def _change(
+    logits: Tensor, places: Integers, values: npt.NDArray[np.float64], change: Callable[[Tensor, Tensor], Tensor]
+) -> None:
     at = sent(places, logits.device)
     logits.index_copy_(0, at, change(logits.index_select(0, at), sent(values, logits.device, logits.dtype)))

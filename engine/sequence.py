@@ -17,6 +17,7 @@ from loragate.engine.pooling import PooledStates, Pooling
 from loragate.engine.prefix_path import PrefixPath
 from loragate.engine.prompt_lookup import PromptLookup
 from loragate.engine.request_trace import RequestTrace
+from loragate.engine.token_counts import TokenCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,7 @@ class Sequence:
     pooled: PooledStates | None = field(init=False)  # None: it generates tokens
     draft: list[int] = field(default_factory=list)  # guesses that this step computes behind its last token
     accepted: int = 0  # of them, so far
+    counts: TokenCounts | None = None  # of its tokens, where penalties ask for them
     furthest: int = 0  # the most tokens that it ever had in the KV cache: a preemption loses them, not this
     cached_tokens: int = 0  # prompt tokens that others had computed
 

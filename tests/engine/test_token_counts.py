@@ -1,0 +1,21 @@
+"""Tokens that are counted as they come, against those that are counted anew."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loragate.engine.token_counts import TokenCounts
+
+tokens = st.lists(st.integers(0, 300), max_size=200)
+
+
+@given(prompt=tokens.filter(bool), pieces=st.lists(tokens, max_size=4))
+def test_as_if_counted_anew(prompt: list[int], pieces: list[list[int]]) -> None:
+    counts, generated = TokenCounts(prompt), list[int]()
+    for piece in ([], *pieces):
+        generated += piece
+        counts.follow(prompt + generated)
+        assert sorted(counts.all.tolist()) == sorted({*prompt, *generated})
+        ids, numbers = counts.generated
+        assert dict(zip(ids.tolist(), numbers.tolist(), strict=True)) == Counter(generated)
