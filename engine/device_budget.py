@@ -42,7 +42,7 @@ def share_out(total: int, free: int, step: int, adapters: int) -> DeviceBudget:
 def step_bytes(base: BaseModel, shape: PaddedShape, forward: Forward, measure: Measure) -> int:
     """What the largest step takes: all of its rows computed, of adapters and of long sequences, and a token drawn from
     each row of logits."""
-    host = torch.empty(shape.numbers, dtype=torch.int64)
+    host = torch.zeros(shape.numbers, dtype=torch.int64)
     shape.fill(host.numpy(), PackedRows.of([]))
     batch = shape.batch(host.to(base.device), adapted=True)
     params = SamplingParams(max_tokens=1, seed=0, temperature=1.0, top_p=0.9)

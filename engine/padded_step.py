@@ -116,8 +116,10 @@ class PaddedShape:
         return fits and len(packed.logit_rows) <= self.logits
 
     def fill(self, memory: Integers, packed: PackedRows) -> None:
-        """Write the step into a vector with tables for its sequences."""
-        memory[:] = 0
+        """Write the step into a vector with tables for its sequences. Pages that these do not have stay as they are:
+        zeros, or anything for the kernels of a GPU, which read none. They are most of it where sequences may get long.
+        """
+        memory[: self.numbers_for(0)] = 0
         f, rows = self.views(memory), packed.rows
         f["input_ids"][:rows] = packed.input_ids
         f["positions"][:rows] = packed.positions

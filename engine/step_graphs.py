@@ -16,6 +16,7 @@ from torch import Tensor
 from loragate.engine.packing import PackedRows
 from loragate.engine.padded_step import PaddedShape
 from loragate.engine.step import CurrentStep, StepBatch
+from loragate.kernels import gpu
 from loragate.kernels.sent import sent
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,8 @@ class StepGraphs:
         """One copy, which waits for the step before and which nobody waits for: the memory that it leaves is given out
         again only once it is done."""
         numbers = shape.numbers_for(max(1, len(packed.entries)))  # rows that are nobody's are the first sequence's
-        host = torch.empty(numbers, dtype=torch.int64, pin_memory=self._device.type == "cuda")
+        make = torch.empty if gpu.serves(self._device) else torch.zeros  # see `fill`
+        host = make(numbers, dtype=torch.int64, pin_memory=self._device.type == "cuda")
         shape.fill(host.numpy(), packed)
         self._memory[:numbers].copy_(host, non_blocking=True)
 

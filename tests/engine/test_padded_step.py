@@ -72,3 +72,17 @@ def test_steps_of_single_tokens_are_spared_the_launches_of_prefill() -> None:
     assert PREFILL in tilings(shape(96, 64, torch.bfloat16))
     same = step([(1, 1)] * 64)
     assert tiled(shape(64, 64, torch.bfloat16), same) == [1] * 64
+
+
+def test_only_the_pages_that_are_there_are_written() -> None:
+    """Whatever the memory held: of a model of long sequences, pages that nobody has are most of the step."""
+    room, packed = shape(64, 64, torch.bfloat16), step([(1, 1), (-1, 70)])
+    fields = []
+    for before in (0, -7):
+        memory = np.full(room.numbers, before, dtype=np.int64)
+        room.fill(memory, packed)
+        fields.append(room.views(memory))
+    tables = [each.pop("tables") for each in fields]
+    assert all(np.array_equal(fields[0][name], fields[1][name]) for name in fields[0])
+    assert tables[1][:2].tolist() == [[0] + [-7] * 7, [0, 1] + [-7] * 6]
+    assert (tables[1][2:] == -7).all()
