@@ -1,5 +1,6 @@
 """All that the engine does only on a GPU, without one: see `gpu_by_name`. The tokens are PEFT's."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,6 +80,11 @@ def test_what_else_is_sent(engine: LocalEngine) -> None:
 def test_all_that_is_computed_beside_steps_shares_a_stream(engine: LocalEngine) -> None:
     """torch keeps freed memory for the stream that had it: of a stream for each adapter there would soon be none."""
     with copy_stream.aside(gpu_by_name.GPU):
-        made = len(gpu_by_name.Stream.made)
+        made = gpu_by_name.Stream.made
     with copy_stream.aside(gpu_by_name.GPU):
-        assert len(gpu_by_name.Stream.made) == made
+        assert gpu_by_name.Stream.made == made
+
+
+def test_a_thread_that_reads_an_adapter_holds_up_no_step_for_long(engine: LocalEngine) -> None:
+    """After each of dozens of calls the step loop may have to wait for so long until it is its turn again."""
+    assert sys.getswitchinterval() < 0.001

@@ -1,6 +1,7 @@
-"""A GPU by name alone: tensors are the host's, and torch's functions for CUDA do nothing, but what they refuse. Whatever
-the engine does only where a model's device is a GPU is done then, and raises what it would raise before it comes to the
-hardware."""
+"""A GPU by name alone: tensors are the host's, and torch's functions for CUDA do nothing, but what they refuse.
+
+Whatever the engine does only where a model's device is a GPU is done then, and raises what it would raise before it
+comes to the hardware."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -23,10 +24,10 @@ _MAKING = ("tensor", "empty", "zeros", "ones", "full", "arange")
 
 
 class Stream:
-    def __init__(self, device: torch.device | None = None) -> None:
-        self.made.append(self)
+    made = 0
 
-    made: list["Stream"] = []
+    def __init__(self, device: torch.device | None = None) -> None:
+        Stream.made += 1
 
     def wait_stream(self, other: "Stream") -> None: ...
 
