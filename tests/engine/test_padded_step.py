@@ -76,7 +76,7 @@ def test_steps_of_single_tokens_are_spared_the_launches_of_prefill() -> None:
 
 def test_only_the_pages_that_are_there_are_written() -> None:
     """Whatever the memory held: of a model of long sequences, pages that nobody has are most of the step."""
-    room, packed = shape(64, 64, torch.bfloat16), step([(1, 1), (-1, 70)])
+    room, packed = shape(96, 64, torch.bfloat16), step([(1, 1), (-1, 70)])
     fields = []
     for before in (0, -7):
         memory = np.full(room.numbers, before, dtype=np.int64)
