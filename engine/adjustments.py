@@ -65,7 +65,7 @@ def _counted(sequence: Sequence) -> Numbers | None:
     if not p.presence_penalty and not p.frequency_penalty:
         return None
     tokens, counts = _counts(sequence).generated
-    return tokens, p.frequency_penalty * counts + p.presence_penalty
+    return tokens, (p.frequency_penalty * counts + p.presence_penalty).astype(np.float64)
 
 
 def _counts(sequence: Sequence) -> TokenCounts:

@@ -48,5 +48,5 @@ class CudaGraphs:
     def _give_up(self) -> None:
         """Where the end of a recording fails, torch goes on as if it were under way: whoever ran out of memory would
         not get what is kept for others (`CUDAGraph::capture_end`, ATen/cuda/CUDAGraph.cpp)."""
-        with suppress(RuntimeError):  # it did end
+        with suppress(RuntimeError, AttributeError):  # it did end
             torch._C._cuda_endAllocateToPool(self._device.index or 0, self._pool)

@@ -56,10 +56,12 @@ class StepGraphs:
 
     @torch.inference_mode()
     def record(self, record: Record) -> None:
-        """Record all sizes, the largest first, so that the others' intermediate results find room where its were. The
-        first failure is the last attempt: what has no recording is launched as ever."""
+        """Record all sizes, the largest first, so that the others' intermediate results find room where its were, then
+        those of steps without prefill, which launches cost most. The first failure is the last attempt: what has no
+        recording is launched as ever."""
         began = time.perf_counter()
-        for shape in reversed(self._shapes):
+        *others, largest = self._shapes
+        for shape in (largest, *sorted(others, key=lambda s: (s.rows > s.sequences, -s.rows))):
             self._send(shape, PackedRows.of([]))  # recording may compute what is there
             for adapted in (True, False):
                 try:
@@ -67,7 +69,10 @@ class StepGraphs:
                     self.counters.recorded += 1
                 except RuntimeError as error:
                     self.counters.failed += 1
-                    log.warning("steps of up to %d rows are launched one by one: %s", shape.rows, error)
+                    recorded, all_ = self.counters.recorded, 2 * len(self._shapes)
+                    log.warning(
+                        "%d of %d recordings are made, other steps launched one by one: %s", recorded, all_, error
+                    )
                     return
         seconds = time.perf_counter() - began
         log.info("recorded %d sizes of steps in %.1f s", self.counters.recorded, seconds)

@@ -148,10 +148,13 @@ def test_a_recording_that_fails_costs_speed_alone(
         made.append(launches)
         return launches
 
-    engine = make(record)
+    engine = make(record, max_step_ms=None)
     assert [r.getMessage() for r in caplog.records if "launched one by one" in r.getMessage()] == [
-        "steps of up to 32 rows are launched one by one: operation not permitted when stream is capturing"
+        "3 of 12 recordings are made, other steps launched one by one: operation not permitted when stream is capturing"
     ]
+    graphs = engine.core._runner.graphs
+    assert graphs is not None
+    assert {shape.rows for shape, _ in graphs._replays} == {40, 5}, "single tokens, of which most steps are, come first"
     running = [engine.submit(prompt_of(length), name, max_tokens=5) for length, name in ((41, "r4"), (7, None))]
     for number, length, name in zip(running, (41, 7), ("r4", None), strict=True):
         engine.result(number)
