@@ -180,6 +180,7 @@ class EngineCore:
                 return self._adapter_failed(key, reason)
             case AdapterCopied(copy, result):
                 if isinstance(result, Exception):
+                    self._runner.check_device()
                     key = self.adapters.copy_failed(copy)
                     return self._adapter_failed(key, f"copying it to the device failed ({type(result).__name__})")
                 self.adapters.copied(copy, result)

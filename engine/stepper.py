@@ -8,6 +8,7 @@ others as soon as it is launched.
 
 import logging
 import time
+import traceback
 from collections.abc import Collection, Iterable, Mapping
 
 import torch
@@ -132,6 +133,7 @@ class Stepper:
         if not isinstance(error, torch.OutOfMemoryError):
             return self._broken(error, rows)
         log.warning("a step over %d tokens of %d sequences: %s", sum(rows.values()), len(rows), error)
+        traceback.clear_frames(error.__traceback__)  # which hold what the step had computed
         return self._ran_out(rows)
 
     def _broken(self, error: Exception, rows: Collection[Sequence]) -> list[Output]:

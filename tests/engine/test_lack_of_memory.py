@@ -1,5 +1,6 @@
 """A device that runs out of memory, or answers no more: smaller steps, and only the culprit fails."""
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from tiny_models import greedy
 
+from loragate.engine.adapter_pool import Copy
 from loragate.engine.local import LocalEngine
 from loragate.engine.sequence import ErrorCode, Sequence
 from loragate.engine.step_bound import StepBound
@@ -16,6 +18,10 @@ from .test_scheduling import at_rest
 PROMPTS = [[5 + i, 9, 13, 21, 8, 3 + i] * 4 for i in range(4)]
 NAMES = ("a", None, "b", "c")
 Start = Callable[..., LocalEngine]
+
+
+def broken(*_: Any) -> None:
+    raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
 
 
 def runs_out(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, when: Callable[[dict[Sequence, int]], bool]) -> None:
@@ -60,6 +66,25 @@ def test_guesses_for_which_there_is_no_room_are_forgotten(start: Start, monkeypa
         engine.result(request)
         assert engine.tokens(request) == [9] * 12
     assert failed
+
+
+def test_what_a_step_had_computed_is_let_go_of_before_it_is_tried_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start()
+    execute, held, alive = engine.core._runner.execute, list[weakref.ref[torch.Tensor]](), list[bool]()
+
+    def failing(rows: dict[Sequence, int]) -> Any:
+        if held:
+            return execute(rows)
+        activations = torch.empty(3)
+        held.append(weakref.ref(activations))
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(engine.core._runner, "execute", failing)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(held[0]() is not None))
+    assert len(engine.generate(PROMPTS[0], max_tokens=3)) == 3
+    assert alive == [False]
 
 
 @pytest.mark.parametrize("late", ["off", "on"])
@@ -115,11 +140,22 @@ def test_a_bound_grows_again_when_steps_go_well() -> None:
 
 def test_with_a_device_that_answers_no_more_the_engine_ends(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = start()
-
-    def broken(*_: Any) -> None:
-        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
-
     monkeypatch.setattr(engine.core._runner, "execute", lambda rows: 1 / 0)
     monkeypatch.setattr(engine.core._runner, "check_device", broken)
     with pytest.raises(RuntimeError, match="died"):
         engine.result(engine.submit(PROMPTS[0]))
+
+
+def test_a_copy_that_fails_is_taken_for_the_devices_end_if_it_is(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an engine whose device is gone would go on refusing adapters, one by one, for ever."""
+    engine = start(adapter_device_bytes=1 << 20)
+    checked: list[bool] = []
+    monkeypatch.setattr(Copy, "patches", lambda copy: 1 / 0)
+    monkeypatch.setattr(engine.core._runner, "check_device", lambda: checked.append(True))
+    output = engine.result(engine.submit(PROMPTS[0], "a"))[-1]
+    assert output.error is not None
+    assert output.error[0] is ErrorCode.ADAPTER_UNAVAILABLE
+    assert checked
+    monkeypatch.setattr(engine.core._runner, "check_device", broken)
+    with pytest.raises(RuntimeError, match="died"):
+        engine.result(engine.submit(PROMPTS[0], "b"))
