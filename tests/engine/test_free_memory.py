@@ -10,10 +10,50 @@ from loragate.engine import free_memory
 from loragate.engine.free_memory import free_host_memory
 
 
-def test_what_files_take_of_memory_can_be_had() -> None:
+def test_what_files_take_of_memory_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(free_memory, "_VERSIONS", ())
     assert free_host_memory() == pytest.approx(psutil.virtual_memory().available, rel=0.2)
 
 
 def test_a_system_that_does_not_tell_has_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(free_memory, "_LINUX", tmp_path / "none")
     assert 0 < free_host_memory() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+GROUP = {"memory.max": "5000", "memory.current": "3000", "memory.stat": "anon 1\ninactive_file 700\nactive_file 300\n"}
+OLD = {
+    "memory.limit_in_bytes": "5000",
+    "memory.usage_in_bytes": "3000",
+    "memory.stat": "active_file 9\ntotal_inactive_file 700\ntotal_active_file 300\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("told", "where", "files", "free"),
+    [
+        ("0::/", "", GROUP, 3000),  # as a container sees its own
+        ("0::/a/b", "a/b", GROUP, 3000),
+        ("0::/a/b", "a", GROUP, 3000),  # of which it is a part
+        ("0::/a", "b", GROUP, None),  # somebody else's
+        ("0::/a", "a", GROUP | {"memory.max": "max"}, None),
+        ("0::/a", "a", GROUP | {"memory.current": "7000"}, 0),
+        ("4:memory:/a\n0::/", "memory/a", OLD, 3000),
+        ("4:cpu,memory:/a", "memory", OLD, 3000),  # which its namespace does not show
+    ],
+)
+def test_a_containers_bound_holds(
+    told: str, where: str, files: dict[str, str], free: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU's host has much more than the container that the engine is in."""
+    (tmp_path / "own").write_text(f"{told}\n")
+    root = tmp_path / "groups"
+    (root / where).mkdir(parents=True)
+    for name, text in files.items():
+        (root / where / name).write_text(f"{text}\n")
+    monkeypatch.setattr(free_memory, "_OWN_GROUPS", tmp_path / "own")
+    versions = [
+        (pattern, root / at.relative_to(free_memory._ROOT), *names) for pattern, at, *names in free_memory._VERSIONS
+    ]
+    monkeypatch.setattr(free_memory, "_VERSIONS", versions)
+    found = free_host_memory()
+    assert found > 1 << 20 if free is None else found == free
