@@ -56,10 +56,10 @@ def _draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float], can
     ]
     columns: tuple[Tensor, ...] = sent(numbers, logits.device, torch.float64).split(1, dim=1)
     temperature, top_p, min_p, at, top_k = columns
-    probabilities = (logits.double() / temperature).softmax(dim=-1)
     if candidates is None:
-        return _inverse(probabilities, at)
-    probabilities, tokens = probabilities.topk(candidates)
+        return _inverse((logits.double() / temperature).softmax(dim=-1), at)
+    largest, tokens = logits.topk(candidates)
+    probabilities = (largest.double() / temperature).softmax(dim=-1)  # of one another: nothing asks for more
     probabilities = probabilities.where(torch.arange(candidates, device=logits.device) < top_k, 0.0)
     chosen = _inverse(probabilities.where(_kept(probabilities, top_p, min_p), 0.0), at)
     return tokens.gather(1, chosen[:, None])[:, 0]

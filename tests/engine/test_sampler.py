@@ -110,10 +110,14 @@ class Asked(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.names: Counter[str] = Counter()
+        self.doubles = 0  # of one tensor, at most
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names[func.overloadpacket.__name__] += 1
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.dtype == torch.float64:
+            self.doubles = max(self.doubles, result.numel())
+        return result
 
 
 def test_nothing_is_waited_for() -> None:
@@ -128,8 +132,9 @@ def test_rows_of_many_a_top_k_are_few_computations() -> None:
     """Or one tenant's requests would hold up everybody's steps: each is dozens of launches."""
     rows = [sequence(temperature=1.0, top_k=k) for k in range(1, 41)]
     with Asked() as asked:
-        choose(torch.randn(len(rows), 40), rows, EOS)
+        choose(torch.randn(len(rows), 4000), rows, EOS)
     assert asked.names["topk"] <= 7
+    assert asked.doubles <= 40 * 64, "only what may be drawn"
 
 
 def test_seed_index_and_position_each_change_the_draw() -> None:
