@@ -4,7 +4,8 @@
     python benchmarks/gpu.py --out benchmarks/results/ --stage time    # one of them; each fits ten minutes
     python benchmarks/gpu.py --out /tmp/out --interpret --tiny         # without a GPU: that the script itself runs
 
-Needs torch, triton, transformers, peft, grpcio and what these need; the project need not be installed.
+Needs torch, triton, transformers, peft, grpcio and what these need; the project need not be installed. A stage writes
+what it has after each case; a case that fails is told there and at the end, and the others go on.
 
 `check` (gpu_check.py) fails if a kernel is wrong. `time` (gpu_time.py) tunes and times the kernels beside torch, and
 says what share of the memory's speed, measured in the same run, they reach. `answers` (gpu_answers.py) compares tokens
@@ -13,11 +14,12 @@ beside PEFT's mixed batch; `cold` (gpu_cold.py) what an adapter that is not on t
 """
 
 import argparse
-import json
 import os
 import sys
-import time
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import checkout
 
@@ -32,8 +34,9 @@ import gpu_check
 import gpu_cold
 import gpu_serve
 import gpu_time
+from findings import Findings
 from gpu_cases import FULL, TINY, Setting
-from report import machine
+from report import gpu_state, machine
 
 from loragate.kernels import gpu
 
@@ -46,7 +49,7 @@ STAGES = {
 }
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for gpu_<stage>.json")
     parser.add_argument("--stage", choices=list(STAGES), action="append", help="default: all")
@@ -59,16 +62,28 @@ def main() -> None:
     sizes, folder = (TINY, "gpu-tiny") if arguments.tiny else (FULL, "gpu")
     setting = Setting("cpu" if arguments.interpret else "cuda", sizes, arguments.work / folder)
     arguments.out.mkdir(parents=True, exist_ok=True)
+    failed: dict[str, str] = {}
     for stage in arguments.stage or STAGES:
-        began = time.perf_counter()
-        figures = STAGES[stage](setting)
-        seconds = round(time.perf_counter() - began, 1)
-        command = " ".join(["python", "benchmarks/gpu.py", *sys.argv[1:]])
-        report = {"benchmark": f"gpu_{stage}", "command": command, "machine": machine(), "seconds": seconds}
         path = arguments.out / f"gpu_{stage}.json"
-        path.write_text(json.dumps(report | {"figures": figures}, indent=2) + "\n")
-        print(f"{stage}: {seconds} s, written to {path}", flush=True)
+        found = Findings(path, partial(_about, stage, machine(), gpu_state()), setting.free)
+        found.run(partial(STAGES[stage], setting, found))
+        failed |= {f"{stage}: {case}": why for case, why in found.failures.items()}
+        print(f"{stage}: written to {path}", flush=True)
+    for case, why in failed.items():
+        print(f"FAILED {case}: {why}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _about(stage: str, on: dict[str, Any], before: dict[str, str]) -> dict[str, Any]:
+    return {
+        "benchmark": f"gpu_{stage}",
+        "command": " ".join(["python", "benchmarks/gpu.py", *sys.argv[1:]]),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": on,
+        "gpu_before": before,
+        "gpu_after": gpu_state(),
+    }
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,21 +7,22 @@ from itself in float32: that share stands beside ours.
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from findings import Findings
 from gpu_cases import Setting
 from gpu_models import ALL, build, peft
 
 from loragate.engine.local import LocalEngine
 
-Figures = dict[str, Any]
 _RANKS = (8, 16, 64)
 
 
 @torch.inference_mode()
-def compare(setting: Setting) -> Figures:
+def compare(setting: Setting, found: Findings) -> None:
     sizes = replace(setting.sizes, layers=setting.sizes.checked_layers)
     folder = setting.folder / "checked"
     adapters = [path for rank in _RANKS for path in build(setting, sizes, folder, ALL, rank, 2)]
@@ -30,27 +31,29 @@ def compare(setting: Setting) -> Figures:
         [rng.randrange(3, sizes.vocabulary) for _ in range(length)]
         for length in (1, *(1 + rng.randrange(4 * sizes.prompt) for _ in range(2 * len(adapters) - 1)))
     ]
-    served = [_served(setting, folder, adapters, prompts, dtype) for dtype in (torch.float32, setting.dtype)]
+    found.keep("requests", lambda: len(prompts))
+    exactly = _served(setting, folder, adapters, prompts, torch.float32)
     exact = peft(setting, folder / "base", adapters, torch.float32)
-    equal = sum(
-        _greedy(exact, prompt, i % len(adapters), len(tokens)) == tokens
-        for i, (prompt, tokens) in enumerate(zip(prompts, served[0], strict=True))
-    )
-    given = list(zip(prompts, served[1], strict=True))
+    found.keep("float32_equal", partial(_equal, exact, prompts, exactly, len(adapters)))
+    given = list(zip(prompts, _served(setting, folder, adapters, prompts, setting.dtype), strict=True))
+    served = [tokens for _, tokens in given]
     precise = [_likeliest(exact, *each, i % len(adapters)) for i, each in enumerate(given)]
+    found.keep("bfloat16_same_as_float32", lambda: _share(served, precise))
     del exact
     setting.free()
     half = peft(setting, folder / "base", adapters, setting.dtype)
     rounded = [_likeliest(half, *each, i % len(adapters)) for i, each in enumerate(given)]
-    figures = {
-        "requests": len(prompts),
-        "float32_equal": equal,
-        "bfloat16_same_as_peft": _share([tokens for _, tokens in given], rounded),
-        "bfloat16_same_as_float32": _share([tokens for _, tokens in given], precise),
-        "peft_bfloat16_same_as_float32": _share(rounded, precise),
-    }
-    print(figures, flush=True)
-    return figures
+    found.keep("bfloat16_same_as_peft", lambda: _share(served, rounded))
+    found.keep("peft_bfloat16_same_as_float32", lambda: _share(rounded, precise))
+    print(found.figures, flush=True)
+
+
+def _equal(model: Any, prompts: Sequence[Sequence[int]], served: Sequence[Sequence[int]], adapters: int) -> int:
+    """How many requests got the tokens that PEFT gives."""
+    return sum(
+        _greedy(model, prompt, i % adapters, len(tokens)) == tokens
+        for i, (prompt, tokens) in enumerate(zip(prompts, served, strict=True))
+    )
 
 
 def _served(

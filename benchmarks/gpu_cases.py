@@ -15,6 +15,8 @@ from loragate.kernels.quantised_cache import QuantisedLayerCache
 from loragate.kernels.segmented_experts import ExpertFactors
 from loragate.kernels.segmented_lora import Expand, LoraWeights
 
+PAGE = 16  # places of a page of the cache, as they are served
+
 
 @dataclass(frozen=True, slots=True)
 class MixtureSizes:
@@ -81,7 +83,7 @@ FULL = Sizes(
     ranks=(8, 16, 64, 256),
     rows=(1, 4, 16, 64),
     prefill_rows=1024,
-    decodes=((1, 1024), (16, 1024), (64, 1024), (16, 8192)),
+    decodes=((1, 1024), (16, 1024), (64, 1024), (64, 4096), (1, 32768), (4, 32768)),
     adapters=64,
     registered=2000,
     prompt=64,
@@ -198,14 +200,14 @@ class Setting:
     def cache(
         self, sequences: int, longest: int, dtype: torch.dtype, storage: torch.dtype | None = None
     ) -> tuple[LayerCache, Tensor]:
-        """Filled, and where the tokens of each sequence lie [sequences, longest]: in blocks of 16, scattered."""
-        blocks = -(-longest // 16)
-        places = (sequences * blocks + 1) * 16
+        """Filled, and where the tokens of each sequence lie [sequences, longest]: in pages, scattered."""
+        blocks = -(-longest // PAGE)
+        places = (sequences * blocks + 1) * PAGE
         kv_heads, dim = self.sizes.kv_heads, self.sizes.head_dim
         shape: tuple[Any, ...] = (places, kv_heads, dim, dim, dtype, self.device)
         cache = LayerCache(*shape) if storage is None else QuantisedLayerCache(*shape, storage)
-        order = (torch.randperm(sequences * blocks) + 1).view(sequences, blocks, 1) * 16
-        found = (order + torch.arange(16)).view(sequences, -1)[:, :longest].contiguous().to(self.device)
+        order = (torch.randperm(sequences * blocks) + 1).view(sequences, blocks, 1) * PAGE
+        found = (order + torch.arange(PAGE)).view(sequences, -1)[:, :longest].contiguous().to(self.device)
         new = (self.numbers(kv_heads, sequences * longest, dim, dtype=dtype) for _ in range(2))
         cache.write(found.reshape(-1), *new)
         return cache, found

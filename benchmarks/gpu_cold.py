@@ -11,6 +11,7 @@ import time
 from itertools import pairwise
 from typing import Any
 
+from findings import Findings
 from gpu_cases import Setting, Sizes
 from gpu_models import ALL, KINDS, build
 from timed_engine import TimedEngine
@@ -18,7 +19,7 @@ from timed_engine import TimedEngine
 Figures = dict[str, Any]
 
 
-def measure(setting: Setting) -> Figures:
+def measure(setting: Setting, found: Findings) -> None:
     sizes = setting.sizes
     streams = sizes.adapters // 2
     folders = build(setting, sizes, setting.folder, ALL, 16, min(streams, KINDS))
@@ -30,12 +31,13 @@ def measure(setting: Setting) -> Figures:
     try:
         for name in names:  # into host memory; those that stream are on the device then, most others are not
             engine.generate([1, 2, 3], name, max_tokens=1)
-        alone = _both(engine, sizes)
+        found.keep("streams", lambda: streams)
+        alone = found.keep("alone", lambda: _both(engine, sizes))
         asked += _requests(engine, sizes, streams)
-        undisturbed = _gaps(engine, _wait(engine, sizes, asked[0]))
-        beside = _both(engine, sizes)
-        figures = {"streams": streams, "alone": alone, "nobody_comes": undisturbed, "beside_streams": beside}
-        return figures | {"targets": _targets(alone, beside)}
+        found.keep("nobody_comes", lambda: _gaps(engine, _wait(engine, sizes, asked[0])))
+        beside = found.keep("beside_streams", lambda: _both(engine, sizes))
+        if alone and beside:
+            found.keep("targets", lambda: _targets(alone, beside))
     finally:
         for request in asked:
             engine.abort(request)

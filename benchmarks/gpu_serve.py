@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from findings import Findings
 from gpu_cases import Setting, Sizes
 from gpu_models import ALL, ATTENTION, KINDS, build, peft
 from gpu_time import bandwidth
@@ -21,7 +22,7 @@ RANK = 16  # of the adapters on all linears
 Figures = dict[str, Any]
 
 
-def serve(setting: Setting) -> Figures:
+def serve(setting: Setting, found: Findings) -> None:
     folder, sizes = setting.folder, setting.sizes
     wide = build(setting, sizes, folder, ALL, RANK, min(sizes.adapters, KINDS))
     narrow = build(setting, sizes, folder, ATTENTION, 8, min(sizes.registered, KINDS))
@@ -32,26 +33,28 @@ def serve(setting: Setting) -> Figures:
     engine = LocalEngine(
         folder / "base", folder / "cache", names, adapter_slots=sizes.adapters, late_tokens="on", **setting.room
     )
+    try:
+        _serve(setting, engine, speed, found)
+    finally:
+        engine.close()
+        del engine
+        setting.free()
+    found.keep("peft_mixed_batch_tokens_per_second", lambda: _peft(setting, folder / "base", wide))
+
+
+def _serve(setting: Setting, engine: LocalEngine, speed: float, found: Findings) -> None:
+    sizes = setting.sizes
     for i in range(sizes.adapters):
         engine.generate([1, 2, 3], f"wide-{i}", max_tokens=1)  # reads it: steps are to be full ones
-    steps, waits = _steps(engine, sizes), _waits(setting, engine)
+    steps = found.keep("decode_step_ms", lambda: _steps(engine, sizes))
+    floors = found.keep("floors", lambda: _floors(engine, sizes, speed))
+    if steps and floors:
+        found.keep("targets", lambda: _targets(steps, floors, sizes.adapters))
+    found.keep("tokens_per_second", lambda: _throughput(engine, sizes))
+    found.keep("calls_that_waited_for_the_device", lambda: _waits(setting, engine))
     engine.core.stepper.late = False
-    at_once = _steps(engine, sizes)
+    found.keep("decode_step_ms_with_tokens_read_at_once", lambda: _steps(engine, sizes))
     engine.core.stepper.late = True
-    floors = _floors(engine, sizes, speed)
-    throughput = _throughput(engine, sizes)
-    engine.close()
-    del engine
-    setting.free()
-    return {
-        "decode_step_ms": steps,
-        "floors": floors,
-        "targets": _targets(steps, floors, sizes.adapters),
-        "decode_step_ms_with_tokens_read_at_once": at_once,
-        "calls_that_waited_for_the_device": waits,
-        "tokens_per_second": throughput,
-        "peft_mixed_batch_tokens_per_second": _peft(setting, folder / "base", wide),
-    }
 
 
 def _steps(engine: LocalEngine, sizes: Sizes) -> Figures:

@@ -2,25 +2,29 @@
 
 A single launch of a few microseconds is as much a measure of the launch as of the kernel, and its weights lie in the L2
 cache the second time. So the figure that counts is that of a whole decode step's LoRA, all layers, replayed as a CUDA
-graph over weights of many times the cache; single launches are reported beside it. Ours are timed in a graph, as they
-are served; torch's as they are called. What a launch moves and computes stands beside its time, for `roofline.py`.
+graph over weights of many times the cache; single launches are reported beside it, over several sets of weights by
+turns. Times are the device's own, between two events, behind so much other work that the host has launched what is
+timed by then. What a launch moves and computes stands beside its time, for `roofline.py`.
 """
 
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from gpu_cases import Setting
+from findings import Findings
+from gpu_cases import PAGE, Setting
 from torch import Tensor
 
 from loragate.kernels.gated import Activation
 from loragate.kernels.gpu import decode_attention, gated, kv_write, prefill_attention, rms_norm, rotary
 from loragate.kernels.gpu.grouped_experts import FLOATS, HALF_TILINGS, grouped_linear
 from loragate.kernels.gpu.segmented_lora import DECODE_TILINGS, PREFILL_TILINGS, Tiling, Work
-from loragate.kernels.paged_attention import AttentionOptions, PrefillRows, gathered_decode_attention
+from loragate.kernels.paged_attention import AttentionOptions, gathered_decode_attention, tile_rows
 from loragate.kernels.rms_norm import RmsNorm
 from loragate.kernels.rotary import rotate as turned_in_torch
 from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, route
@@ -29,35 +33,36 @@ from loragate.kernels.segmented_lora import add_segment_by_segment, segments_of
 Figures = dict[str, Any]
 
 _IN_A_GRAPH = 20
+_CACHES = 4  # so many times the L2 cache lie between two readings of the same weights
+_MOST_SETS = 64
+_AHEAD = 1_000_000  # cycles that the device is busy for, half a millisecond, while the host launches what is timed
 
 
 @torch.inference_mode()
-def measure(setting: Setting) -> Figures:
+def measure(setting: Setting, found: Findings) -> None:
+    sizes = setting.sizes
     speed = bandwidth(setting)
+    found.keep("bandwidth_gb_s", lambda: round(speed / 1e9, 1))
     print(f"a copy reads and writes {speed / 1e9:.0f} GB/s", flush=True)
-    return {
-        "bandwidth_gb_s": round(speed / 1e9, 1),
-        "matmul_tflop_s": _multiplied(setting),
-        "lora_of_a_decode_step": _step(setting, speed),
-        "lora_of_a_prefill": [_prefill_lora(setting, rank, speed) for rank in setting.sizes.ranks],
-        "lora_launches": [
-            _launch(setting, rank, popularity, slots, speed)
-            for rank in setting.sizes.ranks
-            for rows in setting.sizes.rows
-            for popularity, slots in (("distinct", list(range(rows))), ("identical", [0] * rows))
-        ],
-        "experts": [_experts(setting, rows, speed) for rows in (*setting.sizes.rows, setting.sizes.prefill_rows)],
-        "decode_attention": [_decode(setting, *case, speed) for case in setting.sizes.decodes],
-        "prefill_attention": _prefill(setting, speed),
-        "rms_norm": _norm(setting, speed),
-        "gated": _gated(setting, speed),
-        "rotary": _rotary(setting, speed),
-        "write": _write(setting, speed),
-    }
+    found.keep("matmul_tflop_s", lambda: _multiplied(setting))
+    found.keep("lora_of_a_decode_step", lambda: _step(setting, speed))
+    for rank in sizes.ranks:
+        found.extend("lora_of_a_prefill", f"rank {rank}", lambda rank=rank: _prefill_lora(setting, rank, speed))
+    for case in sizes.decodes:
+        found.extend("decode_attention", f"{case}", lambda case=case: _decode(setting, *case, speed))
+    found.keep("prefill_attention", lambda: _prefill(setting, speed))
+    for name, part in (("rms_norm", _norm), ("gated", _gated), ("rotary", _rotary), ("write", _write)):
+        found.keep(name, partial(part, setting, speed))
+    for rows in (*sizes.rows, sizes.prefill_rows):
+        found.extend("experts", f"{rows} rows", lambda rows=rows: _experts(setting, rows, speed))
+    for rank, rows, popularity in product(sizes.ranks, sizes.rows, ("distinct", "identical")):
+        slots = list(range(rows)) if popularity == "distinct" else [0] * rows
+        launch = partial(_launch, setting, rank, popularity, slots, speed)
+        found.extend("lora_launches", f"rank {rank}, {rows} rows, {popularity}", launch)
 
 
 def _step(setting: Setting, bandwidth: float) -> list[Figures]:
-    """The LoRA of all fused linears of all layers, for as many rows of as many adapters of rank 16."""
+    """The LoRA of all fused linears of all layers, for as many rows of as many adapters of rank 16, and of a few."""
     sizes, dtype = setting.sizes, setting.dtype
     rows = sizes.adapters
     tables, reading = [], 0
@@ -66,24 +71,26 @@ def _step(setting: Setting, bandwidth: float) -> list[Figures]:
             weights = {slot: setting.weights(inputs, widths, 16, dtype) for slot in range(rows)}
             reading += sum(t.nbytes for w in weights.values() for t in w.tensors)
             x, out = setting.numbers(rows, inputs, dtype=dtype), setting.numbers(rows, sum(widths), dtype=dtype)
-            tables.append((setting.table(inputs, widths, weights), x, out))
+            tables.append((setting.table(inputs, widths, weights), weights, x, out))
     found = []
-    for tiling in DECODE_TILINGS:
-        work = (Work.of(segments_of(range(rows)), setting.device, tiling),)
+    for adapters, tiling in product(sorted({rows, min(4, rows)}, reverse=True), DECODE_TILINGS):
+        segments = segments_of(sorted(row % adapters for row in range(rows)))
+        work = (Work.of(segments, setting.device, tiling),)
 
         def step(work: tuple[Work, ...] = work) -> None:
-            for table, x, out in tables:
+            for table, _, x, out in tables:
                 table.add(out, x, work)
 
-        us = _microseconds(setting, _replayed(setting, step))
+        us, read = _microseconds(setting, _replayed(setting, step)), reading * adapters // rows
         found.append(
             {
-                "adapters": rows,
-                "gigabytes": round(reading / 1e9, 3),
+                "rows": rows,
+                "adapters": adapters,
+                "gigabytes": round(read / 1e9, 3),
                 "tiling": tiling._asdict(),
                 "ms": round(us / 1e3, 3),
             }
-            | _reached(us, reading, 2 * reading // dtype.itemsize, bandwidth)
+            | _reached(us, read, 2 * rows * (reading // rows) // dtype.itemsize, bandwidth)
         )
         print(found[-1], flush=True)
     return found
@@ -114,9 +121,16 @@ def _launch(setting: Setting, rank: int, popularity: str, slots: list[int], band
     inputs, widths = setting.sizes.groups[0]
     x, out = setting.numbers(len(slots), inputs, dtype=dtype), setting.numbers(len(slots), sum(widths), dtype=dtype)
     weights = {slot: setting.weights(inputs, widths, rank, dtype) for slot in set(slots)}
-    table = setting.table(inputs, widths, weights)
+    read = sum(t.nbytes for w in weights.values() for t in w.tensors)
+    sets = [weights] + [
+        {slot: setting.weights(inputs, widths, rank, dtype) for slot in weights}
+        for _ in range(_copies(setting, read) - 1)
+    ]
+    tables = [setting.table(inputs, widths, each) for each in sets]
     works = [(Work.of(segments, setting.device, tiling),) for tiling in DECODE_TILINGS]
-    best: tuple[float, Tiling] = min((_in_graph(setting, lambda w=w: table.add(out, x, w)), w[0].tiling) for w in works)
+    best: tuple[float, Tiling] = min(
+        (_in_graph(setting, *(lambda t=t, w=w: t.add(out, x, w) for t in tables)), w[0].tiling) for w in works
+    )
     a = torch.stack([weights[slot].a for slot in slots]).transpose(1, 2)
     b = [torch.stack([weights[slot].expands[i].b for slot in slots]) for i in range(len(widths))]
 
@@ -124,11 +138,11 @@ def _launch(setting: Setting, rank: int, popularity: str, slots: list[int], band
         shrunk = torch.bmm(x[:, None], a).split(rank, dim=2)
         return torch.cat([torch.bmm(h, each) for h, each in zip(shrunk, b, strict=True)], dim=2)
 
-    read = sum(t.nbytes for w in weights.values() for t in w.tensors)
     figures = {
         "rank": rank,
         "rows": len(slots),
         "popularity": popularity,
+        "sets": len(sets),
         "tiling": best[1]._asdict(),
         "torch_us": _microseconds(setting, lambda: add_segment_by_segment(out, x, segments, weights)),
         "bmm_us": _microseconds(setting, bmm),
@@ -191,14 +205,25 @@ def _decode(setting: Setting, sequences: int, longest: int, bandwidth: float) ->
     sizes, found = setting.sizes, []
     options = AttentionOptions(sizes.head_dim**-0.5)
     query = setting.numbers(sizes.heads, sequences, sizes.head_dim, dtype=setting.dtype)
+    queries = query.transpose(0, 1).contiguous()
+    out = torch.empty_like(queries)
     for storage in (None, torch.int8, torch.float8_e4m3fn):
-        cache, places = setting.cache(sequences, longest, setting.dtype, storage)
-        rows = setting.decode_rows(places)
-        ours = _in_graph(setting, lambda c=cache, r=rows: decode_attention.decode_attention(query, c, r, options))
-        read = 2 * sequences * longest * sizes.kv_heads * sizes.head_dim * cache.keys.dtype.itemsize
+        itemsize = (storage or setting.dtype).itemsize
+        read = 2 * sequences * longest * sizes.kv_heads * sizes.head_dim * itemsize
+        caches = [setting.cache(sequences, longest, setting.dtype, storage) for _ in range(_copies(setting, read))]
+        each = [(cache, _pages(places), setting.decode_rows(places).lengths) for cache, places in caches]
+        ours = _in_graph(
+            setting,
+            *(
+                lambda c=c, t=t, n=n: decode_attention.attend_into(out, queries, c, t, n, PAGE, options)
+                for c, t, n in each
+            ),
+        )
+        cache, rows = caches[0][0], setting.decode_rows(caches[0][1])
         figures = {
             "sequences": sequences,
             "length": longest,
+            "sets": len(caches),
             "kept_as": str(cache.keys.dtype).removeprefix("torch."),
             **_reached(ours, read, 4 * sequences * longest * sizes.heads * sizes.head_dim, bandwidth),
             "torch_us": _microseconds(setting, lambda c=cache, r=rows: gathered_decode_attention(query, c, r, options)),
@@ -214,9 +239,15 @@ def _prefill(setting: Setting, bandwidth: float) -> Figures:
     chunk = sizes.prefill_rows
     cache, places = setting.cache(1, chunk, dtype)
     query = setting.numbers(sizes.heads, chunk, sizes.head_dim, dtype=dtype)
-    rows, options = PrefillRows(0, chunk, 0, places[0]), AttentionOptions(sizes.head_dim**-0.5)
+    options, size = AttentionOptions(sizes.head_dim**-0.5), tile_rows(cache, dtype)
     keys, values = (part[None].contiguous() for part in cache.gather(places[0]))
-    us = _in_graph(setting, lambda: prefill_attention.prefill_attention(query, cache, rows, options))
+    tiles = [(row, min(size, chunk - row), row, 0) for row in range(0, chunk, size)]
+    queries, where = query.transpose(0, 1).contiguous(), torch.tensor(tiles, device=setting.device)
+    out, tables = torch.empty_like(queries), _pages(places)
+    us = _in_graph(
+        setting,
+        lambda: prefill_attention.attend_into(out, queries, cache, tables, where, PAGE, size, options),
+    )
     moved = 2 * query.nbytes + keys.nbytes + values.nbytes
     return {
         "tokens": chunk,
@@ -225,6 +256,11 @@ def _prefill(setting: Setting, bandwidth: float) -> Figures:
             setting, lambda: F.scaled_dot_product_attention(query[None], keys, values, is_causal=True, enable_gqa=True)
         ),
     }
+
+
+def _pages(places: Tensor) -> Tensor:
+    """The pages of sequences, given the places of their tokens [sequences, longest]."""
+    return (places[:, ::PAGE] // PAGE).contiguous()
 
 
 def _norm(setting: Setting, bandwidth: float) -> Figures:
@@ -295,14 +331,24 @@ def _replayed(setting: Setting, function: Callable[[], None]) -> Callable[[], No
     return replay
 
 
-def _in_graph(setting: Setting, function: Callable[[], object]) -> float:
-    """Microseconds of one of ours, several times in one graph: what launching it costs is not in it."""
+def _in_graph(setting: Setting, *functions: Callable[[], object]) -> float:
+    """Microseconds of one of ours, some of them by turns, several times in one graph: what launching it costs is not in
+    it."""
+    times = max(_IN_A_GRAPH, len(functions)) if setting.on_gpu else 1
 
     def several() -> None:
-        for _ in range(_IN_A_GRAPH if setting.on_gpu else 1):
-            function()
+        for turn in range(times):
+            functions[turn % len(functions)]()
 
-    return round(_microseconds(setting, _replayed(setting, several)) / (_IN_A_GRAPH if setting.on_gpu else 1), 2)
+    return round(_microseconds(setting, _replayed(setting, several)) / times, 2)
+
+
+def _copies(setting: Setting, size: int) -> int:
+    """How many sets of so many bytes it takes, by turns, that none is found in the L2 cache; some tens at most."""
+    if not setting.on_gpu:
+        return 1
+    cache: int = torch.cuda.get_device_properties(setting.device).L2_cache_size
+    return max(1, min(_MOST_SETS, -(-_CACHES * cache // size)))
 
 
 def _reached(us: float, moved: int, flops: int, bandwidth: float) -> Figures:
@@ -317,21 +363,25 @@ def _reached(us: float, moved: int, flops: int, bandwidth: float) -> Figures:
 
 def _microseconds(setting: Setting, function: Callable[[], object]) -> float:
     """Median over runs, after a few to warm up."""
-    took = []
     runs, warm = (60, 10) if setting.on_gpu else (3, 1)
-    for turn in range(runs):
-        _wait(setting)
+    took = [_timed(setting, function) for _ in range(runs)]
+    return round(statistics.median(took[warm:]), 1)
+
+
+def _timed(setting: Setting, function: Callable[[], object]) -> float:
+    """Microseconds of the device, or of the host where there is none."""
+    if not setting.on_gpu:
         began = time.perf_counter()
         function()
-        _wait(setting)
-        if turn >= warm:
-            took.append(time.perf_counter() - began)
-    return round(1e6 * statistics.median(took), 1)
-
-
-def _wait(setting: Setting) -> None:
-    if setting.on_gpu:
-        torch.cuda.synchronize()
+        return 1e6 * (time.perf_counter() - began)
+    began_at, ended_at = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(_AHEAD)
+    began_at.record()
+    function()
+    ended_at.record()
+    ended_at.synchronize()
+    milliseconds: float = began_at.elapsed_time(ended_at)
+    return 1e3 * milliseconds
 
 
 def _multiplied(setting: Setting) -> float:

@@ -3,16 +3,27 @@
 import json
 import os
 import platform
+import shutil
+import subprocess
 import sys
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
 RESULTS = Path(__file__).parent / "results"
-_PACKAGES = ("torch", "transformers", "peft")
+_PACKAGES = ("torch", "triton", "transformers", "peft")
+_STATE = (
+    "driver_version",
+    "clocks.sm",
+    "clocks.max.sm",
+    "clocks.mem",
+    "clocks.max.mem",
+    "temperature.gpu",
+    "power.draw",
+)
 
 
 def machine() -> dict[str, Any]:
@@ -22,9 +33,41 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        **_gpu(),
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in _PACKAGES},
+        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
     }
+
+
+def gpu_state() -> dict[str, str]:
+    """Its driver, and how fast it runs at the moment; nothing where there is none."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None or not torch.cuda.is_available():
+        return {}
+    command = [tool, "-i", "0", f"--query-gpu={','.join(_STATE)}", "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    told = [each.strip() for each in done.stdout.strip().split(",")]
+    return dict(zip(_STATE, told, strict=False)) if not done.returncode else {}
+
+
+def _gpu() -> dict[str, Any]:
+    """What the figures of a GPU depend on."""
+    if not torch.cuda.is_available():
+        return {}
+    device = torch.cuda.get_device_properties(0)
+    return {
+        "cuda": torch.version.cuda,
+        "multiprocessors": device.multi_processor_count,
+        "gpu_bytes": device.total_memory,
+        "l2_bytes": device.L2_cache_size,
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def figures_of(name: str) -> dict[str, Any]:

@@ -53,11 +53,11 @@ def main() -> None:
 
 
 def measured(figures: Mapping[str, Any]) -> tuple[Sequence[Roof], list[Launches]]:
-    """The roofs and the launches of one run."""
+    """The roofs and the launches of one run, of which some may have failed."""
     roof = Roof("copy and matmul of the same run", figures["bandwidth_gb_s"] * 1e9, figures["matmul_tflop_s"] * 1e12)
     kernels = []
     for kernel, name in NAMES.items():
-        launches = [launch for key in FIGURES.get(kernel, (kernel,)) for launch in _launches(figures[key])]
+        launches = [launch for key in FIGURES.get(kernel, (kernel,)) for launch in _launches(figures.get(key, []))]
         points = [
             (each["flops"] / each["moved_bytes"], each["flops"] / each["us"] * 1e6)
             for each in launches

@@ -3,6 +3,9 @@
     python -m loragate.kernels.compile                                      # sm_80, sm_90 and sm_100
     python -m loragate.kernels.compile --target cuda:80 --target cuda:90    # some of them
 
+"narrow" are instructions that read no more than two bytes: where a kernel's weights are read by them, neither are 16
+bytes read at once nor anything ahead of its use.
+
 Ends with 1 if a kernel spills registers to memory, or does not compile.
 """
 
@@ -67,6 +70,7 @@ class Compiled:
     registers: int  # a thread
     shared_bytes: int  # a block
     spilled_bytes: int  # a thread, stores and loads
+    narrow_loads: int = 0  # instructions that read one or two bytes of the GPU's memory
 
     def occupancy(self, on: Multiprocessor, warps: int) -> float:
         """Share of the multiprocessor's warps that can be in flight."""
@@ -82,13 +86,19 @@ def main() -> int:
     chosen = parser.parse_args().target or list(targets)
     everything = variants()
     jobs = [(index, targets[target]) for target in chosen for index in range(len(everything))]
-    print(_line("kernel", "sm", "registers", "shared, B", "spilled, B", "occupancy", "MB", "GFLOP"))
+    print(_line("kernel", "sm", "registers", "shared, B", "spilled, B", "occupancy", "narrow", "MB", "GFLOP"))
     spilled = 0
     with ProcessPoolExecutor() as pool:
         for (index, arch), compiled in zip(jobs, pool.map(_compile_at, *zip(*jobs, strict=True)), strict=True):
             variant = everything[index]
             occupancy = compiled.occupancy(ARCHITECTURES[arch], variant.warps)
-            numbers = compiled.registers, compiled.shared_bytes, compiled.spilled_bytes, f"{occupancy:.0%}"
+            numbers = (
+                compiled.registers,
+                compiled.shared_bytes,
+                compiled.spilled_bytes,
+                f"{occupancy:.0%}",
+                compiled.narrow_loads,
+            )
             print(
                 _line(variant.name, arch, *numbers, f"{variant.read_bytes / 1e6:.2f}", f"{variant.flops / 1e9:.3f}"),
                 flush=True,
@@ -120,7 +130,8 @@ def compile_variant(variant: Variant, arch: int) -> Compiled:
         kernel = triton.compile(source, target=GPUTarget("cuda", arch, _WARP), options=options)
     told = said.getvalue()  # by the ptxas that Triton ran, unless it had the kernel in its cache
     numbers = _numbers(told if re.search(_PTXAS[0], told) else _ask_ptxas(kernel.asm["ptx"], arch))
-    return Compiled(numbers[0], kernel.metadata.shared, numbers[1] + numbers[2])
+    narrow = len(re.findall(_NARROW, kernel.asm["ptx"]))
+    return Compiled(numbers[0], kernel.metadata.shared, numbers[1] + numbers[2], narrow)
 
 
 def _numbers(said: str) -> list[int]:
@@ -141,6 +152,7 @@ def _ask_ptxas(ptx: str, arch: int) -> str:
     return done.stderr
 
 
+_NARROW = r"ld\.global(?:\.(?!v\d)[\w:]+)*\.[bu](?:8|16)\b"
 _PTXAS = (r"Used (\d+) registers", r"(\d+) bytes spill stores", r"(\d+) bytes spill loads")
 
 

@@ -1,6 +1,7 @@
 """The command for whoever has a GPU runs to its end without one, on a machine that has nothing of the project but a
 checkout."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -26,6 +27,33 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             if not link.exists():
                 link.symlink_to(Path(str(found.locate_file(part))))
     return {"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"}
+
+
+def test_what_fails_is_told_and_the_rest_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = importlib.util.spec_from_file_location("findings", SCRIPT.parent / "findings.py")
+    assert spec is not None
+    assert spec.loader is not None
+    findings = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(findings)
+    path, freed = tmp_path / "gpu_time.json", []
+    found = findings.Findings(path, lambda: {"benchmark": "gpu_time"}, lambda: freed.append(1))
+
+    def stage() -> None:
+        assert found.keep("first", lambda: 1) == 1
+        assert json.loads(path.read_text())["figures"] == {"first": 1}, "only the end of a stage writes"
+        assert found.keep("second", lambda: 1 // 0) is None
+        for case in (0, 2):
+            found.extend("several", f"case {case}", lambda case=case: 4 // case)
+        raise RuntimeError("late")
+
+    found.run(stage)
+    report = json.loads(path.read_text())
+    assert report["benchmark"] == "gpu_time"
+    assert report["figures"] == {"first": 1, "several": [2]}
+    assert list(report["failures"]) == ["second", "several, case 0", "the stage itself"]
+    assert "late" in report["failures"]["the stage itself"]
+    assert len(freed) == 5
+    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def _with_theirs(names: tuple[str, ...]) -> Iterator[str]:
@@ -67,4 +95,6 @@ def test_all_stages_in_the_interpreter(bare: dict[str, str], tmp_path: Path) -> 
     done = run(bare, *arguments, folder=tmp_path, seconds=1200)
     assert done.returncode == 0, done.stderr
     for stage in ("check", "time", "answers", "serve", "cold"):
-        assert json.loads((tmp_path / f"gpu_{stage}.json").read_text())["figures"]
+        report = json.loads((tmp_path / f"gpu_{stage}.json").read_text())
+        assert report["figures"]
+        assert report["failures"] == {}

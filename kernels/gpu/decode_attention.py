@@ -41,7 +41,7 @@ _STAGES = 2
 BLOCK = 64  # positions at a time, at most
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sequences", "window"])
 def stretch_kernel(  # type: ignore[no-untyped-def]
     query,  # [sequences, heads, key_dim]
     keys,  # [kv_heads, places, key_dim]
@@ -96,7 +96,7 @@ def stretch_kernel(  # type: ignore[no-untyped-def]
     table = tables + sequence.to(tl.int64) * table_stride
     for begin in range(split * STRETCH, length, SPLITS * STRETCH):
         end = tl.minimum(begin + STRETCH, length)
-        for start in range(begin, end, BLOCK):
+        for start in range(tl.where(end > first_seen, begin, end), end, BLOCK):  # nothing in front of the window
             position = start + tl.arange(0, BLOCK)
             seen = (position < end) & (position >= first_seen)
             place = places_of(table, position, position < end, PAGE)
@@ -129,7 +129,7 @@ def stretch_kernel(  # type: ignore[no-untyped-def]
     tl.store(marks + at * 2 + 1, weight_sum, mask=own)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sequences"])
 def join_kernel(  # type: ignore[no-untyped-def]
     mixed,
     marks,
@@ -149,22 +149,22 @@ def join_kernel(  # type: ignore[no-untyped-def]
     if length == 0:
         return
     e = tl.arange(0, VALUE_BLOCK)
-    highest = float("-inf")
-    weight_sum = 0.0
+    split = tl.arange(0, SPLITS)
+    there = split < tl.cdiv(length, STRETCH)
+    at = (split * sequences + sequence) * HEADS + head
+    marks_found = tl.load(marks + at * 2, mask=there, other=float("-inf"))
+    sums = tl.load(marks + at * 2 + 1, mask=there, other=0.0)
+    wanted = there[:, None] & (e < VALUE_DIM)[None, :]
+    parts = tl.load(mixed + at[:, None] * VALUE_DIM + e[None, :], mask=wanted, other=0.0)
+    highest = tl.max(marks_found)
     if SINKS:
-        highest = tl.load(sinks + head)
-        weight_sum = 1.0
-    total = tl.zeros((VALUE_BLOCK,), dtype=tl.float32)
-    for split in range(tl.minimum(tl.cdiv(length, STRETCH), SPLITS)):
-        at = (split * sequences + sequence) * HEADS + head
-        mark = tl.load(marks + at * 2)
-        higher = tl.maximum(highest, mark)
-        base = tl.where(higher == float("-inf"), 0.0, higher)
-        fade, rise = tl.exp(highest - base), tl.exp(mark - base)
-        weight_sum = weight_sum * fade + tl.load(marks + at * 2 + 1) * rise
-        part = tl.load(mixed + at * VALUE_DIM + e, mask=e < VALUE_DIM, other=0.0)
-        total = total * fade + part * rise
-        highest = higher
+        sink = tl.load(sinks + head)
+        highest = tl.maximum(highest, sink)
+    rise = tl.exp(marks_found - tl.where(highest == float("-inf"), 0.0, highest))
+    weight_sum = tl.sum(sums * rise)
+    if SINKS:
+        weight_sum += tl.exp(sink - highest)
+    total = tl.sum(parts * rise[:, None], axis=0)
     target = out + (sequence * HEADS + head) * VALUE_DIM + e
     tl.store(target, (total / weight_sum).to(out.dtype.element_ty), mask=e < VALUE_DIM)
 

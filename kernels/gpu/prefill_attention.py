@@ -37,7 +37,7 @@ QUERIES = 64  # of a program, at most
 _STAGES = 2
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["context", "chunk", "window"])
 def prefill_kernel(  # type: ignore[no-untyped-def]
     query,  # [chunk, heads, key_dim]
     keys,  # [kv_heads, places, key_dim]

@@ -41,33 +41,41 @@ NOBODY = 1 << 30  # in place of a slot, in a tile of a list of fixed length that
 _PROGRAMS = 1024  # about as many of shrink as a GPU runs at once
 _FEWEST_TURNS = 4  # rank 16 on q, k and v takes three
 TILE_FIELDS = 3  # slot, first row, rows
+_SUMS_OF_FOUR_WARPS = 4096  # 32 a thread
 _MEMBER_FIELDS = 5  # first rank, ranks, addresses of B, scale and shift; 0 stands for none
 _SLOT_FIELDS = 2  # address of A, ranks of all members; then the members' fields
 
 
 class Tiling(NamedTuple):
-    """How a launch divides its work; a choice of speed, and of the order in which shrink sums."""
+    """How a launch divides its work; a choice of speed, and of the order in which shrink sums.
+
+    A GPU's memory is at its fastest with some 32 to 64 KB on their way to each multiprocessor (Little's law: 25 to 36
+    bytes a nanosecond, of an H100 and an H200, times a latency near one microsecond). 64 rows of as many adapters of
+    rank 16 are 512 programs of shrink for a linear, four a multiprocessor, each with three blocks of A, of 4 KB, on
+    their way.
+    """
 
     rows: int = 16  # of a tile, at most
     ranks: int = 16  # of a program of shrink
     block_k: int = 128  # inputs that a program of shrink takes at a time
-    splits: int = 4  # programs that share the inputs of a tile
+    splits: int = 8  # programs that share the inputs of a tile, if there are as many blocks of inputs
     block_n: int = 128  # columns of a program of expand
+    stages: int = 4  # blocks of inputs, of which all but one are on their way
 
 
 DECODE = Tiling()
-PREFILL = Tiling(rows=64, ranks=32, block_k=64, splits=1, block_n=64)
+PREFILL = Tiling(rows=64, ranks=64, block_k=64, splits=4, block_n=128, stages=3)
 DECODE_TILINGS = (
     DECODE,
-    Tiling(block_k=256, splits=2, block_n=256),
-    Tiling(splits=8, block_n=64),
-    Tiling(block_k=64, splits=1, block_n=32),
+    Tiling(splits=4, block_n=256, stages=5),
+    Tiling(block_k=256, splits=4, stages=3),
+    Tiling(splits=16, stages=3),
 )
-PREFILL_TILINGS = PREFILL, PREFILL._replace(ranks=64, splits=2, block_n=32)
+PREFILL_TILINGS = PREFILL, PREFILL._replace(ranks=32, splits=2, block_n=64)
 TILINGS = DECODE_TILINGS + PREFILL_TILINGS
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["slot_count"])
 def shrink_kernel(  # type: ignore[no-untyped-def]
     x,  # [rows, in_features]
     shrunk,  # [SPLITS, rows, shrunk_stride], float32
@@ -84,17 +92,17 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
     BLOCK_K: tl.constexpr,
     SPLITS: tl.constexpr,
     LOOPS: tl.constexpr,  # over chunks of ranks, of which there are more than programs
+    ALIGNED: tl.constexpr,  # see `SlotTable.aligned`
     WIDEN: tl.constexpr,
 ):
     tile, turn, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    slot = tl.load(tiles + tile * 3)
+    slot, first, count = tl.load(tiles + tile * 3), tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
     if slot >= slot_count:
         return
-    rank = tl.load(slots + slot * SLOT_STRIDE + 1)
+    a_at, rank = tl.load(slots + slot * SLOT_STRIDE), tl.load(slots + slot * SLOT_STRIDE + 1)
     if turn * RANKS >= rank:
         return
-    a = tl.load(slots + slot * SLOT_STRIDE).to(tl.pointer_type(x.dtype.element_ty))
-    first, count = tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
+    a = _at(a_at, x.dtype.element_ty, ALIGNED)
     row = tl.arange(0, ROWS)
     source, mine = x + (first + row)[:, None] * x_stride, (row < count)[:, None]
     target = shrunk + split * split_stride + (first + row)[:, None] * shrunk_stride
@@ -105,6 +113,16 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
     else:
         ranks = turn * RANKS + tl.arange(0, RANKS)
         _shrink(source, mine, a, ranks, rank, target, split, in_features, ROWS, RANKS, BLOCK_K, SPLITS, WIDEN)
+
+
+@triton.jit
+def _at(address, dtype: tl.constexpr, ALIGNED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A pointer out of a table, of which the compiler knows nothing: only where it is told that numbers begin at a
+    multiple of 16 bytes, it reads as many at once, and ahead of their use."""
+    found = address.to(tl.pointer_type(dtype))
+    if ALIGNED:
+        found = tl.multiple_of(found, 16)
+    return found
 
 
 @triton.jit
@@ -135,7 +153,7 @@ def _shrink(  # type: ignore[no-untyped-def]
     tl.store(target + ranks[None, :], total, mask=mine & there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["slot_count"])
 def expand_kernel(  # type: ignore[no-untyped-def]
     out,  # [rows, out_features], changed in place
     shrunk,  # [SPLITS, rows, shrunk_stride], float32
@@ -151,49 +169,55 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     RANKS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     SPLITS: tl.constexpr,
+    ALIGNED: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
     tile, block = tl.program_id(0), tl.program_id(1)
-    slot = tl.load(tiles + tile * 3)
+    slot, first, count = tl.load(tiles + tile * 3), tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
+    member, begin_column = tl.load(blocks + block * 4), tl.load(blocks + block * 4 + 1)
+    begin, end = tl.load(blocks + block * 4 + 2), tl.load(blocks + block * 4 + 3)
     if slot >= slot_count:
         return
-    member = tl.load(blocks + block * 4)
     fields = slots + slot * SLOT_STRIDE + 2 + member * 5
     first_rank, rank, b_at = tl.load(fields), tl.load(fields + 1), tl.load(fields + 2)
     scale_at, shift_at = tl.load(fields + 3), tl.load(fields + 4)
     if rank + shift_at == 0:
         return
-    first, count = tl.load(tiles + tile * 3 + 1), tl.load(tiles + tile * 3 + 2)
-    begin, end = tl.load(blocks + block * 4 + 2), tl.load(blocks + block * 4 + 3)
+    if ALIGNED:
+        begin_column, begin, end = tl.multiple_of(begin_column, 16), tl.multiple_of(begin, 16), tl.multiple_of(end, 16)
     row = tl.arange(0, ROWS)
-    column = tl.load(blocks + block * 4 + 1) + tl.arange(0, BLOCK_N)
-    own = column - begin
-    there = column < end
-    b = b_at.to(tl.pointer_type(out.dtype.element_ty))
+    width = (end - begin).to(tl.int32)
+    own = (begin_column - begin).to(tl.int32) + tl.arange(0, BLOCK_N)
+    there = own < width
+    target = out + first * out_stride + begin_column + (row[:, None] * out_stride + tl.arange(0, BLOCK_N)[None, :])
+    changed = (row < count)[:, None] & there[None, :]
+    y = tl.load(target, mask=changed, other=0.0)  # on its way while the products are made
+    b = _at(b_at, out.dtype.element_ty, ALIGNED)
     total = tl.zeros((ROWS, BLOCK_N), dtype=tl.float32)
+    split = tl.arange(0, triton.next_power_of_2(SPLITS))[
+        :, None, None
+    ]  # all at once: one by one each waits for the last
+    mine = (split < SPLITS) & (row < count)[None, :, None]
+    source = shrunk + first * shrunk_stride + first_rank
+    at = split * split_stride + row[None, :, None] * shrunk_stride
     for start in range(0, rank, RANKS):
-        ranks = start + tl.arange(0, RANKS)
-        at = shrunk + (first + row)[:, None] * shrunk_stride + (first_rank + ranks)[None, :]
-        wanted = (row < count)[:, None] & (ranks < rank)[None, :]
-        h = tl.load(at, mask=wanted, other=0.0)
-        for split in range(1, SPLITS):
-            h += tl.load(at + split * split_stride, mask=wanted, other=0.0)
+        ranks = (start + tl.arange(0, RANKS)).to(tl.int32)
+        parts = tl.load(source + (at + ranks[None, None, :]), mask=mine & (ranks < rank)[None, None, :], other=0.0)
+        h = tl.sum(parts, axis=0)
         b_tile = tl.load(
-            b + ranks[:, None] * (end - begin) + own[None, :],
+            b + (ranks[:, None] * width + own[None, :]),
             mask=(ranks < rank)[:, None] & there[None, :],
             other=0.0,
         )
         total = dot(h.to(b_tile.dtype), b_tile, total, WIDEN)
-    target = out + (first + row)[:, None] * out_stride + column[None, :]
-    wanted = (row < count)[:, None] & there[None, :]
-    y = tl.load(target, mask=wanted, other=0.0).to(tl.float32)
+    y = y.to(tl.float32)
     if scale_at != 0:
-        scale = tl.load(scale_at.to(tl.pointer_type(out.dtype.element_ty)) + own, mask=there, other=1.0)
+        scale = tl.load(_at(scale_at, out.dtype.element_ty, ALIGNED) + own, mask=there, other=1.0)
         y = y * scale[None, :].to(tl.float32)
     if shift_at != 0:
-        shift = tl.load(shift_at.to(tl.pointer_type(out.dtype.element_ty)) + own, mask=there, other=0.0)
+        shift = tl.load(_at(shift_at, out.dtype.element_ty, ALIGNED) + own, mask=there, other=0.0)
         y = y + shift[None, :].to(tl.float32)
-    tl.store(target, (y + total).to(out.dtype.element_ty), mask=wanted)
+    tl.store(target, (y + total).to(out.dtype.element_ty), mask=changed)
 
 
 def turns(tiles: int, chunks: int) -> int:
@@ -296,6 +320,7 @@ class SlotTable:
     def put_fields(self, slot: int, fields: Sequence[Sequence[int]], rank: int) -> None:
         """For each place of the slot: address of A, ranks of all members, and the members' fields."""
         assert not self._reserved or rank <= self._reserved
+        assert not (self.aligned and any(address % 16 for place in fields for address in _addresses(place)))
         missing = (slot + 1) * self._places - self._fields.shape[0]
         if missing > 0:
             assert not self._reserved, "captured launches read the table where it is"
@@ -313,6 +338,12 @@ class SlotTable:
         assert self._places == 1
         self._fields = memory.fields[:, start : start + self.width]
         self._memory, self._start = memory, start
+
+    @property
+    def aligned(self) -> bool:
+        """Whether whatever programs read begins at a multiple of 16 bytes. All that adapters bring does, and so do
+        their rows if these are multiples of 16 numbers."""
+        return all(size % 16 == 0 for size in (self.in_features, *self._widths))
 
     @property
     def width(self) -> int:
@@ -333,7 +364,8 @@ class SlotTable:
         if self._ranks or self._reserved:
             widest = self._reserved or max(self._ranks.values())
             for tiles, tiling in work:
-                _add(out, x, tiles, self._fields, self._blocks_of(tiling.block_n), widest, list(tiling))
+                blocks = self._blocks_of(tiling.block_n)
+                _add(out, x, tiles, self._fields, blocks, widest, self.aligned, list(tiling))
 
     def _put_affine(self, members: list[list[int]], change: Affine) -> None:
         """An affine change spans members; each gets the address of its own part."""
@@ -357,19 +389,41 @@ class SlotTable:
         return self._blocks[size]
 
 
+def _addresses(place: Sequence[int]) -> Iterator[int]:
+    """Of A, and of each member's B, scale and shift."""
+    yield place[0]
+    for start in range(_SLOT_FIELDS, len(place), _MEMBER_FIELDS):
+        yield from place[start + 2 : start + _MEMBER_FIELDS]
+
+
 @operator(
-    "segmented_lora(Tensor(a!) out, Tensor x, Tensor tiles, Tensor slots, Tensor blocks, SymInt widest, "
+    "segmented_lora(Tensor(a!) out, Tensor x, Tensor tiles, Tensor slots, Tensor blocks, SymInt widest, bool aligned, "
     "SymInt[] tiling) -> ()",
     fake=nothing,
 )
 def _add(
-    out: Tensor, x: Tensor, tiles: Tensor, slots: Tensor, blocks: Tensor, widest: int, tiling: Sequence[int]
+    out: Tensor,
+    x: Tensor,
+    tiles: Tensor,
+    slots: Tensor,
+    blocks: Tensor,
+    widest: int,
+    aligned: bool,
+    tiling: Sequence[int],
 ) -> None:
     """One launch of each kernel; `widest` is the largest sum of ranks of a slot."""
-    rows, ranks, block_k, splits, block_n = tiling
+    rows, ranks, block_k, most_splits, block_n, stages = tiling
+    splits = min(most_splits, triton.cdiv(x.shape[1], block_k))
     width = -(-widest // RANK_CHUNK) * RANK_CHUNK
     shrunk = torch.empty(splits, x.shape[0], max(width, 1), dtype=torch.float32, device=x.device)
-    common = {"SLOT_STRIDE": slots.stride(0), "ROWS": rows, "SPLITS": splits, "WIDEN": widen(x.dtype)}
+    assert shrunk.numel() < 1 << 31, "programs count places in 32 bits"
+    common = {
+        "SLOT_STRIDE": slots.stride(0),
+        "ROWS": rows,
+        "SPLITS": splits,
+        "WIDEN": widen(x.dtype),
+        "ALIGNED": aligned,
+    }
     tables = tiles, slots, slots.shape[0]
     strides = shrunk.stride(1), shrunk.stride(0)
     if width:
@@ -380,11 +434,21 @@ def _add(
             RANKS=ranks,
             BLOCK_K=block_k,
             LOOPS=programs < chunks,
+            num_stages=stages,
             **common,
         )
     expand_kernel[(tiles.shape[0], blocks.shape[0])](
-        *(out, shrunk, *tables, blocks, out.stride(0), *strides), RANKS=RANK_CHUNK, BLOCK_N=block_n, **common
+        *(out, shrunk, *tables, blocks, out.stride(0), *strides),
+        RANKS=RANK_CHUNK,
+        BLOCK_N=block_n,
+        num_warps=_warps(rows, block_n),
+        **common,
     )
+
+
+def _warps(rows: int, block_n: int) -> int:
+    """Of a program of expand: more sums a thread would leave room for too few programs."""
+    return 8 if rows * block_n > _SUMS_OF_FOUR_WARPS else 4
 
 
 def variants() -> Iterator[Variant]:
@@ -393,13 +457,14 @@ def variants() -> Iterator[Variant]:
     inputs, widths, ranks = 4096, (4096, 1024, 1024), 48
     outputs = sum(widths)
     for dtype, size in (("bfloat16", 2), ("float16", 2), ("float32", 4)):
-        tilings = {"bfloat16": TILINGS, "float16": (DECODE, PREFILL), "float32": DECODE_TILINGS}[dtype]
-        for tiling in tilings:  # float16 compiles like bfloat16
+        tilings = {"bfloat16": TILINGS, "float16": (DECODE, PREFILL), "float32": (DECODE,)}[dtype]
+        for tiling in tilings:  # float16 compiles like bfloat16; exact products are divided in one way
             rows, adapters = (16, 16) if tiling.rows == DECODE.rows else (1024, 1)
             common = {
                 "SLOT_STRIDE": _SLOT_FIELDS + _MEMBER_FIELDS * len(widths),
                 "ROWS": tiling.rows,
                 "SPLITS": tiling.splits,
+                "ALIGNED": True,
                 "WIDEN": False,
             }
             tables = {"tiles": POINTERS["int64"], "slots": POINTERS["int64"], "slot_count": "i32"}
@@ -413,6 +478,7 @@ def variants() -> Iterator[Variant]:
                 common | {"RANKS": tiling.ranks, "BLOCK_K": tiling.block_k, "LOOPS": dtype != "bfloat16"},
                 read_bytes=size * inputs * (rows + adapters * ranks),
                 flops=2 * rows * inputs * ranks,
+                stages=tiling.stages,
                 aligned=frozenset({"x", "shrunk", "in_features", "x_stride", "shrunk_stride", "split_stride"}),
             )
             yield Variant(
@@ -422,6 +488,7 @@ def variants() -> Iterator[Variant]:
                 | {"blocks": POINTERS["int64"], "out_stride": "i32"}
                 | strides,
                 common | {"RANKS": RANK_CHUNK, "BLOCK_N": tiling.block_n},
+                warps=_warps(tiling.rows, tiling.block_n),
                 read_bytes=scratch + size * outputs * (2 * rows + adapters * ranks // len(widths)),
                 flops=2 * rows * outputs * ranks // len(widths),
                 aligned=frozenset({"out", "shrunk", "out_stride", "shrunk_stride", "split_stride"}),

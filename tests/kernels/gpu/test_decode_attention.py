@@ -15,8 +15,9 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that short sequences have several."""
+    """So that short sequences have several, and programs too."""
     monkeypatch.setattr(kernels, "STRETCH", 32)
+    monkeypatch.setattr(kernels, "SPLITS", 2)
     monkeypatch.setattr(kernels, "BLOCK", 16)
 
 

@@ -131,6 +131,23 @@ def test_a_row_alone_is_bitwise_the_row_in_company() -> None:
         assert torch.equal(alone[0], together[row]), row
 
 
+def test_whatever_programs_read_at_once_is_aligned() -> None:
+    """Sizes that are multiples of 16 are told to the compiler, and so no adapter may lie anywhere else."""
+    table = SlotTable((32, 16), 48, torch.float32, DEVICE)
+    assert table.aligned
+    assert not SlotTable((32, 8), 48, torch.float32, DEVICE).aligned
+    a, b = rows_of(8, 48, torch.float32, 1), rows_of(8, 16, torch.float32, 2)
+    weights = {0: LoraWeights(a, (Expand(0, 8, 32, b),), (Affine(0, rows_of(1, 48, torch.float32, 3)[0]),))}
+    table.put(0, weights[0])
+    x, out = rows_of(3, 48, torch.float32, 4), rows_of(3, 48, torch.float32, 5)
+    expected = lora_reference(out, x, [0, 0, -1], weights)
+    table.add(out, x, work([0, 0, -1]))
+    assert torch.allclose(out.double(), expected, atol=1e-4)
+    elsewhere = rows_of(9, 16, torch.float32, 2).flatten()[1 : 1 + 8 * 16].view(8, 16)
+    with pytest.raises(AssertionError):
+        table.put(1, LoraWeights(a, (Expand(0, 8, 32, elsewhere),)))
+
+
 def test_nan_in_one_adapter_stays_in_its_rows() -> None:
     weights = {0: make_weights(0, torch.float32), 1: make_weights(1, torch.float32)}
     weights[1].a.fill_(float("nan"))
