@@ -11,15 +11,17 @@ _UPLOADED = "file-"  # how ids of files begin
 _PURPOSE = "fine-tune"
 
 
-def file_id(api: Api, given: str, method: str, fewest: int) -> str:
-    """Of a file that is there already, by its id, or of one here, sent. Raises Refusal, with lines and reasons."""
-    file = Path(given).expanduser()
-    if not file.exists() and given.startswith(_UPLOADED):
-        return given
-    if not file.is_file():
-        raise Refusal(f"there is no file {given}")
-    check(file, method, fewest)
-    return _send(api, file)
+def look_at(given: str, method: str, fewest: int) -> None:
+    """If it is a file here, and no id of one that is there already. Raises Refusal, with lines and reasons."""
+    file = _here(given)
+    if file is not None:
+        check(file, method, fewest)
+
+
+def file_id(api: Api, given: str) -> str:
+    """Of a file that is there already, by its id, or of one here, sent. Raises Refusal."""
+    file = _here(given)
+    return given if file is None else _send(api, file)
 
 
 def check(file: Path, method: str, fewest: int) -> None:
@@ -36,6 +38,15 @@ def check(file: Path, method: str, fewest: int) -> None:
         refusal = "\n  ".join(examination.problems_by_line)
     if refusal is not None:
         raise Refusal(f"{file} cannot be trained on, and was not sent: {refusal}")
+
+
+def _here(given: str) -> Path | None:
+    file = Path(given).expanduser()
+    if not file.exists() and given.startswith(_UPLOADED):
+        return None
+    if not file.is_file():
+        raise Refusal(f"there is no file {given}")
+    return file
 
 
 def _send(api: Api, file: Path) -> str:

@@ -55,19 +55,26 @@ def create(
     from loragate.cli.client.connect import as_tenant
     from loragate.cli.client.job import JOBS, checked, hyperparameters, labels
     from loragate.cli.client.talk import first_model
-    from loragate.cli.client.training_file import file_id
+    from loragate.cli.client.training_file import file_id, look_at
     from loragate.cli.refusal import BAD_SETTING, Refusal
 
     if method not in ("supervised", "dpo"):
         raise Refusal(f"--method must be supervised or dpo, not {method}", BAD_SETTING)
-    chosen = {method: {"hyperparameters": checked(method, hyperparameters(setting or ()))}}
+    asked = checked(method, hyperparameters(setting or ()))
+    if asked.get("early_stopping_patience") is not None and validation_file is None:
+        raise Refusal("--set early_stopping_patience needs a --validation-file to tell by", BAD_SETTING)
+    files = {"training_file": (training_file, 10), "validation_file": (validation_file, 1)}
+    for given, fewest in files.values():
+        if given is not None:
+            look_at(given, method, fewest)
     wanted = {"suffix": suffix, "seed": seed, "metadata": labels(label or ()) or None}
     with as_tenant(base_url, api_key, data_dir, model) as api:
-        body: dict[str, Any] = {"model": model or first_model(api), "method": {"type": method, **chosen}}
+        body: dict[str, Any] = {
+            "model": model or first_model(api),
+            "method": {"type": method, method: {"hyperparameters": asked}},
+        }
         body |= {name: value for name, value in wanted.items() if value is not None}
-        body["training_file"] = file_id(api, training_file, method, fewest=10)
-        if validation_file is not None:
-            body["validation_file"] = file_id(api, validation_file, method, fewest=1)
+        body |= {name: file_id(api, given) for name, (given, _) in files.items() if given is not None}
         job = api.call("POST", JOBS, json=body)
         if wait:
             typer.echo(f"job {job['id']}", err=True)

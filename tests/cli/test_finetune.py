@@ -176,6 +176,10 @@ def test_a_bad_file_is_told_by_line_and_not_sent(world: World) -> None:
     assert "at least 10" in run("finetune", "create", world.data(3), status=1).stderr
     assert "for the method 'supervised'" in run("finetune", "create", world.data(), "--method", "dpo", status=1).stderr
     assert "no file nowhere.jsonl" in run("finetune", "create", "nowhere.jsonl", status=1).stderr
+    file.write_text("not json")
+    for held_out in ("nowhere.jsonl", str(file)):
+        refused = run("finetune", "create", world.data(name="good.jsonl"), "--validation-file", held_out, status=1)
+        assert "uploading" not in refused.stderr, "nothing is sent that no job would read"
     assert run("finetune", "list").stdout == ""
 
 
@@ -195,6 +199,7 @@ def test_what_the_server_refuses_is_said(world: World) -> None:
         ("epochs=3", "--set epochs: supervised has no such hyperparameter; did you mean n_epochs?"),
         ("momentum=0.1", "--set momentum: supervised has no such hyperparameter; there are n_epochs, batch_size, "),
         ("n_steps=3", "--set n_steps: only jobs with `streaming` have it"),
+        ("early_stopping_patience=3", "needs a --validation-file"),
     ],
 )
 def test_hyperparameters_are_looked_at_before_anything_is_sent(given: str, says: str) -> None:

@@ -199,6 +199,7 @@ async def test_an_order_ends_the_reading_of_a_file(
                 file.seek(0)
                 left.wait(0.01)
         finally:
+            left.wait(1.0)  # it cannot stop at once
             left.set()
 
     monkeypatch.setattr(TokenCache, "tokens_of", endless)
