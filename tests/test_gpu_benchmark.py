@@ -14,13 +14,14 @@ from packaging.requirements import Requirement
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gpu.py"
 NEEDED = ("torch", "triton", "transformers", "peft", "grpcio", "protobuf", "numpy", "safetensors", "tokenizers")
+TESTING = ("pytest", "pytest-timeout", "hypothesis")
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of such a machine: the libraries that are needed, and what they need themselves."""
     folder = tmp_path_factory.mktemp("libraries")
-    for name in _with_theirs(NEEDED):
+    for name in _with_theirs(NEEDED + TESTING):
         found = distribution(name)
         for part in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
             link = folder / part
@@ -86,6 +87,15 @@ def test_all_stages_are_there_without_the_project_s_libraries(bare: dict[str, st
     command = [sys.executable, "-S", "-c", missing]
     found = subprocess.run(command, env=bare, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert found.strip() == "[]", "libraries that were to be missing are there"
+
+
+def test_the_kernels_tests_run_there(bare: dict[str, str], tmp_path: Path) -> None:
+    folder = SCRIPT.parents[1] / "tests" / "kernels" / "gpu"
+    files = [str(folder / name) for name in ("test_gated.py", "test_compile.py")]
+    command = [sys.executable, "-S", "-m", "pytest", *files, "-q", "-k", "no_rows or unknown_target"]
+    done = subprocess.run(command, env=bare, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
 
 
 @pytest.mark.long

@@ -21,8 +21,15 @@ def test_all_kernels_for_all_architectures() -> None:
     assert not [line for line in lines if line.startswith(reads_much) and int(line.split()[-3]) > few]
 
 
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+FIND = (
+    f"import sys; sys.path.append({str(BENCHMARKS)!r}); import checkout; checkout.installed() or checkout.find_parts()"
+)
+
+
 def run(script: str) -> subprocess.CompletedProcess[str]:
-    """Outside of Triton's interpreter."""
+    """Outside of Triton's interpreter, and whether the project is installed or not."""
+    script = f"{FIND}\n{script}"
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
 
