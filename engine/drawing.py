@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from loragate.engine.sequence import SamplingParams
 from loragate.kernels.sent import sent
 
 _AT_ONCE, _AT_ONCE_ON_CPU = 1 << 23, 1 << 16  # numbers: 64 MB; what stays in a core's cache
+_FEW, _MORE = 128, 32  # candidates that are looked at first, and how many times as many next
 
 
 def draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) -> Tensor:
@@ -21,7 +23,9 @@ def draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) -> T
     tokens = torch.empty(len(params), dtype=torch.long, device=logits.device)
     most = max(1, (_AT_ONCE_ON_CPU if logits.device.type == "cpu" else _AT_ONCE) // logits.shape[1])
     for candidates, rows in _alike(params, logits.shape[1], most):
-        drawn = _draw(rows_of(logits, rows), [params[i] for i in rows], [uniforms[i] for i in rows], candidates)
+        few = candidates == 0 and logits.device.type == "cpu"  # a GPU would have to be waited for
+        way = partial(_draw_of_few, few=_FEW) if few else partial(_draw, candidates=candidates)
+        drawn = way(rows_of(logits, rows), [params[i] for i in rows], [uniforms[i] for i in rows])
         tokens.index_copy_(0, sent(rows, tokens.device), drawn)
     return tokens
 
@@ -34,7 +38,7 @@ def rows_of(tensor: Tensor, rows: Seq[int]) -> Tensor:
 
 
 def _alike(params: Seq[SamplingParams], vocabulary: int, most: int) -> Iterator[tuple[int | None, list[int]]]:
-    """Rows with about as many candidates, so many at a time; None: all candidates, in the vocabulary's order."""
+    """Rows with about as many candidates, so many at a time; 0: all, None: all, in the vocabulary's order."""
     alike: dict[int | None, list[int]] = {}
     for i, p in enumerate(params):
         filtered = p.top_k or p.top_p < 1 or p.min_p
@@ -45,30 +49,52 @@ def _alike(params: Seq[SamplingParams], vocabulary: int, most: int) -> Iterator[
 
 
 def _candidates(top_k: int, vocabulary: int) -> int:
-    """How many are sorted: of a power of two, so that rows of many a top_k are few computations."""
-    return min(1 << (top_k - 1).bit_length(), vocabulary) if top_k else vocabulary
+    """How many are sorted: of a power of two, so that rows of many a top_k are few computations. 0: all."""
+    return min(1 << (top_k - 1).bit_length(), vocabulary) if top_k else 0
 
 
-def _draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float], candidates: int | None) -> Tensor:
+def _draw_of_few(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float], few: int) -> Tensor:
+    """Of rows without a top_k: mostly a few candidates are all that top_p and min_p leave, and to sort a whole
+    vocabulary takes ten times as long as all else in drawing."""
+    if few >= logits.shape[1]:
+        return _draw(logits, params, uniforms, 0)
+    temperature, top_p, min_p, at, _ = _columns(logits, params, uniforms)
+    tokens = logits.topk(few).indices
+    probabilities = (logits.double() / temperature).softmax(dim=-1).gather(1, tokens)
+    kept = _kept(probabilities, _cumulative(probabilities), torch.ones_like(top_p), top_p, min_p)
+    chosen = _inverse(probabilities.where(kept, 0.0), at)
+    drawn = tokens.gather(1, chosen[:, None])[:, 0]
+    for row in kept[:, -1].nonzero()[:, 0].tolist():  # the last one is kept: there may be more
+        drawn[row] = _draw_of_few(logits[row : row + 1], [params[row]], [uniforms[row]], few * _MORE)[0]
+    return drawn
+
+
+def _columns(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) -> tuple[Tensor, ...]:
+    """Temperature, top_p, min_p, the number to draw at, and top_k; each [rows, 1], float64."""
     numbers = [
         (p.temperature, p.top_p, p.min_p, at, p.top_k or logits.shape[1])
         for p, at in zip(params, uniforms, strict=True)
     ]
     columns: tuple[Tensor, ...] = sent(numbers, logits.device, torch.float64).split(1, dim=1)
-    temperature, top_p, min_p, at, top_k = columns
+    return columns
+
+
+def _draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float], candidates: int | None) -> Tensor:
+    temperature, top_p, min_p, at, top_k = _columns(logits, params, uniforms)
     if candidates is None:
         return _inverse((logits.double() / temperature).softmax(dim=-1), at)
-    largest, tokens = logits.topk(candidates)
+    largest, tokens = logits.topk(candidates or logits.shape[1])
     probabilities = (largest.double() / temperature).softmax(dim=-1)  # of one another: nothing asks for more
-    probabilities = probabilities.where(torch.arange(candidates, device=logits.device) < top_k, 0.0)
-    chosen = _inverse(probabilities.where(_kept(probabilities, top_p, min_p), 0.0), at)
+    probabilities = probabilities.where(torch.arange(tokens.shape[1], device=logits.device) < top_k, 0.0)
+    cumulative = _cumulative(probabilities)
+    kept = _kept(probabilities, cumulative, cumulative[:, -1:], top_p, min_p)
+    chosen = _inverse(probabilities.where(kept, 0.0), at)
     return tokens.gather(1, chosen[:, None])[:, 0]
 
 
-def _kept(descending: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
-    """Which probabilities survive top_p and min_p; in each row the largest at least."""
-    cumulative = _cumulative(descending)
-    kept = (cumulative - descending < top_p * cumulative[:, -1:]) | (top_p >= 1)
+def _kept(descending: Tensor, cumulative: Tensor, whole: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+    """Which probabilities survive top_p, of their whole sum, and min_p; in each row the largest at least."""
+    kept = (cumulative - descending < top_p * whole) | (top_p >= 1)
     kept &= descending >= min_p * descending[:, :1]
     kept[:, 0] = True
     return kept

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -66,6 +67,29 @@ def test_top_p_keeps_the_smallest_set_that_reaches_p() -> None:
 def test_min_p_is_relative_to_the_most_probable() -> None:
     logits = [math.log(p) for p in (0.5, 0.3, 0.15, 0.05)]
     assert set(frequencies(logits, min_p=0.25)) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("spread", [0.1, 8.0, 40.0, 400.0])
+def test_large_vocabularies_are_drawn_from_as_if_all_were_sorted(spread: float) -> None:
+    """Whether a few candidates are all that is left, or thousands."""
+    draws, size = 40, 6000
+    generator = np.random.default_rng(int(spread))
+    logits = np.stack([generator.permutation(size) for _ in range(draws)]).astype(np.float32) * (spread / size)
+    ways = [{"top_p": 0.9}, {"top_p": 0.999, "temperature": 0.5}, {"min_p": 0.2}, {"top_p": 0.7, "min_p": 0.01}]
+    params = [SamplingParams(max_tokens=1, seed=0, **{"temperature": 1.0} | ways[i % 4]) for i in range(draws)]
+    uniforms = generator.random(draws)
+    drawn = draw(torch.from_numpy(logits), params, uniforms.tolist()).tolist()
+    assert drawn == [_sorted_draw(*each) for each in zip(logits, params, uniforms, strict=True)]
+
+
+def _sorted_draw(logits: np.ndarray, p: SamplingParams, uniform: float) -> int:
+    order = np.argsort(-logits)
+    scaled = logits[order].astype(np.float64) / p.temperature
+    probabilities = np.exp(scaled - scaled[0])
+    probabilities /= probabilities.sum()
+    before = np.cumsum(probabilities) - probabilities
+    left = np.cumsum(np.where((before < p.top_p) & (probabilities >= p.min_p * probabilities[0]), probabilities, 0.0))
+    return int(order[np.searchsorted(left, uniform * left[-1], side="right")])
 
 
 def test_same_seed_same_token_whatever_the_batch() -> None:
