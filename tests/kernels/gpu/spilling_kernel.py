@@ -20,5 +20,5 @@ def sort_kernel(x, out, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
 
 def variants() -> Iterator[Variant]:
     pointers = dict.fromkeys(("x", "out"), POINTERS["float32"])
-    for name, size in (("fits", 32), ("spills", 512)):
+    for name, size in (("fits", 32), ("spills", 256)):
         yield Variant(name, sort_kernel, pointers, {"SIZE": size}, read_bytes=1, flops=1, warps=1)
