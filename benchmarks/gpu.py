@@ -16,10 +16,8 @@ beside PEFT's mixed batch; `cold` (gpu_cold.py) what an adapter that is not on t
 import argparse
 import os
 import sys
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import checkout
 
@@ -36,7 +34,7 @@ import gpu_serve
 import gpu_time
 from findings import Findings
 from gpu_cases import FULL, TINY, Setting
-from report import gpu_state, machine
+from report import about, gpu_state
 
 from loragate.kernels import gpu
 
@@ -65,24 +63,14 @@ def main() -> int:
     failed: dict[str, str] = {}
     for stage in arguments.stage or STAGES:
         path = arguments.out / f"gpu_{stage}.json"
-        found = Findings(path, partial(_about, stage, machine(), gpu_state()), setting.free)
+        above = about(f"gpu_{stage}") | {"gpu_before": gpu_state()}
+        found = Findings(path, lambda above=above: above | {"gpu_after": gpu_state()}, setting.free)
         found.run(partial(STAGES[stage], setting, found))
         failed |= {f"{stage}: {case}": why for case, why in found.failures.items()}
         print(f"{stage}: written to {path}", flush=True)
     for case, why in failed.items():
         print(f"FAILED {case}: {why}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def _about(stage: str, on: dict[str, Any], before: dict[str, str]) -> dict[str, Any]:
-    return {
-        "benchmark": f"gpu_{stage}",
-        "command": " ".join(["python", "benchmarks/gpu.py", *sys.argv[1:]]),
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": on,
-        "gpu_before": before,
-        "gpu_after": gpu_state(),
-    }
 
 
 if __name__ == "__main__":

@@ -80,15 +80,18 @@ def write(name: str, figures: Any) -> Path:
     """Keep the figures under benchmarks/results/<name>.json."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    report = {
+    path.write_text(json.dumps(about(name) | {"figures": figures}, indent=2) + "\n")
+    return path
+
+
+def about(name: str) -> dict[str, Any]:
+    """What stands above the figures of this process's run."""
+    return {
         "benchmark": name,
         "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
-        "figures": figures,
     }
-    path.write_text(json.dumps(report, indent=2) + "\n")
-    return path
 
 
 def _cpu_name() -> str:

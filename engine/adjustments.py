@@ -4,15 +4,15 @@ so go to the device, and nothing comes back."""
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from loragate.engine.arrays import Floats, Integers
 from loragate.engine.sequence import SamplingParams, Sequence
-from loragate.engine.token_counts import Integers, TokenCounts
+from loragate.engine.token_counts import TokenCounts
 from loragate.kernels.sent import sent
 
-Numbers = tuple[Integers, npt.NDArray[np.float64]]
+Numbers = tuple[Integers, Floats]
 """Tokens, none of them twice, and a number for each."""
 
 
@@ -79,8 +79,6 @@ def _penalised(logits: Tensor, penalties: Tensor) -> Tensor:
     return torch.where(logits > 0, logits / penalties, logits * penalties)
 
 
-def _change(
-    logits: Tensor, places: Integers, values: npt.NDArray[np.float64], change: Callable[[Tensor, Tensor], Tensor]
-) -> None:
+def _change(logits: Tensor, places: Integers, values: Floats, change: Callable[[Tensor, Tensor], Tensor]) -> None:
     at = sent(places, logits.device)
     logits.index_copy_(0, at, change(logits.index_select(0, at), sent(values, logits.device, logits.dtype)))

@@ -1,7 +1,6 @@
 """From settings to a loaded, checked model with everything around it that a step needs."""
 
 import logging
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -47,13 +46,13 @@ from loragate.v1 import engine_pb2 as pb
 
 if cpu.available():
     from loragate.kernels.cpu.loops import compile_loops
+from loragate.engine.thread_switching import switch_soon
 
 log = logging.getLogger(__name__)
 
 _DEFAULT_MODEL_LEN = 4096  # for configs that name no maximum
 _ADAPTER_SHARE = 0.15  # for adapters on the device
 _HOST_SHARE = 0.25  # for adapters in host memory
-_SWITCH_SECONDS = 0.0005  # for so long a thread that reads an adapter holds up a step; Python's own is ten times that
 _USUAL_RANK = 64  # adapters on the device are given room for this rank in every slot, if memory allows
 _USUAL_EXPERT_RANK = 8  # on each of a mixture's experts
 
@@ -71,7 +70,7 @@ class LoadedModel:
 
 def load(config: EngineConfig) -> LoadedModel:
     """Load, check and measure the base model. Raises ModelRefused."""
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    switch_soon()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     try:

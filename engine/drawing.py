@@ -62,8 +62,7 @@ def _draw_of_few(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[floa
     tokens = logits.topk(few).indices
     probabilities = (logits.double() / temperature).softmax(dim=-1).gather(1, tokens)
     kept = _kept(probabilities, _cumulative(probabilities), torch.ones_like(top_p), top_p, min_p)
-    chosen = _inverse(probabilities.where(kept, 0.0), at)
-    drawn = tokens.gather(1, chosen[:, None])[:, 0]
+    drawn = _one_of(tokens, probabilities.where(kept, 0.0), at)
     for row in kept[:, -1].nonzero()[:, 0].tolist():  # the last one is kept: there may be more
         drawn[row] = _draw_of_few(logits[row : row + 1], [params[row]], [uniforms[row]], few * _MORE)[0]
     return drawn
@@ -88,8 +87,11 @@ def _draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float], can
     probabilities = probabilities.where(torch.arange(tokens.shape[1], device=logits.device) < top_k, 0.0)
     cumulative = _cumulative(probabilities)
     kept = _kept(probabilities, cumulative, cumulative[:, -1:], top_p, min_p)
-    chosen = _inverse(probabilities.where(kept, 0.0), at)
-    return tokens.gather(1, chosen[:, None])[:, 0]
+    return _one_of(tokens, probabilities.where(kept, 0.0), at)
+
+
+def _one_of(tokens: Tensor, probabilities: Tensor, at: Tensor) -> Tensor:
+    return tokens.gather(1, _inverse(probabilities, at)[:, None])[:, 0]
 
 
 def _kept(descending: Tensor, cumulative: Tensor, whole: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:

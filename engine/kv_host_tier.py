@@ -50,21 +50,23 @@ class KVHostTier:
         """Copy blocks off the device: the slots they went to. There must be as many free."""
         assert len(blocks) <= len(self._free)
         slots = [self._free.pop() for _ in blocks]
-        for start in range(0, len(blocks), self._at_once):
-            some = slice(start, start + self._at_once)
+        for some in self._portions(len(blocks)):
             self._save(slots[some], blocks[some])
         return slots
 
     def load(self, slots: Sequence[int], blocks: Sequence[int]) -> None:
         """Copy slots into blocks on the device; the slots are free then."""
-        for start in range(0, len(blocks), self._at_once):
-            some = slice(start, start + self._at_once)
+        for some in self._portions(len(blocks)):
             self._load(slots[some], blocks[some])
         self.release(slots)
 
     def release(self, slots: Iterable[int]) -> None:
         """What these slots hold is not wanted any more."""
         self._free.extend(slots)
+
+    def _portions(self, blocks: int) -> Iterator[slice]:
+        for start in range(0, blocks, self._at_once):
+            yield slice(start, start + self._at_once)
 
     def _save(self, slots: Sequence[int], blocks: Sequence[int]) -> None:
         places = self._places(blocks)

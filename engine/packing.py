@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from loragate.engine.arrays import Integers
 from loragate.engine.sequence import Sequence
 from loragate.engine.step import StepBatch
 from loragate.kernels.paged_attention import DecodeRows, PrefillRows
@@ -15,8 +15,6 @@ from loragate.kernels.sent import sent
 
 PLACES_MULTIPLE = 16  # decode gathers keys to a multiple of this, so that small growth does not change shapes
 _COMPOSITIONS = 16
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

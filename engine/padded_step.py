@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from loragate.engine.packing import Integers, PackedRows
+from loragate.engine.arrays import Integers
+from loragate.engine.packing import PackedRows
 from loragate.engine.step import StepBatch
 from loragate.kernels import gpu
 from loragate.kernels.paged_attention import PaddedRows

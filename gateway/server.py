@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from loragate.engine.garbage import collect_seldom, keep_for_good
+from loragate.engine.thread_switching import switch_soon
 from loragate.gateway.app import create_app
 from loragate.gateway.config import GatewayConfig
 from loragate.gateway.http.acceptor import Acceptor
@@ -26,13 +26,12 @@ from loragate.gateway.http.protocol import GuardedProtocol, protocol
 log = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_SWITCH_SECONDS = 0.0005  # for so long a thread that computes holds the event loop up; Python's own is ten times that
 _GOODBYE_SECONDS = 2.0  # for the last errors to reach their clients
 
 
 def run(config: GatewayConfig, sock: socket.socket) -> None:
     """Serve on the bound socket until a signal ends it; returns after an orderly end."""
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    switch_soon()
     lifecycle = Lifecycle()
     settings = uvicorn_settings(create_app(config, lifecycle), config)
     _DrainingServer(settings, lifecycle, config).run(sockets=[sock])

@@ -194,9 +194,8 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     y = tl.load(target, mask=changed, other=0.0)  # on its way while the products are made
     b = _at(b_at, out.dtype.element_ty, ALIGNED)
     total = tl.zeros((ROWS, BLOCK_N), dtype=tl.float32)
-    split = tl.arange(0, triton.next_power_of_2(SPLITS))[
-        :, None, None
-    ]  # all at once: one by one each waits for the last
+    # All splits at once: one by one each waits for the last.
+    split = tl.arange(0, triton.next_power_of_2(SPLITS))[:, None, None]
     mine = (split < SPLITS) & (row < count)[None, :, None]
     source = shrunk + first * shrunk_stride + first_rank
     at = split * split_stride + row[None, :, None] * shrunk_stride
