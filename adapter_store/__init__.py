@@ -6,7 +6,7 @@ sees one tenant's rows only), `routing` (which version?) and `blobs` (its bytes)
 `usage_settlement` and asked for through `usage`.
 """
 
-from loragate.adapter_store.schema import upgrade
+from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.store import Store
 
 __all__ = ["Store", "upgrade"]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.adapter import AliasTarget
-from loragate.adapter_store.aliases import Targets, alias_not_found, delete_alias, move_alias, targets_of
-from loragate.adapter_store.audit import AuditLog
+from loragate.adapter_store.adapters.adapter import AliasTarget
+from loragate.adapter_store.adapters.aliases import Targets, alias_not_found, delete_alias, move_alias, targets_of
+from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.errors import Invalid
 
 

@@ -3,10 +3,10 @@
 from sqlalchemy import delete, insert, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.adapter import Adapter
-from loragate.adapter_store.description import Description
-from loragate.adapter_store.search_text import search_text
-from loragate.adapter_store.tables import AdapterRow, AdapterTagRow
+from loragate.adapter_store.adapters.adapter import Adapter
+from loragate.adapter_store.adapters.description import Description
+from loragate.adapter_store.adapters.search_text import search_text
+from loragate.adapter_store.tables.base import AdapterRow, AdapterTagRow
 
 
 async def describe(session: AsyncSession, adapter: Adapter, said: Description) -> None:

@@ -3,9 +3,9 @@
 from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.adapter import AdapterVersion, VersionStatus
+from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatus
 from loragate.adapter_store.errors import Conflict
-from loragate.adapter_store.tables import AdapterVersionRow
+from loragate.adapter_store.tables.base import AdapterVersionRow
 
 
 async def enable_version(session: AsyncSession, version: AdapterVersion, enabled: bool) -> None:

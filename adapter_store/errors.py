@@ -15,7 +15,7 @@
         └── SchemaMismatch
 
 Each class owns its HTTP status and the `type` and `code` of OpenAI's error envelope. Errors of SQLAlchemy, of
-the drivers and of the file system never leave the store: `loragate.adapter_store.faults` maps them.
+the drivers and of the file system never leave the store: `loragate.adapter_store.database.error_mapping` maps them.
 """
 
 from typing import ClassVar

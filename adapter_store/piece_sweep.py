@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, and_, delete, exists, false, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.blobs import TenantBlobs
-from loragate.adapter_store.database import Database
-from loragate.adapter_store.file_tables import FilePieceRow, FileRow, FileUploadRow
-from loragate.adapter_store.file_upload import UploadStatus
-from loragate.adapter_store.tables import TenantRow
+from loragate.adapter_store.blobs.blobs import TenantBlobs
+from loragate.adapter_store.database.database import Database
+from loragate.adapter_store.files.upload import UploadStatus
+from loragate.adapter_store.tables.base import TenantRow
+from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploadRow
 
 _TOLD = timedelta(days=1)  # so much longer it is told what became of an upload
 _AT_ONCE = 100  # a tenant's writers wait meanwhile

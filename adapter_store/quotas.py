@@ -5,14 +5,14 @@ from typing import Any
 from sqlalchemy import Select, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.errors import Conflict
-from loragate.adapter_store.file_tables import FileRow, FileUploadRow
-from loragate.adapter_store.file_upload import UploadStatus
+from loragate.adapter_store.files.run_files import RUN
+from loragate.adapter_store.files.upload import UploadStatus
 from loragate.adapter_store.limits import TenantLimits
-from loragate.adapter_store.run_files import RUN
-from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, TenantRow
-from loragate.adapter_store.tenancy import tenant_of
-from loragate.adapter_store.times import utc_now
+from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, TenantRow
+from loragate.adapter_store.tables.files import FileRow, FileUploadRow
+from loragate.adapter_store.timestamps import utc_now
 
 
 async def limits_of(session: AsyncSession) -> TenantLimits:

@@ -2,26 +2,26 @@
 
 from dataclasses import dataclass
 
-from loragate.adapter_store.adapters import AdapterRepository
-from loragate.adapter_store.all_jobs import AllJobs
-from loragate.adapter_store.api_keys import ApiKeyRepository
-from loragate.adapter_store.audit import AuditLog
-from loragate.adapter_store.damage import Quarantine
-from loragate.adapter_store.desired_state import DesiredState
-from loragate.adapter_store.file_uploads import FileUploadRepository
-from loragate.adapter_store.files import FileRepository
-from loragate.adapter_store.import_work import ImportWork
-from loragate.adapter_store.imports import ImportRepository
-from loragate.adapter_store.job_queue import JobQueue
-from loragate.adapter_store.job_work import JobWork
-from loragate.adapter_store.jobs import JobRepository
-from loragate.adapter_store.kept_runs import KeptRuns
-from loragate.adapter_store.publications import Publications
-from loragate.adapter_store.published import PublishedAdapters
-from loragate.adapter_store.replies import Replies
-from loragate.adapter_store.tenants import TenantRepository
-from loragate.adapter_store.usage import UsageRepository
-from loragate.adapter_store.usage_settlement import UsageSettlement
+from loragate.adapter_store.adapters.desired_state import DesiredState
+from loragate.adapter_store.adapters.repository import AdapterRepository
+from loragate.adapter_store.audit.log import AuditLog
+from loragate.adapter_store.auth.api_keys import ApiKeyRepository
+from loragate.adapter_store.files.repository import FileRepository
+from loragate.adapter_store.files.uploads import FileUploadRepository
+from loragate.adapter_store.idempotency import Replies
+from loragate.adapter_store.imports.lease import ImportWork
+from loragate.adapter_store.imports.repository import ImportRepository
+from loragate.adapter_store.jobs.all_jobs import AllJobs
+from loragate.adapter_store.jobs.lease import JobWork
+from loragate.adapter_store.jobs.queue import JobQueue
+from loragate.adapter_store.jobs.repository import JobRepository
+from loragate.adapter_store.jobs.run_snapshots import KeptRuns
+from loragate.adapter_store.publishing.all_published import PublishedAdapters
+from loragate.adapter_store.publishing.publisher import Publications
+from loragate.adapter_store.publishing.quarantine import Quarantine
+from loragate.adapter_store.tenants.repository import TenantRepository
+from loragate.adapter_store.usage.repository import UsageRepository
+from loragate.adapter_store.usage.settlement import UsageSettlement
 
 
 @dataclass(frozen=True)

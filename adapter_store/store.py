@@ -6,40 +6,40 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
-from loragate.adapter_store.actor import SYSTEM, Actor
-from loragate.adapter_store.adapters import AdapterRepository
-from loragate.adapter_store.all_jobs import AllJobs
-from loragate.adapter_store.api_keys import ApiKeyRepository
-from loragate.adapter_store.audit import AuditLog
-from loragate.adapter_store.authentication import Authenticator
-from loragate.adapter_store.blobs import Blobs, StoredAdapter, TenantBlobs
-from loragate.adapter_store.credentials import KeyHasher
-from loragate.adapter_store.damage import Damaged, Quarantine, damage_of, verified
-from loragate.adapter_store.database import Database
-from loragate.adapter_store.desired_state import DesiredState
+from loragate.adapter_store.adapters.desired_state import DesiredState
+from loragate.adapter_store.adapters.repository import AdapterRepository
+from loragate.adapter_store.audit.actor import SYSTEM, Actor
+from loragate.adapter_store.audit.log import AuditLog
+from loragate.adapter_store.auth.api_keys import ApiKeyRepository
+from loragate.adapter_store.auth.authentication import Authenticator
+from loragate.adapter_store.auth.credentials import KeyHasher
+from loragate.adapter_store.auth.installation import check_secret_key
+from loragate.adapter_store.auth.principal import Snapshot
+from loragate.adapter_store.base_model.manifests import Manifests
+from loragate.adapter_store.blobs.blobs import Blobs, StoredAdapter, TenantBlobs
+from loragate.adapter_store.database.database import Database
+from loragate.adapter_store.database.schema import require_current
 from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.file_uploads import FileUploadRepository
-from loragate.adapter_store.files import FileRepository
-from loragate.adapter_store.import_work import ImportWork
-from loragate.adapter_store.imports import ImportRepository
-from loragate.adapter_store.installation import check_secret_key
-from loragate.adapter_store.job_queue import JobQueue
-from loragate.adapter_store.job_work import JobWork
-from loragate.adapter_store.jobs import JobRepository
-from loragate.adapter_store.kept_runs import KeptRuns
-from loragate.adapter_store.manifests import Manifests
-from loragate.adapter_store.notices import LocalNotices, Notices
-from loragate.adapter_store.principal import Snapshot
-from loragate.adapter_store.publications import Publications
-from loragate.adapter_store.published import PublishedAdapters
-from loragate.adapter_store.replies import Replies
-from loragate.adapter_store.schema import require_current
+from loragate.adapter_store.files.repository import FileRepository
+from loragate.adapter_store.files.uploads import FileUploadRepository
+from loragate.adapter_store.idempotency import Replies
+from loragate.adapter_store.imports.lease import ImportWork
+from loragate.adapter_store.imports.repository import ImportRepository
+from loragate.adapter_store.jobs.all_jobs import AllJobs
+from loragate.adapter_store.jobs.lease import JobWork
+from loragate.adapter_store.jobs.queue import JobQueue
+from loragate.adapter_store.jobs.repository import JobRepository
+from loragate.adapter_store.jobs.run_snapshots import KeptRuns
+from loragate.adapter_store.notices.notices import LocalNotices, Notices
+from loragate.adapter_store.publishing.all_published import PublishedAdapters
+from loragate.adapter_store.publishing.publisher import Publications
+from loragate.adapter_store.publishing.quarantine import Damaged, Quarantine, damage_of, verified
+from loragate.adapter_store.publishing.staging import Stage
 from loragate.adapter_store.scopes import AdminScope, TenantScope
-from loragate.adapter_store.staging import Stage
 from loragate.adapter_store.sweep import DEFAULT_GRACE, DEFAULT_KEPT, SweepReport, sweep
-from loragate.adapter_store.tenants import TenantRepository, tenant_not_found
-from loragate.adapter_store.usage import UsageRepository
-from loragate.adapter_store.usage_settlement import UsageSettlement
+from loragate.adapter_store.tenants.repository import TenantRepository, tenant_not_found
+from loragate.adapter_store.usage.repository import UsageRepository
+from loragate.adapter_store.usage.settlement import UsageSettlement
 from loragate.v1 import engine_pb2
 
 log = logging.getLogger(__name__)

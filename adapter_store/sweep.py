@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from sqlalchemy import and_, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.adapter import VersionStatus
-from loragate.adapter_store.blobs import Blobs, TenantBlobs
-from loragate.adapter_store.database import Database
+from loragate.adapter_store.adapters.adapter import VersionStatus
+from loragate.adapter_store.blobs.blobs import Blobs, TenantBlobs
+from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.piece_sweep import sweep_pieces
-from loragate.adapter_store.tables import AdapterVersionRow, TenantRow
-from loragate.adapter_store.times import utc_now
+from loragate.adapter_store.tables.base import AdapterVersionRow, TenantRow
+from loragate.adapter_store.timestamps import utc_now
 
 DEFAULT_GRACE = timedelta(hours=1)
 DEFAULT_KEPT = timedelta(days=7)

@@ -99,7 +99,7 @@ def make_words(folder: Path, size: int) -> None:
 
 def examine_file(folder: Path) -> Figures:
     """Every line checked, nothing kept."""
-    from loragate.finetune.data.examining import examine
+    from loragate.finetune.data.validation import examine
 
     size = (folder / "chats.jsonl").stat().st_size
     with (folder / "chats.jsonl").open("rb") as file, memory() as grown:
@@ -188,8 +188,8 @@ STEPS: dict[str, Callable[[Path], Figures]] = {
 
 def our_tokens(folder: Path) -> Any:
     """The token file, made if it is not there."""
-    from loragate.finetune.data.language import Language
-    from loragate.finetune.data.tokenising import TokenCache
+    from loragate.finetune.data.token_cache import TokenCache
+    from loragate.finetune.data.tokenization_config import Language
     from loragate.prompts.chat_template import ChatTemplate
     from loragate.prompts.tokenizer import TextTokenizer
 

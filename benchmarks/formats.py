@@ -25,10 +25,10 @@ from tokenizers import Tokenizer
 from loragate.demo.build import build
 from loragate.demo.corpus import base_samples
 from loragate.demo.tokenizer import encode
-from loragate.engine.kv_memory import STORAGE
+from loragate.engine.layers.quantization import is_quantised
 from loragate.engine.local import LocalEngine
-from loragate.engine.quantised import is_quantised
-from loragate.engine.sequence import Request, SamplingParams, Sequence
+from loragate.engine.sequence.sequence import Request, SamplingParams, Sequence
+from loragate.engine.startup.kv_allocation import STORAGE
 
 FORMATS: dict[str, dict[str, Any]] = {
     "float32": {"dtype": "float32"},

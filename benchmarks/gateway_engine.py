@@ -14,7 +14,7 @@ from contextlib import suppress
 import grpc.aio
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from loragate.engine.outbox import each_of
+from loragate.engine.client.frames import each_of
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loragate.kernels.gpu.segmented_lora import SlotTable
 from loragate.kernels.paged_attention import DecodeRows, LayerCache
-from loragate.kernels.quantised_cache import QuantisedLayerCache
+from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
 from loragate.kernels.segmented_experts import ExpertFactors
 from loragate.kernels.segmented_lora import Expand, LoraWeights
 

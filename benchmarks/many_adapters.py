@@ -32,7 +32,7 @@ from safetensors.torch import load_file, save_file
 from timed_engine import TimedEngine
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from loragate.engine.garbage import keep_for_good
+from loragate.engine.runtime.interpreter import keep_for_good
 
 SLOTS = 16
 PROMPT, NEW = 32, 32

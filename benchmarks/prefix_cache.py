@@ -29,11 +29,11 @@ from rich.console import Console
 from rich.table import Table
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from loragate.engine.block_pool import BlockPool
-from loragate.engine.kv_host_tier import KVHostTier
+from loragate.engine.kv_cache.block_pool import BlockPool
+from loragate.engine.kv_cache.host_tier import KVHostTier
+from loragate.engine.kv_cache.prefix_cache import PrefixCache
 from loragate.engine.local import LocalEngine
-from loragate.engine.prefix_cache import PrefixCache
-from loragate.engine.sequence import Request, SamplingParams, Sequence
+from loragate.engine.sequence.sequence import Request, SamplingParams, Sequence
 from loragate.kernels.paged_attention import LayerCache
 
 SYSTEM, QUESTION, NEW, UNSHARED = 1024, 24, 16, 256

@@ -30,13 +30,13 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import select
 
-from loragate.adapter_store.adapter_filter import AdapterFilter
-from loragate.adapter_store.principal import Scope, TenantPrincipal
-from loragate.adapter_store.schema import upgrade
+from loragate.adapter_store.adapters.filter import AdapterFilter
+from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
+from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.store import Store
-from loragate.engine.garbage import collect_seldom, keep_for_good
-from loragate.gateway.generation.resolving import Resolver
-from loragate.gateway.redis_link import RedisLink
+from loragate.engine.runtime.interpreter import collect_seldom, keep_for_good
+from loragate.gateway.generation.resolver import Resolver
+from loragate.gateway.resilience.redis import RedisLink
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from private_postgres import private_postgres

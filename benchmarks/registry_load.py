@@ -9,11 +9,13 @@ from typing import Any
 from rich.progress import track
 from sqlalchemy import insert, text
 
-from loragate.adapter_store.base62 import new_id
-from loragate.adapter_store.database import Database, create_engine
-from loragate.adapter_store.description import Description
-from loragate.adapter_store.search_text import search_text
-from loragate.adapter_store.tables import (
+from loragate.adapter_store.adapters.description import Description
+from loragate.adapter_store.adapters.route_summary import told_routes
+from loragate.adapter_store.adapters.search_text import search_text
+from loragate.adapter_store.database.database import Database, create_engine
+from loragate.adapter_store.database.urls import driver_url
+from loragate.adapter_store.ids import new_id
+from loragate.adapter_store.tables.base import (
     AdapterAliasRow,
     AdapterRow,
     AdapterTagRow,
@@ -23,8 +25,6 @@ from loragate.adapter_store.tables import (
     EngineManifestRow,
     TenantRow,
 )
-from loragate.adapter_store.told_versions import told_routes
-from loragate.adapter_store.urls import driver_url
 
 BASE_DIGEST = "sha256:" + "b" * 64
 RARE_TAG, RARE_WORD = "the-only-one", "xylophone"  # of one adapter each

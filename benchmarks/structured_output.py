@@ -30,12 +30,12 @@ from rich.table import Table
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from loragate.engine.grammar import Grammar, GrammarKind
-from loragate.engine.grammar_compiler import GrammarCompiler
-from loragate.engine.grammar_matcher import Matcher
-from loragate.engine.grammar_tokens import TokenSpace
+from loragate.engine.grammar.compiler import GrammarCompiler
+from loragate.engine.grammar.matcher import Matcher
+from loragate.engine.grammar.spec import Grammar, GrammarKind
+from loragate.engine.grammar.tokenizer import TokenSpace
 from loragate.engine.local import LocalEngine
-from loragate.engine.token_mask import TokenMask
+from loragate.engine.sampling.grammar_mask import TokenMask
 
 BATCHES, PROMPT, NEW = (16, 64), 32, 48
 SHARES = (0.0, 0.5, 1.0)

@@ -21,11 +21,11 @@ from transformers import AutoConfig, AutoTokenizer, LlamaConfig, LlamaForCausalL
 from loragate.demo.build import build
 from loragate.finetune.data.encoding import Sample
 from loragate.finetune.data.formats import Method
-from loragate.finetune.data.language import Language, language_of
+from loragate.finetune.data.token_cache import TokenCache
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
-from loragate.finetune.data.tokenising import TokenCache
-from loragate.finetune.hyperparameters import Hyperparameters
-from loragate.finetune.recipe import BaseFacts, DataFacts, recipe_of
+from loragate.finetune.data.tokenization_config import Language, language_of
+from loragate.finetune.jobs.hyperparameters import Hyperparameters
+from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, recipe_of
 from loragate.v1 import engine_pb2 as pb
 
 WAYS = ("qlora", "lora", "full")

@@ -23,7 +23,7 @@ from loragate.cli.commands import (
     tenants,
 )
 from loragate.cli.group import RefusingGroup
-from loragate.cli.lifeline import die_with
+from loragate.cli.parent_death import die_with
 
 app = typer.Typer(
     name="loragate",

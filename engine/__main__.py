@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from loragate.engine.config import EngineConfig
-from loragate.engine.log_format import log_to_stderr
-from loragate.engine.server import run
+from loragate.engine.runtime.log_format import log_to_stderr
+from loragate.engine.server.server import run
 
 
 def main() -> None:

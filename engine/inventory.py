@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from loragate.engine.adapter_pool import AdapterPool
-from loragate.engine.sequence import AdapterKey
+from loragate.engine.adapters.pool import AdapterPool
+from loragate.engine.sequence.sequence import AdapterKey
 from loragate.v1 import engine_pb2 as pb
 
 

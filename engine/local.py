@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loragate.engine.adapter_weights import load_weights, read_files
-from loragate.engine.assembly import LoadedModel, build_core, load
-from loragate.engine.commands import Abort, AdapterFailed, AdapterRead, Submit
+from loragate.engine.adapters.token_cost import token_cost
+from loragate.engine.adapters.weights.load import load_weights, read_files
 from loragate.engine.config import EngineConfig
-from loragate.engine.grammar import Grammar
-from loragate.engine.pooling import Pooling
-from loragate.engine.sequence import AdapterKey, Output, Request, SamplingParams, Share
-from loragate.engine.service_cost import token_cost
+from loragate.engine.grammar.spec import Grammar
+from loragate.engine.loop.commands import Abort, AdapterFailed, AdapterRead, Submit
+from loragate.engine.sequence.pooling import Pooling
+from loragate.engine.sequence.sequence import AdapterKey, Output, Request, SamplingParams, Share
+from loragate.engine.startup.build import LoadedModel, build_core, load
 from loragate.kernels.cpu.openmp import compute_alone
 
 _PATIENCE_SECONDS = 300

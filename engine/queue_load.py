@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from loragate.engine.accounts import Account
+from loragate.engine.scheduling.virtual_counters import Account
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from loragate.engine.sequence import AdapterKey
+from loragate.engine.sequence.sequence import AdapterKey
 
 _MOST = 1 << 16
 

@@ -9,69 +9,63 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from loragate.adapter_store.notices import Notices
+from loragate.adapter_store.notices.notices import Notices
 from loragate.adapter_store.store import Store
-from loragate.engine.client import EngineClient
-from loragate.gateway.adapter_source import StoreAdapterSource
+from loragate.engine.client.client import EngineClient
 from loragate.gateway.auth.authenticator import Authenticator, Operators
 from loragate.gateway.auth.key_use import KeyUse
-from loragate.gateway.auth.opened_notices import opened_notices
+from loragate.gateway.auth.notices import opened_notices
+from loragate.gateway.background.deferred_publications import keep_finishing
+from loragate.gateway.background.sweep import keep_sweeping
+from loragate.gateway.calls.rejections import TurnedAway
 from loragate.gateway.calls.shedding import Shedding
-from loragate.gateway.calls.turned_away import TurnedAway
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.engine_link import EngineLink
-from loragate.gateway.finishing import keep_finishing
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.engine.adapter_source import StoreAdapterSource
+from loragate.gateway.engine.link import EngineLink
+from loragate.gateway.engine.reconciler import Reconciler
+from loragate.gateway.engine.residency import Residency
+from loragate.gateway.engine.stats_reader import EngineReading
 from loragate.gateway.generation.cache_salt import CacheSalts
-from loragate.gateway.generation.resolving import Resolver
+from loragate.gateway.generation.resolver import Resolver
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.grpc.server import serving
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
-from loragate.gateway.imports.resuming import keep_resuming
+from loragate.gateway.imports.resume import keep_resuming
 from loragate.gateway.imports.runner import ImportRunner
-from loragate.gateway.limits.opening import open_limiter
+from loragate.gateway.instruments.loop_lag import watch_lag
+from loragate.gateway.limits.setup import open_limiter
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.prices import Prices
 from loragate.gateway.metering.retention import keep_purging
-from loragate.gateway.observability.engine_reading import EngineReading
-from loragate.gateway.observability.loop_lag import watch_lag
-from loragate.gateway.observability.metrics import GatewayMetrics
-from loragate.gateway.patience import ended
-from loragate.gateway.reconciler import Reconciler
-from loragate.gateway.redis_link import RedisLink
-from loragate.gateway.residency import Residency
-from loragate.gateway.routes import (
+from loragate.gateway.metrics import GatewayMetrics
+from loragate.gateway.resilience.redis import RedisLink
+from loragate.gateway.resilience.timeouts import ended
+from loragate.gateway.routes import docs, health, metrics
+from loragate.gateway.routes.admin import adapters as admin_adapters
+from loragate.gateway.routes.admin import audit as admin_audit
+from loragate.gateway.routes.admin import engines as admin_engines
+from loragate.gateway.routes.admin import jobs as admin_jobs
+from loragate.gateway.routes.admin import keys as admin_keys
+from loragate.gateway.routes.admin import tenants as admin_tenants
+from loragate.gateway.routes.inference import chat, completions, embeddings, models, responses
+from loragate.gateway.routes.resources import (
     adapters,
-    admin_adapters,
-    admin_audit,
-    admin_engines,
-    admin_jobs,
-    admin_keys,
-    admin_tenants,
     aliases,
-    chat,
-    completions,
-    docs,
-    embeddings,
     files,
     fine_tuning,
-    health,
     imports,
-    metrics,
-    models,
     releases,
-    responses,
     uploads,
     usage,
     whoami,
 )
 from loragate.gateway.services import Services
-from loragate.gateway.sweeping import keep_sweeping
-from loragate.gateway.upload_slots import UploadSlots
+from loragate.gateway.uploads.concurrency import UploadSlots
 
 if TYPE_CHECKING:
-    from loragate.gateway.tracing.opening import Tracing
+    from loragate.gateway.tracing_setup import Tracing
 
 _ENGINE_PATIENCE = 1.0  # a worker that takes the place of a dead one answers nobody 503 while it connects
 
@@ -193,7 +187,7 @@ def _tracing(config: GatewayConfig) -> "Tracing | None":
     """OpenTelemetry is an extra, imported where it is wanted only."""
     if config.tracing is None:
         return None
-    from loragate.gateway.tracing.opening import Tracing
+    from loragate.gateway.tracing_setup import Tracing
 
     return Tracing(config.tracing)
 

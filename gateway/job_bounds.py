@@ -4,8 +4,8 @@ from typing import Any
 
 from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.quotas import check_rank
-from loragate.gateway.http.errors import InvalidRequest
-from loragate.gateway.schemas.fine_tuning import JobCreate
+from loragate.gateway.errors import InvalidRequest
+from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 from loragate.v1 import engine_pb2 as pb
 
 _OPEN_RANK = 16

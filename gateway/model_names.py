@@ -4,13 +4,13 @@
 <adapter>                 the adapter's default alias
 <adapter>:<version>       one version
 <adapter>@<alias>         whatever the alias points at
-ft:…                      what a fine-tuning job has made (loragate.finetune.model_name)
+ft:…                      what a fine-tuning job has made (loragate.finetune.jobs.model_name)
 """
 
 import re
 from dataclasses import dataclass
 
-from loragate.gateway.http.errors import NotFound
+from loragate.gateway.errors import NotFound
 
 _GRAMMAR = re.compile(
     r"(?P<adapter>[A-Za-z0-9][A-Za-z0-9._-]*)(?::(?P<version>[1-9][0-9]{0,8})|@(?P<alias>[A-Za-z0-9][A-Za-z0-9._-]*))?"

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from loragate.engine.garbage import collect_seldom, keep_for_good
+from loragate.engine.runtime.interpreter import collect_seldom, keep_for_good
 from loragate.engine.thread_switching import switch_soon
 from loragate.gateway.app import create_app
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.http.acceptor import Acceptor
+from loragate.gateway.http.guarded_protocol import GuardedProtocol, protocol
 from loragate.gateway.http.lifecycle import Lifecycle
-from loragate.gateway.http.protocol import GuardedProtocol, protocol
 
 log = logging.getLogger(__name__)
 

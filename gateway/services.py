@@ -8,19 +8,19 @@ from starlette.requests import Request
 
 from loragate.adapter_store.store import Store
 from loragate.gateway.auth.authenticator import Authenticator
+from loragate.gateway.calls.rejections import TurnedAway
 from loragate.gateway.calls.shedding import Shedding
-from loragate.gateway.calls.turned_away import TurnedAway
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.engine_link import EngineLink
-from loragate.gateway.generation.resolving import Resolver
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.engine.link import EngineLink
+from loragate.gateway.engine.residency import Residency
+from loragate.gateway.engine.stats_reader import EngineReading
+from loragate.gateway.generation.resolver import Resolver
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.http.lifecycle import Lifecycle
+from loragate.gateway.http.metrics import HttpMetrics
 from loragate.gateway.limits.limiter import Limiter
 from loragate.gateway.metering.ledger import Ledger
-from loragate.gateway.observability.engine_reading import EngineReading
-from loragate.gateway.observability.http_metrics import HttpMetrics
-from loragate.gateway.residency import Residency
-from loragate.gateway.upload_slots import UploadSlots
+from loragate.gateway.uploads.concurrency import UploadSlots
 
 if TYPE_CHECKING:
     from loragate.gateway.imports.runner import ImportRunner  # which publishes with these services

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from loragate.kernels import cpu, gpu
-from loragate.kernels.cpu.pages import prefer_huge_pages
+from loragate.kernels.memory_advice import prefer_huge_pages
 
 if cpu.available():
     from loragate.kernels.cpu import decode_attention as cpu_decode

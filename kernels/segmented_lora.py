@@ -21,7 +21,7 @@ if cpu.available():
     from loragate.kernels.cpu.low_rank import LowRankRows
 if gpu.available():
     from loragate.kernels.gpu.segmented_lora import SlotTable, WorkList, work_list
-    from loragate.kernels.gpu.slot_memory import SlotMemory
+    from loragate.kernels.gpu.slot_tables import SlotMemory
 
 
 @dataclass(frozen=True, slots=True)

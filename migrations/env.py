@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from loragate.adapter_store.tables import Base
+from loragate.adapter_store.tables.base import Base
 
 context.configure(
     connection=context.config.attributes["connection"],

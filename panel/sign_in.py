@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from loragate.panel.api import Api
-from loragate.panel.attempts import Attempts
 from loragate.panel.caller import caller_of
 from loragate.panel.config import PanelConfig
 from loragate.panel.cookie import SessionCookie
 from loragate.panel.failure import Failure, SignedOut
 from loragate.panel.guard import SIGN_IN
+from loragate.panel.login_throttle import Attempts
 from loragate.panel.origins import Origins
 from loragate.panel.sessions import Session, Sessions
 

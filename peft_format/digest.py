@@ -16,10 +16,10 @@ import json
 from collections.abc import Mapping
 from typing import BinaryIO
 
-from loragate.peft_format.config import LoraConfig
-from loragate.peft_format.header import Header, TensorSpec
-from loragate.peft_format.streaming import chunks
-from loragate.peft_format.targets import is_all_linear
+from loragate.peft_format.config.lora_config import LoraConfig
+from loragate.peft_format.plan.targets import is_all_linear
+from loragate.peft_format.safetensors.header import Header, TensorSpec
+from loragate.peft_format.safetensors.streaming import chunks
 
 _FORMAT = "loragate-adapter-1"
 

@@ -3,10 +3,10 @@
 import hashlib
 from io import BytesIO
 
-from loragate.peft_format.config import parse_config
+from loragate.peft_format.config.lora_config import parse_config
 from loragate.peft_format.digest import digest_of_hashes
 from loragate.peft_format.errors import TENSOR_FILE, AdapterRefused
-from loragate.peft_format.header import Header, TensorSpec, header_bytes, read_header
+from loragate.peft_format.safetensors.header import Header, TensorSpec, header_bytes, read_header
 
 
 class StreamDigest:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from loragate.engine.token_pieces import from_alphabet, from_marked_or_byte
+from loragate.engine.grammar.token_pieces import from_alphabet, from_marked_or_byte
 
 
 class TokenBytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loragate.finetune.hyperparameters import DpoHyperparameters
+from loragate.finetune.jobs.hyperparameters import DpoHyperparameters
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -45,12 +45,12 @@ def test_the_layers_hold() -> None:
 @pytest.mark.parametrize(
     ("part", "without", "has"),
     [
-        ("peft_format", ("torch", "transformers", "peft", "grpc", "google", *GATEWAY_LIBRARIES), "reading"),
+        ("peft_format", ("torch", "transformers", "peft", "grpc", "google", *GATEWAY_LIBRARIES), "read"),
         ("kernels", ("transformers", "peft", "grpc", "google", *GATEWAY_LIBRARIES), "segmented_lora"),
         (
             "engine",
             ("peft", "bitsandbytes", "loragate.adapter_store", "loragate.gateway", *GATEWAY_LIBRARIES),
-            "server",
+            "server.server",
         ),
         ("adapter_store", ("torch", "transformers", "peft", "fastapi"), "store"),
         ("prompts", ("torch", "transformers", "peft", "fastapi", "sqlalchemy"), "chat_template"),

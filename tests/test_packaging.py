@@ -89,8 +89,8 @@ def test_the_wheel_works_where_the_checkout_is_not(wheel: Path, tmp_path: Path) 
     libraries = str(Path(numpy.__file__).parent.parent)
     environment = {**os.environ, "PYTHONPATH": libraries}
     code = (
-        "import asyncio, loragate.cli, loragate.engine.client, loragate.gateway.app, loragate.peft_format.reading\n"
-        "from loragate.adapter_store.schema import upgrade\n"
+        "import asyncio, loragate.cli, loragate.engine.client.client, loragate.gateway.app, loragate.peft_format.read\n"
+        "from loragate.adapter_store.database.schema import upgrade\n"
         "asyncio.run(upgrade('sqlite:///loragate.db'))\n"
         "print(loragate.cli.__file__)"
     )

@@ -5,8 +5,8 @@ from functools import reduce
 from math import gcd
 from typing import Any
 
-from loragate.cli.client.api import Api
-from loragate.cli.client.paths import path
+from loragate.cli.client.http.api import Api
+from loragate.cli.client.http.paths import path
 from loragate.cli.refusal import Refusal
 
 CANARY = "canary"

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from loragate.cli.client.api import Api
-from loragate.cli.client.folders import CONFIG
-from loragate.cli.client.paths import path
+from loragate.cli.client.http.api import Api
+from loragate.cli.client.http.paths import path
+from loragate.cli.client.transfer.folders import CONFIG
 
 _TOLD = ("digest", "rank", "size_bytes", "base_model", "base_digest", "created_at")
 

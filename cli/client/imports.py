@@ -4,9 +4,9 @@ import os
 import time
 from typing import Any
 
-from loragate.cli.client.api import Api
-from loragate.cli.client.paths import path
-from loragate.cli.client.progress import transfer
+from loragate.cli.client.http.api import Api
+from loragate.cli.client.http.paths import path
+from loragate.cli.client.terminal.progress import transfer
 from loragate.cli.refusal import BAD_SETTING, Refusal
 
 _ENDS = ("ready", "failed", "cancelled")

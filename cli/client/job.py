@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from loragate.cli.client.api import Api
-from loragate.cli.client.paths import path
+from loragate.cli.client.http.api import Api
+from loragate.cli.client.http.paths import path
 from loragate.cli.refusal import BAD_SETTING, Refusal
 
 JOBS = "/v1/fine_tuning/jobs"
@@ -55,8 +55,8 @@ def hyperparameters(given: Sequence[str]) -> Document:
 
 def checked(method: str, given: Document) -> Document:
     """These hyperparameters, if a job with this method may have them. Raises Refusal, before anything is sent."""
-    from loragate.cli.settings_names import suggestion
-    from loragate.finetune.hyperparameters import DpoHyperparameters, Hyperparameters
+    from loragate.cli.settings.names import suggestion
+    from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
     from loragate.prompts.reasons import Refused, read
 
     kind = DpoHyperparameters if method == "dpo" else Hyperparameters

@@ -31,10 +31,10 @@ def upload(
     - `loragate adapters upload ./outputs/support-bot`
     - `loragate adapters upload ./outputs/checkpoint-800 --name support-bot --alias canary`
     """
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.output import VERSION_COLUMNS, show_rows
-    from loragate.cli.client.upload import outcome
-    from loragate.cli.client.upload import upload as send
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.terminal.output import VERSION_COLUMNS, show_rows
+    from loragate.cli.client.transfer.upload import outcome
+    from loragate.cli.client.transfer.upload import upload as send
 
     with as_tenant(base_url, api_key, data_dir) as api:
         version = send(api, folder, name or folder.resolve().name, alias)
@@ -59,9 +59,9 @@ def upload_all(
     - `loragate adapters upload-all ./outputs`
     - `loragate adapters upload-all ./outputs --alias nightly --at-once 8 --json`
     """
-    from loragate.cli.client.bulk import upload_all as send_all
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.output import show_rows
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.terminal.output import show_rows
+    from loragate.cli.client.transfer.bulk import upload_all as send_all
 
     with as_tenant(base_url, api_key, data_dir) as api:
         outcomes = send_all(api, root, alias, at_once)
@@ -93,9 +93,9 @@ def import_(
     - `loragate adapters import hf://acme/support-bot@<40 hexadecimal digits> --name support-bot --alias canary`
     - `loragate adapters import s3://acme-adapters/released/support-bot --name support-bot`
     """
-    from loragate.cli.client.connect import as_tenant
+    from loragate.cli.client.http.connect import as_tenant
     from loragate.cli.client.imports import hub_token, import_adapter
-    from loragate.cli.client.output import show_rows
+    from loragate.cli.client.terminal.output import show_rows
 
     token = hub_token() if use_hf_token else None
     with as_tenant(base_url, api_key, data_dir) as api:
@@ -115,8 +115,8 @@ def download(
 
     Example: `loragate adapters download support-bot --version 2 --to ./support-bot`
     """
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.download import download as fetch
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.transfer.download import download as fetch
 
     folder = to or Path(f"{name}-{version}")
     with as_tenant(base_url, api_key, data_dir) as api:
@@ -136,9 +136,9 @@ def check(
     - `loragate adapters check ./outputs/support-bot`
     - `LORAGATE_DATABASE_URL=postgresql://db/loragate loragate adapters check ./outputs/support-bot --json`
     """
-    from loragate.cli.client.checking import check as read
-    from loragate.cli.client.output import show_rows
-    from loragate.cli.settings_load import load
+    from loragate.cli.client.terminal.output import show_rows
+    from loragate.cli.client.transfer.checking import check as read
+    from loragate.cli.settings.load import load
 
     found = read(load(data_dir=data_dir), folder)
     show_rows([found], ("base_model", "rank", "size_bytes", "kinds", "digest"), as_json=as_json)

@@ -25,9 +25,9 @@ def alias(
     - `loragate adapters alias support-bot default 3=90 4=10`
     """
     from loragate.cli.client.alias_targets import parse_targets
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.output import show_json
-    from loragate.cli.client.paths import path
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.http.paths import path
+    from loragate.cli.client.terminal.output import show_json
 
     body = {"targets": parse_targets(targets)}
     with as_tenant(base_url, api_key, data_dir) as api:
@@ -54,8 +54,8 @@ def canary(
     - `loragate adapters canary support-bot --version 4 --weight 50`
     """
     from loragate.cli.client.canary import send_share
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.output import show_alias
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.terminal.output import show_alias
 
     with as_tenant(base_url, api_key, data_dir) as api:
         show_alias(send_share(api, name, alias, version, weight), as_json=as_json)
@@ -80,9 +80,9 @@ def promote(
     - `loragate adapters promote support-bot --version 4`
     """
     from loragate.cli.client.canary import CANARY
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.output import show_alias
-    from loragate.cli.client.paths import path
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.http.paths import path
+    from loragate.cli.client.terminal.output import show_alias
 
     source: dict[str, object] = {"from_alias": CANARY} if version is None else {"version": version}
     with as_tenant(base_url, api_key, data_dir) as api:
@@ -102,9 +102,9 @@ def rollback(
 
     Example: `loragate adapters rollback support-bot`
     """
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.output import show_alias
-    from loragate.cli.client.paths import path
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.http.paths import path
+    from loragate.cli.client.terminal.output import show_alias
 
     with as_tenant(base_url, api_key, data_dir) as api:
         placed = api.call("POST", path("v1", "adapters", name, "rollback"), json={"alias": alias})
@@ -125,8 +125,8 @@ def restore(
     - `loragate adapters restore support-bot`
     - `loragate adapters restore support-bot --version 2`
     """
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.paths import version_path
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.http.paths import version_path
 
     with as_tenant(base_url, api_key, data_dir) as api:
         api.call("POST", f"{version_path(name, version)}/restore")

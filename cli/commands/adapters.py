@@ -30,8 +30,8 @@ def list_(
 
     Example: `loragate adapters list`
     """
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.output import show_rows
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.terminal.output import show_rows
 
     with as_tenant(base_url, api_key, data_dir) as api:
         show_rows(api.every("/v1/adapters"), ("name", "latest_version", "aliases", "updated_at"), as_json=as_json)
@@ -52,9 +52,9 @@ def show(
     - `loragate adapters show support-bot`
     - `loragate adapters show support-bot --version 2`
     """
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.output import show_json
-    from loragate.cli.client.paths import version_path
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.http.paths import version_path
+    from loragate.cli.client.terminal.output import show_json
 
     with as_tenant(base_url, api_key, data_dir) as api:
         show_json(api.call("GET", version_path(name, version)))
@@ -72,9 +72,9 @@ def versions(
 
     Example: `loragate adapters versions support-bot`
     """
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.output import VERSION_COLUMNS, show_rows
-    from loragate.cli.client.paths import path
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.http.paths import path
+    from loragate.cli.client.terminal.output import VERSION_COLUMNS, show_rows
 
     with as_tenant(base_url, api_key, data_dir) as api:
         show_rows(api.every(path("v1", "adapters", name, "versions")), VERSION_COLUMNS, as_json=as_json)
@@ -94,9 +94,9 @@ def diff(
 
     Example: `loragate adapters diff support-bot 1 2`
     """
-    from loragate.cli.client.connect import as_tenant
     from loragate.cli.client.differences import differences
-    from loragate.cli.client.output import show_rows
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.terminal.output import show_rows
 
     with as_tenant(base_url, api_key, data_dir) as api:
         rows = differences(api, name, first, second)
@@ -121,8 +121,8 @@ def delete(
     - `loragate adapters delete support-bot --alias canary`
     - `loragate adapters delete support-bot --yes`
     """
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.paths import path, version_path
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.http.paths import path, version_path
 
     if version is not None and alias is not None:
         raise typer.BadParameter("give one of --version and --alias")

@@ -33,9 +33,9 @@ def audit(
     - `loragate audit --tenant acme --since 2030-01-01`
     - `loragate audit --action api_key.revoke --limit 1000 --json`
     """
-    from loragate.cli.client.connect import as_operator
-    from loragate.cli.client.output import show_rows
-    from loragate.cli.client.tenant_names import find_tenant
+    from loragate.cli.client.http.connect import as_operator
+    from loragate.cli.client.http.tenant_names import find_tenant
+    from loragate.cli.client.terminal.output import show_rows
 
     with as_operator(base_url, admin_key, data_dir) as api:
         events = api.every(

@@ -31,9 +31,9 @@ def chat(
     - `loragate chat --model support-bot:3 --system "Answer in one word."`
     - `printf 'Hello!\\n' | loragate chat --model support-bot`
     """
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.conversation import Conversation
-    from loragate.cli.client.talk import answer, first_model, talk
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.terminal.chat import answer, first_model, talk
+    from loragate.cli.client.terminal.conversation import Conversation
 
     with as_tenant(base_url, api_key, data_dir, model) as api:
         chosen = model or first_model(api)

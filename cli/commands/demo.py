@@ -15,7 +15,7 @@ def build(data_dir: options.DataDir = None) -> None:
     """
     from rich.console import Console
 
-    from loragate.cli.settings_load import load
+    from loragate.cli.settings.load import load
     from loragate.demo.build import build as build_demo
 
     settings = load(data_dir=data_dir)
@@ -31,8 +31,8 @@ def provision(
 
     Example: `loragate demo provision --base-url http://127.0.0.1:8000`
     """
-    from loragate.cli.client.server import find_admin_key, find_base_url
-    from loragate.cli.settings_load import load
+    from loragate.cli.client.http.server import find_admin_key, find_base_url
+    from loragate.cli.settings.load import load
     from loragate.demo.build import build as build_demo
     from loragate.demo.provision import provision as provision_demo
 

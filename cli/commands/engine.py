@@ -32,8 +32,8 @@ def engine(
     - `loragate engine --model Qwen/Qwen3-0.6B --listen 0.0.0.0:50100 --adapter-slots 64`
     """
     from loragate.cli.refusal import BAD_SETTING, Refusal
-    from loragate.cli.settings_load import load
-    from loragate.engine.log_format import log_to_stderr
+    from loragate.cli.settings.load import load
+    from loragate.engine.runtime.log_format import log_to_stderr
 
     given = {"listen": listen, "dtype": dtype, "adapter_slots": adapter_slots, "max_model_len": max_model_len}
     chosen = {name: value for name, value in given.items() if value is not None}
@@ -42,6 +42,6 @@ def engine(
         raise Refusal("no model to serve: give --model DIR_OR_HUB_ID (LORAGATE_MODEL)", BAD_SETTING)
     log_to_stderr(settings.log_format)
 
-    from loragate.engine.server import run
+    from loragate.engine.server.server import run
 
     run(settings.engine.config(settings.model, settings.data_dir))

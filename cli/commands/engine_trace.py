@@ -19,8 +19,8 @@ def engine_trace(
 
     Needs the admin key. Example: `loragate engine-trace trace.json --steps 500`
     """
-    from loragate.cli.client.connect import as_operator
-    from loragate.cli.client.paths import path
+    from loragate.cli.client.http.connect import as_operator
+    from loragate.cli.client.http.paths import path
     from loragate.cli.refusal import Refusal
 
     with as_operator(base_url, admin_key, data_dir) as api:

@@ -33,9 +33,9 @@ def open_(
 
     Example: `FILE=$(loragate files open --name calls.jsonl)`
     """
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.growing_file import opened
-    from loragate.cli.client.output import show_json
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.terminal.output import show_json
+    from loragate.cli.client.transfer.streaming_file import opened
 
     with as_tenant(base_url, api_key, data_dir) as api:
         made = opened(api, name)
@@ -61,8 +61,8 @@ def append(
     - `loragate files append file-7hJk3mNp day-1.jsonl`
     - `make-examples | loragate files append file-7hJk3mNp -`
     """
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.growing_file import append_all
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.transfer.streaming_file import append_all
 
     with as_tenant(base_url, api_key, data_dir) as api:
         grown = append_all(api, file_id, lines)
@@ -81,8 +81,8 @@ def close(
 
     Example: `loragate files close file-7hJk3mNp`
     """
-    from loragate.cli.client.connect import as_tenant
-    from loragate.cli.client.paths import path
+    from loragate.cli.client.http.connect import as_tenant
+    from loragate.cli.client.http.paths import path
 
     with as_tenant(base_url, api_key, data_dir) as api:
         _show(api.call("POST", path("v1", "files", file_id, "close")), as_json=as_json)
@@ -90,6 +90,6 @@ def close(
 
 def _show(file: dict[str, Any], *, as_json: bool) -> None:
     """It, or its id and how large it is by now."""
-    from loragate.cli.client.output import show_json
+    from loragate.cli.client.terminal.output import show_json
 
     show_json(file) if as_json else typer.echo(f"{file['id']}\t{file['bytes']}")

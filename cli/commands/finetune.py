@@ -52,10 +52,10 @@ def create(
     - `loragate finetune create more.jsonl --model support-bot:3 --validation-file held-out.jsonl -s n_epochs=2`
     - `MODEL=$(loragate finetune create pairs.jsonl --method dpo --set beta=0.2)`
     """
-    from loragate.cli.client.connect import as_tenant
+    from loragate.cli.client.http.connect import as_tenant
     from loragate.cli.client.job import JOBS, checked, hyperparameters, labels
-    from loragate.cli.client.talk import first_model
-    from loragate.cli.client.training_file import file_id, look_at
+    from loragate.cli.client.terminal.chat import first_model
+    from loragate.cli.client.transfer.training_file import file_id, look_at
     from loragate.cli.refusal import BAD_SETTING, Refusal
 
     if method not in ("supervised", "dpo"):
@@ -98,7 +98,7 @@ def watch(
 
     Example: `loragate finetune watch ftjob-3kTMd9`
     """
-    from loragate.cli.client.connect import as_tenant
+    from loragate.cli.client.http.connect import as_tenant
 
     with as_tenant(base_url, api_key, data_dir) as api:
         _watch(api, job_id, as_json)
@@ -119,9 +119,9 @@ def list_(
     - `loragate finetune list`
     - `loragate finetune list --label team=support --json`
     """
-    from loragate.cli.client.connect import as_tenant
+    from loragate.cli.client.http.connect import as_tenant
     from loragate.cli.client.job import JOBS, labels
-    from loragate.cli.client.output import show_rows
+    from loragate.cli.client.terminal.output import show_rows
 
     wanted = {f"metadata[{name}]": text for name, text in labels(label or ()).items()}
     with as_tenant(base_url, api_key, data_dir) as api:
@@ -140,9 +140,9 @@ def checkpoints(
 
     Example: `loragate finetune checkpoints ftjob-3kTMd9`
     """
-    from loragate.cli.client.connect import as_tenant
+    from loragate.cli.client.http.connect import as_tenant
     from loragate.cli.client.job import job_path
-    from loragate.cli.client.output import show_rows
+    from loragate.cli.client.terminal.output import show_rows
 
     with as_tenant(base_url, api_key, data_dir) as api:
         found = api.every(job_path(job_id, "checkpoints"))
@@ -195,7 +195,7 @@ def resume(
 
 
 def _order(what: str, job_id: str, as_json: bool, *connection: Any) -> None:
-    from loragate.cli.client.connect import as_tenant
+    from loragate.cli.client.http.connect import as_tenant
     from loragate.cli.client.job import WAITING, job_path
 
     with as_tenant(*connection) as api:
@@ -206,7 +206,7 @@ def _order(what: str, job_id: str, as_json: bool, *connection: Any) -> None:
 
 
 def _watch(api: Any, job_id: str, as_json: bool) -> None:
-    from loragate.cli.client.watching import follow, screen
+    from loragate.cli.client.terminal.job_progress import follow, screen
     from loragate.cli.refusal import Refusal
 
     try:

@@ -28,12 +28,12 @@ def finetune_worker(
     - `LORAGATE_FINETUNE__DEVICE=cuda:1 loragate finetune-worker --model Qwen/Qwen3-0.6B`
     """
     from loragate.adapter_store.errors import StoreError
-    from loragate.cli.finetuning import service_config
     from loragate.cli.refusal import BAD_SETTING, Refusal
-    from loragate.cli.settings_load import load
-    from loragate.engine.log_format import log_to_stderr
-    from loragate.engine.model_refused import ModelRefused
-    from loragate.finetune.service import run
+    from loragate.cli.settings.load import load
+    from loragate.cli.standalone.finetune_worker import service_config
+    from loragate.engine.model.errors import ModelRefused
+    from loragate.engine.runtime.log_format import log_to_stderr
+    from loragate.finetune.worker.process import run
 
     settings = load(model=model, engine_target=engine_target, data_dir=data_dir, config=config)
     log_to_stderr(settings.log_format)

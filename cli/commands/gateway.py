@@ -29,10 +29,10 @@ def gateway(
     """
     import socket
 
-    from loragate.cli.gateway_alone import gateway_config, prepare
-    from loragate.cli.settings_load import load
+    from loragate.cli.settings.load import load
+    from loragate.cli.standalone.gateway import gateway_config, prepare
     from loragate.cli.supervisor.ports import address_of, hold, listen
-    from loragate.engine.log_format import log_to_stderr
+    from loragate.engine.runtime.log_format import log_to_stderr
 
     settings = load(
         engine_target=engine_target,

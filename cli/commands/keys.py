@@ -46,9 +46,9 @@ def create(
     - `KEY=$(loragate keys create acme)`
     - `loragate keys create acme --name ci --scope inference --expires-at 2030-01-01`
     """
-    from loragate.cli.client.connect import as_operator
-    from loragate.cli.client.paths import path
-    from loragate.cli.client.tenant_names import find_tenant
+    from loragate.cli.client.http.connect import as_operator
+    from loragate.cli.client.http.paths import path
+    from loragate.cli.client.http.tenant_names import find_tenant
 
     wanted = {
         "name": name,
@@ -73,10 +73,10 @@ def list_(
 
     Example: `loragate keys list acme`
     """
-    from loragate.cli.client.connect import as_operator
-    from loragate.cli.client.output import show_rows
-    from loragate.cli.client.paths import path
-    from loragate.cli.client.tenant_names import find_tenant
+    from loragate.cli.client.http.connect import as_operator
+    from loragate.cli.client.http.paths import path
+    from loragate.cli.client.http.tenant_names import find_tenant
+    from loragate.cli.client.terminal.output import show_rows
 
     with as_operator(base_url, admin_key, data_dir) as api:
         where = path("admin", "v1", "tenants", find_tenant(api, tenant)["id"], "keys")
@@ -94,8 +94,8 @@ def revoke(
 
     Example: `loragate keys revoke 4kXb2mQz9TfA`
     """
-    from loragate.cli.client.connect import as_operator
-    from loragate.cli.client.paths import path
+    from loragate.cli.client.http.connect import as_operator
+    from loragate.cli.client.http.paths import path
 
     with as_operator(base_url, admin_key, data_dir) as api:
         api.call("DELETE", path("admin", "v1", "keys", key_id))
@@ -115,8 +115,8 @@ def rotate(
 
     Example: `KEY=$(loragate keys rotate 4kXb2mQz9TfA --grace-seconds 3600)`
     """
-    from loragate.cli.client.connect import as_operator
-    from loragate.cli.client.paths import path
+    from loragate.cli.client.http.connect import as_operator
+    from loragate.cli.client.http.paths import path
 
     with as_operator(base_url, admin_key, data_dir) as api:
         where = path("admin", "v1", "keys", key_id, "rotate")
@@ -124,7 +124,7 @@ def rotate(
 
 
 def _show_new(key: dict[str, str], as_json: bool) -> None:
-    from loragate.cli.client.output import show_json
+    from loragate.cli.client.terminal.output import show_json
 
     if as_json:
         show_json(key)

@@ -27,11 +27,11 @@ def panel(
     """
     import socket
 
-    from loragate.cli.panel_alone import INSTALL, is_installed, panel_config
     from loragate.cli.refusal import BAD_SETTING, Refusal
-    from loragate.cli.settings_load import load
+    from loragate.cli.settings.load import load
+    from loragate.cli.standalone.panel import INSTALL, is_installed, panel_config
     from loragate.cli.supervisor.ports import PANEL, listen
-    from loragate.engine.log_format import log_to_stderr
+    from loragate.engine.runtime.log_format import log_to_stderr
 
     if not is_installed():
         raise Refusal(f"the web panel's packages are not installed: {INSTALL}", BAD_SETTING)

@@ -38,7 +38,7 @@ def serve(
     """
     import asyncio
 
-    from loragate.cli.settings_load import load
+    from loragate.cli.settings.load import load
     from loragate.cli.supervisor.serve import serve as run
 
     settings = load(

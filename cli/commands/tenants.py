@@ -32,8 +32,8 @@ def create(
 
     Example: `loragate tenants create acme --weight 2`
     """
-    from loragate.cli.client.connect import as_operator
-    from loragate.cli.client.output import show_rows
+    from loragate.cli.client.http.connect import as_operator
+    from loragate.cli.client.terminal.output import show_rows
 
     body = {"name": name} | ({} if weight is None else {"weight": weight})
     with as_operator(base_url, admin_key, data_dir) as api:
@@ -51,8 +51,8 @@ def list_(
 
     Example: `loragate tenants list --json`
     """
-    from loragate.cli.client.connect import as_operator
-    from loragate.cli.client.output import show_rows
+    from loragate.cli.client.http.connect import as_operator
+    from loragate.cli.client.terminal.output import show_rows
 
     with as_operator(base_url, admin_key, data_dir) as api:
         show_rows(api.every("/admin/v1/tenants"), _COLUMNS, as_json=as_json)
@@ -69,9 +69,9 @@ def show(
 
     Example: `loragate tenants show acme`
     """
-    from loragate.cli.client.connect import as_operator
-    from loragate.cli.client.output import show_json
-    from loragate.cli.client.tenant_names import find_tenant
+    from loragate.cli.client.http.connect import as_operator
+    from loragate.cli.client.http.tenant_names import find_tenant
+    from loragate.cli.client.terminal.output import show_json
 
     with as_operator(base_url, admin_key, data_dir) as api:
         show_json(find_tenant(api, tenant))
@@ -91,10 +91,10 @@ def update(
 
     Example: `loragate tenants update acme --weight 0.5`
     """
-    from loragate.cli.client.connect import as_operator
-    from loragate.cli.client.output import show_rows
-    from loragate.cli.client.paths import path
-    from loragate.cli.client.tenant_names import find_tenant
+    from loragate.cli.client.http.connect import as_operator
+    from loragate.cli.client.http.paths import path
+    from loragate.cli.client.http.tenant_names import find_tenant
+    from loragate.cli.client.terminal.output import show_rows
     from loragate.cli.refusal import BAD_SETTING, Refusal
 
     changes = {key: value for key, value in {"name": name, "weight": weight}.items() if value is not None}
@@ -117,9 +117,9 @@ def delete(
 
     Example: `loragate tenants delete acme --yes`
     """
-    from loragate.cli.client.connect import as_operator
-    from loragate.cli.client.paths import path
-    from loragate.cli.client.tenant_names import find_tenant
+    from loragate.cli.client.http.connect import as_operator
+    from loragate.cli.client.http.paths import path
+    from loragate.cli.client.http.tenant_names import find_tenant
 
     with as_operator(base_url, admin_key, data_dir) as api:
         found = find_tenant(api, tenant)

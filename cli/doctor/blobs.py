@@ -4,10 +4,10 @@ import asyncio
 
 from fsspec.utils import get_protocol
 
-from loragate.adapter_store.blobs import Blobs
+from loragate.adapter_store.blobs.blobs import Blobs
 from loragate.adapter_store.errors import StoreError
 from loragate.cli.doctor.finding import Finding, fail, ok, warn
-from loragate.cli.settings import Settings
+from loragate.cli.settings.model import Settings
 
 
 def check_blobs(settings: Settings) -> Finding:

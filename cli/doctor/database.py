@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.database import MOST_CONNECTIONS, Database
+from loragate.adapter_store.database.database import MOST_CONNECTIONS, Database
+from loragate.adapter_store.database.schema import require_current
 from loragate.adapter_store.errors import SchemaMismatch, StoreError
-from loragate.adapter_store.schema import require_current
 from loragate.cli.doctor.clock import clock_finding
 from loragate.cli.doctor.finding import Finding, fail, ok, warn
-from loragate.cli.settings import Settings
+from loragate.cli.settings.model import Settings
 
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")  # the second since Postgres 16
 _OURS_BESIDE = 2  # of the supervisor and of a command

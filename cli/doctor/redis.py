@@ -12,7 +12,7 @@ from redis.retry import Retry
 
 from loragate.cli.doctor.clock import clock_finding
 from loragate.cli.doctor.finding import Finding, fail, ok, warn
-from loragate.cli.settings import Settings
+from loragate.cli.settings.model import Settings
 
 _SECONDS = 2.0
 _PINGS = 5

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from loragate.cli.doctor.finding import Finding, Status, fail
 from loragate.cli.refusal import Refusal
-from loragate.cli.settings_load import load
+from loragate.cli.settings.load import load
 
 _STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
 
@@ -20,7 +20,7 @@ def examine(**options: object) -> list[Finding]:
     from loragate.cli.doctor.accelerator import check_accelerator
     from loragate.cli.doctor.machine import check_machine
     from loragate.cli.doctor.services import check_services
-    from loragate.cli.settings import Settings
+    from loragate.cli.settings.model import Settings
 
     try:
         settings = load(**options)

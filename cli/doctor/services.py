@@ -8,7 +8,7 @@ from loragate.cli.doctor.database import check_database
 from loragate.cli.doctor.finding import Finding, fail, ok, warn
 from loragate.cli.doctor.redis import check_redis
 from loragate.cli.refusal import Refusal
-from loragate.cli.settings import Settings
+from loragate.cli.settings.model import Settings
 from loragate.cli.supervisor import runtime_file
 from loragate.cli.supervisor.ports import listen
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from loragate.cli.refusal import BAD_SETTING, Refusal
 from loragate.cli.supervisor.backoff import Backoff
+from loragate.cli.supervisor.first_of import first
 from loragate.cli.supervisor.program import Program, describe, kill, spawn
-from loragate.cli.supervisor.waiting import first
 
 _LOOK_SECONDS = 0.25
 

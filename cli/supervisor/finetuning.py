@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Callable
 
-from loragate.adapter_store.base62 import random_base62
-from loragate.cli.finetuning import INSTALL, missing_packages
-from loragate.cli.settings import Settings
-from loragate.cli.settings_environment import child_environment
+from loragate.adapter_store.ids import random_base62
+from loragate.cli.settings.environment import child_environment
+from loragate.cli.settings.model import Settings
+from loragate.cli.standalone.finetune_worker import INSTALL, missing_packages
 from loragate.cli.supervisor import shared_metrics
 from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.program import Program, our_command
-from loragate.finetune.presence import is_at_work
+from loragate.finetune.worker.presence import is_at_work
 
 _SETTINGS = ("log_format", "model", "data_dir", "database_url", "blob_url", "secret_key", "engine_target", "finetune")
 

@@ -6,9 +6,9 @@ from contextlib import closing, contextmanager
 
 import httpx
 
-from loragate.cli.panel_alone import INSTALL, is_installed
-from loragate.cli.settings import Settings
-from loragate.cli.settings_environment import child_environment
+from loragate.cli.settings.environment import child_environment
+from loragate.cli.settings.model import Settings
+from loragate.cli.standalone.panel import INSTALL, is_installed
 from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.ports import PANEL, listen

@@ -1,11 +1,11 @@
 """What must be there before the first child starts: keys and the database's schema."""
 
+from loragate.adapter_store.auth.secret_key import load_or_create_secret_key
+from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.schema import upgrade
-from loragate.adapter_store.secret_key import load_or_create_secret_key
 from loragate.adapter_store.store import Store
 from loragate.cli.refusal import BAD_SETTING, Refusal
-from loragate.cli.settings import Settings
+from loragate.cli.settings.model import Settings
 
 
 def make_data_dir(settings: Settings) -> None:

@@ -4,7 +4,7 @@ fine-tune worker keeps its own, which any gateway tells too."""
 import shutil
 from pathlib import Path
 
-from loragate.cli.settings import Settings
+from loragate.cli.settings.model import Settings
 from loragate.gateway.observability.finetune_families import FOLDER as _FINETUNE
 
 _VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client's

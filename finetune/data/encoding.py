@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from loragate.finetune.data.marking import Marked
+from loragate.finetune.data.loss_mask import Marked
 from loragate.prompts.tokenizer import TextTokenizer
 
 Ids = npt.NDArray[np.uint32]

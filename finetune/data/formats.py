@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from loragate.finetune.data.errors import LineRefused
 from loragate.finetune.data.examples import Completion, Conversation, Example, Preference, Text, TextPreference
-from loragate.finetune.data.problem import LineRefused
 from loragate.prompts.reasons import Refused, read
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import PreTrainedModel
 
-from loragate.finetune.recipe import Recipe
+from loragate.finetune.jobs.recipe import Recipe
 
 
 def new_adapter(base: PreTrainedModel, recipe: Recipe) -> PeftModel:

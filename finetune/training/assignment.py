@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loragate.finetune.recipe import Recipe
-from loragate.finetune.training.trainer_settings import TrainerSettings
+from loragate.finetune.jobs.recipe import Recipe
+from loragate.finetune.training.operator_settings import TrainerSettings
 
 
 @dataclass(frozen=True)

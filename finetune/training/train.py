@@ -7,14 +7,14 @@ from peft import PeftModel
 from transformers import PreTrainedTokenizerBase, PrinterCallback
 
 from loragate.finetune.data.formats import Method
-from loragate.finetune.data.growing import GrowingTokenFile
-from loragate.finetune.recipe import Recipe
-from loragate.finetune.training.folders import checkpoints_in
-from loragate.finetune.training.growing_rows import GrowingRows
-from loragate.finetune.training.preference import preference_trainer
-from loragate.finetune.training.run import Run
-from loragate.finetune.training.supervised import supervised_trainer
-from loragate.finetune.training.watch import TrainingFailed, Watch
+from loragate.finetune.data.streaming_token_file import GrowingTokenFile
+from loragate.finetune.jobs.recipe import Recipe
+from loragate.finetune.training.checkpoints.folders import checkpoints_in
+from loragate.finetune.training.streaming_rows import GrowingRows
+from loragate.finetune.training.trainers.callback import TrainingFailed, Watch
+from loragate.finetune.training.trainers.dpo import preference_trainer
+from loragate.finetune.training.trainers.sft import supervised_trainer
+from loragate.finetune.training.trainers.trainer_arguments import Run
 
 _NOTHING = "In no example anything is left to learn: all of them are longer than `max_length`."
 

@@ -12,13 +12,13 @@ import hashlib
 from contextlib import nullcontext
 from typing import Protocol
 
-from loragate.adapter_store.credentials import MAX_KEY_LENGTH
+from loragate.adapter_store.auth.credentials import MAX_KEY_LENGTH
+from loragate.adapter_store.auth.principal import AdminPrincipal, Principal
 from loragate.adapter_store.errors import Unavailable
-from loragate.adapter_store.principal import AdminPrincipal, Principal
 from loragate.adapter_store.store import Store
 from loragate.gateway.auth.key_use import KeyUse
-from loragate.gateway.clock import elapsed
-from loragate.gateway.snapshots import Snapshot, Snapshots
+from loragate.gateway.resilience.clock import elapsed
+from loragate.gateway.resilience.ttl_cache import Snapshot, Snapshots
 
 _MOST_KEYS = 10_000
 _LOOKUP_SECONDS = 5.0

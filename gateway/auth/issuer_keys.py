@@ -9,8 +9,8 @@ import orjson
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from loragate.gateway.auth.oidc_config import check_provider_url
-from loragate.gateway.clock import elapsed
+from loragate.gateway.config.oidc import check_provider_url
+from loragate.gateway.resilience.clock import elapsed
 
 log = logging.getLogger(__name__)
 

@@ -3,11 +3,11 @@
 import logging
 from datetime import datetime
 
+from loragate.adapter_store.auth.principal import Principal, TenantPrincipal
 from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.principal import Principal, TenantPrincipal
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.times import utc_now
-from loragate.gateway.batches import write_for_ever
+from loragate.adapter_store.timestamps import utc_now
+from loragate.gateway.resilience.periodic import write_for_ever
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from joserfc import jws, jwt
 from joserfc.errors import JoseError
 from joserfc.jwt import JWTClaimsRegistry
 
-from loragate.adapter_store.principal import AdminPrincipal
+from loragate.adapter_store.auth.principal import AdminPrincipal
 from loragate.gateway.auth.issuer_keys import IssuerKeys, KeysUnknown
-from loragate.gateway.auth.oidc_config import OidcConfig
-from loragate.gateway.http.errors import Forbidden, Unavailable
+from loragate.gateway.config.oidc import OidcConfig
+from loragate.gateway.errors import Forbidden, Unavailable
 
 # Signatures that only the issuer can make: never `none`, never HMAC, under which a public key becomes the secret.
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")

@@ -15,15 +15,15 @@ from datetime import UTC, datetime
 
 from starlette.requests import ClientDisconnect
 
-from loragate.adapter_store.principal import TenantPrincipal
-from loragate.adapter_store.service import Reason
-from loragate.adapter_store.usage_record import Outcome, UsageRecord, new_usage_id
-from loragate.gateway.calls.ask import Ask, Endpoint, ask_for_embeddings, ask_for_text
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.adapter_store.usage.record import Outcome, UsageRecord, new_usage_id
+from loragate.adapter_store.usage.service_quality import Reason
 from loragate.gateway.calls.call import Admitted, EmbeddingCall, TextCall
-from loragate.gateway.calls.told import Told
+from loragate.gateway.calls.delivered_tokens import Told
+from loragate.gateway.calls.inference_request import Ask, Endpoint, ask_for_embeddings, ask_for_text
+from loragate.gateway.errors import OVERLOADED, ApiError, Unavailable
 from loragate.gateway.generation.pooling import PoolingRequest
 from loragate.gateway.generation.request import GenerationRequest
-from loragate.gateway.http.errors import OVERLOADED, ApiError, Unavailable
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.limits.refusal import RateLimited
 from loragate.gateway.services import Services

@@ -4,13 +4,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from loragate.gateway.calls.told import Told
+from loragate.gateway.calls.delivered_tokens import Told
+from loragate.gateway.errors import ApiError
 from loragate.gateway.generation.delta import Completion, TextDelta
-from loragate.gateway.generation.drafts import put_together
+from loragate.gateway.generation.output import put_together
 from loragate.gateway.generation.pooling import Embedding, PoolingRequest
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.generation.service import GenerationService
-from loragate.gateway.http.errors import ApiError
 from loragate.gateway.limits.lease import Lease
 
 

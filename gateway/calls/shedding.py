@@ -8,9 +8,9 @@ waits, those with the least weight are turned away first.
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from loragate.adapter_store.principal import TenantPrincipal
+from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.calls.shedding_metrics import SheddingMetrics
-from loragate.gateway.http.errors import OVERLOADED, ApiError, Unavailable
+from loragate.gateway.errors import OVERLOADED, ApiError, Unavailable
 from loragate.v1 import engine_pb2 as pb
 
 _RESUME = 0.75  # of the bound: who is being turned away is let in again below

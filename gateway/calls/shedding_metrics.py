@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter
 
-from loragate.gateway.observability.tenant_counter import TenantCounter
+from loragate.gateway.instruments.tenant_counter import TenantCounter
 
 
 class SheddingMetrics:

@@ -3,7 +3,7 @@
 import hmac
 from functools import lru_cache
 
-from loragate.adapter_store.secret_key import derive_key
+from loragate.adapter_store.auth.secret_key import derive_key
 
 _MOST_TENANTS = 10_000
 

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
+from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.generation.tool_choice import calls_or, forced_calls
-from loragate.gateway.http.errors import InvalidRequest
-from loragate.gateway.schemas.chat import ChatRequest
-from loragate.gateway.schemas.output_fields import OutputFields
+from loragate.gateway.schemas.inference.chat import ChatRequest
+from loragate.gateway.schemas.inference.output_fields import OutputFields
 from loragate.gateway.text.base_model import BaseModel
-from loragate.gateway.tools.use import ToolUse
+from loragate.gateway.tools.request_tools import ToolUse
 from loragate.v1 import engine_pb2 as pb
 
 

@@ -1,6 +1,6 @@
 """Prompt and completion share the model's context. Refusals are worded as OpenAI words them."""
 
-from loragate.gateway.http.errors import InvalidRequest
+from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.text.base_model import BaseModel
 
 

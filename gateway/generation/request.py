@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from loragate.gateway.generation.constraint import Constraint
 from loragate.gateway.generation.target import Target
 from loragate.gateway.text.base_model import BaseModel
-from loragate.gateway.tools.use import ToolUse
+from loragate.gateway.tools.request_tools import ToolUse
 from loragate.v1 import engine_pb2 as pb
 
 

@@ -1,9 +1,9 @@
 """What a model's name means to its tenant now."""
 
 from loragate.adapter_store import errors
-from loragate.adapter_store.routing import Route
+from loragate.adapter_store.adapters.routing import Route
 from loragate.adapter_store.scopes import TenantScope
-from loragate.finetune.model_name import meaning_of
+from loragate.finetune.jobs.model_name import meaning_of
 from loragate.gateway.model_names import model_not_found, parse_adapter_name
 
 

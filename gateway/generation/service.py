@@ -7,11 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
-from loragate.engine.client import EngineError
+from loragate.engine.client.client import EngineError
 from loragate.gateway.generation.cache_salt import CacheSalts
 from loragate.gateway.generation.choice import Choice
 from loragate.gateway.generation.delta import TextDelta
-from loragate.gateway.generation.failures import refusal_of
+from loragate.gateway.generation.errors import refusal_of
 from loragate.gateway.generation.merge import merge
 from loragate.gateway.generation.pooling import Embedding, PoolingRequest
 from loragate.gateway.generation.request import GenerationRequest

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from loragate.adapter_store.adapter import ResolvedAdapter
+from loragate.adapter_store.adapters.adapter import ResolvedAdapter
 from loragate.v1 import engine_pb2 as pb
 
 

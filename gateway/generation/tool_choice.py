@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from loragate.gateway.http.errors import InvalidRequest
+from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.schemas.tool_fields import ToolFields
 from loragate.gateway.text.base_model import BaseModel
 from loragate.gateway.tools.lark import Lark
-from loragate.gateway.tools.use import ToolUse
+from loragate.gateway.tools.request_tools import ToolUse
 from loragate.v1 import engine_pb2 as pb
 
 _MOST_FORCED_CALLS = 16  # a weak model that may always write one more call does

@@ -5,21 +5,21 @@ from typing import Any, TypeVar
 
 import orjson
 
-from loragate.adapter_store.adapter import AdapterStatus, VersionStatus
-from loragate.adapter_store.adapter_filter import AdapterFilter
-from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
-from loragate.adapter_store.page import DEFAULT_LIMIT
-from loragate.gateway import adapter_actions as actions
-from loragate.gateway.form import Form
-from loragate.gateway.grpc.answers import adapter_response, adapters_response
+from loragate.adapter_store.adapters.adapter import AdapterStatus, VersionStatus
+from loragate.adapter_store.adapters.filter import AdapterFilter
+from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
+from loragate.adapter_store.database.page import DEFAULT_LIMIT
+from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.releases import document_of, once_for
 from loragate.gateway.grpc.requests import body_of, parsed
-from loragate.gateway.http.errors import InvalidRequest
-from loragate.gateway.http.validation import validated
-from loragate.gateway.schemas.adapters import AdapterPatch
+from loragate.gateway.grpc.responses import adapter_response, adapters_response
+from loragate.gateway.operations import adapters as actions
 from loragate.gateway.schemas.aliases import AliasPut
-from loragate.gateway.uploads import ADAPTER_FORM, collected
+from loragate.gateway.schemas.resources.adapters import AdapterPatch
+from loragate.gateway.schemas.validation import validated
+from loragate.gateway.uploads.adapter_upload import ADAPTER_FORM, collected
+from loragate.gateway.uploads.multipart import Form
 from loragate.v1 import adapters_pb2 as pb
 
 Status = TypeVar("Status", AdapterStatus, VersionStatus)

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from loragate.adapter_store.principal import TenantPrincipal
-from loragate.gateway.grpc.wire import Wire
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.gateway.grpc.connection import Wire
+from loragate.gateway.http.body_limits import Pace
+from loragate.gateway.http.body_parsing import parsed
 from loragate.gateway.http.context import RequestContext
-from loragate.gateway.intake import Pace
-from loragate.gateway.large_bodies import parsed
 from loragate.gateway.services import Services
 
 T = TypeVar("T")

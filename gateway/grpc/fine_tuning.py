@@ -4,18 +4,18 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from loragate.adapter_store.page import DEFAULT_LIMIT
-from loragate.adapter_store.principal import Scope
-from loragate.gateway import job_actions as actions
-from loragate.gateway.auth.requirements import TenantWith
+from loragate.adapter_store.auth.principal import Scope
+from loragate.adapter_store.database.page import DEFAULT_LIMIT
+from loragate.gateway.dependencies.requirements import TenantWith
+from loragate.gateway.errors import ShuttingDown
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.releases import document_of, once_for
 from loragate.gateway.grpc.requests import body_of, parsed
-from loragate.gateway.http.errors import ShuttingDown
-from loragate.gateway.http.validation import validated
-from loragate.gateway.job_creation import create_job
-from loragate.gateway.job_query import checked_labels
-from loragate.gateway.schemas.fine_tuning import JobCreate
+from loragate.gateway.operations import jobs as actions
+from loragate.gateway.operations.job_creation import create_job
+from loragate.gateway.schemas.resources.fine_tuning import JobCreate
+from loragate.gateway.schemas.resources.job_query import checked_labels
+from loragate.gateway.schemas.validation import validated
 from loragate.v1 import fine_tuning_pb2 as pb
 
 FINE_TUNER = TenantWith(Scope.FINETUNE)

@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator
 
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
+from loragate.gateway.errors import NotFound
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import parsed
-from loragate.gateway.http.errors import NotFound
 from loragate.gateway.readiness import is_ready, readiness
 
 _WATCH_SECONDS = 1.0

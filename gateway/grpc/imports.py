@@ -2,13 +2,13 @@
 
 from collections.abc import AsyncGenerator
 
-from loragate.adapter_store.page import DEFAULT_LIMIT
-from loragate.gateway import import_actions as actions
+from loragate.adapter_store.database.page import DEFAULT_LIMIT
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.releases import document_of, once_for
 from loragate.gateway.grpc.requests import body_of, parsed
-from loragate.gateway.http.validation import validated
-from loragate.gateway.schemas.imports import ImportCreate
+from loragate.gateway.operations import imports as actions
+from loragate.gateway.schemas.resources.imports import ImportCreate
+from loragate.gateway.schemas.validation import validated
 from loragate.v1 import adapters_pb2 as pb
 
 

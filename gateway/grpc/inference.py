@@ -4,16 +4,16 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
 from loragate.gateway.calls.admission import admit
-from loragate.gateway.calls.ask import Endpoint
 from loragate.gateway.calls.call import TextCall
-from loragate.gateway.generation.preparing import prepare_chat, prepare_completion
+from loragate.gateway.calls.inference_request import Endpoint
+from loragate.gateway.generation.prepare import prepare_chat, prepare_completion
 from loragate.gateway.generation.request import GenerationRequest
-from loragate.gateway.grpc.answers import chat_chunk, chat_response, generate_response
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import chat_request, completion_request
-from loragate.gateway.wire.answer import Answer, new_answer
+from loragate.gateway.grpc.responses import chat_chunk, chat_response, generate_response
 from loragate.gateway.wire.chat import chat_chunks, chat_completion
 from loragate.gateway.wire.completions import Echoes, echoes_of, text_chunks, text_completion
+from loragate.gateway.wire.response_head import Answer, new_answer
 from loragate.v1 import inference_pb2 as pb
 
 

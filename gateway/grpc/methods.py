@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
-from loragate.adapter_store.principal import Scope
-from loragate.gateway.auth.requirements import Public, TenantWith
-from loragate.gateway.grpc import adapters, fine_tuning, growing_files, health, imports, inference, reflection, releases
+from loragate.adapter_store.auth.principal import Scope
+from loragate.gateway.dependencies.requirements import Public, TenantWith
+from loragate.gateway.grpc import adapters, fine_tuning, health, imports, inference, reflection, releases
+from loragate.gateway.grpc import open_files as growing_files
 from loragate.gateway.grpc.call import Call
 
 

@@ -7,15 +7,15 @@ import orjson
 from google.protobuf.message import Message
 from starlette.responses import Response
 
-from loragate.adapter_store.adapter import DEFAULT_ALIAS
-from loragate.gateway import release_actions
-from loragate.gateway.arm_metrics import alias_metrics as alias_metrics_of
-from loragate.gateway.grpc.answers import adapter_response
+from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import body_of, parsed
+from loragate.gateway.grpc.responses import adapter_response
 from loragate.gateway.http.idempotency import REPLAYED, Once, once_of
-from loragate.gateway.http.validation import validated
+from loragate.gateway.operations import releases as release_actions
+from loragate.gateway.operations.alias_metrics import alias_metrics as alias_metrics_of
 from loragate.gateway.schemas.releases import MetricsQuery, Promotion, Rollback, VersionPatch
+from loragate.gateway.schemas.validation import validated
 from loragate.v1 import adapters_pb2 as pb
 
 

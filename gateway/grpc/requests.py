@@ -7,10 +7,10 @@ import pydantic_core
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from loragate.gateway.http.errors import InvalidRequest
-from loragate.gateway.http.validation import validated
-from loragate.gateway.schemas.chat import ChatRequest
-from loragate.gateway.schemas.completions import CompletionRequest
+from loragate.gateway.errors import InvalidRequest
+from loragate.gateway.schemas.inference.chat import ChatRequest
+from loragate.gateway.schemas.inference.completions import CompletionRequest
+from loragate.gateway.schemas.validation import validated
 from loragate.v1 import inference_pb2 as pb
 
 M = TypeVar("M", bound=Message)

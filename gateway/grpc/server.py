@@ -6,10 +6,10 @@ from typing import Any
 
 import grpc.aio
 
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.grpc.dispatcher import Dispatcher
 from loragate.gateway.grpc.methods import METHODS
-from loragate.gateway.observability.grpc_metrics import GrpcMetrics
+from loragate.gateway.grpc.metrics import GrpcMetrics
 from loragate.gateway.services import Services
 
 _GOODBYE_SECONDS = 1.0

@@ -4,7 +4,7 @@ import logging
 
 import orjson
 
-from loragate.engine.log_format import Fields
+from loragate.engine.runtime.log_format import Fields
 from loragate.gateway.http.context import RequestContext
 from loragate.gateway.tracing.current import CURRENT
 

@@ -8,10 +8,10 @@ import pydantic_core
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect, Request
 
-from loragate.gateway.http.errors import InvalidRequest, UnsupportedMediaType
-from loragate.gateway.http.validation import validated
-from loragate.gateway.intake import Intake, Pace
-from loragate.gateway.large_bodies import parsed
+from loragate.gateway.errors import InvalidRequest, UnsupportedMediaType
+from loragate.gateway.http.body_limits import Intake, Pace
+from loragate.gateway.http.body_parsing import parsed
+from loragate.gateway.schemas.validation import validated
 from loragate.gateway.services import Services, services_of
 
 M = TypeVar("M", bound=BaseModel)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from loragate.adapter_store.actor import SYSTEM, Actor
+from loragate.adapter_store.audit.actor import SYSTEM, Actor
 
 _SCOPE_KEY = "loragate.context"
 _SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from loragate.gateway.http.errors import ApiError
+from loragate.gateway.errors import ApiError
 
 _TYPES = {403: "permission_error", 429: "rate_limit_error"}
 

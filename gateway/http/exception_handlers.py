@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from loragate.adapter_store.errors import StoreError
+from loragate.gateway.errors import ApiError
 from loragate.gateway.http.envelope import envelope, error_response, error_type, json_response
-from loragate.gateway.http.errors import ApiError
 from loragate.gateway.http.refused import refused
-from loragate.gateway.http.validation import refusal
+from loragate.gateway.schemas.validation import refusal
 
 
 def add_exception_handlers(app: FastAPI) -> None:

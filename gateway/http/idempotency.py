@@ -21,10 +21,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.replies import Claim, Replies, Reply
+from loragate.adapter_store.idempotency import Claim, Replies, Reply
 from loragate.adapter_store.store import Store
+from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.http.errors import InvalidRequest
 from loragate.gateway.services import Use
 
 REPLAYED = "idempotent-replayed"

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from loragate.gateway.patience import happens
+from loragate.gateway.resilience.timeouts import happens
 
 
 class Lifecycle:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from loragate.adapter_store.errors import StoreError, Unavailable
-from loragate.gateway.http.errors import ApiError
+from loragate.gateway.errors import ApiError
 
 _INDEX = re.compile(r"\[(\d+)\]")
 

@@ -5,9 +5,9 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
-from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE, open_objects
+from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE, open_objects
+from loragate.adapter_store.blobs.filesystem import Objects
 from loragate.adapter_store.errors import CannotOpen
-from loragate.adapter_store.objects import Objects
 from loragate.gateway.imports.failures import ImportFailed
 from loragate.gateway.imports.source import BucketSource
 

@@ -4,9 +4,9 @@ import hashlib
 import re
 from collections.abc import AsyncIterator, Callable
 
-from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
+from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.gateway.imports.failures import ImportFailed
-from loragate.gateway.imports.fetching import Download, Fetcher
+from loragate.gateway.imports.fetcher import Download, Fetcher
 from loragate.gateway.imports.source import HubSource
 
 _MAX_CONFIG_BYTES = 1 << 20

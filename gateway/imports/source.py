@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from loragate.gateway.http.errors import InvalidRequest
+from loragate.gateway.errors import InvalidRequest
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}"
 _HUB = re.compile(rf"hf://({_PART}/{_PART})((?:/{_PART}){{0,8}})@([0-9a-f]{{40}})")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from loragate.gateway.limits.book import MICROSECONDS, WINDOW, Reply, State
+from loragate.gateway.limits.backend import MICROSECONDS, WINDOW, Reply, State
 from loragate.gateway.limits.subject import Subject
 
 PerMinute = Literal["requests", "tokens"]

@@ -5,19 +5,19 @@ import itertools
 import secrets
 from contextlib import suppress
 
-from loragate.adapter_store.adapter import ResolvedAdapter
-from loragate.adapter_store.principal import TenantPrincipal
-from loragate.gateway.limits.book import Book, BookAway, Reply
+from loragate.adapter_store.adapters.adapter import ResolvedAdapter
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.gateway.limits.backend import Book, BookAway, Reply
+from loragate.gateway.limits.fallback import LocalShare
 from loragate.gateway.limits.headers import headers_of
 from loragate.gateway.limits.lease import Lease
-from loragate.gateway.limits.line import Line
-from loragate.gateway.limits.local_share import LocalShare
-from loragate.gateway.limits.memory import Held
 from loragate.gateway.limits.metrics import LimitMetrics
+from loragate.gateway.limits.observed_state import Held
 from loragate.gateway.limits.refusal import never_fits, refusal_of
-from loragate.gateway.limits.spent import Spent
 from loragate.gateway.limits.subject import Subject, subjects_of
-from loragate.gateway.patience import ended
+from loragate.gateway.limits.tenant_pipeline import Line
+from loragate.gateway.limits.usage_totals import Spent
+from loragate.gateway.resilience.timeouts import ended
 
 _RENEW_SECONDS = 10.0
 _LAST_SECONDS = 2.0  # to settle what is left when the process stops

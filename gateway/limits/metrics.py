@@ -4,8 +4,8 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from loragate.gateway.instruments.tenant_counter import TenantCounter
 from loragate.gateway.limits.subject import Kind
-from loragate.gateway.observability.tenant_counter import TenantCounter
 
 
 class LimitMetrics:

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from loragate.gateway.http.errors import TooManyRequests
-from loragate.gateway.limits.book import MICROSECONDS, Refused, Reply
+from loragate.gateway.errors import TooManyRequests
+from loragate.gateway.limits.backend import MICROSECONDS, Refused, Reply
 from loragate.gateway.limits.calendar import until_next_day, until_next_month
 from loragate.gateway.limits.headers import headers_of
 from loragate.gateway.limits.subject import Kind, Subject

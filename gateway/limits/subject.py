@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from loragate.adapter_store.adapter import ResolvedAdapter
+from loragate.adapter_store.adapters.adapter import ResolvedAdapter
+from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.limits import Limits
-from loragate.adapter_store.principal import TenantPrincipal
 
 Kind = Literal["requests", "tokens", "concurrency", "day", "month"]
 

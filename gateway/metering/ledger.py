@@ -19,16 +19,16 @@ from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.usage_record import UsageRecord
+from loragate.adapter_store.usage.record import UsageRecord
 from loragate.gateway.metering.disk import Disk
+from loragate.gateway.metering.log_once import Trouble
 from loragate.gateway.metering.meter import Meter
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices
 from loragate.gateway.metering.segments import SegmentSettler
 from loragate.gateway.metering.settler import Settler
-from loragate.gateway.metering.trouble import Trouble
 from loragate.gateway.metering.writer import RecordWriter
-from loragate.gateway.patience import happens
+from loragate.gateway.resilience.timeouts import happens
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from loragate.adapter_store.usage_record import Outcome, UsageRecord
-from loragate.gateway.metering.open_calls import OpenCalls
+from loragate.adapter_store.usage.record import Outcome, UsageRecord
+from loragate.gateway.metering.live_counters import OpenCalls
 
 
 class Meter:

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from loragate.gateway.observability.request_metrics import RequestMetrics
+from loragate.gateway.metering.request_metrics import RequestMetrics
 
 
 class UsageMetrics:

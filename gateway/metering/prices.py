@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from loragate.adapter_store.usage_record import AMOUNT_DIGITS, UsageRecord
+from loragate.adapter_store.usage.record import AMOUNT_DIGITS, UsageRecord
 
 _MILLION_DIGITS = 6
 _PRICE_DIGITS = AMOUNT_DIGITS - _MILLION_DIGITS  # behind the point, so that amounts are whole numbers

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.times import utc_now
+from loragate.adapter_store.timestamps import utc_now
 
 log = logging.getLogger(__name__)
 

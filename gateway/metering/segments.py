@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.usage_record import UsageRecord
-from loragate.gateway.metering.dead_workers import DeadWorker, dead_workers
+from loragate.adapter_store.usage.record import UsageRecord
 from loragate.gateway.metering.disk import Disk
-from loragate.gateway.metering.lines import read_lines
+from loragate.gateway.metering.log_once import Trouble
 from loragate.gateway.metering.metrics import UsageMetrics
+from loragate.gateway.metering.record_format import read_lines
+from loragate.gateway.metering.recovery import DeadWorker, dead_workers
 from loragate.gateway.metering.settler import Settler
-from loragate.gateway.metering.trouble import Trouble
 
 log = logging.getLogger(__name__)
 

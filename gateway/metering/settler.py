@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.usage_record import UsageRecord
+from loragate.adapter_store.usage.record import UsageRecord
 from loragate.gateway.metering.metrics import UsageMetrics
 
 log = logging.getLogger(__name__)

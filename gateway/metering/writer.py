@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from loragate.adapter_store.usage_record import UsageRecord
+from loragate.adapter_store.usage.record import UsageRecord
 from loragate.gateway.metering.disk import Disk
-from loragate.gateway.metering.lines import line_of
+from loragate.gateway.metering.live_counters import OpenCalls
+from loragate.gateway.metering.log_once import Trouble
 from loragate.gateway.metering.metrics import UsageMetrics
-from loragate.gateway.metering.open_calls import OpenCalls
+from loragate.gateway.metering.record_format import line_of
 from loragate.gateway.metering.spool import Spool
-from loragate.gateway.metering.trouble import Trouble
 
 log = logging.getLogger(__name__)
 

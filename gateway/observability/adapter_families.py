@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from loragate.gateway.observability.names import Names, content_of
+from loragate.gateway.engine.adapter_names import Names, content_of
 from loragate.v1 import engine_pb2 as pb
 
 _COUNTERS = (

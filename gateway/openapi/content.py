@@ -5,10 +5,10 @@ from inspect import cleandoc
 from typing import Any
 
 from loragate.gateway.http.bodies import JsonBody
-from loragate.gateway.openapi.answer_examples import ANSWERS
-from loragate.gateway.openapi.answers import Answers
+from loragate.gateway.openapi.examples.requests import REQUESTS
+from loragate.gateway.openapi.examples.responses import ANSWERS
 from loragate.gateway.openapi.headers import header_references
-from loragate.gateway.openapi.request_examples import REQUESTS
+from loragate.gateway.openapi.responses import Answers
 from loragate.gateway.openapi.schemas import reference
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from fastapi.dependencies.models import Dependant
 
-from loragate.gateway.auth.requirements import Requirement
+from loragate.gateway.dependencies.requirements import Requirement
 from loragate.gateway.http.bodies import JsonBody
-from loragate.gateway.openapi.answers import Answers
-from loragate.gateway.openapi.callers import need_of, refusals_of, security_of
 from loragate.gateway.openapi.content import answer_of, other_answer, request_of
-from loragate.gateway.openapi.refusals import reference
+from loragate.gateway.openapi.error_responses import reference
+from loragate.gateway.openapi.responses import Answers
+from loragate.gateway.openapi.security import need_of, refusals_of, security_of
 
 _BODY_REFUSALS = (400, 408, 413, 415)
 _CHANGES = frozenset({"post", "put", "patch", "delete"})

@@ -5,10 +5,10 @@ import asyncio
 from fastapi import APIRouter, Request, Response
 from starlette.responses import FileResponse
 
-from loragate.gateway.auth.requirements import public
+from loragate.gateway.dependencies.requirements import public
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.openapi.document import openapi_document
-from loragate.gateway.openapi.pages import PAGE, SECURITY_POLICY, Asset, file_of
+from loragate.gateway.openapi.swagger_ui import PAGE, SECURITY_POLICY, Asset, file_of
 
 router = APIRouter(dependencies=[public], include_in_schema=False)
 

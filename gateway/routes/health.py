@@ -2,9 +2,9 @@
 
 from fastapi import APIRouter, Response
 
-from loragate.gateway.auth.requirements import public
+from loragate.gateway.dependencies.requirements import public
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.openapi.answers import answers
+from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.health import Health, Readiness
 from loragate.gateway.optional_parts import optional_parts
 from loragate.gateway.readiness import is_ready, readiness

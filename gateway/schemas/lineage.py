@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from loragate.adapter_store.lineage import MAX_FIGURES, Lineage
+from loragate.adapter_store.adapters.lineage import MAX_FIGURES, Lineage
 from loragate.prompts.body import Body
 
 

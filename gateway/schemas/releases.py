@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from loragate.adapter_store.adapter import DEFAULT_ALIAS
+from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS
 from loragate.prompts.body import Body
 from loragate.prompts.findings import finding
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from loragate.gateway.schemas.tool_choice import ToolChoiceField
+from loragate.gateway.schemas.inference.tools import ToolChoiceField
 from loragate.prompts.body import Body
 from loragate.prompts.findings import finding
 from loragate.prompts.tools import MAX_TOOLS, Tool, names_of

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from loragate.gateway.tools.detection import FORMATS, detect
 from loragate.gateway.tools.format import ToolFormat
+from loragate.gateway.tools.formats.detection import FORMATS, detect
 from loragate.prompts.chat_template import ChatTemplate
 from loragate.prompts.tokenizer import TextTokenizer
 from loragate.v1 import engine_pb2 as pb

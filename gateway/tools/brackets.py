@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from loragate.gateway.tools.events import Event, Malformed, Steps
 from loragate.gateway.tools.text_stream import TextStream
+from loragate.gateway.tools.types import Event, Malformed, Steps
 
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 

@@ -2,10 +2,10 @@
 
 from typing import Protocol
 
-from loragate.gateway.tools.events import Steps
 from loragate.gateway.tools.lark import Lark
 from loragate.gateway.tools.text_stream import TextStream
 from loragate.gateway.tools.tool import Tools
+from loragate.gateway.tools.types import Steps
 
 
 class ToolFormat(Protocol):

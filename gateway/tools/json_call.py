@@ -4,8 +4,8 @@ import re
 from collections.abc import Container
 
 from loragate.gateway.tools.brackets import bracketed, stream_bracketed
-from loragate.gateway.tools.events import Arguments, CallStart, Malformed, Steps
 from loragate.gateway.tools.text_stream import TextStream, expect, sees, skip, space
+from loragate.gateway.tools.types import Arguments, CallStart, Malformed, Steps
 from loragate.prompts.json_text import parsed
 
 _ARGUMENTS = ("arguments", "parameters")

@@ -7,7 +7,7 @@ the text was cut. Text that was read and not committed is content: a format comm
 import re
 from collections.abc import Callable
 
-from loragate.gateway.tools.events import Content, Event, Malformed, Steps
+from loragate.gateway.tools.types import Content, Event, Malformed, Steps
 
 _SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"[A-Za-z0-9_.-]*")

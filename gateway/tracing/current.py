@@ -4,11 +4,11 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from loragate.gateway.calls.ask import Ask
+from loragate.gateway.calls.inference_request import Ask
 
 if TYPE_CHECKING:
-    from loragate.gateway.tracing.model_call import ModelCall
-    from loragate.gateway.tracing.request_spans import RequestSpans
+    from loragate.gateway.calls.span import ModelCall
+    from loragate.gateway.tracing.spans import RequestSpans
 
 CURRENT: "ContextVar[RequestSpans | None]" = ContextVar("loragate_spans", default=None)
 _OFF: AbstractContextManager[None] = nullcontext()

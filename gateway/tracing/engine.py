@@ -4,10 +4,10 @@ its prompt took, both on the first piece of its answer."""
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from loragate.engine.client import EngineClient
+from loragate.engine.client.client import EngineClient
 from loragate.gateway.tracing.current import CURRENT
-from loragate.gateway.tracing.request_spans import RequestSpans
 from loragate.gateway.tracing.span import now
+from loragate.gateway.tracing.spans import RequestSpans
 from loragate.v1 import engine_pb2 as pb
 
 _REASONS = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length", pb.FINISH_REASON_ERROR: "error"}

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from loragate.adapter_store.adapter import Adapter, AdapterVersion, AliasTarget
-from loragate.adapter_store.lineage import Lineage
-from loragate.gateway.residency import Holdings
+from loragate.adapter_store.adapters.adapter import Adapter, AdapterVersion, AliasTarget
+from loragate.adapter_store.adapters.lineage import Lineage
+from loragate.gateway.engine.residency import Holdings
 from loragate.gateway.wire.limits import limits_object
 from loragate.gateway.wire.times import rfc3339
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loragate.adapter_store.audit import AuditEvent
+from loragate.adapter_store.audit.log import AuditEvent
 from loragate.gateway.wire.times import rfc3339
 
 

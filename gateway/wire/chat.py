@@ -5,8 +5,8 @@ from contextlib import aclosing
 from typing import Any
 
 from loragate.gateway.generation.delta import Completion, TextDelta
-from loragate.gateway.wire.answer import Answer
 from loragate.gateway.wire.chat_choice import ChunkedChoice, whole_choice
+from loragate.gateway.wire.response_head import Answer
 
 
 def chat_completion(answer: Answer, completions: Sequence[Completion]) -> dict[str, Any]:

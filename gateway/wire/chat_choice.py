@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from loragate.gateway.generation.delta import Completion, FinishReason, TextDelta, TokenLogprob
-from loragate.gateway.tools.events import Content
 from loragate.gateway.tools.message import Piece, ToolCall
-from loragate.gateway.tools.use import ToolUse
-from loragate.gateway.wire.answer import Answer
+from loragate.gateway.tools.request_tools import ToolUse
+from loragate.gateway.tools.types import Content
 from loragate.gateway.wire.logprobs import chat_logprobs
+from loragate.gateway.wire.response_head import Answer
 from loragate.gateway.wire.tool_calls import call_delta, whole_calls
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from loragate.gateway.generation.delta import Completion, TextDelta, TokenLogprob
 from loragate.gateway.generation.request import GenerationRequest
-from loragate.gateway.schemas.completions import CompletionRequest
-from loragate.gateway.wire.answer import Answer
+from loragate.gateway.schemas.inference.completions import CompletionRequest
 from loragate.gateway.wire.logprobs import completion_logprobs
+from loragate.gateway.wire.response_head import Answer
 
 Echoes = Sequence[str]  # by prompt: the text to repeat in front of its completions
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import orjson
 
 from loragate.gateway.generation.pooling import Embedding, PoolingRequest
-from loragate.gateway.schemas.embeddings import EmbeddingRequest
+from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 
 Vector = npt.NDArray[np.float32]
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from loragate.gateway.observability.names import Names, content_of
-from loragate.gateway.residency import Holdings
+from loragate.gateway.engine.adapter_names import Names, content_of
+from loragate.gateway.engine.residency import Holdings
 from loragate.gateway.wire.times import rfc3339
 from loragate.v1 import engine_pb2 as pb
 

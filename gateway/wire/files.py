@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from loragate.adapter_store.file import File
-from loragate.adapter_store.file_upload import FileUpload, Part
+from loragate.adapter_store.files.file import File
+from loragate.adapter_store.files.upload import FileUpload, Part
 from loragate.gateway.wire.times import unix_seconds
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from loragate.adapter_store.job import Job, JobCheckpoint, JobEvent, JobStatus, OwnedJob
-from loragate.finetune.hyperparameters import DpoHyperparameters, Hyperparameters
+from loragate.adapter_store.jobs.job import Job, JobCheckpoint, JobEvent, JobStatus, OwnedJob
+from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
 from loragate.gateway.wire.times import unix_seconds
 
 _OPENAIS = ("n_epochs", "batch_size", "learning_rate_multiplier")

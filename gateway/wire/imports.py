@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loragate.adapter_store.import_rows import Import
+from loragate.adapter_store.imports.rows import Import
 from loragate.gateway.wire.times import rfc3339
 
 

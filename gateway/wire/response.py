@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from loragate.gateway.generation.request import GenerationRequest
-from loragate.gateway.schemas.responses import ResponseRequest
+from loragate.gateway.schemas.inference.responses import ResponseRequest
 
 ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
 

@@ -17,10 +17,10 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any
 
+from loragate.gateway.errors import ApiError
 from loragate.gateway.generation.delta import Completion, TextDelta
-from loragate.gateway.http.errors import ApiError
-from loragate.gateway.tools.events import Content
 from loragate.gateway.tools.message import MoreArguments, Piece, ToolCall
+from loragate.gateway.tools.types import Content
 from loragate.gateway.wire.response import ResponseHead
 from loragate.gateway.wire.response_output import CallItem, ItemStatus, MessageItem
 

@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from loragate.adapter_store.first_token import FirstToken
-from loragate.adapter_store.service import Reason, Service, ServiceQuery
+from loragate.adapter_store.usage.first_token import FirstToken
+from loragate.adapter_store.usage.service_quality import Reason, Service, ServiceQuery
 from loragate.gateway.wire.times import rfc3339
 
 

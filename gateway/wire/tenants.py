@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from loragate.adapter_store.api_key import ApiKey, NewApiKey
-from loragate.adapter_store.tenant import Tenant
+from loragate.adapter_store.auth.api_key import ApiKey, NewApiKey
+from loragate.adapter_store.tenants.tenant import Tenant
 from loragate.gateway.wire.limits import limits_object
 from loragate.gateway.wire.times import rfc3339
 

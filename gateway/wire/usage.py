@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from loragate.adapter_store.usage_query import Grouping, UsageQuery, UsageRow, UsageSums
-from loragate.adapter_store.usage_record import amount_text
+from loragate.adapter_store.usage.query import Grouping, UsageQuery, UsageRow, UsageSums
+from loragate.adapter_store.usage.record import amount_text
 from loragate.gateway.wire.times import rfc3339
 
 _FIELDS: dict[Grouping, tuple[str, ...]] = {

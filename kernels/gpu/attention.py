@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from loragate.kernels.gpu.dot import widen
-from loragate.kernels.gpu.eight_bits import FORMATS, PLAIN, as_stored, expanded
+from loragate.kernels.gpu.quantization import FORMATS, PLAIN, as_stored, expanded
 from loragate.kernels.gpu.variant import POINTERS
 
 if TYPE_CHECKING:

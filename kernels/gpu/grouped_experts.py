@@ -19,9 +19,9 @@ from torch import Tensor
 
 from loragate.kernels.gpu.dot import dot, widen
 from loragate.kernels.gpu.ops import operator
-from loragate.kernels.gpu.recent import Recent
 from loragate.kernels.gpu.segmented_lora import DECODE, NOBODY, SlotTable, Work, WorkList
 from loragate.kernels.gpu.variant import POINTERS, Variant
+from loragate.kernels.identity_cache import Recent
 
 if TYPE_CHECKING:
     from loragate.kernels.segmented_experts import ExpertFactors

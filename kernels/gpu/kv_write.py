@@ -13,8 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from loragate.kernels.gpu.attention import Stored
-from loragate.kernels.gpu.eight_bits import FORMATS, PLAIN, narrowed, scale_for
 from loragate.kernels.gpu.ops import nothing, operator
+from loragate.kernels.gpu.quantization import FORMATS, PLAIN, narrowed, scale_for
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:

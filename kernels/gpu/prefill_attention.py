@@ -26,8 +26,8 @@ from loragate.kernels.gpu.attention import (
     soften,
 )
 from loragate.kernels.gpu.dot import dot
-from loragate.kernels.gpu.eight_bits import FORMATS, PLAIN
 from loragate.kernels.gpu.ops import nothing, operator
+from loragate.kernels.gpu.quantization import FORMATS, PLAIN
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from torch import Tensor
 from loragate.kernels.base_output import Affine
 from loragate.kernels.gpu.dot import dot, widen
 from loragate.kernels.gpu.ops import nothing, operator
-from loragate.kernels.gpu.recent import Recent
-from loragate.kernels.gpu.slot_memory import SlotMemory
+from loragate.kernels.gpu.slot_tables import SlotMemory
 from loragate.kernels.gpu.variant import POINTERS, Variant
-from loragate.kernels.sent import sent
+from loragate.kernels.host_to_device import sent
+from loragate.kernels.identity_cache import Recent
 
 if TYPE_CHECKING:
     from loragate.kernels.segmented_lora import LoraWeights, Segment

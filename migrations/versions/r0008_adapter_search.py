@@ -133,6 +133,6 @@ def _fill() -> None:
 
 
 def _text(name: str) -> str:
-    """As `loragate.adapter_store.search_text` made it at this revision, of a name of ASCII alone."""
+    """As `loragate.adapter_store.adapters.search_text` made it at this revision, of a name of ASCII alone."""
     said = f"{name}\n".lower()
     return said + "".join(f"\n {word}" for word in dict.fromkeys(re.findall(r"[^\W_]+", said)))

@@ -60,7 +60,7 @@ def _told(connection: sa.Connection, owner: str) -> list[dict[str, Any]]:
 
 
 def _routes(arms: Iterable[tuple[str, int, int, str]]) -> str | None:
-    """As `loragate.adapter_store.told_versions` wrote them at this revision."""
+    """As `loragate.adapter_store.adapters.route_summary` wrote them at this revision."""
     aliases: dict[str, list[tuple[int, int]]] = {}
     for alias, version, weight, _ in arms:
         aliases.setdefault(alias, []).append((version, weight))

@@ -1,20 +1,13 @@
 """The pages, each a module with a `draw` of its own."""
 
-from loragate.panel.pages import (
-    adapter,
-    adapters,
-    audit,
-    engine,
-    job,
-    jobs,
-    keys,
-    overview,
-    playground,
-    tenant,
-    tenants,
-    usage,
-)
+from loragate.panel.pages.adapters import adapter
+from loragate.panel.pages.adapters import list as adapters
+from loragate.panel.pages.jobs import job
+from loragate.panel.pages.jobs import list as jobs
+from loragate.panel.pages.operations import audit, engine, keys, tenant, tenants, usage
+from loragate.panel.pages.overview import overview
 from loragate.panel.pages.page import PageSpec, add_page
+from loragate.panel.pages.playground import playground
 
 PAGES: tuple[PageSpec, ...] = (
     PageSpec("/", "Overview", overview.draw),

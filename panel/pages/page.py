@@ -8,9 +8,9 @@ from starlette.requests import Request
 
 from loragate.panel.api import Api
 from loragate.panel.caller import Caller
-from loragate.panel.parts.empty import empty
+from loragate.panel.parts.display.empty import empty
+from loragate.panel.parts.display.tag import link
 from loragate.panel.parts.frame import Entry, frame
-from loragate.panel.parts.tag import link
 from loragate.panel.sessions import Session
 
 

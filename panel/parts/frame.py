@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from nicegui import ui
 
 from loragate.panel.caller import Caller
-from loragate.panel.parts.button import icon_button
-from loragate.panel.parts.say import place_for_words
-from loragate.panel.parts.tag import div, tag
+from loragate.panel.parts.controls.button import icon_button
+from loragate.panel.parts.display.tag import div, tag
+from loragate.panel.parts.notify import place_for_words
 
 _HEAD = '<link rel="stylesheet" href="/static/panel.css"><script src="/static/panel.js"></script>'
 

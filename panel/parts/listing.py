@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 
 from loragate.panel.api import Json
+from loragate.panel.parts.async_region import Region
+from loragate.panel.parts.display.tag import div
 from loragate.panel.parts.pager import Cursor, pager
-from loragate.panel.parts.region import Region
-from loragate.panel.parts.tag import div
 
 ROWS = 50
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
-from loragate.panel.parts.button import button
-from loragate.panel.parts.tag import div, tag
+from loragate.panel.parts.controls.button import button
+from loragate.panel.parts.display.tag import div, tag
 
 
 class Cursor:

@@ -20,10 +20,10 @@ from private_postgres import PostgresServer, private_postgres
 from s3_server import S3Server, s3_server
 from safetensors.numpy import save
 
-from loragate.adapter_store.probe import no_probe
-from loragate.adapter_store.schema import upgrade
+from loragate.adapter_store.database.schema import upgrade
+from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tenant import Tenant
+from loragate.adapter_store.tenants.tenant import Tenant
 from loragate.v1 import engine_pb2
 
 SECRET_KEY = b"a secret key for the tests, 32+ bytes"

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, text, update
 
-from loragate.adapter_store.adapter import AdapterStatus
-from loragate.adapter_store.adapter_filter import AdapterFilter
-from loragate.adapter_store.adapter_pages import Walk
-from loragate.adapter_store.database import Database
+from loragate.adapter_store.adapters.adapter import AdapterStatus
+from loragate.adapter_store.adapters.filter import AdapterFilter
+from loragate.adapter_store.adapters.search import Walk
+from loragate.adapter_store.database.database import Database
+from loragate.adapter_store.database.schema import downgrade, upgrade
 from loragate.adapter_store.errors import Invalid
-from loragate.adapter_store.schema import downgrade, upgrade
-from loragate.adapter_store.tables import AdapterRow
+from loragate.adapter_store.tables.base import AdapterRow
 
 FOUND = {
     "port-bot": ["support-bot-v2", "support-bot"],
@@ -152,7 +152,7 @@ async def test_pages_stand_still_while_others_come_and_go(
     world: Any, monkeypatch: pytest.MonkeyPatch, tags: tuple[str, ...], walk: Walk
 ) -> None:
     """However many are looked through before the index is."""
-    monkeypatch.setattr("loragate.adapter_store.adapter_pages._walk", lambda *_: walk)
+    monkeypatch.setattr("loragate.adapter_store.adapters.search._walk", lambda *_: walk)
     for number in range(6):
         await world.publish(f"bot-{number}", tags=["bot"])
         await world.publish(f"bot-untagged-{number}" if tags else f"other-{number}")

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from loragate.adapter_store.adapter import AliasTarget
+from loragate.adapter_store.adapters.adapter import AliasTarget
+from loragate.adapter_store.adapters.routing import choose_arm, sticky_point
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound, Unavailable
-from loragate.adapter_store.routing import choose_arm, sticky_point
 from loragate.v1 import engine_pb2
 
 
@@ -131,7 +131,7 @@ async def test_an_adapter_of_another_base_is_not_served(two_versions: Any, manif
 async def test_without_a_base_nothing_is_served(two_versions: Any) -> None:
     from sqlalchemy import delete
 
-    from loragate.adapter_store.tables import EngineManifestRow
+    from loragate.adapter_store.tables.base import EngineManifestRow
 
     async with two_versions.store._database.operator(write=True) as session:
         await session.execute(delete(EngineManifestRow))

@@ -1,9 +1,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from loragate.adapter_store.arm_usage import ArmQuery, ArmUsage
-from loragate.adapter_store.first_token import FirstToken
-from loragate.adapter_store.usage_record import Outcome, UsageRecord
+from loragate.adapter_store.usage.first_token import FirstToken
+from loragate.adapter_store.usage.record import Outcome, UsageRecord
+from loragate.adapter_store.usage.target_usage import ArmQuery, ArmUsage
 
 THEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -6,10 +6,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from loragate.adapter_store.actor import Actor
-from loragate.adapter_store.adapter import AliasTarget
+from loragate.adapter_store.adapters.adapter import AliasTarget
+from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.errors import Invalid, StoreError
-from loragate.adapter_store.probe import no_probe
+from loragate.adapter_store.publishing.probe import no_probe
 
 ALICE = Actor("oidc:alice", "req_1")
 

@@ -13,13 +13,13 @@ from fsspec.core import url_to_fs
 from s3_server import S3Server
 from sqlalchemy import update
 
-from loragate.adapter_store.file import Purpose
-from loragate.adapter_store.file_tables import FileUploadRow
-from loragate.adapter_store.import_rows import ImportStatus
-from loragate.adapter_store.probe import no_probe
+from loragate.adapter_store.files.file import Purpose
+from loragate.adapter_store.imports.rows import ImportStatus
+from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables import AdapterImportRow, DeferredPublicationRow
-from loragate.adapter_store.times import utc_now
+from loragate.adapter_store.tables.base import AdapterImportRow, DeferredPublicationRow
+from loragate.adapter_store.tables.files import FileUploadRow
+from loragate.adapter_store.timestamps import utc_now
 from loragate.v1 import engine_pb2
 
 SECRET = b"k" * 32
@@ -32,8 +32,8 @@ import asyncio, io, json, os, sys
 from pathlib import Path
 from sqlalchemy import event
 from loragate.adapter_store import Store
-from loragate.adapter_store.file import FileFacts, Purpose
-from loragate.adapter_store.probe import no_probe
+from loragate.adapter_store.files.file import FileFacts, Purpose
+from loragate.adapter_store.publishing.probe import no_probe
 
 job = json.loads(sys.argv[1])
 config, tensors = Path(job["config"]).read_bytes(), Path(job["tensors"])
@@ -80,7 +80,7 @@ def act(site, blobs, steps):
 
     def step_s3():
         from fsspec.asyn import sync_wrapper
-        from loragate.adapter_store.s3 import _Bounded
+        from loragate.adapter_store.blobs.s3 import _Bounded
         _Bounded._call_s3 = stepping(_Bounded._call_s3)
         _Bounded.call_s3 = sync_wrapper(_Bounded._call_s3)
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from fsspec.core import url_to_fs
 
-from loragate.adapter_store.blobs import CONFIG_FILE, TENSORS_FILE
-from loragate.adapter_store.damage import Damaged
-from loragate.adapter_store.objects import Objects
+from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
+from loragate.adapter_store.blobs.filesystem import Objects
+from loragate.adapter_store.publishing.quarantine import Damaged
 
 
 def _damage(kept: Any, file: str, change: Any, which: int = 0) -> None:
@@ -112,7 +112,7 @@ async def test_a_fault_on_the_way_quarantines_nothing(world: Any, monkeypatch: p
 async def test_the_last_chunk_comes_only_when_all_is_well(
     world: Any, kept: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loragate.adapter_store.objects.CHUNK_BYTES", 100)
+    monkeypatch.setattr("loragate.adapter_store.blobs.filesystem.CHUNK_BYTES", 100)
     published = await world.publish("support")
     _damage(kept, TENSORS_FILE, lambda content: content[:-101] + b"\xff" + content[-100:])
     stored = await world.store.open_adapter(world.acme.id, published.digest)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from loragate.adapter_store import deferred, publications
-from loragate.adapter_store.adapter import AliasTarget, VersionStatus
+from loragate.adapter_store.adapters.adapter import AliasTarget, VersionStatus
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, NotFound, NotTried, Unavailable
-from loragate.adapter_store.probe import no_probe
+from loragate.adapter_store.publishing import deferred
+from loragate.adapter_store.publishing import publisher as publications
+from loragate.adapter_store.publishing.probe import no_probe
 
 from .conftest import HeldProbe
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from loragate.adapter_store.adapter import AliasTarget
+from loragate.adapter_store.adapters.adapter import AliasTarget
 from loragate.adapter_store.errors import Conflict, NotFound
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from loragate.adapter_store.adapter import AliasTarget
-from loragate.adapter_store.desired_state import KeepBounds, Kept, Tier
+from loragate.adapter_store.adapters.adapter import AliasTarget
+from loragate.adapter_store.adapters.desired_state import KeepBounds, Kept, Tier
 from loragate.adapter_store.errors import Conflict, NotFound
 
 

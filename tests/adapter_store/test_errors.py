@@ -6,9 +6,9 @@ from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError, Pro
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from loragate.adapter_store import errors
+from loragate.adapter_store.database.error_mapping import blob_faults, database_faults
+from loragate.adapter_store.database.urls import driver_url
 from loragate.adapter_store.errors import Conflict, Invalid, StorageFull, StoreError, Unavailable
-from loragate.adapter_store.faults import blob_faults, database_faults
-from loragate.adapter_store.urls import driver_url
 
 
 def _tree(kind: type[StoreError]) -> list[type[StoreError]]:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from loragate.adapter_store import file_uploads
+from loragate.adapter_store.blobs.pieces import TenantPieces
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound, StorageFull
-from loragate.adapter_store.file import File, FileFacts, Purpose
-from loragate.adapter_store.file_tables import FileRow, FileUploadRow
-from loragate.adapter_store.file_upload import FileUpload, Part, UploadStatus
-from loragate.adapter_store.pieces import TenantPieces
-from loragate.adapter_store.times import utc_now
+from loragate.adapter_store.files import uploads as file_uploads
+from loragate.adapter_store.files.file import File, FileFacts, Purpose
+from loragate.adapter_store.files.upload import FileUpload, Part, UploadStatus
+from loragate.adapter_store.tables.files import FileRow, FileUploadRow
+from loragate.adapter_store.timestamps import utc_now
 
 ALL = frozenset(Purpose)
 TUNE = FileFacts("train.jsonl", Purpose.FINE_TUNE)
@@ -238,11 +238,11 @@ async def test_what_no_file_takes(desk: Desk, world: Any, monkeypatch: pytest.Mo
     assert too_much.value.code == "quota_exceeded"
     for name, most in (("MOST_OPEN_BYTES", 5), ("MOST_APPENDS", 1)):
         with monkeypatch.context() as patched:
-            patched.setattr(f"loragate.adapter_store.files.{name}", most)
+            patched.setattr(f"loragate.adapter_store.files.repository.{name}", most)
             with pytest.raises(Conflict) as full:
                 await desk.append(file, b"x\n")
             assert full.value.code == "file_full"
-    monkeypatch.setattr("loragate.adapter_store.files._MOST_OPEN", 1)
+    monkeypatch.setattr("loragate.adapter_store.files.repository._MOST_OPEN", 1)
     with pytest.raises(Conflict) as too_many:
         await desk.create(b"", OPEN)
     assert (too_many.value.code, too_many.value.param) == ("too_many_open_files", "open")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from loragate.adapter_store import database as module
-from loragate.adapter_store.database import Database
+from loragate.adapter_store.database import database as module
+from loragate.adapter_store.database.database import Database
 
 ALIVE = text("SELECT 1")
 

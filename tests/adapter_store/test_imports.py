@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from loragate.adapter_store import imports
-from loragate.adapter_store.adapter import VersionStatus
+from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, Invalid, NotFound, NotTried
 from loragate.adapter_store.failure import Failure
-from loragate.adapter_store.import_rows import INTERRUPTED, ImportStatus
-from loragate.adapter_store.import_work import MOST_ATTEMPTS
-from loragate.adapter_store.probe import no_probe
-from loragate.adapter_store.tables import AdapterImportRow
-from loragate.adapter_store.times import utc_now
+from loragate.adapter_store.imports import repository as imports
+from loragate.adapter_store.imports.lease import MOST_ATTEMPTS
+from loragate.adapter_store.imports.rows import INTERRUPTED, ImportStatus
+from loragate.adapter_store.publishing.probe import no_probe
+from loragate.adapter_store.tables.base import AdapterImportRow
+from loragate.adapter_store.timestamps import utc_now
 
 from .conftest import HeldProbe
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from loragate.adapter_store.database_time import database_now
+from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.failure import Failure
-from loragate.adapter_store.job import JobRequest, JobStart, JobStatus, Order
-from loragate.adapter_store.job_queue import MOST_ATTEMPTS, Claim
-from loragate.adapter_store.job_tables import JobRow
-from loragate.adapter_store.job_work import LeaseLost
+from loragate.adapter_store.jobs.job import JobRequest, JobStart, JobStatus, Order
+from loragate.adapter_store.jobs.lease import LeaseLost
+from loragate.adapter_store.jobs.queue import MOST_ATTEMPTS, Claim
+from loragate.adapter_store.tables.jobs import JobRow
 
 REQUEST = JobRequest(
     method="supervised",

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from loragate.adapter_store.database_time import database_now
+from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.failure import Failure
-from loragate.adapter_store.file import Purpose
-from loragate.adapter_store.job import JobRequest, JobStatus
-from loragate.adapter_store.job_tables import JobRow
-from loragate.adapter_store.job_work import LeaseLost
-from loragate.adapter_store.kept_runs import KeptRun
+from loragate.adapter_store.files.file import Purpose
+from loragate.adapter_store.jobs.job import JobRequest, JobStatus
+from loragate.adapter_store.jobs.lease import LeaseLost
+from loragate.adapter_store.jobs.run_snapshots import KeptRun
+from loragate.adapter_store.tables.jobs import JobRow
 
 REQUEST = JobRequest("supervised", "base", "file-1", None, {}, None, 7, {})
 NOW = timedelta(0)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from sqlalchemy import literal, select, update
 
-from loragate.adapter_store import authentication
-from loragate.adapter_store.credentials import public_id_of
-from loragate.adapter_store.database_time import database_now
+from loragate.adapter_store.auth import authentication
+from loragate.adapter_store.auth.credentials import public_id_of
+from loragate.adapter_store.auth.principal import AdminPrincipal, Scope, TenantPrincipal
+from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
-from loragate.adapter_store.principal import AdminPrincipal, Scope, TenantPrincipal
-from loragate.adapter_store.tables import ApiKeyRow, UtcDateTime
+from loragate.adapter_store.tables.base import ApiKeyRow, UtcDateTime
 
 
 async def _create(world: Any, **options: Any) -> Any:

@@ -36,7 +36,7 @@ async def test_a_cursor_outlives_its_item(world: Any) -> None:
 
 
 async def test_items_made_at_the_same_instant_come_once_each(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from loragate.adapter_store import tenants
+    from loragate.adapter_store.tenants import repository as tenants
 
     monkeypatch.setattr(tenants, "utc_now", lambda: world.acme.created_at)
     async with world.store.admin(write=True) as admin:

@@ -1,8 +1,8 @@
 from typing import Any
 
-from loragate.adapter_store.layout import layout_of
+from loragate.adapter_store.base_model.layout import layout_of
 from loragate.peft_format.kinds import AdapterKind
-from loragate.peft_format.layout import BaseParameter, ModuleKind
+from loragate.peft_format.plan.layout import BaseParameter, ModuleKind
 from loragate.v1 import engine_pb2
 
 

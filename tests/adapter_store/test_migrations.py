@@ -6,15 +6,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text, update
 
-from loragate.adapter_store.adapter import AliasTarget, VersionStatus
-from loragate.adapter_store.database import Database, create_engine
+from loragate.adapter_store.adapters.adapter import AliasTarget, VersionStatus
+from loragate.adapter_store.adapters.lineage import UPLOADED
+from loragate.adapter_store.database.database import Database, create_engine
+from loragate.adapter_store.database.schema import downgrade, upgrade
+from loragate.adapter_store.database.urls import driver_url
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, NotFound, NotTried, SchemaMismatch
-from loragate.adapter_store.import_rows import INTERRUPTED, SILENCE
-from loragate.adapter_store.lineage import UPLOADED
-from loragate.adapter_store.schema import downgrade, upgrade
+from loragate.adapter_store.imports.rows import INTERRUPTED, SILENCE
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables import AdapterImportRow, Base
-from loragate.adapter_store.urls import driver_url
+from loragate.adapter_store.tables.base import AdapterImportRow, Base
 
 
 async def _inspect(database_url: str, look: Any) -> Any:

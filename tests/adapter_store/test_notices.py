@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 from redis_server import RedisServer
 
-from loragate.adapter_store.notices import LocalNotices, Notices
-from loragate.adapter_store.redis_notices import RedisNotices, redis_notices
+from loragate.adapter_store.notices.notices import LocalNotices, Notices
+from loragate.adapter_store.notices.redis import RedisNotices, redis_notices
 from loragate.adapter_store.store import Store
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from loragate.adapter_store.adapter import AdapterStatus, AliasTarget, VersionStatus
-from loragate.adapter_store.adapter_filter import AdapterFilter
+from loragate.adapter_store.adapters.adapter import AdapterStatus, AliasTarget, VersionStatus
+from loragate.adapter_store.adapters.filter import AdapterFilter
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, NotFound, Unavailable
 
 from .conftest import SECRET_KEY, HeldProbe
@@ -177,7 +177,7 @@ PUBLISH = """
 import asyncio, sys
 from pathlib import Path
 from loragate.adapter_store import Store
-from loragate.adapter_store.probe import no_probe
+from loragate.adapter_store.publishing.probe import no_probe
 
 async def main(database_url, blob_url, secret, tenant_id, folder):
     store = await Store.open(database_url, blob_url, secret.encode())

@@ -7,9 +7,9 @@ import orjson
 import pytest
 from safetensors.numpy import load, save
 
-from loragate.adapter_store.adapter import AliasTarget, VersionStatus
+from loragate.adapter_store.adapters.adapter import AliasTarget, VersionStatus
 from loragate.adapter_store.errors import AdapterInvalid, Invalid, NotFound, Unavailable
-from loragate.adapter_store.probe import no_probe
+from loragate.adapter_store.publishing.probe import no_probe
 
 
 async def test_a_publication_is_numbered_and_becomes_the_default(world: Any) -> None:

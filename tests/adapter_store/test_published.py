@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loragate.adapter_store.published import VersionName
+from loragate.adapter_store.publishing.all_published import VersionName
 
 
 async def test_names_of_contents(world: Any) -> None:

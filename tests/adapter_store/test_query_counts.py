@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from loragate.adapter_store.adapter import AliasTarget
-from loragate.adapter_store.adapter_filter import AdapterFilter
-from loragate.adapter_store.desired_state import KeepBounds, Tier
+from loragate.adapter_store.adapters.adapter import AliasTarget
+from loragate.adapter_store.adapters.desired_state import KeepBounds, Tier
+from loragate.adapter_store.adapters.filter import AdapterFilter
 
 
 class Counts:

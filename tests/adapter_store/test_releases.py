@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from loragate.adapter_store.adapter import AdapterStatus, AliasTarget, VersionStatus
-from loragate.adapter_store.adapter_filter import AdapterFilter
+from loragate.adapter_store.adapters.adapter import AdapterStatus, AliasTarget, VersionStatus
+from loragate.adapter_store.adapters.filter import AdapterFilter
 from loragate.adapter_store.errors import Conflict, Forbidden, Invalid, NotFound
 from loragate.adapter_store.store import Store
 

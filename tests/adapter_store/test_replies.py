@@ -9,8 +9,8 @@ from cryptography.exceptions import InvalidTag
 from sqlalchemy import func, select, update
 
 from loragate.adapter_store.errors import Conflict
-from loragate.adapter_store.replies import Claim, Reply
-from loragate.adapter_store.tables import ReplyRow
+from loragate.adapter_store.idempotency import Claim, Reply
+from loragate.adapter_store.tables.base import ReplyRow
 
 
 async def _claim(world: Any, key: str = "a", request: bytes = b"request", within: str | None = None) -> Claim | Reply:

@@ -10,8 +10,8 @@ import pytest
 from s3_server import S3Server, another_s3_server
 from s3fs import S3FileSystem
 
-from loragate.adapter_store import s3 as s3_module
-from loragate.adapter_store.blobs import Blobs
+from loragate.adapter_store.blobs import s3 as s3_module
+from loragate.adapter_store.blobs.blobs import Blobs
 from loragate.adapter_store.errors import CannotOpen, StorageFull, Unavailable
 
 TENANT, DIGEST = "tn_acme", "sha256:" + "a" * 64
@@ -146,6 +146,6 @@ def missing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def hide(name: str) -> None:
         monkeypatch.setitem(sys.modules, name, None)
-        monkeypatch.delitem(sys.modules, "loragate.adapter_store.s3")
+        monkeypatch.delitem(sys.modules, "loragate.adapter_store.blobs.s3")
 
     return hide

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from loragate.adapter_store.auth.secret_key import derive_key, load_or_create_secret_key
 from loragate.adapter_store.errors import Invalid, WrongSecretKey
-from loragate.adapter_store.secret_key import derive_key, load_or_create_secret_key
 from loragate.adapter_store.store import Store
 
 

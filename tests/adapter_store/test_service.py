@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from loragate.adapter_store import service
-from loragate.adapter_store.first_token import FirstToken
-from loragate.adapter_store.service import Reason, Service, ServiceQuery
-from loragate.adapter_store.usage_record import Outcome, UsageRecord, usage_id_at
+from loragate.adapter_store.usage import service_quality as service
+from loragate.adapter_store.usage.first_token import FirstToken
+from loragate.adapter_store.usage.record import Outcome, UsageRecord, usage_id_at
+from loragate.adapter_store.usage.service_quality import Reason, Service, ServiceQuery
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

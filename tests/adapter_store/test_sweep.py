@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from fsspec.core import url_to_fs
 
-from loragate.adapter_store import objects, s3
-from loragate.adapter_store.blobs import TenantBlobs
+from loragate.adapter_store.blobs import filesystem as objects
+from loragate.adapter_store.blobs import s3
+from loragate.adapter_store.blobs.blobs import TenantBlobs
 from loragate.adapter_store.errors import StorageFull
 from loragate.adapter_store.store import Store
 

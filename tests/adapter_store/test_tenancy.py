@@ -11,13 +11,13 @@ from sqlalchemy import and_, delete, event, func, insert, or_, select, text, upd
 from sqlalchemy.orm import aliased
 
 from loragate.adapter_store import scopes
-from loragate.adapter_store.adapter import AliasTarget
-from loragate.adapter_store.adapter_filter import AdapterFilter
-from loragate.adapter_store.adapters import AdapterRepository
-from loragate.adapter_store.bare_statements import OWN, UnscopedStatement, own
-from loragate.adapter_store.database import Database
+from loragate.adapter_store.adapters.adapter import AliasTarget
+from loragate.adapter_store.adapters.filter import AdapterFilter
+from loragate.adapter_store.adapters.repository import AdapterRepository
+from loragate.adapter_store.database.database import Database
+from loragate.adapter_store.database.scoped_statements import OWN, UnscopedStatement, own
 from loragate.adapter_store.errors import NotFound
-from loragate.adapter_store.tables import AdapterRow, AdapterVersionRow, Base, TenantOwned
+from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, Base, TenantOwned
 
 ADAPTERS, VERSIONS = AdapterRow.__table__, AdapterVersionRow.__table__
 OTHERS, MINE = ADAPTERS.alias("others"), ADAPTERS.c.tenant_id == OWN

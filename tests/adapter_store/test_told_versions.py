@@ -9,12 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select, text
 
-from loragate.adapter_store.adapter import Adapter, AdapterStatus, AliasTarget
-from loragate.adapter_store.adapter_filter import AdapterFilter
-from loragate.adapter_store.base62 import new_id
+from loragate.adapter_store.adapters.adapter import Adapter, AdapterStatus, AliasTarget
+from loragate.adapter_store.adapters.filter import AdapterFilter
+from loragate.adapter_store.database.schema import downgrade, upgrade
 from loragate.adapter_store.errors import AdapterInvalid, StoreError
-from loragate.adapter_store.schema import downgrade, upgrade
-from loragate.adapter_store.tables import AdapterVersionRow, AliasTargetRow
+from loragate.adapter_store.ids import new_id
+from loragate.adapter_store.tables.base import AdapterVersionRow, AliasTargetRow
 
 SHOWN = {"ready", "disabled", "quarantined"}
 

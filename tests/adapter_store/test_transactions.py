@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from loragate.adapter_store.database import Database
+from loragate.adapter_store.auth.installation import read_fact, write_fact
+from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.errors import Unavailable
-from loragate.adapter_store.installation import read_fact, write_fact
 
 ROUNDS = 100
 COUNT = """
 import asyncio, sys
-from loragate.adapter_store.database import Database
-from loragate.adapter_store.installation import read_fact, write_fact
+from loragate.adapter_store.database.database import Database
+from loragate.adapter_store.auth.installation import read_fact, write_fact
 
 async def main(url, rounds):
     database = Database(url)

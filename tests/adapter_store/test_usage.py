@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy import event, func, select
 
-from loragate.adapter_store.bare_statements import UnscopedStatement
-from loragate.adapter_store.database import Database
+from loragate.adapter_store.database.database import Database
+from loragate.adapter_store.database.scoped_statements import UnscopedStatement
 from loragate.adapter_store.errors import Invalid
-from loragate.adapter_store.usage_query import Grouping, UsageQuery, UsageSums
-from loragate.adapter_store.usage_record import Outcome, UsageRecord, amount_text, new_usage_id
-from loragate.adapter_store.usage_tables import UsageRecordRow, UsageSumRow
+from loragate.adapter_store.tables.usage import UsageRecordRow, UsageSumRow
+from loragate.adapter_store.usage.query import Grouping, UsageQuery, UsageSums
+from loragate.adapter_store.usage.record import Outcome, UsageRecord, amount_text, new_usage_id
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 EVER = (NOON - timedelta(days=400), NOON + timedelta(days=400))

@@ -14,15 +14,15 @@ from sqlalchemy import func, select, update
 
 import loragate.adapter_store
 import loragate.gateway
-from loragate.adapter_store.credentials import KeyHasher
-from loragate.adapter_store.notices import LocalNotices
+from loragate.adapter_store.auth.credentials import KeyHasher
+from loragate.adapter_store.notices.notices import LocalNotices
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables import ApiKeyRow, TenantRow
+from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
 from loragate.gateway.app import create_app
 from loragate.gateway.auth import authenticator as authenticator_module
 from loragate.gateway.auth.authenticator import Authenticator
 from loragate.gateway.auth.key_use import KeyUse
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from tests.gateway.auth_clock import Clock
 from tests.gateway.running import ADMIN_KEY, Gateway
 

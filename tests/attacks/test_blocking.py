@@ -93,7 +93,7 @@ async def test_parsing(attacked: Gateway, hold: Hold, monkeypatch: pytest.Monkey
 
 async def test_grammars_of_tools(attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of megabytes, where there are many tools with large schemas."""
-    from loragate.gateway.generation import preparing
+    from loragate.gateway.generation import prepare as preparing
 
     monkeypatch.setattr(attacked.services.link.base.chat_template, "takes_tools", True)
     monkeypatch.setattr(preparing, "chat_constraint", hold.before(preparing.chat_constraint))

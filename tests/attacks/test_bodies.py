@@ -5,9 +5,9 @@ import pydantic_core
 import pytest
 from pydantic import ValidationError
 
+from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.grpc.requests import chat_request
-from loragate.gateway.http.errors import InvalidRequest
-from loragate.gateway.schemas.chat import ChatRequest
+from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.v1 import inference_pb2 as pb
 from tests.attacks.raw_http import exchange, post
 from tests.gateway.grpc_client import connected, refusal

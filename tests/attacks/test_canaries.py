@@ -19,8 +19,8 @@ import pytest
 from otlp_collector import Collector, otlp_collector
 from safetensors.numpy import save_file
 
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.tracing.config import TracingConfig
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.config.tracing import TracingConfig
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1.adapters_pb2 import GetAdapterRequest
 from loragate.v1.inference_pb2 import ChatMessage, ChatRequest, GenerateRequest

@@ -9,7 +9,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.grpc.methods import METHODS
 from loragate.v1 import inference_pb2 as pb
 from tests.gateway.grpc_client import Client, code_of, connected, refusal

@@ -48,7 +48,7 @@ async def test_a_prompt_that_is_still_being_read_is_never_submitted(
     attacked: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its client left while the prompt was tokenised."""
-    from loragate.gateway.generation import preparing
+    from loragate.gateway.generation import prepare as preparing
 
     reached, go_on, real = asyncio.Event(), asyncio.Event(), preparing.prompts_to_tokens
 

@@ -15,10 +15,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 from tokenizers import Tokenizer
 
-from loragate.adapter_store.layout import layout_of
+from loragate.adapter_store.base_model.layout import layout_of
 from loragate.peft_format.errors import AdapterRefused
-from loragate.peft_format.layout import BaseLayout
-from loragate.peft_format.reading import read_adapter
+from loragate.peft_format.plan.layout import BaseLayout
+from loragate.peft_format.read import read_adapter
 from loragate.v1 import adapters_pb2 as pb
 from tests.attacks import malformed_configs, malformed_tensors, valid_adapters
 from tests.attacks.adapter_files import Files

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from private_postgres import private_postgres
 
-from loragate.adapter_store.schema import upgrade
-from loragate.gateway.config import GatewayConfig
+from loragate.adapter_store.database.schema import upgrade
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import adapters_pb2, inference_pb2
 from tests.gateway.grpc_client import connected, refusal
 from tests.gateway.prepared import new_tenants

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import adapters_pb2 as pb
 from tests.attacks.raw_http import connected, head
 from tests.gateway.grpc_client import connected as grpc_connected

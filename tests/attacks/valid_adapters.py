@@ -10,7 +10,7 @@ from tiny_models import add_adapter, make_model
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel
 
-from loragate.engine.manifest import SERVES, module_message, parameter_message, targets
+from loragate.engine.model.manifest import SERVES, module_message, parameter_message, targets
 from loragate.v1 import engine_pb2 as pb
 from tests.attacks.adapter_files import Files
 from tests.gateway import tiny_model

@@ -95,7 +95,7 @@ def test_an_adapter_is_shown_and_versions_are_compared(tmp_path: Path) -> None:
 
 
 def test_an_upload_without_an_engine_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loragate.gateway.adapter_probe._CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr("loragate.gateway.engine.adapter_probe._CONNECT_SECONDS", 0.1)
     with real_gateway(tmp_path, engine_runs=False) as url:
         as_new_tenant(url, monkeypatch)
         kept = run("adapters", "upload", str(write_adapter(tmp_path / "bot"))).stderr

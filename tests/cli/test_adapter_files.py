@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from loragate.cli.client import parts
-from loragate.cli.client.connect import as_tenant
-from loragate.gateway.imports.config import ImportConfig
+from loragate.cli.client.http.connect import as_tenant
+from loragate.cli.client.transfer import parts
+from loragate.gateway.config.imports import ImportConfig
 from tests.gateway.stand_in_hub import COMMIT, stand_in_hub
 
 from .commands import as_new_tenant, run

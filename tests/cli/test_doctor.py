@@ -10,14 +10,14 @@ from redis_server import RedisServer
 from s3_server import s3_server
 from typer.testing import CliRunner
 
-from loragate.adapter_store.schema import upgrade
+from loragate.adapter_store.database.schema import upgrade
 from loragate.cli.doctor import machine
 from loragate.cli.doctor.clock import clock_finding
 from loragate.cli.doctor.database import Room, connections_finding
 from loragate.cli.doctor.finding import Status
 from loragate.cli.doctor.redis import redis_finding
 from loragate.cli.main import app
-from loragate.cli.settings import Settings
+from loragate.cli.settings.model import Settings
 from loragate.cli.supervisor.ports import listen
 
 

@@ -17,12 +17,12 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from loragate.adapter_store.job import JobStatus
+from loragate.adapter_store.jobs.job import JobStatus
 from loragate.adapter_store.store import Store
-from loragate.cli.client.api import Broken
+from loragate.cli.client.http.api import Broken
 from loragate.cli.client.job import hyperparameters
-from loragate.cli.client.sparkline import sparkline
-from loragate.cli.client.watching import Bar, Lines, follow
+from loragate.cli.client.terminal.job_progress import Bar, Lines, follow
+from loragate.cli.client.terminal.sparkline import sparkline
 from loragate.cli.refusal import Refusal
 from tests.gateway.worker_side import WorkerSide
 
@@ -261,7 +261,7 @@ def test_a_server_that_is_away_is_waited_for_but_not_for_ever() -> None:
 
 
 def test_lines_go_to_a_file_that_grows_until_it_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loragate.cli.client.growing_file._PORTION_BYTES", 100)
+    monkeypatch.setattr("loragate.cli.client.transfer.streaming_file._PORTION_BYTES", 100)
     file = run("files", "open", "--name", "calls.jsonl").stdout.strip()
     data = world.data(3)
     size = len(Path(data).read_bytes()) + 1

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from loragate.adapter_store.limits import TenantLimits
-from loragate.cli import finetuning
-from loragate.cli.finetuning import service_config
 from loragate.cli.refusal import Refusal
-from loragate.cli.settings import Settings
-from loragate.cli.settings_environment import child_environment
-from loragate.cli.settings_load import load
+from loragate.cli.settings.environment import child_environment
+from loragate.cli.settings.load import load
+from loragate.cli.settings.model import Settings
+from loragate.cli.standalone import finetune_worker as finetuning
+from loragate.cli.standalone.finetune_worker import service_config
 from loragate.cli.supervisor.finetuning import part
-from loragate.finetune.training.trainer_settings import TrainerSettings
+from loragate.finetune.training.operator_settings import TrainerSettings
 
 VARIABLE = "LORAGATE_FINETUNE__REPORT_TO"
 

@@ -7,11 +7,11 @@ import pytest
 from pydantic import ValidationError
 
 from loragate.cli.refusal import Refusal
-from loragate.cli.settings import EngineSettings, Settings
-from loragate.cli.settings_environment import child_environment
-from loragate.cli.settings_load import load
-from loragate.cli.settings_names import environment_names
-from loragate.cli.supervisor.programs import Programs
+from loragate.cli.settings.environment import child_environment
+from loragate.cli.settings.load import load
+from loragate.cli.settings.model import EngineSettings, Settings
+from loragate.cli.settings.names import environment_names
+from loragate.cli.supervisor.child_commands import Programs
 from loragate.engine.config import EngineConfig
 from loragate.gateway.metering.prices import Price
 

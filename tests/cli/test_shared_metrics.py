@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from loragate.cli.settings import FinetuneSettings, Settings
+from loragate.cli.settings.model import FinetuneSettings, Settings
 from loragate.cli.supervisor import shared_metrics
-from loragate.cli.supervisor.programs import Programs
+from loragate.cli.supervisor.child_commands import Programs
 from loragate.gateway.observability.finetune_families import finetune_families
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
@@ -39,8 +39,8 @@ def test_the_fine_tune_worker_has_a_folder_of_its_own_that_gateways_read(tmp_pat
     (folder,) = tmp_path.iterdir()
     assert shared_metrics.finetune_environment(settings) == {VARIABLE: str(folder)}
     code = """
-from loragate.finetune.metrics import FinetuneMetrics
-from loragate.finetune.training.news import Metrics
+from loragate.finetune.run.metrics import FinetuneMetrics
+from loragate.finetune.training.messages import Metrics
 times = iter([0.0, 2.0, 9.0])
 metrics = FinetuneMetrics(lambda: next(times))
 for step, loss in ((1, 3.0), (2, 1.5), (7, 0.5)):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from loragate.adapter_store.database import Database
-from loragate.adapter_store.usage_tables import UsageRecordRow, UsageSumRow
+from loragate.adapter_store.database.database import Database
+from loragate.adapter_store.tables.usage import UsageRecordRow, UsageSumRow
 
 from .chaos_clients import Told
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from late_device import LateDevice
 
-from loragate.engine.adapter_arena import PAGE
-from loragate.engine.adapter_copier import AdapterCopier
-from loragate.engine.sequence import SlotLease
-from loragate.engine.staging import Staging
+from loragate.engine.adapters.arena import PAGE
+from loragate.engine.adapters.copier import AdapterCopier
+from loragate.engine.adapters.staging_buffers import Staging
+from loragate.engine.sequence.sequence import SlotLease
 
 NAMES = "abcd"
 

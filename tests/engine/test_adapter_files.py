@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from loragate.engine.adapter_files import AdapterFiles, AdapterUnavailable
-from loragate.engine.adapter_weights import CONFIG_FILE, TENSORS_FILE, read_files
+from loragate.engine.adapters.files import AdapterFiles, AdapterUnavailable
+from loragate.engine.adapters.weights.load import CONFIG_FILE, TENSORS_FILE, read_files
+from loragate.engine.layers.patch import HostAdapter
 from loragate.engine.local import LocalEngine
-from loragate.engine.patch import HostAdapter
-from loragate.engine.sequence import AdapterKey
+from loragate.engine.sequence.sequence import AdapterKey
 from loragate.v1 import engine_pb2 as pb
 
 

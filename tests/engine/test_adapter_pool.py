@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from loragate.engine.adapter_arena import PAGE, AdapterArena
-from loragate.engine.adapter_copier import perform
-from loragate.engine.adapter_pool import AdapterTooLarge, StaleSlot
-from loragate.engine.sequence import Sequence, SlotLease
+from loragate.engine.adapters.arena import PAGE, AdapterArena
+from loragate.engine.adapters.copier import perform
+from loragate.engine.adapters.pool import AdapterTooLarge, StaleSlot
+from loragate.engine.sequence.sequence import Sequence, SlotLease
 
 
 def test_an_adapter_comes_through_the_tiers() -> None:

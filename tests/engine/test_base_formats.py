@@ -11,7 +11,7 @@ from tiny_models import add_adapter, greedy, make_model
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
 
 from loragate.engine.local import LocalEngine
-from loragate.engine.model_refused import ModelRefused
+from loragate.engine.model.errors import ModelRefused
 
 CONFIGS = {
     "nf4": BitsAndBytesConfig(

@@ -8,7 +8,7 @@ import gpu_by_name
 import pytest
 import torch
 
-from loragate.engine.cuda_graphs import CudaGraphs
+from loragate.engine.execution.cuda_graphs import CudaGraphs
 
 POOL = (0, 1)
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")

@@ -8,12 +8,13 @@ import gpu_by_name
 import pytest
 import torch
 
-from loragate.engine import assembly, device_budget
-from loragate.engine.base_model import load_plain, prepare
 from loragate.engine.config import EngineConfig
-from loragate.engine.device_budget import GRAPH_SHARE, STEP_MARGIN, measured, share_out, step_bytes
-from loragate.engine.last_tokens import LastTokens
-from loragate.engine.model_runner import forward
+from loragate.engine.execution.last_tokens import LastTokens
+from loragate.engine.execution.model_runner import forward
+from loragate.engine.model.base_model import load_plain, prepare
+from loragate.engine.startup import build as assembly
+from loragate.engine.startup import memory_profile as device_budget
+from loragate.engine.startup.memory_profile import GRAPH_SHARE, STEP_MARGIN, measured, share_out, step_bytes
 
 GB = 1 << 30
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loragate.engine.disk_tier import DiskTier
+from loragate.engine.adapters.disk_tier import DiskTier
 
 
 def put(directory: Path, name: str, size: int = 100) -> Path:

@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import VOCABULARY, add_adapter, final_states, greedy
 
-from loragate.engine.grammar import JSON_OBJECT
+from loragate.engine.grammar.spec import JSON_OBJECT
 from loragate.engine.local import LocalEngine
-from loragate.engine.pooling import PooledStates, Pooling
-from loragate.engine.sequence import ErrorCode, FinishReason, Sequence
-from loragate.engine.wire import delta_from, request_from
+from loragate.engine.sequence.pooling import PooledStates, Pooling
+from loragate.engine.sequence.sequence import ErrorCode, FinishReason, Sequence
+from loragate.engine.server.conversions import delta_from, request_from
 from loragate.v1 import engine_pb2 as pb
 
 PROMPT = [(7 * i) % 90 + 3 for i in range(100)]

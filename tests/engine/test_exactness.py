@@ -10,7 +10,7 @@ from tiny_models import CONFIGS, VOCABULARY, add_adapter, final_states, greedy, 
 from transformers import PreTrainedModel
 
 from loragate.engine.local import LocalEngine
-from loragate.engine.pooling import Pooling
+from loragate.engine.sequence.pooling import Pooling
 
 RANKS = {"r4": 4, "r8": 8, "r64": 64, "r8b": 8}
 NEW_TOKENS = 10

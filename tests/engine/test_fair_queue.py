@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loragate.engine.accounts import Account
-from loragate.engine.fair_queue import FairQueue
-from loragate.engine.lazy_heap import LazyHeap
-from loragate.engine.sequence import AdapterKey, Request, SamplingParams, Sequence, Share
+from loragate.engine.runtime.lazy_heap import LazyHeap
+from loragate.engine.scheduling.fair_queue import FairQueue
+from loragate.engine.scheduling.virtual_counters import Account
+from loragate.engine.sequence.sequence import AdapterKey, Request, SamplingParams, Sequence, Share
 
 
 def sequence(tenant: str = "t", adapter: str | None = None, priority: int = 0) -> Sequence:

@@ -3,8 +3,8 @@
 import pytest
 from stepping import Stepping
 
-from loragate.engine.kept_seats import KEPT_STEPS
-from loragate.engine.slot_turns import OVERTAKE_STEPS
+from loragate.engine.scheduling.reserved_seats import KEPT_STEPS
+from loragate.engine.scheduling.slot_assignment import OVERTAKE_STEPS
 
 
 def flood(engine: Stepping, requests: int = 64, prompt: int = 40, new: int = 400, adapters: int = 0) -> None:

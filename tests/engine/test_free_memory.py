@@ -6,8 +6,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loragate.engine import free_memory
-from loragate.engine.free_memory import free_host_memory
+from loragate.engine.runtime import memory as free_memory
+from loragate.engine.runtime.memory import free_host_memory
 
 
 def test_what_files_take_of_memory_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaMLP
 
-from loragate.engine import rotary
-from loragate.engine.gated import Gated, GatedMlp, recognise
-from loragate.engine.tracing import trace
+from loragate.engine.layers import rotary
+from loragate.engine.layers.gated_mlp import Gated, GatedMlp, recognise
+from loragate.engine.model.tracing import trace
 from loragate.kernels.gated import Activation
 
 LLAMA = Gated("gate_proj", "up_proj", "down_proj", Activation.SILU)

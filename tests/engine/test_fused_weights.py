@@ -5,7 +5,7 @@ import torch
 from tiny_models import make_model
 from transformers.pytorch_utils import Conv1D
 
-from loragate.engine.base_model import prepare
+from loragate.engine.model.base_model import prepare
 from loragate.kernels import packed_linear
 from loragate.kernels.packed_linear import PackedLinear
 

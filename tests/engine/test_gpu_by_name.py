@@ -9,9 +9,9 @@ import pytest
 import torch
 from tiny_models import add_adapter, greedy
 
-from loragate.engine import copy_stream
 from loragate.engine.local import LocalEngine
-from loragate.engine.pooling import Pooling
+from loragate.engine.runtime import copy_stream
+from loragate.engine.sequence.pooling import Pooling
 
 from .test_scheduling import at_rest
 

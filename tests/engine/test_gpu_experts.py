@@ -10,8 +10,8 @@ import torch
 from tiny_models import make_model
 from torch import Tensor
 
-from loragate.engine.experts import attach, routed_experts
-from loragate.engine.step import CurrentStep, StepBatch
+from loragate.engine.layers.experts import attach, routed_experts
+from loragate.engine.layers.forward_context import CurrentStep, StepBatch
 from loragate.kernels import gpu, segmented_experts
 from loragate.kernels.segmented_experts import ExpertFactors
 from loragate.kernels.segmented_lora import segments_of

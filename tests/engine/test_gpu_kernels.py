@@ -9,8 +9,9 @@ from moe_adapters import ADAPTERS as MIXTURE_ADAPTERS
 from tiny_models import VOCABULARY, add_adapter, greedy, make_model
 from transformers import PreTrainedModel
 
-from loragate.engine import assembly, self_check
 from loragate.engine.local import LocalEngine
+from loragate.engine.startup import build as assembly
+from loragate.engine.startup import self_check
 from loragate.kernels import gpu, segmented_experts
 from loragate.kernels.gpu import decode_attention, gated, prefill_attention, rotary, segmented_lora
 

@@ -14,11 +14,11 @@ from tiny_models import add_adapter, make_model
 from tiny_tokenizers import byte_level, sentencepiece_like
 from tokenizers import Tokenizer
 
-from loragate.engine import grammar_compiler
-from loragate.engine.grammar import JSON_OBJECT, Grammar, GrammarKind, choice_of
+from loragate.engine.grammar import compiler as grammar_compiler
+from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind, choice_of
 from loragate.engine.local import LocalEngine
-from loragate.engine.sequence import ErrorCode, FinishReason, Output
-from loragate.engine.tenant_pool import TenantPool
+from loragate.engine.runtime.tenant_executor import TenantPool
+from loragate.engine.sequence.sequence import ErrorCode, FinishReason, Output
 
 PROMPT = [40, 50, 60]
 VOCABULARY = 416  # more than either tokenizer has

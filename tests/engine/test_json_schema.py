@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from tiny_tokenizers import byte_level
 
-from loragate.engine.grammar import Grammar, GrammarKind
-from loragate.engine.grammar_compiler import Compiled, GrammarCompiler, GrammarRefused
-from loragate.engine.grammar_matcher import Matcher
-from loragate.engine.grammar_tokens import TokenSpace
-from loragate.engine.token_bytes import read_vocabulary
+from loragate.engine.grammar.compiler import Compiled, GrammarCompiler, GrammarRefused
+from loragate.engine.grammar.matcher import Matcher
+from loragate.engine.grammar.spec import Grammar, GrammarKind
+from loragate.engine.grammar.tokenizer import TokenSpace
+from loragate.engine.grammar.vocabulary import read_vocabulary
 
 EOS, SIZE = 2, 320
 DIGIT = {"type": "integer", "minimum": 0, "maximum": 9}

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from loragate.engine import kv_host_tier
-from loragate.engine.kv_host_tier import KVHostTier, blocks_of_chunks
+from loragate.engine.kv_cache import host_tier as kv_host_tier
+from loragate.engine.kv_cache.host_tier import KVHostTier, blocks_of_chunks
 from loragate.kernels.paged_attention import LayerCache
 
 BLOCK, BLOCKS, MB = 4, 24, 1 << 20

@@ -8,9 +8,9 @@ import pytest
 import torch
 from tiny_models import greedy
 
-from loragate.engine.adapter_pool import Copy
+from loragate.engine.adapters.pool import Copy
 from loragate.engine.local import LocalEngine
-from loragate.engine.sequence import ErrorCode, Sequence
+from loragate.engine.sequence.sequence import ErrorCode, Sequence
 from loragate.engine.step_bound import StepBound
 
 from .test_scheduling import at_rest

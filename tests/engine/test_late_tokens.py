@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tiny_models import add_adapter, greedy
 
-from loragate.engine import assembly
-from loragate.engine.flight import Draw
-from loragate.engine.last_tokens import LastTokens
+from loragate.engine.execution.last_tokens import LastTokens
 from loragate.engine.local import LocalEngine
-from loragate.engine.pooling import Pooling
-from loragate.engine.prompt_lookup import PromptLookup
-from loragate.engine.sequence import ErrorCode, FinishReason, Output
+from loragate.engine.loop.in_flight import Draw
+from loragate.engine.sequence.pooling import Pooling
+from loragate.engine.sequence.prompt_lookup import PromptLookup
+from loragate.engine.sequence.sequence import ErrorCode, FinishReason, Output
+from loragate.engine.startup import build as assembly
 
 from .test_scheduling import at_rest
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loragate.engine.log_format import Fields, JsonLines, TextLines, exception_text
+from loragate.engine.runtime.log_format import Fields, JsonLines, TextLines, exception_text
 
 SECRET = "what a client wrote"
 

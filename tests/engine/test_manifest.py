@@ -6,8 +6,8 @@ import pytest
 from tiny_models import CONFIGS, make_model
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from loragate.engine.manifest import targets
-from loragate.peft_format.layout import ModuleKind
+from loragate.engine.model.manifest import targets
+from loragate.peft_format.plan.layout import ModuleKind
 
 _SIZES = {
     "vocab_size": 96,

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from loragate.engine.adapter_metrics import MAX_ADAPTERS, AdapterMetrics
-from loragate.engine.disk_tier import DiskTier
-from loragate.engine.histogram import Histogram
+from loragate.engine.adapters.disk_tier import DiskTier
 from loragate.engine.local import LocalEngine
-from loragate.engine.metrics import EngineMetrics
-from loragate.engine.sequence import (
+from loragate.engine.metrics.adapters import MAX_ADAPTERS, AdapterMetrics
+from loragate.engine.metrics.counters import EngineMetrics
+from loragate.engine.metrics.histogram import Histogram
+from loragate.engine.sequence.sequence import (
     AdapterKey,
     ErrorCode,
     FinishReason,
@@ -21,7 +21,7 @@ from loragate.engine.sequence import (
     SamplingParams,
     Sequence,
 )
-from loragate.engine.stats import stats_of
+from loragate.engine.server.stats import stats_of
 from loragate.v1 import engine_pb2 as pb
 
 PROMPT = [5, 9, 13, 21]

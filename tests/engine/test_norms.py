@@ -7,8 +7,8 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from loragate.engine.norms import FusedNorm, fused
-from loragate.engine.slot_module import twin
+from loragate.engine.layers.rms_norm import FusedNorm, fused
+from loragate.engine.layers.rowwise_module import twin
 from loragate.kernels.rms_norm import RmsNorm
 
 FAMILIES = {

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from loragate.engine.outbox import Outbox, each_of
+from loragate.engine.client.frames import Outbox, each_of
 from loragate.v1 import engine_pb2 as pb
 
 

@@ -7,9 +7,9 @@ import pytest
 from stepping import Stepping
 
 from loragate.engine.local import LocalEngine
-from loragate.engine.overload import QueueBounds
-from loragate.engine.scheduler import Limits
-from loragate.engine.sequence import ErrorCode, Failure, Share
+from loragate.engine.scheduling.overload import QueueBounds
+from loragate.engine.scheduling.scheduler import Limits
+from loragate.engine.sequence.sequence import ErrorCode, Failure, Share
 
 NOW = 1000.0
 

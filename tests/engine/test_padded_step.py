@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loragate.engine.packing import PackedRows
-from loragate.engine.padded_step import PaddedShape
-from loragate.engine.sequence import Request, SamplingParams, Sequence, SlotLease
+from loragate.engine.execution.packing import PackedRows
+from loragate.engine.execution.padded_step import PaddedShape
+from loragate.engine.sequence.sequence import Request, SamplingParams, Sequence, SlotLease
 from loragate.kernels.gpu.segmented_lora import NOBODY, PREFILL
 from loragate.kernels.segmented_lora import FixedSegments
 

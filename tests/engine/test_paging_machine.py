@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from tiny_models import add_adapter, greedy, make_model
 
-from loragate.engine.commands import Pin
 from loragate.engine.local import LocalEngine
-from loragate.engine.sequence import AdapterKey, ErrorCode
+from loragate.engine.loop.commands import Pin
+from loragate.engine.sequence.sequence import AdapterKey, ErrorCode
 
 RANKS = (4, 8, 64, 8, 16, 4)
 PROMPTS = ((5, 9, 13, 21, 34), (7,), tuple(range(10, 60)), (5, 9, 13, 21, 40))

@@ -10,12 +10,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import VOCABULARY, add_adapter, greedy, make_model
 
-from loragate.engine import prefix_cache
-from loragate.engine.block_pool import BlockPool
+from loragate.engine.kv_cache import prefix_cache
+from loragate.engine.kv_cache.block_pool import BlockPool
+from loragate.engine.kv_cache.prefix_cache import PrefixCache
+from loragate.engine.kv_cache.prefix_stats import MAX_TENANTS, PrefixCounters, PrefixCounts
 from loragate.engine.local import LocalEngine
-from loragate.engine.prefix_cache import PrefixCache
-from loragate.engine.prefix_counters import MAX_TENANTS, PrefixCounters, PrefixCounts
-from loragate.engine.sequence import AdapterKey, ErrorCode, Request, SamplingParams, Sequence
+from loragate.engine.sequence.sequence import AdapterKey, ErrorCode, Request, SamplingParams, Sequence
 
 SYSTEM = [(7 * i) % 90 + 3 for i in range(40)]  # five blocks of eight
 A, B = b"salt of tenant a", b"salt of tenant b"

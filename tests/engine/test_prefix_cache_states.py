@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from loragate.engine.block_pool import BlockPool
-from loragate.engine.kv_host_tier import KVHostTier
-from loragate.engine.prefix_cache import PrefixCache
-from loragate.engine.sequence import AdapterKey, Request, SamplingParams, Sequence
+from loragate.engine.kv_cache.block_pool import BlockPool
+from loragate.engine.kv_cache.host_tier import KVHostTier
+from loragate.engine.kv_cache.prefix_cache import PrefixCache
+from loragate.engine.sequence.sequence import AdapterKey, Request, SamplingParams, Sequence
 from loragate.kernels.paged_attention import LayerCache
 
 BLOCK = 2

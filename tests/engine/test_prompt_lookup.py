@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loragate.engine.prompt_lookup import PromptLookup
+from loragate.engine.sequence.prompt_lookup import PromptLookup
 
 
 def test_what_followed_before_is_guessed_again() -> None:

@@ -15,17 +15,17 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from loragate.engine import assembly
-from loragate.engine.base_model import BaseModel, prepare
 from loragate.engine.config import EngineConfig
-from loragate.engine.experts import ExpertProjection
-from loragate.engine.last_tokens import LastTokens
-from loragate.engine.model_runner import forward
-from loragate.engine.packing import PackedRows, SegmentMemory, batch_of, decode_first
-from loragate.engine.sampler import choose
-from loragate.engine.sequence import Request, SamplingParams, Sequence
-from loragate.engine.step_graphs import Launches, StepGraphs
-from loragate.engine.token_mask import TokenMask
+from loragate.engine.execution.last_tokens import LastTokens
+from loragate.engine.execution.model_runner import forward
+from loragate.engine.execution.packing import PackedRows, SegmentMemory, batch_of, decode_first
+from loragate.engine.execution.step_graphs import Launches, StepGraphs
+from loragate.engine.layers.experts import ExpertProjection
+from loragate.engine.model.base_model import BaseModel, prepare
+from loragate.engine.sampling.grammar_mask import TokenMask
+from loragate.engine.sampling.sampler import choose
+from loragate.engine.sequence.sequence import Request, SamplingParams, Sequence
+from loragate.engine.startup import build as assembly
 from loragate.kernels import gpu, packed_linear
 from loragate.kernels.packed_linear import PackedLinear
 

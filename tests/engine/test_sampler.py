@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loragate.engine.drawing import draw
-from loragate.engine.sampler import choose, sample, uniform
-from loragate.engine.sequence import Request, SamplingParams, Sequence
+from loragate.engine.sampling.random_sampling import draw
+from loragate.engine.sampling.sampler import choose, sample, uniform
+from loragate.engine.sequence.sequence import Request, SamplingParams, Sequence
 
 EOS = frozenset([2])
 VOCABULARY = 8

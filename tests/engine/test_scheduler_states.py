@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from stepping import BLOCK, Stepping
 
-from loragate.engine.sequence import Sequence
+from loragate.engine.sequence.sequence import Sequence
 
 TENANTS = ("a", "b", "c")
 ADAPTERS = (None, "x", "y", "z")

@@ -10,11 +10,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, BloomConfig, BloomFor
 from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-from loragate.engine import attention, experts, self_check
-from loragate.engine.assembly import LoadedModel, load
-from loragate.engine.base_model import prepare
 from loragate.engine.config import EngineConfig
-from loragate.engine.model_refused import ModelRefused
+from loragate.engine.layers import attention, experts
+from loragate.engine.model.base_model import prepare
+from loragate.engine.model.errors import ModelRefused
+from loragate.engine.startup import self_check
+from loragate.engine.startup.build import LoadedModel, load
 
 
 def load_config(tmp_path: Path, model_type: str, dtype: str = "auto", **overrides: Any) -> LoadedModel:

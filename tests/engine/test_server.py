@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tiny_models import greedy
 
-from loragate.adapter_store.layout import layout_of
-from loragate.engine.adapter_weights import CONFIG_FILE, TENSORS_FILE, read_files
-from loragate.engine.client import AdapterBytes, EngineClient, EngineRequestError, EngineUnavailable
+from loragate.adapter_store.base_model.layout import layout_of
+from loragate.engine.adapters.weights.load import CONFIG_FILE, TENSORS_FILE, read_files
+from loragate.engine.client.client import AdapterBytes, EngineClient, EngineRequestError, EngineUnavailable
 from loragate.v1 import engine_pb2 as pb
 
 PROMPT = [5, 9, 13, 21]

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from loragate.engine.client import AdapterBytes, EngineClient, EngineUnavailable
+from loragate.engine.client.client import AdapterBytes, EngineClient, EngineUnavailable
 from loragate.v1 import engine_pb2 as pb
 
 # A request's first token comes at once, its second one when no thread of Python has had a turn for so many seconds.
 ENGINE = """
 import asyncio, ctypes, sys
 import grpc.aio
-from loragate.engine.channel_options import SERVER_OPTIONS
+from loragate.engine.client.channel_options import SERVER_OPTIONS
 from loragate.v1 import engine_pb2 as pb, engine_pb2_grpc as pb_grpc
 
 class Engine(pb_grpc.EngineServiceServicer):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from loragate.engine.row_patches import EmbeddingLora, OwnParameters, OwnVectors
-from loragate.engine.slot_module import RowPatch, SlotModule
-from loragate.engine.step import CurrentStep, StepBatch
+from loragate.engine.layers.forward_context import CurrentStep, StepBatch
+from loragate.engine.layers.row_patches import EmbeddingLora, OwnParameters, OwnVectors
+from loragate.engine.layers.rowwise_module import RowPatch, SlotModule
 from loragate.kernels.segmented_lora import Segment
 
 VOCABULARY, DIM, ROWS = 12, 4, 6

@@ -15,12 +15,12 @@ from tiny_models import VOCABULARY, add_adapter, greedy
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loragate.engine import assembly
-from loragate.engine.attention import attention_state
+from loragate.engine.execution.padded_step import sizes
+from loragate.engine.execution.step_graphs import GraphCounters, Launches
+from loragate.engine.layers.attention import attention_state
 from loragate.engine.local import LocalEngine
-from loragate.engine.padded_step import sizes
-from loragate.engine.pooling import Pooling
-from loragate.engine.step_graphs import GraphCounters, Launches
+from loragate.engine.sequence.pooling import Pooling
+from loragate.engine.startup import build as assembly
 
 NAMES = (None, "r4", "r64", "dora", "biased")
 KINDS: dict[str, dict[str, Any]] = {

@@ -3,8 +3,8 @@
 import pytest
 from stepping import Stepping
 
-from loragate.engine.scheduler import Limits
-from loragate.engine.step_times import LEAST_CHUNK, StepTimes
+from loragate.engine.scheduling.scheduler import Limits
+from loragate.engine.scheduling.step_budget import LEAST_CHUNK, StepTimes
 
 
 def seconds(decoding: int, prefill: int) -> float:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from loragate.engine.local import LocalEngine
-from loragate.engine.metrics import BatchSize
-from loragate.engine.timeline import EngineState, Timeline, percentile
-from loragate.engine.trace_events import trace_json
+from loragate.engine.metrics.counters import BatchSize
+from loragate.engine.metrics.timeline import EngineState, Timeline, percentile
+from loragate.engine.metrics.trace_events import trace_json
 
 PROMPT = [5, 9, 13, 21]
 PHASES = ["commands", "schedule", "forward", "sample", "emit"]

@@ -8,8 +8,8 @@ import pytest
 from tiny_tokenizers import CORPUS, byte_level, sentencepiece_like
 from tokenizers import Tokenizer
 
-from loragate.engine.grammar_tokens import TokenSpace, build_tokenizer
-from loragate.engine.token_bytes import UnknownTokenizer, Vocabulary, read_vocabulary
+from loragate.engine.grammar.tokenizer import TokenSpace, build_tokenizer
+from loragate.engine.grammar.vocabulary import UnknownTokenizer, Vocabulary, read_vocabulary
 
 SIZE = 420  # more than either vocabulary: embeddings are padded
 MAKERS = [byte_level, sentencepiece_like]

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loragate.engine.token_counts import TokenCounts
+from loragate.engine.sequence.token_counts import TokenCounts
 
 tokens = st.lists(st.integers(0, 300), max_size=200)
 

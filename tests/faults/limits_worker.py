@@ -7,16 +7,16 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
 from loragate.adapter_store.limits import Limits, TenantLimits
-from loragate.adapter_store.principal import Scope, TenantPrincipal
 from loragate.gateway.limits.calendar import day_of
+from loragate.gateway.limits.fallback import LocalShare
 from loragate.gateway.limits.limiter import Limiter
-from loragate.gateway.limits.local_share import LocalShare
 from loragate.gateway.limits.metrics import LimitMetrics
-from loragate.gateway.limits.redis_book import RedisBook
+from loragate.gateway.limits.redis_backend import RedisBook
 from loragate.gateway.limits.refusal import RateLimited
 from loragate.gateway.limits.subject import Subject
-from loragate.gateway.redis_link import RedisLink
+from loragate.gateway.resilience.redis import RedisLink
 
 CALLER = TenantPrincipal(
     "tn", "n", 1.0, "key", frozenset({Scope.ALL}), TenantLimits(tokens_per_day=1001), Limits(max_concurrency=5000)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from redis_server import RedisServer
 
-from loragate.adapter_store.database import Database
+from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.errors import Unavailable
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from tests.gateway.auth_clock import Clock
 from tests.gateway.running import Gateway, serving
 from tests.gateway.stub_engine import StubEngine

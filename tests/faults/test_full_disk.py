@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from tests.attacks.raw_http import exchange, head
 from tests.gateway import tiny_model
 from tests.gateway.running import Gateway, serving

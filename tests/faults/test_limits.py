@@ -12,17 +12,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 from redis_server import RedisServer
 
+from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
 from loragate.adapter_store.limits import Limits, TenantLimits
-from loragate.adapter_store.principal import Scope, TenantPrincipal
-from loragate.gateway.limits import line
-from loragate.gateway.limits.book import MICROSECONDS
+from loragate.gateway.limits import tenant_pipeline as line
+from loragate.gateway.limits.backend import MICROSECONDS
+from loragate.gateway.limits.fallback import LocalShare
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.limits.limiter import Limiter
-from loragate.gateway.limits.local_share import LocalShare
 from loragate.gateway.limits.metrics import LimitMetrics
-from loragate.gateway.limits.redis_book import RedisBook
+from loragate.gateway.limits.redis_backend import RedisBook
 from loragate.gateway.limits.refusal import RateLimited
-from loragate.gateway.redis_link import RedisLink
+from loragate.gateway.resilience.redis import RedisLink
 
 
 class NothingSpent:

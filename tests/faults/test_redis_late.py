@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from redis_server import RedisServer
 
-from loragate.gateway.redis_link import RedisAway, RedisLink
+from loragate.gateway.resilience.redis import RedisAway, RedisLink
 
 ECHO = "return ARGV[1]"
 

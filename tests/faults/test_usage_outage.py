@@ -11,11 +11,11 @@ from private_postgres import PostgresServer, private_postgres
 from prometheus_client import CollectorRegistry
 from sqlalchemy import func, select
 
-from loragate.adapter_store.database import Database
+from loragate.adapter_store.database.database import Database
+from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.errors import Unavailable
-from loragate.adapter_store.schema import upgrade
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.usage_tables import UsageRecordRow, UsageSumRow
+from loragate.adapter_store.tables.usage import UsageRecordRow, UsageSumRow
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices
@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from prometheus_client import CollectorRegistry
 from loragate.adapter_store import Store
-from loragate.adapter_store.usage_record import Outcome, UsageRecord, new_usage_id
+from loragate.adapter_store.usage.record import Outcome, UsageRecord, new_usage_id
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from loragate.adapter_store.schema import upgrade
+from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.store import Store
-from loragate.engine.assembly import load
 from loragate.engine.config import EngineConfig
-from loragate.finetune.worker_config import WorkerConfig
+from loragate.engine.startup.build import load
+from loragate.finetune.config import WorkerConfig
 from loragate.v1 import engine_pb2 as pb
 
 from .runs import make_base

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from runs import HIDDEN
 
-from loragate.adapter_store.probe import no_probe
+from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.store import Store
-from loragate.finetune.worker import Worker
-from loragate.finetune.worker_config import WorkerConfig
+from loragate.finetune.config import WorkerConfig
+from loragate.finetune.worker.worker import Worker
 from loragate.v1 import engine_pb2 as pb
 
 

@@ -18,16 +18,16 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from loragate.finetune.data.encoding import Sample
 from loragate.finetune.data.formats import Method
-from loragate.finetune.data.growing import GrowingTokenFile
+from loragate.finetune.data.streaming_token_file import GrowingTokenFile
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
-from loragate.finetune.hyperparameters import DpoHyperparameters
-from loragate.finetune.recipe import BaseFacts, DataFacts, Recipe, recipe_of
+from loragate.finetune.jobs.hyperparameters import DpoHyperparameters
+from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, Recipe, recipe_of
 from loragate.finetune.training.adapter import new_adapter
-from loragate.finetune.training.base import load_base
-from loragate.finetune.training.news import Metrics
-from loragate.finetune.training.run import Run
+from loragate.finetune.training.base_model import load_base
+from loragate.finetune.training.messages import Metrics
 from loragate.finetune.training.train import train
-from loragate.finetune.training.watch import Watch
+from loragate.finetune.training.trainers.callback import Watch
+from loragate.finetune.training.trainers.trainer_arguments import Run
 
 HIDDEN = 64
 CHAT_TEMPLATE = (

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from loragate.finetune.training.alone import be_alone_in
+from loragate.finetune.training.checkpoints.run_lock import be_alone_in
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from loragate.finetune.training.alone import be_alone_in
+from loragate.finetune.training.checkpoints.run_lock import be_alone_in
 be_alone_in(Path(sys.argv[1]))
 print("there", flush=True)
 time.sleep(float(sys.argv[2]))

@@ -9,13 +9,13 @@ import pytest
 from tiny_tokenizers import CORPUS, byte_level, sentencepiece_like
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from loragate.finetune.data import beginnings
-from loragate.finetune.data.beginnings import Beginnings
+from loragate.finetune.data import truncation as beginnings
 from loragate.finetune.data.encoding import Encoder, Sample
-from loragate.finetune.data.language import language_of
-from loragate.finetune.data.marking import Marked
-from loragate.finetune.data.problem import LineRefused
-from loragate.finetune.data.tokenising import Tokeniser
+from loragate.finetune.data.errors import LineRefused
+from loragate.finetune.data.loss_mask import Marked
+from loragate.finetune.data.token_cache import Tokeniser
+from loragate.finetune.data.tokenization_config import language_of
+from loragate.finetune.data.truncation import Beginnings
 from loragate.prompts.tokenizer import TextTokenizer
 
 LENGTH = 24

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from loragate.engine.client import EngineUnavailable
-from loragate.finetune.engine_load import loads
-from loragate.finetune.training.breathing import Breather, stand_back
+from loragate.engine.client.client import EngineUnavailable
 from loragate.finetune.training.session import listen
+from loragate.finetune.training.throttle import Breather, stand_back
+from loragate.finetune.worker.engine_load import loads
 
 
 class Stop(threading.Event):

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from loragate.adapter_store.file import Purpose
-from loragate.adapter_store.job import JobStatus
+from loragate.adapter_store.files.file import Purpose
+from loragate.adapter_store.jobs.job import JobStatus
 from loragate.finetune.data.formats import Method
 from loragate.finetune.data.token_file import TokenFileWriter
 from loragate.finetune.training import session
 from loragate.finetune.training.assignment import Assignment
-from loragate.finetune.training.checkpoint import Checkpoint, CheckpointWriter
-from loragate.finetune.training.folders import checkpoints_in
-from loragate.finetune.training.news import Failed
-from loragate.finetune.training.watch import TrainingFailed
+from loragate.finetune.training.checkpoints.checkpoint import Checkpoint, CheckpointWriter
+from loragate.finetune.training.checkpoints.folders import checkpoints_in
+from loragate.finetune.training.messages import Failed
+from loragate.finetune.training.trainers.callback import TrainingFailed
 
 from .runs import RECIPES, make_tokens
 from .worker_world import World, chats, ended

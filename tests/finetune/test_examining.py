@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from loragate.finetune.data.examining import MIN_EXAMPLES, Examination, examine
 from loragate.finetune.data.formats import Format, Method
-from loragate.finetune.data.lines import MAX_LINE_BYTES, read_lines
+from loragate.finetune.data.jsonl import MAX_LINE_BYTES, read_lines
+from loragate.finetune.data.validation import MIN_EXAMPLES, Examination, examine
 
 USER = {"role": "user", "content": "hi"}
 REPLY = {"role": "assistant", "content": "hello"}

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from loragate.finetune.data import growing
+from loragate.finetune.data import streaming_token_file as growing
 from loragate.finetune.data.encoding import Sample
-from loragate.finetune.data.growing import (
+from loragate.finetune.data.streaming_token_file import (
     AlreadyClosed,
     GrowingTokenFile,
     GrowingTokenWriter,
@@ -26,8 +26,8 @@ from loragate.finetune.data.growing import (
     StillGrowing,
 )
 from loragate.finetune.data.token_file import TokenFile
-from loragate.finetune.training.growing_rows import GrowingRows
 from loragate.finetune.training.rows import Row, one_row
+from loragate.finetune.training.streaming_rows import GrowingRows
 
 SEQUENCES = 3000  # more places than are taken at first
 
@@ -165,7 +165,7 @@ def test_pairs_are_there_together(writer: GrowingTokenWriter, tokens: GrowingTok
 READER = """
 import sys
 from pathlib import Path
-from loragate.finetune.data.growing import GrowingTokenFile
+from loragate.finetune.data.streaming_token_file import GrowingTokenFile
 
 tokens, whole, index = GrowingTokenFile(Path(sys.argv[1])), 0, 0
 print("ready", flush=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from loragate.adapter_store.job import JobRequest, JobStatus
-from loragate.adapter_store.job_queue import Claim
-from loragate.adapter_store.job_tables import JobRow
-from loragate.adapter_store.schema import upgrade
+from loragate.adapter_store.database.schema import upgrade
+from loragate.adapter_store.jobs.job import JobRequest, JobStatus
+from loragate.adapter_store.jobs.queue import Claim
 from loragate.adapter_store.store import Store
-from loragate.finetune.holding import Holding, holding
+from loragate.adapter_store.tables.jobs import JobRow
+from loragate.finetune.run.lease import Holding, holding
 
 REQUEST = JobRequest("supervised", "base", "file-1", None, {}, None, 7, {})
 
@@ -63,7 +63,7 @@ async def test_when_it_is_another_workers(store: Store) -> None:
 async def test_its_lease_is_renewed_for_as_long_as_somebody_works_on_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loragate.finetune.holding._RENEWALS", 1000)
+    monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 1000)
     claim = await claimed(store)
     before = await held_until(store, claim)
     async with holding(store, claim, "w1"), asyncio.timeout(100):

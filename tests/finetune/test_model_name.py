@@ -3,7 +3,7 @@
 import pytest
 
 from loragate.adapter_store.names import check_adapter_name, check_alias_name
-from loragate.finetune.model_name import TunedAlias, checkpoint_alias, meaning_of, tuned_name
+from loragate.finetune.jobs.model_name import TunedAlias, checkpoint_alias, meaning_of, tuned_name
 
 JOB = "ftjob-abcdefghijklmnop12345678"
 

@@ -18,24 +18,24 @@ import pytest
 import torch
 from sqlalchemy import update
 
-from loragate.adapter_store.adapter import AliasTarget
-from loragate.adapter_store.database_time import database_now
+from loragate.adapter_store.adapters.adapter import AliasTarget
+from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.errors import Unavailable
-from loragate.adapter_store.file import Purpose
-from loragate.adapter_store.job import Job, JobStatus
-from loragate.adapter_store.job_tables import JobRow
-from loragate.adapter_store.job_work import LeaseLost
-from loragate.adapter_store.probe import no_probe
-from loragate.finetune.carrying import RunKeeper, bring_run
+from loragate.adapter_store.files.file import Purpose
+from loragate.adapter_store.jobs.job import Job, JobStatus
+from loragate.adapter_store.jobs.lease import LeaseLost
+from loragate.adapter_store.publishing.probe import no_probe
+from loragate.adapter_store.tables.jobs import JobRow
 from loragate.finetune.data.formats import Method
-from loragate.finetune.holding import Holding
-from loragate.finetune.promptable import PromptableCheckpoints, Spread
-from loragate.finetune.publishing import Publisher, publisher_of
-from loragate.finetune.tidying import tidy
+from loragate.finetune.run.checkpoint_backup import RunKeeper, bring_run
+from loragate.finetune.run.lease import Holding
+from loragate.finetune.run.published_checkpoints import PromptableCheckpoints, Spread
+from loragate.finetune.run.publishing import Publisher, publisher_of
 from loragate.finetune.training.adapter import new_adapter
-from loragate.finetune.training.base import load_base
-from loragate.finetune.training.checkpoint import save_adapter
-from loragate.finetune.training.folders import came_to
+from loragate.finetune.training.base_model import load_base
+from loragate.finetune.training.checkpoints.checkpoint import save_adapter
+from loragate.finetune.training.checkpoints.folders import came_to
+from loragate.finetune.worker.workspace_cleanup import tidy
 
 from .runs import RECIPES
 from .worker_world import World, chats, ended
@@ -222,7 +222,7 @@ async def state(world: World, job: Job) -> list[Any]:
 async def test_a_paused_job_goes_on_where_it_was_on_another_machine(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loragate.finetune.holding._RENEWALS", 100)
+    monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 100)
     file = await world.file(*chats(16))
     job = await world.job(file, valid=file, n_epochs=30)
     async with world.working():

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from loragate.engine.checkpoint import base_digest
-from loragate.engine.model_refused import ModelRefused
-from loragate.finetune.served_model import served_model
+from loragate.engine.model.checkpoint import base_digest
+from loragate.engine.model.errors import ModelRefused
+from loragate.finetune.worker.served_model import served_model
 from loragate.v1 import engine_pb2 as pb
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import torch
 
-from loragate.adapter_store.job import JobStart
-from loragate.adapter_store.probe import no_probe
+from loragate.adapter_store.jobs.job import JobStart
+from loragate.adapter_store.publishing.probe import no_probe
 from loragate.finetune.data.formats import Method
-from loragate.finetune.starting_point import fetch_start
+from loragate.finetune.run.base_adapter import fetch_start
 from loragate.finetune.training.adapter import continued_adapter, new_adapter
-from loragate.finetune.training.base import load_base
-from loragate.finetune.training.checkpoint import AdapterState, save_adapter
+from loragate.finetune.training.base_model import load_base
+from loragate.finetune.training.checkpoints.checkpoint import AdapterState, save_adapter
 
 from .runs import RECIPES
 from .worker_world import World

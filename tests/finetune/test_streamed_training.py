@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from loragate.finetune.data.formats import Method
-from loragate.finetune.data.growing import GrowingTokenFile, GrowingTokenWriter
+from loragate.finetune.data.streaming_token_file import GrowingTokenFile, GrowingTokenWriter
 from loragate.finetune.data.token_file import TokenFile
-from loragate.finetune.recipe import Recipe
-from loragate.finetune.training.checkpoint import checkpoints_in
-from loragate.finetune.training.news import Metrics
-from loragate.finetune.training.watch import TrainingFailed
+from loragate.finetune.jobs.recipe import Recipe
+from loragate.finetune.training.checkpoints.checkpoint import checkpoints_in
+from loragate.finetune.training.messages import Metrics
+from loragate.finetune.training.trainers.callback import TrainingFailed
 
 from .runs import RECIPES, examples, go, make_base, make_tokens
 

@@ -15,12 +15,12 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from loragate.finetune.data.encoding import Encoder, Sample
+from loragate.finetune.data.errors import LineRefused
 from loragate.finetune.data.formats import Format, example_of
-from loragate.finetune.data.language import Language, language_of
-from loragate.finetune.data.marking import marked
-from loragate.finetune.data.problem import LineRefused
+from loragate.finetune.data.loss_mask import marked
+from loragate.finetune.data.token_cache import TokenCache
 from loragate.finetune.data.token_file import TokenFile, TokenFileBroken, TokenFileWriter
-from loragate.finetune.data.tokenising import TokenCache
+from loragate.finetune.data.tokenization_config import Language, language_of
 from loragate.prompts.chat_template import ChatTemplate
 from loragate.v1 import engine_pb2 as pb
 

@@ -11,10 +11,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from loragate.finetune.data.formats import Method
-from loragate.finetune.trainer_process import training
+from loragate.finetune.run.trainer_process import training
 from loragate.finetune.training.assignment import Assignment
-from loragate.finetune.training.news import Checkpointed, Failed, Finished, News, Stepped, Stopped
-from loragate.finetune.training.trainer_settings import TrainerSettings
+from loragate.finetune.training.messages import Checkpointed, Failed, Finished, News, Stepped, Stopped
+from loragate.finetune.training.operator_settings import TrainerSettings
 
 from .runs import EXAMPLES, RECIPES, make_tokens
 

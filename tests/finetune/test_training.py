@@ -21,13 +21,13 @@ from transformers import AutoModelForCausalLM
 
 from loragate.finetune.data.formats import Method
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
-from loragate.finetune.preparing import Prepared
-from loragate.finetune.recipe import Recipe
-from loragate.finetune.steps import steps_of
-from loragate.finetune.training.base import load_base
-from loragate.finetune.training.folders import checkpoints_in
-from loragate.finetune.training.news import Metrics
-from loragate.finetune.training.watch import TrainingFailed
+from loragate.finetune.jobs.recipe import Recipe
+from loragate.finetune.run.preparation import Prepared
+from loragate.finetune.run.schedule import steps_of
+from loragate.finetune.training.base_model import load_base
+from loragate.finetune.training.checkpoints.folders import checkpoints_in
+from loragate.finetune.training.messages import Metrics
+from loragate.finetune.training.trainers.callback import TrainingFailed
 
 from .runs import EXAMPLES, RECIPES, go, make_base, make_tokens
 

@@ -14,13 +14,13 @@ from typing import Any, BinaryIO
 import psutil
 import pytest
 
-from loragate.adapter_store.adapter import Adapter
+from loragate.adapter_store.adapters.adapter import Adapter
 from loragate.adapter_store.errors import AdapterInvalid
-from loragate.adapter_store.file import Purpose
-from loragate.adapter_store.job import Job, JobCheckpoint, JobStart, JobStatus
+from loragate.adapter_store.files.file import Purpose
+from loragate.adapter_store.jobs.job import Job, JobCheckpoint, JobStart, JobStatus
+from loragate.finetune.data.token_cache import TokenCache
 from loragate.finetune.data.token_file import TokenFile
-from loragate.finetune.data.tokenising import TokenCache
-from loragate.finetune.tidying import tidy
+from loragate.finetune.worker.workspace_cleanup import tidy
 
 from .worker_world import World, chats, ended, the_curve
 
@@ -189,7 +189,7 @@ async def test_who_stops_early_has_trained_on_less_and_shows_its_best(world: Wor
 async def test_an_order_ends_the_reading_of_a_file(
     world: World, monkeypatch: pytest.MonkeyPatch, order: str, becomes: JobStatus
 ) -> None:
-    monkeypatch.setattr("loragate.finetune.holding._RENEWALS", 100)
+    monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 100)
     begun, left = threading.Event(), threading.Event()
 
     def endless(_: TokenCache, file: BinaryIO, *__: Any) -> None:
@@ -214,7 +214,7 @@ async def test_an_order_ends_the_reading_of_a_file(
 async def test_paused_resumed_given_back_and_done_elsewhere(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loragate.finetune.holding._RENEWALS", 100)  # orders are heard of three times a second
+    monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 100)  # orders are heard of three times a second
     job = await world.job(await world.file(*chats(16)), n_epochs=30)
     async with world.working():
         await world.until(job, lambda found: found.step >= 4)
@@ -239,7 +239,7 @@ async def test_paused_resumed_given_back_and_done_elsewhere(
 async def test_training_that_dies_is_tried_again_from_its_checkpoint_and_not_for_ever(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loragate.adapter_store.job_queue.MOST_ATTEMPTS", 1)
+    monkeypatch.setattr("loragate.adapter_store.jobs.queue.MOST_ATTEMPTS", 1)
     job = await world.job(await world.file(*chats(16)), n_epochs=50)
     async with world.working():
         await world.until(job, lambda found: found.step >= 1)

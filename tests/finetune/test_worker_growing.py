@@ -16,17 +16,17 @@ import pytest
 import torch
 from sqlalchemy import update
 
-from loragate.adapter_store.file import FileFacts, Purpose
-from loragate.adapter_store.file_tables import FileRow
-from loragate.adapter_store.job import Job, JobStatus
-from loragate.adapter_store.times import utc_now
-from loragate.finetune.attempt import Attempt
-from loragate.finetune.data.growing import GrowingTokenFile
+from loragate.adapter_store.files.file import FileFacts, Purpose
+from loragate.adapter_store.jobs.job import Job, JobStatus
+from loragate.adapter_store.tables.files import FileRow
+from loragate.adapter_store.timestamps import utc_now
+from loragate.finetune.data.streaming_token_file import GrowingTokenFile
 from loragate.finetune.data.token_file import TokenFile
-from loragate.finetune.holding import holding
-from loragate.finetune.job_refused import JobRefused
-from loragate.finetune.recipe import Recipe
-from loragate.finetune.training.news import Metrics
+from loragate.finetune.errors import JobRefused
+from loragate.finetune.jobs.recipe import Recipe
+from loragate.finetune.run.attempt import Attempt
+from loragate.finetune.run.lease import holding
+from loragate.finetune.training.messages import Metrics
 
 from .runs import go
 from .worker_world import World, chats, ended, the_curve

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loragate.adapter_store.file import FileFacts, Purpose
-from loragate.adapter_store.job import Job, JobEvent, JobRequest, JobStart
-from loragate.adapter_store.probe import no_probe
+from loragate.adapter_store.files.file import FileFacts, Purpose
+from loragate.adapter_store.jobs.job import Job, JobEvent, JobRequest, JobStart
+from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tenant import Tenant
-from loragate.finetune.worker import Worker
-from loragate.finetune.worker_config import WorkerConfig
+from loragate.adapter_store.tenants.tenant import Tenant
+from loragate.finetune.config import WorkerConfig
+from loragate.finetune.worker.worker import Worker
 from loragate.v1 import engine_pb2 as pb
 
 from .runs import HIDDEN

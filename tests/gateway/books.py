@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from redis_server import RedisServer
 
-from loragate.gateway.limits.book import MICROSECONDS, Answer, Book, Reply
-from loragate.gateway.limits.local_book import LocalBook
-from loragate.gateway.limits.redis_book import SCRIPT, RedisBook
-from loragate.gateway.redis_link import RedisLink
+from loragate.gateway.limits.backend import MICROSECONDS, Answer, Book, Reply
+from loragate.gateway.limits.memory_backend import LocalBook
+from loragate.gateway.limits.redis_backend import SCRIPT, RedisBook
+from loragate.gateway.resilience.redis import RedisLink
 
 Kind = Literal["local", "redis"]
 NOON = (1_789_948_800 + 12 * 3600) * MICROSECONDS  # of a day in September 2026

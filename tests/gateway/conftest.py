@@ -8,11 +8,11 @@ import pytest
 from private_postgres import PostgresServer, private_postgres
 from tokenizers import Tokenizer
 
-from loragate.adapter_store.schema import upgrade
-from loragate.gateway import snapshots
+from loragate.adapter_store.database.schema import upgrade
 from loragate.gateway.auth import authenticator
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.generation import resolving
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.generation import resolver as resolving
+from loragate.gateway.resilience import ttl_cache as snapshots
 
 from . import tiny_model
 from .auth_clock import Clock

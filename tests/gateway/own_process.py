@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 
 from .running import Gateway
 from .stub_engine import StubEngine
@@ -17,8 +17,8 @@ from .stub_engine import StubEngine
 _PROGRAM = """
 import json, socket, sys
 from pathlib import Path
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.imports.config import ImportConfig
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.server import run
 
 fields = json.loads(sys.argv[1])

@@ -9,10 +9,10 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from loragate.adapter_store.schema import upgrade
+from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.store import Store
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.imports.config import ImportConfig
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.config.imports import ImportConfig
 
 from . import tiny_model
 from .running import ADMIN_KEY

@@ -14,9 +14,9 @@ import uvicorn
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from loragate.gateway.app import create_app
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.http.lifecycle import Lifecycle
-from loragate.gateway.patience import happens
+from loragate.gateway.resilience.timeouts import happens
 from loragate.gateway.server import uvicorn_settings
 from loragate.gateway.services import Services
 

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 from tokenizers import Tokenizer
 
-from loragate.engine.outbox import each_of
+from loragate.engine.client.frames import each_of
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 

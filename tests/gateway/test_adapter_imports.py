@@ -10,8 +10,8 @@ import grpc
 import httpx
 import pytest
 
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.imports.config import ImportConfig
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.config.imports import ImportConfig
 from loragate.v1 import adapters_pb2
 
 from . import tiny_model

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from loragate.adapter_store.auth.principal import Snapshot, TenantPrincipal
 from loragate.adapter_store.errors import Unavailable
-from loragate.adapter_store.notices import LocalNotices, Notices
-from loragate.adapter_store.principal import Snapshot, TenantPrincipal
+from loragate.adapter_store.notices.notices import LocalNotices, Notices
 from loragate.adapter_store.store import Store
 from loragate.gateway.auth import authenticator as module
 from loragate.gateway.auth.authenticator import Authenticator
 from loragate.gateway.auth.key_use import KeyUse
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 
 from .auth_clock import Clock
 

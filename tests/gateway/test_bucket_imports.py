@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from s3_server import BUCKET, S3Server, s3_server
 
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.imports.config import BucketGrant, ImportConfig
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.config.imports import BucketGrant, ImportConfig
 
 from . import tiny_model
 from .running import Gateway, serving

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loragate.adapter_store.usage_record import Outcome, UsageRecord
+from loragate.adapter_store.usage.record import Outcome, UsageRecord
 
 from .running import Gateway
 from .tiny_model import MODEL_ID

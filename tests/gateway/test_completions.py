@@ -133,7 +133,7 @@ async def test_prompt_longer_than_the_context(gateway: Gateway) -> None:
 
 
 def test_what_a_request_leaves_open_is_as_the_model_recommends() -> None:
-    from loragate.gateway.schemas.completions import CompletionRequest
+    from loragate.gateway.schemas.inference.completions import CompletionRequest
     from loragate.v1 import engine_pb2 as pb
 
     recommended = pb.SamplingDefaults(temperature=0.0, top_p=0.8, top_k=20)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import cast
 
-from loragate.gateway.http.corked import CorkedTransport
+from loragate.gateway.http.write_coalescing import CorkedTransport
 
 
 class Wire:

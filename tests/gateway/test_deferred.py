@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from loragate.gateway import adapter_probe
-from loragate.gateway.finishing import keep_finishing
+from loragate.gateway.background.deferred_publications import keep_finishing
+from loragate.gateway.engine import adapter_probe
 from loragate.v1 import adapters_pb2, inference_pb2
 from loragate.v1 import engine_pb2 as pb
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from redis_server import RedisServer
 
-from loragate.adapter_store.desired_state import KeepBounds, Tier
+from loragate.adapter_store.adapters.desired_state import KeepBounds, Tier
 from loragate.adapter_store.store import Store
-from loragate.gateway.reconciler import Reconciler
+from loragate.gateway.engine.reconciler import Reconciler
 from loragate.v1 import engine_pb2 as pb
 
 from .running import Gateway, serving

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import BinaryIO
 
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.http.lifecycle import Lifecycle
 
 from .own_process import connections
@@ -20,13 +20,13 @@ from .tiny_model import MODEL_ID
 PROGRAM = """
 import json, socket, sys
 from pathlib import Path
-from loragate.engine.log_format import log_to_stderr
+from loragate.engine.runtime.log_format import log_to_stderr
 
 log_to_stderr("json")  # before gRPC is imported, which reads the environment then
 
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.server import run
-from loragate.gateway.tracing.config import TracingConfig
+from loragate.gateway.config.tracing import TracingConfig
 
 fields = json.loads(sys.argv[2])
 fields["secret_key"] = fields["secret_key"].encode()

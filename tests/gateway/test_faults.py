@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import APIError, InternalServerError
 
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import engine_pb2 as pb
 
 from . import tiny_model
@@ -226,7 +226,7 @@ async def test_bugs_are_not_told_to_clients(
     def broken(*args: object) -> None:
         raise RuntimeError(" ".join(["prompt", "and", "key"]))
 
-    monkeypatch.setattr("loragate.gateway.routes.completions.new_answer", broken)
+    monkeypatch.setattr("loragate.gateway.routes.inference.completions.new_answer", broken)
     async with gateway.http() as http:
         response = await http.post("/v1/completions", json={"model": MODEL_ID, "prompt": "x"})
     error = response.json()["error"]

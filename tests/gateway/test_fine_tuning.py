@@ -8,8 +8,8 @@ from openai import AsyncOpenAI
 from openai.types.fine_tuning import FineTuningJob, FineTuningJobEvent
 from openai.types.fine_tuning.jobs import FineTuningJobCheckpoint
 
-from loragate.finetune.hyperparameters import Hyperparameters
-from loragate.gateway.config import GatewayConfig
+from loragate.finetune.jobs.hyperparameters import Hyperparameters
+from loragate.gateway.config.gateway import GatewayConfig
 
 from .running import Gateway
 from .test_openai_types import read

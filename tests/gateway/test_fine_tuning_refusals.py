@@ -6,9 +6,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from loragate.adapter_store.limits import TenantLimits
-from loragate.gateway.http.errors import InvalidRequest
+from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.job_bounds import checked_hyperparameters
-from loragate.gateway.schemas.fine_tuning import JobCreate
+from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 
 from . import tiny_model
 from .running import Gateway

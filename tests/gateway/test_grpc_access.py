@@ -12,8 +12,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 
-from loragate.adapter_store.principal import Scope
-from loragate.gateway.auth.requirements import Public, TenantWith
+from loragate.adapter_store.auth.principal import Scope
+from loragate.gateway.dependencies.requirements import Public, TenantWith
 from loragate.gateway.grpc.methods import METHODS
 from loragate.v1 import adapters_pb2, engine_pb2, fine_tuning_pb2, inference_pb2
 

@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 import pytest
 
-from loragate.adapter_store.usage_record import Outcome, UsageRecord
-from loragate.gateway.config import GatewayConfig
+from loragate.adapter_store.usage.record import Outcome, UsageRecord
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import inference_pb2 as pb
 
 from .grpc_client import Client, code_of, connected, refusal

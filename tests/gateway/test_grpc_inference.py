@@ -8,7 +8,7 @@ import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.v1 import engine_pb2 as engine_pb
 from loragate.v1 import inference_pb2 as pb
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from loragate.gateway.http.protocol import MAX_HEAD_BYTES
+from loragate.gateway.http.guarded_protocol import MAX_HEAD_BYTES
 
 from .running import Gateway
 from .tiny_model import MODEL_ID

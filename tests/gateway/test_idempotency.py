@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import select
 
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables import ReplyRow
-from loragate.gateway.config import GatewayConfig
+from loragate.adapter_store.tables.base import ReplyRow
+from loragate.gateway.config.gateway import GatewayConfig
 
 from . import tiny_model
 from .running import Gateway

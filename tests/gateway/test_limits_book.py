@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loragate.gateway.limits.book import MICROSECONDS, Reply
+from loragate.gateway.limits.backend import MICROSECONDS, Reply
 
 from .books import NOON, TurnedBook, turned_book
 

@@ -10,7 +10,7 @@ import openai
 import pytest
 from redis_server import RedisServer
 
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 
 from .running import Gateway, serving
 from .stub_engine import StubEngine

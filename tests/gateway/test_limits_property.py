@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 from redis_server import RedisServer
 
-from loragate.gateway.limits.book import MICROSECONDS, WINDOW
+from loragate.gateway.limits.backend import MICROSECONDS, WINDOW
 
 from .books import NOON, Kind, turned_book
 

@@ -18,11 +18,11 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from loragate.finetune.metrics import FinetuneMetrics
+from loragate.finetune.run.metrics import FinetuneMetrics
 from loragate.gateway.http.lifecycle import Lifecycle
-from loragate.gateway.observability.arm_metrics import ArmMetrics
-from loragate.gateway.observability.http_metrics import SHARED_DIRECTORY
-from loragate.gateway.observability.tenant_counter import TenantCounter
+from loragate.gateway.http.metrics import SHARED_DIRECTORY
+from loragate.gateway.instruments.tenant_counter import TenantCounter
+from loragate.gateway.metering.target_metrics import ArmMetrics
 from loragate.v1 import engine_pb2 as pb
 
 from .engine_numbers import full_stats
@@ -238,7 +238,7 @@ async def test_the_versions_of_an_alias_are_told_apart(gateway: Gateway, upload_
 
 
 def test_arms_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loragate.gateway.observability.arm_metrics.MOST_ARMS", 2)
+    monkeypatch.setattr("loragate.gateway.metering.target_metrics.MOST_ARMS", 2)
     registry = CollectorRegistry()
     arms = ArmMetrics(registry)
     for version in (1, 2, 3, 4, 1):
@@ -252,7 +252,7 @@ def test_arms_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPa
 
 
 def test_tenants_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loragate.gateway.observability.tenant_counter.MOST_TENANTS", 2)
+    monkeypatch.setattr("loragate.gateway.instruments.tenant_counter.MOST_TENANTS", 2)
     registry = CollectorRegistry()
     counter = TenantCounter("things", "Things.", registry, "kind")
     for tenant in ("a", "b", "c", "d", "a", "c"):
@@ -328,7 +328,7 @@ def _labels(samples: Iterable[Any]) -> tuple[str, ...]:
 WORKER = """
 import json, sys
 from loragate.gateway.observability.exposition import exposition
-from loragate.gateway.observability.http_metrics import HttpMetrics
+from loragate.gateway.http.metrics import HttpMetrics
 
 metrics = HttpMetrics()
 for status in json.loads(sys.argv[1]):

@@ -1,6 +1,6 @@
 import pytest
 
-from loragate.gateway.http.errors import NotFound
+from loragate.gateway.errors import NotFound
 from loragate.gateway.model_names import AdapterName, parse_adapter_name
 
 

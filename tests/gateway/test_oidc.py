@@ -15,13 +15,13 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
-from loragate.adapter_store.principal import AdminPrincipal
+from loragate.adapter_store.auth.principal import AdminPrincipal
 from loragate.gateway.auth import issuer_keys
 from loragate.gateway.auth.issuer_keys import IssuerKeys, KeysUnknown
 from loragate.gateway.auth.oidc import OidcOperators
-from loragate.gateway.auth.oidc_config import OidcConfig
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.http.errors import Forbidden, Unavailable
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.config.oidc import OidcConfig
+from loragate.gateway.errors import Forbidden, Unavailable
 
 from .running import Gateway, serving
 from .stub_engine import StubEngine

@@ -6,13 +6,13 @@ from typing import Any, NoReturn
 
 import pytest
 
-from loragate.adapter_store import staging
-from loragate.cli.client import checking
-from loragate.engine import adapter_weights
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.imports.config import ImportConfig
+from loragate.adapter_store.publishing import staging
+from loragate.cli.client.transfer import checking
+from loragate.engine.adapters.weights import load as adapter_weights
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.config.imports import ImportConfig
 from loragate.peft_format.errors import AdapterRefused
-from loragate.peft_format.reading import read_adapter
+from loragate.peft_format.read import read_adapter
 
 from . import tiny_model
 from .grpc_client import connected, refusal

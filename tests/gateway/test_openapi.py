@@ -12,11 +12,11 @@ from jsonschema import Draft202012Validator
 from tokenizers import Tokenizer
 
 from loragate.gateway.app import create_app
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.openapi.document import openapi_document
-from loragate.gateway.openapi.pages import ASSETS
-from loragate.gateway.openapi.request_examples import BASE, REQUESTS
-from loragate.gateway.schemas.fine_tuning import JobCreate
+from loragate.gateway.openapi.examples.requests import BASE, REQUESTS
+from loragate.gateway.openapi.swagger_ui import ASSETS
+from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 
 from . import tiny_model
 from .openapi_check import check_response, check_value, closed, found, operations

@@ -2,7 +2,7 @@ from decimal import Decimal
 
 import pytest
 
-from loragate.adapter_store.usage_record import amount_text
+from loragate.adapter_store.usage.record import amount_text
 from loragate.gateway.metering.prices import Price, Prices
 
 from .usage_records import opened

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from loragate.adapter_store.adapter import AliasTarget
-from loragate.adapter_store.job import JobRequest
-from loragate.adapter_store.job_tables import JobRow
-from loragate.adapter_store.notices import LocalNotices, Notices
-from loragate.adapter_store.principal import TenantPrincipal
-from loragate.adapter_store.probe import no_probe
+from loragate.adapter_store.adapters.adapter import AliasTarget
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.adapter_store.jobs.job import JobRequest
+from loragate.adapter_store.notices.notices import LocalNotices, Notices
+from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables import AdapterRow
-from loragate.finetune.model_name import tuned_name
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.generation.resolving import Resolver
-from loragate.gateway.http.errors import NotFound
+from loragate.adapter_store.tables.base import AdapterRow
+from loragate.adapter_store.tables.jobs import JobRow
+from loragate.finetune.jobs.model_name import tuned_name
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.errors import NotFound
+from loragate.gateway.generation.resolver import Resolver
 from loragate.gateway.text.base_model import BaseModel, read_base_model
 
 from . import tiny_model

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from loragate.adapter_store.import_rows import SILENCE
-from loragate.adapter_store.tables import AdapterImportRow, DeferredPublicationRow
-from loragate.adapter_store.times import utc_now
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.finishing import keep_finishing
-from loragate.gateway.imports.config import ImportConfig
-from loragate.gateway.imports.resuming import keep_resuming
-from loragate.gateway.patience import ended as cancelled
+from loragate.adapter_store.imports.rows import SILENCE
+from loragate.adapter_store.tables.base import AdapterImportRow, DeferredPublicationRow
+from loragate.adapter_store.timestamps import utc_now
+from loragate.gateway.background.deferred_publications import keep_finishing
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.config.imports import ImportConfig
+from loragate.gateway.imports.resume import keep_resuming
+from loragate.gateway.resilience.timeouts import ended as cancelled
 
 from . import tiny_model
 from .own_process import in_own_process

@@ -18,12 +18,13 @@ from google.protobuf.message_factory import GetMessageClass
 from sqlalchemy import update
 
 import loragate.v1
-from loragate.adapter_store.file import Purpose
-from loragate.adapter_store.principal import Scope
+from loragate.adapter_store.auth.principal import Scope
+from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables import ApiKeyRow
+from loragate.adapter_store.tables.base import ApiKeyRow
 from loragate.gateway.app import create_app
-from loragate.gateway.auth.requirements import (
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.dependencies.requirements import (
     Admin,
     AdminOrAnybody,
     Holder,
@@ -32,7 +33,6 @@ from loragate.gateway.auth.requirements import (
     TenantAdmin,
     TenantWith,
 )
-from loragate.gateway.config import GatewayConfig
 from loragate.gateway.grpc.methods import METHODS
 
 from .running import ADMIN_KEY, Gateway, serving

@@ -17,7 +17,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from loragate.gateway.app import create_app
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.openapi.document import openapi_document
 
 from . import tiny_model

@@ -7,9 +7,9 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from loragate.gateway.http.errors import ShuttingDown
+from loragate.gateway.errors import ShuttingDown
+from loragate.gateway.http.disconnect import supervise, until_deadline
 from loragate.gateway.http.lifecycle import Lifecycle
-from loragate.gateway.http.supervise import supervise, until_deadline
 
 Receive = Callable[[], Awaitable[Message]]
 

@@ -11,7 +11,7 @@ import pytest
 
 from loragate.adapter_store.errors import Unavailable
 from loragate.adapter_store.store import Store
-from loragate.gateway.sweeping import keep_sweeping
+from loragate.gateway.background.sweep import keep_sweeping
 
 from .running import Gateway
 

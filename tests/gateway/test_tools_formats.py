@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from loragate.gateway.tools.detection import FORMATS
-from loragate.gateway.tools.events import Content
+from loragate.gateway.tools.formats.detection import FORMATS
 from loragate.gateway.tools.message import MessageReader, MoreArguments, ToolCall
 from loragate.gateway.tools.python_literals import keyword_arguments
+from loragate.gateway.tools.types import Content
 
 from .tool_transcripts import BROKEN_LATE, MALFORMED, TOOLS, WELL_FORMED, Transcript
 

@@ -9,7 +9,7 @@ import pytest
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from tokenizers import Tokenizer
 
-from loragate.gateway.tools.detection import FORMATS
+from loragate.gateway.tools.formats.detection import FORMATS
 from loragate.gateway.tools.lark import Lark
 
 from .test_tools_formats import read

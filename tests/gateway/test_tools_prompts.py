@@ -7,9 +7,9 @@ import pytest
 from tokenizers import Tokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.text.base_model import read_base_model
-from loragate.gateway.tools.detection import FORMATS, detect
+from loragate.gateway.tools.formats.detection import FORMATS, detect
 from loragate.prompts.chat_template import ChatTemplate
 from loragate.prompts.messages import ChatMessage
 from loragate.prompts.template_messages import template_messages

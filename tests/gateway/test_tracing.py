@@ -1,6 +1,7 @@
 """Traces of requests, as a collector gets them."""
 
 import asyncio
+import inspect
 import json
 import logging
 import subprocess
@@ -15,8 +16,10 @@ import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from otlp_collector import Collector, Received, otlp_collector
 
-from loragate.gateway.config import GatewayConfig
-from loragate.gateway.tracing.config import TracingConfig
+from loragate.gateway.calls import span as model_span
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.config.tracing import TracingConfig
+from loragate.gateway.tracing import engine as engine_spans
 from loragate.gateway.tracing.current import step
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1.inference_pb2 import GenerateRequest
@@ -140,10 +143,8 @@ async def test_the_names_are_opentelemetrys() -> None:
     """Of generative AI; ours begin otherwise."""
     known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
     ours = set()
-    for module in ("model_call", "engine"):
-        path = sys.modules[step.__module__].__file__.replace("current.py", f"{module}.py")  # type: ignore[union-attr]
-        with open(path) as source:
-            ours |= {word for word in source.read().split('"') if word.startswith("gen_ai.")}
+    for module in (model_span, engine_spans):
+        ours |= {word for word in inspect.getsource(module).split('"') if word.startswith("gen_ai.")}
     assert ours
     assert ours <= known
 
@@ -299,6 +300,6 @@ def test_settings_are_refused_by_name(endpoint: str, ratio: float, named: str) -
 
 
 def test_without_the_extra_the_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loragate.gateway.tracing.config._EXPORTER", "opentelemetry.no_such.exporter")
+    monkeypatch.setattr("loragate.gateway.config.tracing._EXPORTER", "opentelemetry.no_such.exporter")
     with pytest.raises(ValueError, match=r"loragate\[tracing\]"):
         TracingConfig("http://collector:4318")

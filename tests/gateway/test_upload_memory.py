@@ -10,7 +10,7 @@ import httpx
 import pytest
 from s3_server import s3_server
 
-from loragate.gateway.config import GatewayConfig
+from loragate.gateway.config.gateway import GatewayConfig
 
 from .own_process import in_own_process
 from .stub_engine import StubEngine

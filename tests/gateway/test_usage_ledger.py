@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
+from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.errors import Unavailable
-from loragate.adapter_store.schema import upgrade
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.times import utc_now
-from loragate.adapter_store.usage_query import UsageQuery
-from loragate.adapter_store.usage_record import Outcome
+from loragate.adapter_store.timestamps import utc_now
+from loragate.adapter_store.usage.query import UsageQuery
+from loragate.adapter_store.usage.record import Outcome
 from loragate.gateway.metering import retention
 from loragate.gateway.metering.ledger import Ledger
-from loragate.gateway.metering.lines import line_of
 from loragate.gateway.metering.prices import Price, Prices
+from loragate.gateway.metering.record_format import line_of
 from loragate.gateway.metering.spool import Spool
 
 from .usage_records import EVER, NO_PRICES, check_balance, ledger_rows, metrics, opened, value
@@ -345,12 +345,12 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event
 from loragate.adapter_store import Store
-from loragate.adapter_store.times import utc_now
-from loragate.adapter_store.usage_query import UsageQuery
-from loragate.adapter_store.usage_record import Outcome
+from loragate.adapter_store.timestamps import utc_now
+from loragate.adapter_store.usage.query import UsageQuery
+from loragate.adapter_store.usage.record import Outcome
 from loragate.gateway.metering import retention
 from loragate.gateway.metering.ledger import Ledger
-from loragate.gateway.metering.lines import record_of
+from loragate.gateway.metering.record_format import record_of
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices
 
@@ -469,9 +469,9 @@ from dataclasses import replace
 from pathlib import Path
 from prometheus_client import CollectorRegistry
 from loragate.adapter_store import Store
-from loragate.adapter_store.usage_record import Outcome, new_usage_id
+from loragate.adapter_store.usage.record import Outcome, new_usage_id
 from loragate.gateway.metering.ledger import Ledger
-from loragate.gateway.metering.lines import record_of
+from loragate.gateway.metering.record_format import record_of
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices
 

@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import Engine, event
 
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.times import utc_now
-from loragate.adapter_store.usage_record import UsageRecord
-from loragate.gateway.config import GatewayConfig
+from loragate.adapter_store.timestamps import utc_now
+from loragate.adapter_store.usage.record import UsageRecord
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.metering.prices import Price
 from loragate.gateway.wire.csv_table import csv_lines
 
@@ -188,7 +188,7 @@ async def test_what_makes_no_sense_is_refused_by_name(gateway: Gateway, params: 
 async def test_csv_holds_every_row(
     gateway: Gateway, records: list[UsageRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loragate.gateway.metering.report.MAX_ROWS", 1)  # several pages
+    monkeypatch.setattr("loragate.gateway.operations.usage_report.MAX_ROWS", 1)  # several pages
     listed = (await get(gateway, "/admin/v1/usage", group_by="day,tenant,adapter"))["data"]
     async with gateway.admin() as http:
         params = IN_MARCH | {"group_by": "day,tenant,adapter", "format": "csv"}

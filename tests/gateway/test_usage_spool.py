@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loragate.adapter_store.usage_record import Outcome
+from loragate.adapter_store.usage.record import Outcome
 from loragate.gateway.metering import spool as spool_module
-from loragate.gateway.metering.dead_workers import dead_workers
-from loragate.gateway.metering.lines import line_of, read_lines, record_of
-from loragate.gateway.metering.open_calls import OpenCalls, left_open
+from loragate.gateway.metering.live_counters import OpenCalls, left_open
+from loragate.gateway.metering.record_format import line_of, read_lines, record_of
+from loragate.gateway.metering.recovery import dead_workers
 from loragate.gateway.metering.spool import Spool
 
 from .usage_records import opened

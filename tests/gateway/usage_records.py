@@ -7,11 +7,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from sqlalchemy import select
 
-from loragate.adapter_store.database import Database
+from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.usage_query import UsageQuery
-from loragate.adapter_store.usage_record import UsageRecord, new_usage_id
-from loragate.adapter_store.usage_tables import UsageRecordRow
+from loragate.adapter_store.tables.usage import UsageRecordRow
+from loragate.adapter_store.usage.query import UsageQuery
+from loragate.adapter_store.usage.record import UsageRecord, new_usage_id
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices
 

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from loragate.adapter_store.adapter import AliasTarget
+from loragate.adapter_store.adapters.adapter import AliasTarget
 from loragate.adapter_store.failure import Failure
-from loragate.adapter_store.job import Job, JobStatus
+from loragate.adapter_store.jobs.job import Job, JobStatus
 from loragate.adapter_store.store import Store
 from loragate.finetune.data.formats import Method
-from loragate.finetune.hyperparameters import DpoHyperparameters, Hyperparameters
-from loragate.finetune.model_name import TRAINED, tuned_name
-from loragate.finetune.recipe import BaseFacts, DataFacts, recipe_of
+from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
+from loragate.finetune.jobs.model_name import TRAINED, tuned_name
+from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, recipe_of
 
 from .running import Gateway
 from .tiny_model import MODEL_ID

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from loragate.kernels.paged_attention import AttentionOptions, DecodeRows, LayerCache, decode_attention
-from loragate.kernels.quantised_cache import LARGEST, QuantisedLayerCache, quantise
+from loragate.kernels.quantized_kv_cache import LARGEST, QuantisedLayerCache, quantise
 
 STORAGES = sorted(LARGEST, key=str)
 CPU = torch.device("cpu")

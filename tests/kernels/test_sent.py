@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loragate.kernels.sent import sent
+from loragate.kernels.host_to_device import sent
 
 GPU = torch.device("cuda")
 

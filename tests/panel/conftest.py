@@ -7,7 +7,7 @@ from nicegui import Client, ui
 from nicegui.elements.mixins.text_element import TextElement
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from loragate.panel.parts.tag import div
+from loragate.panel.parts.display.tag import div
 
 from .world import PATIENCE, World, a_world
 

@@ -7,10 +7,10 @@ import pytest
 
 from loragate.panel.exposition import parse, quantile
 from loragate.panel.failure import Failure
-from loragate.panel.pages.adapter_differences import differences
-from loragate.panel.pages.audit import facts_set
-from loragate.panel.pages.playground_code import as_curl, as_python
-from loragate.panel.parts import formats
+from loragate.panel.pages.adapters.differences import differences
+from loragate.panel.pages.operations.audit import facts_set
+from loragate.panel.pages.playground.code import as_curl, as_python
+from loragate.panel.parts.display import formats
 
 PAGE = """# HELP x_total Things.
 # TYPE x_total counter

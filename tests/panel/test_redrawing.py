@@ -9,12 +9,12 @@ from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
 from loragate.panel.api import Json
-from loragate.panel.parts.button import button
+from loragate.panel.parts.controls.button import button
+from loragate.panel.parts.controls.slider import slider
+from loragate.panel.parts.display.table import Column, table
+from loragate.panel.parts.display.tag import div
+from loragate.panel.parts.keyed_redraw import redrawn
 from loragate.panel.parts.pager import Cursor
-from loragate.panel.parts.redrawn import redrawn
-from loragate.panel.parts.slider import slider
-from loragate.panel.parts.table import Column, table
-from loragate.panel.parts.tag import div
 
 Pressed = list[str]
 

@@ -9,8 +9,8 @@ from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
 from loragate.panel.failure import Failure
-from loragate.panel.parts.region import Region
-from loragate.panel.parts.tag import tag
+from loragate.panel.parts.async_region import Region
+from loragate.panel.parts.display.tag import tag
 
 UNEXPECTED = "Something unexpected came back, which this page cannot show."
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from loragate.panel.api import Api, Json
-from loragate.panel.attempts import Attempts
 from loragate.panel.caller import Caller
 from loragate.panel.config import PanelConfig
 from loragate.panel.cookie import SessionCookie
 from loragate.panel.failure import SignedOut
+from loragate.panel.login_throttle import Attempts
 from loragate.panel.origins import Origins
 from loragate.panel.sessions import Session, Sessions
 

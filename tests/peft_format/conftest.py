@@ -14,9 +14,9 @@ import transformers
 from peft.tuners.lora import LoraLayer
 from safetensors.numpy import save
 
-from loragate.engine.manifest import targets
+from loragate.engine.model.manifest import targets
 from loragate.peft_format.kinds import AdapterKind
-from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
+from loragate.peft_format.plan.layout import BaseLayout, ModuleKind, TargetModule
 
 _SMALL = {"vocab_size": 96, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 _HIDDEN = {

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from loragate.peft_format.errors import AdapterRefused
-from loragate.peft_format.header import TensorSpec
 from loragate.peft_format.kinds import AdapterKind
-from loragate.peft_format.plan import AdapterPlan
-from loragate.peft_format.reading import read_adapter
+from loragate.peft_format.plan.plan import AdapterPlan
+from loragate.peft_format.read import read_adapter
+from loragate.peft_format.safetensors.header import TensorSpec
 
 LLAMA_VARIANTS: dict[str, dict[str, Any]] = {
     "suffixes": {"target_modules": ["q_proj", "v_proj"]},

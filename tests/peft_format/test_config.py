@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from loragate.peft_format.config import LoraConfig, parse_config
+from loragate.peft_format.config.lora_config import LoraConfig, parse_config
 from loragate.peft_format.errors import AdapterRefused
 
 MINIMAL = {"peft_type": "LORA", "target_modules": ["q_proj"]}

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from loragate.peft_format.config import parse_config
+from loragate.peft_format.config.lora_config import parse_config
 from loragate.peft_format.digest import adapter_digest
-from loragate.peft_format.header import read_header
+from loragate.peft_format.safetensors.header import read_header
 
 
 def digest(upload: Any) -> str:

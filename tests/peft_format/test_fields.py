@@ -7,12 +7,12 @@ from pathlib import Path
 import peft
 import pytest
 
-from loragate.peft_format import config
-from loragate.peft_format.config import parse_config
+from loragate.peft_format.config import lora_config as config
+from loragate.peft_format.config.fields import FIELDS, Field, Ignored, Refused, Served
+from loragate.peft_format.config.lora_config import parse_config
 from loragate.peft_format.errors import AdapterRefused
-from loragate.peft_format.fields import FIELDS, Field, Ignored, Refused, Served
 from loragate.peft_format.kinds import AdapterKind
-from loragate.peft_format.served import _INSTEAD
+from loragate.peft_format.plan.servable import _INSTEAD
 
 PAGE = Path(__file__).parents[2] / "docs/adapters.md"
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from loragate.peft_format.errors import AdapterRefused
-from loragate.peft_format.header import MAX_TENSORS, Header, read_header
+from loragate.peft_format.safetensors.header import MAX_TENSORS, Header, read_header
 
 A = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 B = {"dtype": "F16", "shape": [4], "data_offsets": [16, 24]}

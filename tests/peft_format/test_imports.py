@@ -6,7 +6,7 @@ import sys
 
 def test_reading_needs_neither_torch_nor_safetensors_nor_pydantic() -> None:
     script = (
-        "import sys, loragate.peft_format.reading\n"
+        "import sys, loragate.peft_format.read\n"
         "print(*({'torch', 'transformers', 'peft', 'safetensors', 'pydantic'} & set(sys.modules)))"
     )
     seen = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 
 from loragate.peft_format.errors import AdapterRefused
 from loragate.peft_format.kinds import AdapterKind as Kind
-from loragate.peft_format.layout import BaseLayout
+from loragate.peft_format.plan.layout import BaseLayout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -14,12 +14,12 @@ from peft_answers import answer_by_peft, answer_by_plan, read
 from safetensors.torch import load, save
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
-from loragate.peft_format import mixture
-from loragate.peft_format.automaton import Budget
-from loragate.peft_format.config import parse_config
+from loragate.peft_format.config.lora_config import parse_config
 from loragate.peft_format.errors import AdapterRefused
-from loragate.peft_format.layout import BaseLayout
-from loragate.peft_format.plan import SplitFactors
+from loragate.peft_format.patterns.automaton import Budget
+from loragate.peft_format.plan import mixture
+from loragate.peft_format.plan.layout import BaseLayout
+from loragate.peft_format.plan.plan import SplitFactors
 
 EXPERTS, LAYERS, HIDDEN = 3, 3, 32
 FAMILIES = {

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from loragate.peft_format.automaton import Budget
 from loragate.peft_format.errors import AdapterRefused
-from loragate.peft_format.pattern import FullPattern, SuffixPattern
+from loragate.peft_format.patterns.automaton import Budget
+from loragate.peft_format.patterns.pattern import FullPattern, SuffixPattern
 
 NAMES = st.lists(st.sampled_from(["a", "b", "ab", "q_proj", "0", "12", "-", "layers"]), min_size=1, max_size=5).map(
     ".".join

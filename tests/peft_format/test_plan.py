@@ -9,9 +9,9 @@ import pytest
 from safetensors.numpy import load, save
 
 from loragate.peft_format.errors import AdapterRefused
-from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
-from loragate.peft_format.plan import AdapterPlan
-from loragate.peft_format.reading import read_adapter
+from loragate.peft_format.plan.layout import BaseLayout, ModuleKind, TargetModule
+from loragate.peft_format.plan.plan import AdapterPlan
+from loragate.peft_format.read import read_adapter
 
 PREFIX = "base_model.model.model.layers.0.self_attn.q_proj"
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from peft.tuners.tuners_utils import check_target_module_exists
 from peft.utils.other import get_pattern_key
 
-from loragate.peft_format.automaton import Budget
-from loragate.peft_format.config import parse_config
+from loragate.peft_format.config.lora_config import parse_config
 from loragate.peft_format.errors import AdapterRefused
-from loragate.peft_format.layout import BaseLayout, ModuleKind, TargetModule
-from loragate.peft_format.scaling import Overrides
-from loragate.peft_format.targets import resolve_targets
+from loragate.peft_format.patterns.automaton import Budget
+from loragate.peft_format.plan.layout import BaseLayout, ModuleKind, TargetModule
+from loragate.peft_format.plan.scaling import Overrides
+from loragate.peft_format.plan.targets import resolve_targets
 
 PART = st.sampled_from(
     ["model", "layers", "h", "0", "1", "2", "10", "attn", "q_proj", "k_proj", "experts", "proj", "x"]

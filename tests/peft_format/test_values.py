@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import save
 
+from loragate.peft_format.checks.values import largest_values
 from loragate.peft_format.errors import AdapterRefused
-from loragate.peft_format.header import read_header
-from loragate.peft_format.values import largest_values
+from loragate.peft_format.safetensors.header import read_header
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 

@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 
 import torch
 
-from loragate.engine.adapter_arena import PAGE, AdapterArena
-from loragate.engine.adapter_copier import perform
-from loragate.engine.adapter_pool import AdapterPool, Copy
-from loragate.engine.copy_stream import Mark
-from loragate.engine.host_tier import HostTier
-from loragate.engine.patch import HostAdapter, pack
-from loragate.engine.sequence import AdapterKey, Request, SamplingParams, Sequence, SlotLease
-from loragate.engine.staging import Staging
+from loragate.engine.adapters.arena import PAGE, AdapterArena
+from loragate.engine.adapters.copier import perform
+from loragate.engine.adapters.host_tier import HostTier
+from loragate.engine.adapters.pool import AdapterPool, Copy
+from loragate.engine.adapters.staging_buffers import Staging
+from loragate.engine.layers.patch import HostAdapter, pack
+from loragate.engine.runtime.copy_stream import Mark
+from loragate.engine.sequence.sequence import AdapterKey, Request, SamplingParams, Sequence, SlotLease
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 from torch.utils._device import _device_constructors
 
-from loragate.engine import assembly, copy_stream
-from loragate.engine.base_model import BaseModel
-from loragate.engine.cuda_graphs import CudaGraphs
-from loragate.engine.step_graphs import Launches
+from loragate.engine.execution.cuda_graphs import CudaGraphs
+from loragate.engine.execution.step_graphs import Launches
+from loragate.engine.model.base_model import BaseModel
+from loragate.engine.runtime import copy_stream
+from loragate.engine.startup import build as assembly
 
 GPU = torch.device("cuda")
 MEMORY = 1 << 33  # bytes

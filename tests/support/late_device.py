@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from loragate.engine.copy_stream import Event, HostCopyStream
+from loragate.engine.runtime.copy_stream import Event, HostCopyStream
 
 
 @dataclass(eq=False)

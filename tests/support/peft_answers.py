@@ -10,9 +10,9 @@ from safetensors.torch import load
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from loragate.peft_format.header import TensorSpec
-from loragate.peft_format.plan import AdapterPlan
-from loragate.peft_format.reading import read_adapter
+from loragate.peft_format.plan.plan import AdapterPlan
+from loragate.peft_format.read import read_adapter
+from loragate.peft_format.safetensors.header import TensorSpec
 
 TOKENS = torch.tensor([[3, 17, 5, 90, 41, 8, 5, 12], [7, 1, 60, 95, 2, 33, 0, 11]])
 

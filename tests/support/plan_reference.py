@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from loragate.peft_format.header import TensorSpec
-from loragate.peft_format.plan import AdapterPlan, EmbeddingPlan, ModulePlan, ParameterPlan, StackedFactors
+from loragate.peft_format.plan.plan import AdapterPlan, EmbeddingPlan, ModulePlan, ParameterPlan, StackedFactors
+from loragate.peft_format.safetensors.header import TensorSpec
 
 Read = Callable[[TensorSpec], Tensor]
 

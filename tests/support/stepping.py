@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from loragate.engine.adapter_arena import AdapterArena
-from loragate.engine.adapter_pool import AdapterPool, Copy
-from loragate.engine.block_pool import BlockPool
-from loragate.engine.host_tier import HostTier
-from loragate.engine.patch import pack
-from loragate.engine.scheduler import Limits, Scheduler
-from loragate.engine.sequence import AdapterKey, Request, SamplingParams, Sequence, Share
+from loragate.engine.adapters.arena import AdapterArena
+from loragate.engine.adapters.host_tier import HostTier
+from loragate.engine.adapters.pool import AdapterPool, Copy
+from loragate.engine.kv_cache.block_pool import BlockPool
+from loragate.engine.layers.patch import pack
+from loragate.engine.scheduling.scheduler import Limits, Scheduler
+from loragate.engine.sequence.sequence import AdapterKey, Request, SamplingParams, Sequence, Share
 
 BLOCK = 8
 

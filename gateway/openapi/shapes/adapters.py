@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from loragate.adapter_store.lineage import MAX_NOTES
+from loragate.adapter_store.adapters.lineage import MAX_NOTES
 from loragate.gateway.openapi.shapes.common import Count, Digest, Moment, Page, Residency
 
 _TEXT = {"type": "string"}

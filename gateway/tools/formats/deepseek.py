@@ -5,11 +5,11 @@ V3 and R1 write `function<｜tool▁sep｜>name`, a line break and a fenced bloc
 
 from contextlib import suppress
 
-from loragate.gateway.tools.events import Malformed, Steps
 from loragate.gateway.tools.json_call import call_with_arguments
 from loragate.gateway.tools.lark import Lark
 from loragate.gateway.tools.text_stream import TextStream, content_until, expect, sees, skip, space, word
 from loragate.gateway.tools.tool import Tools
+from loragate.gateway.tools.types import Malformed, Steps
 
 CALLS_BEGIN, CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL_BEGIN, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"

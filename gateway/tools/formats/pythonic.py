@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from loragate.gateway.tools.brackets import bracketed
-from loragate.gateway.tools.events import Arguments, CallStart, Malformed, Steps
 from loragate.gateway.tools.lark import Lark
 from loragate.gateway.tools.python_literals import keyword_arguments
 from loragate.gateway.tools.text_stream import TextStream, content_until, expect, sees, skip, space, word
 from loragate.gateway.tools.tool import Schema, Tools
+from loragate.gateway.tools.types import Arguments, CallStart, Malformed, Steps
 from loragate.prompts.json_text import dumped
 
 START, END = "<|python_start|>", "<|python_end|>"

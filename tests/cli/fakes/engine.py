@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from loragate.cli.lifeline import die_with
+from loragate.cli.parent_death import die_with
 
 die_with(int(sys.argv[1]))
 if status := int(sys.argv[3]):

@@ -11,7 +11,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from loragate.cli.lifeline import die_with
+from loragate.cli.parent_death import die_with
 
 die_with(int(sys.argv[1]))
 ENGINE = Path(sys.argv[3])

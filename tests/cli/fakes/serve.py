@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from loragate.cli.refusal import Refusal
-from loragate.cli.settings_load import load
+from loragate.cli.settings.load import load
 from loragate.cli.supervisor import panel
 from loragate.cli.supervisor.addresses import Addresses
+from loragate.cli.supervisor.child_commands import Programs
 from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.program import Program
-from loragate.cli.supervisor.programs import Programs
 from loragate.cli.supervisor.serve import serve
 
 HERE = Path(__file__).parent
-die_with_us = f"from loragate.cli.lifeline import die_with; die_with({os.getpid()}); "
+die_with_us = f"from loragate.cli.parent_death import die_with; die_with({os.getpid()}); "
 
 
 async def works(pid: int) -> bool:

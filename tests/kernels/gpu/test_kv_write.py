@@ -6,7 +6,7 @@ from torch import Tensor
 
 from loragate.kernels.gpu.kv_write import write
 from loragate.kernels.paged_attention import LayerCache
-from loragate.kernels.quantised_cache import QuantisedLayerCache
+from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEADS, PLACES, KEY_DIM, VALUE_DIM = 3, 40, 24, 8

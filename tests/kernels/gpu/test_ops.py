@@ -17,7 +17,7 @@ from loragate.kernels.gpu.rms_norm import rms_norm
 from loragate.kernels.gpu.rotary import rotate
 from loragate.kernels.gpu.segmented_lora import SlotTable, divide
 from loragate.kernels.paged_attention import DecodeRows, LayerCache, PrefillRows
-from loragate.kernels.quantised_cache import QuantisedLayerCache
+from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
 from loragate.kernels.rms_norm import RmsNorm
 from loragate.kernels.segmented_experts import ExpertFactors
 from loragate.kernels.segmented_lora import Expand, LoraWeights, segments_of

@@ -24,7 +24,7 @@ from loragate.kernels.gpu.segmented_lora import (
     tiles_of,
     turns,
 )
-from loragate.kernels.gpu.slot_memory import SlotMemory
+from loragate.kernels.gpu.slot_tables import SlotMemory
 from loragate.kernels.paged_attention import DecodeRows, LayerCache, PaddedRows, PrefillRows, padded_attention
 from loragate.kernels.segmented_experts import ExpertFactors
 from loragate.kernels.segmented_lora import Expand, FixedSegments, LoraWeights, segments_of

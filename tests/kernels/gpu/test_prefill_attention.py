@@ -7,7 +7,7 @@ from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache, refe
 from loragate.kernels.gpu import prefill_attention as kernels
 from loragate.kernels.gpu.prefill_attention import prefill_attention
 from loragate.kernels.paged_attention import LayerCache, PrefillRows
-from loragate.kernels.quantised_cache import QuantisedLayerCache
+from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}

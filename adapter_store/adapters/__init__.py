@@ -1,0 +1,1 @@
+"""Adapters, their versions, aliases and routing."""

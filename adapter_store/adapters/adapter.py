@@ -1,0 +1,97 @@
+"""The nouns of adapters, as repositories return them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from loragate.adapter_store.adapters.description import Description
+from loragate.adapter_store.adapters.lineage import UPLOADED, Lineage
+from loragate.adapter_store.limits import UNLIMITED, Limits
+
+DEFAULT_ALIAS = "default"
+
+
+class VersionStatus(StrEnum):
+    """A version is invisible before it is ready. `reason` tells why one is rejected or quarantined."""
+
+    VERIFYING = "verifying"  # its bytes are stored, the engine has not tried it yet
+    READY = "ready"
+    DISABLED = "disabled"  # by its tenant, until it is enabled again
+    QUARANTINED = "quarantined"  # its bytes are damaged
+    REJECTED = "rejected"  # it never was ready
+    DELETED = "deleted"
+
+
+PUBLISHED = (VersionStatus.READY, VersionStatus.DISABLED, VersionStatus.QUARANTINED)
+"""What its tenant sees, and aliases can point at."""
+
+
+class AdapterStatus(StrEnum):
+    READY = "ready"
+    DISABLED = "disabled"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True)
+class AliasTarget:
+    """One arm of an alias: `weight` is a positive integer, relative to the other arms' weights."""
+
+    version: int
+    weight: int = 1
+
+
+Aliases = Mapping[str, tuple[AliasTarget, ...]]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A tenant's adapter. `aliases` are ordered by name, their targets by version; `routed` holds these versions'
+    digests."""
+
+    id: str
+    tenant_id: str
+    name: str
+    status: AdapterStatus
+    latest_version: int | None  # the highest one that is published and not deleted
+    aliases: Aliases
+    routed: Mapping[int, str]
+    limits: Limits
+    description: Description
+    keep: str | None  # see desired_state.Tier
+    created_at: datetime
+    updated_at: datetime
+    deleted_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class AdapterVersion:
+    """An immutable version. `digest` is "sha256:<hex>" over the canonical config and the tensors."""
+
+    adapter_id: str
+    name: str
+    version: int
+    digest: str
+    status: VersionStatus
+    rank: int  # the largest of its modules
+    size_bytes: int  # of adapter_model.safetensors
+    base_model: str
+    base_digest: str
+    created_at: datetime
+    deleted_at: datetime | None = None
+    reason: str | None = None
+    lineage: Lineage = UPLOADED
+
+
+@dataclass(frozen=True)
+class ResolvedAdapter:
+    """What a request's `model` means right now; a request keeps it until it ends."""
+
+    adapter_id: str
+    name: str
+    version: int
+    digest: str
+    size_bytes: int
+    base_digest: str
+    limits: Limits = UNLIMITED
+    alias: str | None = None  # that was asked for; None: the version itself was

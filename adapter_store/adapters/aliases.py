@@ -1,0 +1,112 @@
+"""Aliases of adapters: what they point at, and how they are moved."""
+
+from collections.abc import Sequence
+
+import orjson
+from sqlalchemy import delete, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.adapters.adapter import PUBLISHED, AliasTarget, VersionStatus
+from loragate.adapter_store.adapters.route_summary import tell_versions
+from loragate.adapter_store.errors import Conflict, Invalid, NotFound
+from loragate.adapter_store.names import could_be_version
+from loragate.adapter_store.publishing.deferred import is_deferred
+from loragate.adapter_store.tables.base import AdapterAliasRow, AdapterVersionRow, AliasTargetRow
+from loragate.adapter_store.timestamps import utc_now
+
+MAX_TARGETS = 16
+MAX_WEIGHT = 1_000_000
+
+Targets = tuple[AliasTarget, ...]
+
+
+def check_targets(targets: Sequence[AliasTarget]) -> None:
+    """Raises Invalid unless there are 1 to 16 different versions with weights of 1 to a million."""
+    if not 1 <= len(targets) <= MAX_TARGETS:
+        raise Invalid(f"`targets` must have 1 to {MAX_TARGETS} entries.", param="targets")
+    if len({target.version for target in targets}) < len(targets):
+        raise Invalid("`targets` must not name a version twice.", param="targets")
+    for index, target in enumerate(targets):
+        if isinstance(target.weight, bool) or not 1 <= target.weight <= MAX_WEIGHT:
+            raise Invalid(f"`weight` must be a whole number from 1 to {MAX_WEIGHT}.", param=f"targets[{index}].weight")
+
+
+async def targets_of(session: AsyncSession, adapter_id: str, alias: str) -> Targets:
+    """Ordered by version; none of an alias that is not there."""
+    row = AliasTargetRow
+    query = select(row).where(row.adapter_id == adapter_id, row.alias == alias).order_by(row.version)
+    return tuple(AliasTarget(target.version, target.weight) for target in await session.scalars(query))
+
+
+async def previous_targets(session: AsyncSession, adapter_id: str, alias: str) -> Targets:
+    """What the alias pointed at before it was last moved. Raises NotFound, and Conflict where it never was."""
+    here = (AdapterAliasRow.adapter_id == adapter_id, AdapterAliasRow.name == alias)
+    row = (await session.execute(select(AdapterAliasRow.previous).where(*here))).one_or_none()
+    if row is None:
+        raise alias_not_found()
+    if row.previous is None:
+        raise Conflict(
+            f"`{alias}` has pointed at nothing else before, so there is nothing to go back to.",
+            code="nothing_to_roll_back",
+            param="alias",
+        )
+    return tuple(AliasTarget(version, weight) for version, weight in orjson.loads(row.previous))
+
+
+def alias_not_found() -> NotFound:
+    return NotFound("The alias does not exist.", code="alias_not_found", param="alias")
+
+
+async def move_alias(
+    session: AsyncSession, adapter_id: str, alias: str, targets: Sequence[AliasTarget], was: Sequence[AliasTarget]
+) -> None:
+    """Points an alias, new where it `was` nowhere, at checked targets.
+
+    Raises NotFound for a version that is not there, Conflict for one that cannot be served.
+    """
+    await _require_ready(session, adapter_id, targets)
+    now, here = utc_now(), (AdapterAliasRow.adapter_id == adapter_id, AdapterAliasRow.name == alias)
+    if was:
+        previous = orjson.dumps([(target.version, target.weight) for target in was]).decode()
+        await session.execute(update(AdapterAliasRow).where(*here).values(previous=previous, updated_at=now))
+    else:
+        new = insert(AdapterAliasRow).values(adapter_id=adapter_id, name=alias, created_at=now, updated_at=now)
+        await session.execute(new)
+    old = (AliasTargetRow.adapter_id == adapter_id, AliasTargetRow.alias == alias)
+    await session.execute(delete(AliasTargetRow).where(*old))
+    for target in targets:
+        arm = {"version": target.version, "weight": target.weight}
+        await session.execute(insert(AliasTargetRow).values(adapter_id=adapter_id, alias=alias, **arm))
+    await tell_versions(session, adapter_id)
+
+
+async def delete_alias(session: AsyncSession, adapter_id: str, alias: str) -> None:
+    """With what it points at, and pointed at before."""
+    target, row = AliasTargetRow, AdapterAliasRow
+    await session.execute(delete(target).where(target.adapter_id == adapter_id, target.alias == alias))
+    await session.execute(delete(row).where(row.adapter_id == adapter_id, row.name == alias))
+    await tell_versions(session, adapter_id)
+
+
+async def aliases_pointing_at(session: AsyncSession, adapter_id: str, version: int) -> Sequence[str]:
+    row = AliasTargetRow
+    query = select(row.alias).where(row.adapter_id == adapter_id, row.version == version).order_by(row.alias)
+    return (await session.scalars(query)).all()
+
+
+async def _require_ready(session: AsyncSession, adapter_id: str, targets: Sequence[AliasTarget]) -> None:
+    row = AdapterVersionRow
+    wanted = [target.version for target in targets if could_be_version(target.version)]
+    query = select(row.version, row.status).where(
+        row.adapter_id == adapter_id,
+        row.version.in_(wanted),
+        row.deleted_at.is_(None),
+        or_(row.status.in_([status.value for status in PUBLISHED]), is_deferred()),
+    )
+    statuses = dict(iter(await session.execute(query)))
+    for index, target in enumerate(targets):
+        param, status = f"targets[{index}].version", statuses.get(target.version)
+        if status is None:
+            raise NotFound(f"Version {target.version} does not exist.", param=param)
+        if status != VersionStatus.READY:
+            raise Conflict(f"Version {target.version} is {status}.", code=f"version_{status}", param=param)

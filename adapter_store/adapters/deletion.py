@@ -1,0 +1,91 @@
+"""Adapters and versions go, and within a grace time come back as they were."""
+
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.adapters.adapter import VersionStatus
+from loragate.adapter_store.adapters.aliases import aliases_pointing_at
+from loragate.adapter_store.adapters.route_summary import tell_versions
+from loragate.adapter_store.adapters.versions import find_adapter
+from loragate.adapter_store.errors import Conflict, NotFound
+from loragate.adapter_store.names import could_be_name
+from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.timestamps import rfc3339, utc_now
+
+_ECHOED = 100  # characters of an unknown name
+
+
+async def delete_adapter(session: AsyncSession, adapter: AdapterRow) -> None:
+    """With its versions, at the same moment, by which a restoration knows them. Its aliases wait with it."""
+    gone = {"deleted_at": utc_now()}
+    versions = update(AdapterVersionRow).where(AdapterVersionRow.adapter_id == adapter.id)
+    await session.execute(versions.where(AdapterVersionRow.deleted_at.is_(None)).values(**gone))
+    await session.execute(update(AdapterRow).where(AdapterRow.id == adapter.id).values(**gone))
+    await tell_versions(session, adapter.id)
+
+
+async def delete_version(session: AsyncSession, adapter: AdapterRow, version: int) -> None:
+    """Raises Conflict while an alias points at it."""
+    aliases = await aliases_pointing_at(session, adapter.id, version)
+    if aliases:
+        named = ", ".join(f"`{alias}`" for alias in aliases)
+        raise Conflict(
+            f"Version {version} of `{adapter.name}` is a target of {named}; move the alias first.",
+            code="version_in_use",
+            param="version",
+        )
+    here = (AdapterVersionRow.adapter_id == adapter.id, AdapterVersionRow.version == version)
+    await session.execute(update(AdapterVersionRow).where(*here).values(deleted_at=utc_now()))
+    await tell_versions(session, adapter.id)
+
+
+async def find_deleted(session: AsyncSession, name: str) -> AdapterRow:
+    """The one that had the name last. Raises NotFound."""
+    query = select(AdapterRow).where(
+        AdapterRow.name == name, AdapterRow.deleted_at.is_not(None), AdapterRow.published_at.is_not(None)
+    )
+    latest = query.order_by(AdapterRow.deleted_at.desc(), AdapterRow.id.desc()).limit(1)
+    row = (await session.scalars(latest)).one_or_none() if could_be_name(name) else None
+    if row is None:
+        raise NotFound(f"No adapter named `{name[:_ECHOED]}` was deleted.", code="adapter_not_found", param="name")
+    return row
+
+
+async def restore_adapter(session: AsyncSession, adapter: AdapterRow, since: datetime) -> None:
+    """With the versions that went with it. Raises Conflict when the name is taken, or it went before `since`."""
+    if await find_adapter(session, adapter.name) is not None:
+        raise Conflict(
+            f"There is another adapter named `{adapter.name}` now; delete that one first.",
+            code="name_taken",
+            param="name",
+        )
+    _check_time(f"`{adapter.name}`", adapter.deleted_at, since)
+    row = AdapterVersionRow
+    with_it: tuple[ColumnElement[bool], ...] = (row.adapter_id == adapter.id, row.deleted_at == adapter.deleted_at)
+    await session.execute(
+        update(row).where(*with_it, row.status != VersionStatus.REJECTED.value).values(deleted_at=None)
+    )
+    back = {"deleted_at": None, "updated_at": utc_now()}
+    await session.execute(update(AdapterRow).where(AdapterRow.id == adapter.id).values(**back))
+    await tell_versions(session, adapter.id)
+
+
+async def restore_version(
+    session: AsyncSession, adapter: AdapterRow, version: int, deleted_at: datetime | None, since: datetime
+) -> None:
+    """Raises Conflict when it went before `since`."""
+    _check_time(f"Version {version} of `{adapter.name}`", deleted_at, since)
+    here = (AdapterVersionRow.adapter_id == adapter.id, AdapterVersionRow.version == version)
+    await session.execute(update(AdapterVersionRow).where(*here).values(deleted_at=None))
+    await tell_versions(session, adapter.id)
+
+
+def _check_time(what: str, deleted_at: datetime | None, since: datetime) -> None:
+    assert deleted_at is not None
+    if deleted_at <= since:
+        raise Conflict(
+            f"{what} was deleted at {rfc3339(deleted_at)}, which is too long ago: its bytes are no longer kept.",
+            code="restore_expired",
+        )

@@ -1,0 +1,130 @@
+"""What engines should hold, as SQL says: what operators want kept there, and what exists at all."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy import and_, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.adapters.adapter import Adapter, VersionStatus
+from loragate.adapter_store.adapters.rows import adapter_of
+from loragate.adapter_store.audit.log import AuditLog
+from loragate.adapter_store.errors import Conflict, NotFound
+from loragate.adapter_store.names import could_be_id
+from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, AliasTargetRow
+
+_PAIRS = 500  # of one query
+_DEAD = (VersionStatus.REJECTED, VersionStatus.QUARANTINED)
+
+Content = tuple[str, str]
+"""A tenant's id and a digest."""
+
+
+class Tier(StrEnum):
+    """Where an adapter is kept: fetched ahead of time, or pinned."""
+
+    DISK = "disk"
+    DEVICE = "device"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A version that an alias of a kept adapter points at."""
+
+    tenant_id: str
+    digest: str
+    size_bytes: int
+    tier: Tier
+
+
+@dataclass(frozen=True)
+class KeepBounds:
+    """What an engine has room for; None is unknown."""
+
+    on_device: int | None = None  # versions
+    on_disk: int | None = None  # bytes of files
+
+
+class DesiredState:
+    """Part of an AdminScope."""
+
+    def __init__(self, session: AsyncSession, audit: AuditLog) -> None:
+        self._session = session
+        self._audit = audit
+
+    async def keep(self, adapter_id: str, tier: Tier | None, bounds: KeepBounds) -> Adapter:
+        """Keeps what the adapter's aliases point at, whatever that is, on every engine; None lets it come and go.
+
+        Raises NotFound; Conflict where engines have no room for more.
+        """
+        before = await self._adapter(adapter_id)
+        await self._session.execute(update(AdapterRow).where(AdapterRow.id == adapter_id).values(keep=tier))
+        if tier is not None:
+            _check(await self.kept(), bounds)
+        after = await self._adapter(adapter_id)
+        target = f"adapter:{after.name}"
+        await self._audit.record_change("adapter.keep", target, after.tenant_id, before, after)
+        return after
+
+    async def kept(self) -> tuple[Kept, ...]:
+        """What engines should hold, the oldest adapters first; of enabled ones alone."""
+        adapter, target, version = AdapterRow, AliasTargetRow, AdapterVersionRow
+        of_adapter = and_(target.tenant_id == adapter.tenant_id, target.adapter_id == adapter.id)
+        targeted = and_(
+            version.tenant_id == target.tenant_id,
+            version.adapter_id == target.adapter_id,
+            version.version == target.version,
+        )
+        query = (
+            select(version.tenant_id, version.digest, version.size_bytes, adapter.keep)
+            .select_from(adapter)
+            .join(target, of_adapter)
+            .join(version, targeted)
+            .where(adapter.keep.is_not(None), adapter.deleted_at.is_(None), adapter.disabled_at.is_(None))
+            .where(version.deleted_at.is_(None), version.status == VersionStatus.READY)
+            .order_by(adapter.created_at, adapter.id, version.version)
+        )
+        found = (
+            Kept(tenant_id, digest, size_bytes, Tier(keep))
+            for tenant_id, digest, size_bytes, keep in await self._session.execute(query)
+            if keep is not None
+        )
+        return tuple(dict.fromkeys(found))
+
+    async def living(self, contents: Iterable[Content]) -> set[Content]:
+        """Those of which some tenant's version still is."""
+        version, wanted, living = AdapterVersionRow, list(contents), set[Content]()
+        for start in range(0, len(wanted), _PAIRS):
+            pairs = tuple_(version.tenant_id, version.digest).in_(wanted[start : start + _PAIRS])
+            query = select(version.tenant_id, version.digest).where(
+                version.deleted_at.is_(None), version.status.not_in(_DEAD), pairs
+            )
+            living |= {(tenant_id, digest) for tenant_id, digest in await self._session.execute(query)}
+        return living
+
+    async def _adapter(self, adapter_id: str) -> Adapter:
+        query = select(AdapterRow.id).where(AdapterRow.id == adapter_id, AdapterRow.deleted_at.is_(None))
+        if not could_be_id(adapter_id) or await self._session.scalar(query) is None:
+            raise NotFound("The adapter does not exist.", code="adapter_not_found", param="adapter_id")
+        return await adapter_of(self._session, adapter_id)
+
+
+def _check(kept: Iterable[Kept], bounds: KeepBounds) -> None:
+    """Raises Conflict."""
+    kept = list(kept)
+    pinned = sum(each.tier is Tier.DEVICE for each in kept)
+    size = sum(each.size_bytes for each in kept)
+    if bounds.on_device is not None and pinned > bounds.on_device:
+        raise Conflict(
+            f"An engine can pin {bounds.on_device} versions, and this would make it {pinned}; let others go first.",
+            code="too_many_pins",
+            param="keep",
+        )
+    if bounds.on_disk is not None and size > bounds.on_disk:
+        raise Conflict(
+            f"An engine keeps {bounds.on_disk} bytes of adapters on its disk, and this would make it {size}; let "
+            "others go first.",
+            code="no_room_on_disk",
+            param="keep",
+        )

@@ -1,0 +1,51 @@
+"""What lists tell of an adapter's versions and aliases, kept in its own row: to gather it for each adapter of a page
+took the database longer than to find the page.
+
+Whoever changes versions or aliases has it told anew, in the same transaction.
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
+
+import orjson
+from sqlalchemy import and_, func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.adapters.adapter import PUBLISHED, Aliases, AliasTarget
+from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, AliasTargetRow
+
+Arm = tuple[str, int, int, str]
+"""An alias, a version that it points at, with what weight, and the version's digest."""
+
+
+async def tell_versions(session: AsyncSession, adapter_id: str) -> None:
+    """As they are now. A tenant's session."""
+    version, target = AdapterVersionRow, AliasTargetRow
+    highest = select(func.max(version.version)).where(
+        version.adapter_id == adapter_id,
+        version.deleted_at.is_(None),
+        version.status.in_([status.value for status in PUBLISHED]),
+    )
+    targeted = and_(version.adapter_id == target.adapter_id, version.version == target.version)
+    arms = select(target.alias, target.version, target.weight, version.digest).join(version, targeted)
+    found = (await session.execute(arms.where(target.adapter_id == adapter_id))).tuples().all()
+    told = {"latest_version": await session.scalar(highest), "routes": told_routes(found)}
+    await session.execute(update(AdapterRow).where(AdapterRow.id == adapter_id).values(**told))
+
+
+def told_routes(arms: Iterable[Arm]) -> str | None:
+    """As `routes_of` reads it; digests once each."""
+    arms = sorted(arms)
+    if not arms:
+        return None
+    aliases = {alias: [arm[1:3] for arm in of] for alias, of in groupby(arms, itemgetter(0))}
+    return orjson.dumps((aliases, sorted({(version, digest) for _, version, _, digest in arms}))).decode()
+
+
+def routes_of(told: str | None) -> tuple[Aliases, dict[int, str]]:
+    """The aliases, and the digests of the versions that they point at."""
+    if told is None:
+        return {}, {}
+    aliases, digests = orjson.loads(told)
+    return {alias: tuple(AliasTarget(*arm) for arm in arms) for alias, arms in aliases.items()}, dict(digests)

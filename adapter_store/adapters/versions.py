@@ -1,0 +1,143 @@
+"""Rows of adapters and their versions as nouns, and the look-ups that several actions share."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+from sqlalchemy import Select, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute
+
+from loragate.adapter_store.adapters.adapter import PUBLISHED, AdapterVersion, VersionStatus
+from loragate.adapter_store.adapters.lineage import Lineage
+from loragate.adapter_store.errors import NotFound
+from loragate.adapter_store.names import could_be_name, could_be_version, is_tuned
+from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
+
+VersionSelect = Select[*tuple[Any, ...]]
+_ECHOED = 100  # characters of an unknown name
+
+
+async def find_adapter(session: AsyncSession, name: str) -> AdapterRow | None:
+    """The living adapter of this name, also one that nothing is published of yet."""
+    if not could_be_name(name):
+        return None
+    query = select(AdapterRow).where(AdapterRow.name == name, AdapterRow.deleted_at.is_(None))
+    return (await session.scalars(query)).one_or_none()
+
+
+async def require_adapter(session: AsyncSession, name: str) -> AdapterRow:
+    row = await find_adapter(session, name)
+    if row is None or row.published_at is None:
+        raise adapter_missing(name)
+    return row
+
+
+def adapter_missing(name: str) -> NotFound:
+    """The tenant has published none of this name."""
+    if is_tuned(name):
+        return NotFound(
+            f"The adapter `{name[:_ECHOED]}` does not exist: `ft:` begins names of models. The adapter behind one that "
+            "a job of yours has made is called `<suffix>-<end of the job's id>`, or `ft-<end of the job's id>`.",
+            code="adapter_not_found",
+            param="name",
+        )
+    return NotFound(f"The adapter `{name[:_ECHOED]}` does not exist.", code="adapter_not_found", param="name")
+
+
+async def require_version(
+    session: AsyncSession, adapter: AdapterRow, version: int, *, deleted: bool = False
+) -> AdapterVersion:
+    """A published one that is not deleted, or one that is."""
+    found = None
+    if could_be_version(version):
+        query = select_versions(adapter.id, deleted=deleted).where(AdapterVersionRow.version == version)
+        found = (await session.execute(query)).one_or_none()
+    if found is None:
+        raise NotFound(
+            f"The adapter `{adapter.name}` has no {'deleted ' if deleted else ''}version {version}.",
+            code="version_not_found",
+            param="version",
+        )
+    return version_of(adapter.name, found)
+
+
+def select_versions(
+    adapter_id: str, *, statuses: Iterable[VersionStatus] = PUBLISHED, deleted: bool = False
+) -> VersionSelect:
+    """The adapter's versions in these states, newest first, without their configs."""
+    row = AdapterVersionRow
+    gone = row.deleted_at.is_not(None) if deleted else row.deleted_at.is_(None)
+    return (
+        select(*version_columns())
+        .where(row.adapter_id == adapter_id, row.status.in_([status.value for status in statuses]), gone)
+        .order_by(row.version.desc())
+    )
+
+
+def version_columns() -> tuple[InstrumentedAttribute[Any], ...]:
+    """What `version_of` reads: all but the config."""
+    row = AdapterVersionRow
+    return (
+        row.adapter_id,
+        row.version,
+        row.digest,
+        row.status,
+        row.rank,
+        row.size_bytes,
+        row.base_model,
+        row.base_digest,
+        row.created_at,
+        row.deleted_at,
+        row.reason,
+        row.source,
+        row.dataset_digest,
+        row.parent_version,
+        row.evaluation,
+        row.notes,
+    )
+
+
+def select_in_state(adapter_id: str, status: VersionStatus | None) -> VersionSelect:
+    """Those that a list shows which asks for this state; for none in particular, the published ones."""
+    match status:
+        case None:
+            return select_versions(adapter_id)
+        case VersionStatus.DELETED:
+            return select_versions(adapter_id, deleted=True)
+        case VersionStatus.REJECTED:
+            return select_versions(adapter_id, statuses=[status], deleted=True)
+        case _:
+            return select_versions(adapter_id, statuses=[status])
+
+
+def version_of(name: str, row: Any) -> AdapterVersion:
+    """A row with the `version_columns`. A rejected version counts as deleted everywhere, but says what it is."""
+    status = VersionStatus(row.status)
+    if row.deleted_at is not None and status is not VersionStatus.REJECTED:
+        status = VersionStatus.DELETED
+    return AdapterVersion(
+        adapter_id=row.adapter_id,
+        name=name,
+        version=row.version,
+        digest=row.digest,
+        status=status,
+        rank=row.rank,
+        size_bytes=row.size_bytes,
+        base_model=row.base_model,
+        base_digest=row.base_digest,
+        created_at=row.created_at,
+        deleted_at=row.deleted_at,
+        reason=row.reason,
+        lineage=_lineage_of(row),
+    )
+
+
+def _lineage_of(row: Any) -> Lineage:
+    return Lineage(
+        source=row.source,
+        dataset_digest=row.dataset_digest,
+        parent_version=row.parent_version,
+        evaluation={} if row.evaluation is None else orjson.loads(row.evaluation),
+        notes=row.notes,
+    )

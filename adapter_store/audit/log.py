@@ -1,0 +1,126 @@
+"""The audit log: every act of administration, kept for ever, written in the same transaction as the act.
+
+There is no way to change or remove an event; the database itself refuses both (see the migration).
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+from sqlalchemy import ColumnElement, insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.audit.actor import Actor
+from loragate.adapter_store.database.keyset import newest_first
+from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page
+from loragate.adapter_store.database.tenant_session import tenant_of
+from loragate.adapter_store.ids import new_id
+from loragate.adapter_store.tables.base import AuditRow
+from loragate.adapter_store.timestamps import utc_now
+
+Facts = Mapping[str, Any]
+_NO_NEWS = frozenset({"updated_at", "last_used_at"})
+
+
+@dataclass(frozen=True)
+class AuditEvent:
+    """Who did what, to what. `before` and `after` hold what changed, never a secret; None: there was nothing."""
+
+    id: str
+    created_at: datetime
+    actor: str
+    action: str  # `<kind>.<verb>`
+    target: str  # `<kind>:<id>`
+    tenant_id: str | None
+    before: Facts | None
+    after: Facts | None
+    request_id: str | None
+
+
+class AuditLog:
+    """Writes as one actor; reads what its session may see. Tenants whose things it changes are put into `changed`."""
+
+    def __init__(self, session: AsyncSession, actor: Actor, changed: set[str] | None = None) -> None:
+        self._session = session
+        self._actor = actor
+        self._changed = set() if changed is None else changed
+
+    @property
+    def actor(self) -> str:
+        """Who acts."""
+        return self._actor.name
+
+    async def record(
+        self, action: str, target: str, *, tenant: str = "", before: Facts | None = None, after: Facts | None = None
+    ) -> None:
+        """`tenant` says whose things are changed; a tenant's own session fills it in itself."""
+        await self._session.execute(
+            insert(AuditRow).values(
+                id=new_id("au"),
+                tenant_id=tenant,
+                created_at=utc_now(),
+                actor=self._actor.name,
+                action=action,
+                target=target,
+                before=_json(before),
+                after=_json(after),
+                request_id=self._actor.request_id,
+            )
+        )
+        self._changed.add(tenant)
+
+    async def record_change(self, action: str, target: str, tenant: str, before: object, after: object) -> None:
+        """An act that made one dataclass out of another; nothing is written where they say the same."""
+        old, new = facts_of(before), facts_of(after)
+        changed = [name for name in new if new[name] != old[name]]
+        if changed:
+            was, became = ({name: facts[name] for name in changed} for facts in (old, new))
+            await self.record(action, target, tenant=tenant, before=was, after=became)
+
+    async def list(
+        self,
+        *,
+        tenant_id: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: str | None = None,
+        limit: int = DEFAULT_LIMIT,
+    ) -> Page[AuditEvent]:
+        """Newest first; `since` is in, `until` is out; `after` is the id of the last one seen."""
+        if tenant_id is not None and tenant_of(self._session) not in (None, tenant_id):
+            return Page((), has_more=False)
+        wanted = ((AuditRow.tenant_id, tenant_id), (AuditRow.actor, actor), (AuditRow.action, action))
+        where: list[ColumnElement[bool]] = [column == value for column, value in wanted if value is not None]
+        if since is not None:
+            where.append(AuditRow.created_at >= since)
+        if until is not None:
+            where.append(AuditRow.created_at < until)
+        page = await newest_first(self._session, AuditRow, *where, after=after, limit=limit)
+        return Page(tuple(_event_of(row) for row in page), page.has_more)
+
+
+def facts_of(noun: Any) -> dict[str, Any]:
+    """A dataclass as what the log says of it."""
+    return {name: value for name, value in asdict(noun).items() if name not in _NO_NEWS}
+
+
+def _json(facts: Facts | None) -> str | None:
+    return None if facts is None else orjson.dumps(facts).decode()
+
+
+def _event_of(row: AuditRow) -> AuditEvent:
+    return AuditEvent(
+        id=row.id,
+        created_at=row.created_at,
+        actor=row.actor,
+        action=row.action,
+        target=row.target,
+        tenant_id=row.tenant_id or None,
+        before=None if row.before is None else orjson.loads(row.before),
+        after=None if row.after is None else orjson.loads(row.after),
+        request_id=row.request_id or None,
+    )

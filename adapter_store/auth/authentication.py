@@ -1,0 +1,99 @@
+"""From the text of a key to who is calling."""
+
+import hmac
+import math
+from datetime import UTC, datetime
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.audit.actor import SYSTEM
+from loragate.adapter_store.audit.log import AuditLog
+from loragate.adapter_store.auth.api_keys import scopes_of
+from loragate.adapter_store.auth.credentials import (
+    MAX_KEY_LENGTH,
+    KeyHasher,
+    check_admin_key,
+    new_admin_key,
+    public_id_of,
+)
+from loragate.adapter_store.auth.installation import ADMIN_KEY_HASH, read_fact, write_fact
+from loragate.adapter_store.auth.principal import AdminPrincipal, Snapshot, TenantPrincipal
+from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.database.database import Database
+from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
+
+
+class Authenticator:
+    def __init__(self, database: Database, hasher: KeyHasher) -> None:
+        self._database = database
+        self._hasher = hasher
+        self._latest = datetime.min.replace(tzinfo=UTC)
+
+    async def authenticate(self, key: str) -> Snapshot | None:
+        """None for anything that is not, or no longer, a key of this installation."""
+        if not key or len(key) > MAX_KEY_LENGTH or not key.isprintable():
+            return None
+        async with self._database.operator() as session:
+            return await self._tenant(session, key) or await self._admin(session, key)
+
+    async def set_admin_key(self, key: str) -> None:
+        """Replaces the admin key. Raises Invalid for one that is too short or not printable."""
+        hashed = self._hasher.hash(check_admin_key(key))
+        async with self._database.operator(write=True) as session:
+            if not hmac.compare_digest(await read_fact(session, ADMIN_KEY_HASH) or b"", hashed):
+                await self._write_admin_key(session, hashed)
+
+    async def ensure_admin_key(self, given: str | None) -> str | None:
+        """Sets the given key; without one makes one at the first call ever, and returns it that once."""
+        if given is not None:
+            await self.set_admin_key(given)
+            return None
+        async with self._database.operator(write=True) as session:
+            if await read_fact(session, ADMIN_KEY_HASH) is not None:
+                return None
+            key = new_admin_key()
+            await self._write_admin_key(session, self._hasher.hash(key))
+        return key
+
+    async def _write_admin_key(self, session: AsyncSession, hashed: bytes) -> None:
+        await write_fact(session, ADMIN_KEY_HASH, hashed)
+        await AuditLog(session, SYSTEM).record("admin_key.set", "installation:admin_key")
+
+    async def _tenant(self, session: AsyncSession, key: str) -> Snapshot | None:
+        public_id = public_id_of(key)
+        if public_id is None:
+            return None
+        query = select(ApiKeyRow, TenantRow, database_now()).join(TenantRow, TenantRow.id == ApiKeyRow.tenant_id)
+        found = (await session.execute(query.where(ApiKeyRow.id == public_id))).one_or_none()
+        if found is None:
+            return None
+        row, tenant, now = found
+        seconds_left = self._seconds_left(row.expires_at, now)
+        if not self._hasher.matches(key, row.key_hash) or seconds_left <= 0 or _is_gone(row, tenant):
+            return None
+        principal = TenantPrincipal(
+            tenant_id=tenant.id,
+            tenant_name=tenant.name,
+            weight=tenant.weight,
+            key_id=row.id,
+            scopes=frozenset(scopes_of(row)),
+            limits=tenant.limits,
+            key_limits=row.limits,
+        )
+        return Snapshot(principal, seconds_left)
+
+    def _seconds_left(self, expires_at: datetime | None, now: datetime) -> float:
+        """Time never runs backwards here, so that a clock which is set back revives no key."""
+        self._latest = max(self._latest, now)
+        return math.inf if expires_at is None else (expires_at - self._latest).total_seconds()
+
+    async def _admin(self, session: AsyncSession, key: str) -> Snapshot | None:
+        stored = await read_fact(session, ADMIN_KEY_HASH)
+        if stored is None or not self._hasher.matches(key, stored):
+            return None
+        return Snapshot(AdminPrincipal(), math.inf)
+
+
+def _is_gone(key: ApiKeyRow, tenant: TenantRow) -> bool:
+    return key.revoked_at is not None or tenant.deleted_at is not None

@@ -1,0 +1,1 @@
+"""The manifest of the base model and its layout."""

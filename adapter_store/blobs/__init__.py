@@ -1,0 +1,1 @@
+"""Adapter bytes on disk or S3."""

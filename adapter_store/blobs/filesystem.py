@@ -1,0 +1,115 @@
+"""Files as blobs need them: a file is there whole or not at all, and once there it survives.
+
+This is a local disk's way, and that of any file system which fsspec knows and which can rename: a temporary file,
+flushed to the disk, then renamed. `s3.py` has an object store's. All calls block and raise OSError only: run them in
+threads.
+"""
+
+import asyncio
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, BinaryIO
+
+from fsspec import AbstractFileSystem
+
+from loragate.adapter_store.blobs.durability import make_durable, reserve, sync_directory
+
+CHUNK_BYTES = 1 << 20
+
+
+class Objects:
+    """One file system. Paths are whole ones, without the protocol."""
+
+    def __init__(self, fs: AbstractFileSystem) -> None:
+        self._fs = fs
+
+    def exists(self, path: str) -> bool:
+        """Unlike fsspec's, this raises where it cannot be told."""
+        try:
+            self._fs.info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def size(self, path: str) -> int:
+        return int(self._fs.size(path))
+
+    def read(self, path: str) -> bytes:
+        content: bytes = self._fs.cat_file(path)
+        return content
+
+    def names(self, directory: str) -> list[str]:
+        """Of what is directly in there; nothing where there is no such directory."""
+        if not self._fs.isdir(directory):
+            return []
+        return [path.rstrip("/").rsplit("/", 1)[-1] for path in self._fs.ls(directory, detail=False)]
+
+    def newest(self, path: str) -> datetime:
+        """When the newest file under `path` was written; of an empty directory, when it was made."""
+        files: Iterable[str] = self._fs.find(path) or [path]
+        newest: datetime = max(self._fs.modified(file) for file in files)
+        return newest
+
+    def older_than(self, directory: str, moment: datetime) -> list[str]:
+        """Names in there all of whose files were written before `moment`. What vanishes meanwhile is left out."""
+        older = []
+        for name in self.names(directory):
+            with suppress(FileNotFoundError):
+                if self.newest(f"{directory}/{name}") < moment:
+                    older.append(name)
+        return older
+
+    def write(self, path: str, source: BinaryIO, drafts: str) -> None:
+        """All of `source`, from its start. `drafts` is a directory for the temporary file."""
+        size = source.seek(0, 2)
+        source.seek(0)
+        for directory in (self._fs._parent(path), drafts):
+            self._fs.makedirs(directory, exist_ok=True)
+        draft = f"{drafts}/{secrets.token_hex(16)}"
+        try:
+            with self._fs.open(draft, "wb") as file:
+                reserve(file, size)
+                shutil.copyfileobj(source, file, CHUNK_BYTES)
+                make_durable(file)
+            self._fs.mv(draft, path)
+        except BaseException:
+            with suppress(OSError):
+                self._fs.rm_file(draft)
+            raise
+
+    def settle(self, *directories: str) -> None:
+        """Makes what was renamed into these survive a power cut."""
+        for directory in directories:
+            sync_directory(self._fs, directory)
+
+    def remove(self, path: str) -> None:
+        """A file or a directory with all that is in it; what is gone already is no trouble."""
+        with suppress(FileNotFoundError):
+            self._fs.rm(path, recursive=True)
+
+    def remove_drafts(self, drafts: str, before: datetime) -> None:
+        """What writers left behind that were cut off before `before`."""
+        for name in self.older_than(drafts, before):
+            self.remove(f"{drafts}/{name}")
+
+    def move(self, path: str, to: str) -> None:
+        """A directory with its files. It may be seen in both places meanwhile."""
+        self._fs.makedirs(self._fs._parent(to), exist_ok=True)
+        self._fs.mv(path, to, recursive=True)
+
+    def open(self, path: str) -> Any:
+        """For reading in order."""
+        return self._fs.open(path, "rb")
+
+    async def chunks(self, path: str) -> AsyncIterator[bytes]:
+        """In pieces of at most 1 MiB. Opens the file on the first step, so that an iterator that nobody starts holds
+        nothing. Raises OSError."""
+        file = await asyncio.to_thread(self.open, path)
+        try:
+            while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+                yield chunk
+        finally:
+            file.close()

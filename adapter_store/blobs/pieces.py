@@ -1,0 +1,60 @@
+"""The bytes of tenants' files, in pieces as they came: `<root>/<tenant>/pieces/<the piece's id>`.
+
+A file is its pieces in order, so that an upload is completed without copying what it was sent. SQL says which pieces
+are whose (`files`, `file_uploads`); one that no row names is an upload's that was cut off.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import BinaryIO
+
+from loragate.adapter_store.blobs.filesystem import Objects
+from loragate.adapter_store.database.error_mapping import blob_faults
+
+_ID = re.compile(r"part_[0-9A-Za-z]+")
+
+
+class TenantPieces:
+    """One tenant's. Methods raise StorageFull and Unavailable."""
+
+    def __init__(self, objects: Objects, root: str, drafts: str) -> None:
+        self._objects = objects
+        self._root = root
+        self._drafts = drafts
+
+    async def put(self, piece_id: str, content: BinaryIO) -> None:
+        """Stores it durably."""
+        with blob_faults():
+            await asyncio.to_thread(self._put, self._path(piece_id), content)
+
+    async def has(self, piece_id: str) -> bool:
+        with blob_faults():
+            return await asyncio.to_thread(self._objects.exists, self._path(piece_id))
+
+    async def read(self, piece_ids: Sequence[str]) -> AsyncIterator[bytes]:
+        """Their bytes one after the other, in chunks of at most 1 MiB."""
+        with blob_faults():
+            for piece_id in piece_ids:
+                async for chunk in self._objects.chunks(self._path(piece_id)):
+                    yield chunk
+
+    async def older_than(self, moment: datetime) -> tuple[str, ...]:
+        """Ids of those written before."""
+        with blob_faults():
+            names = await asyncio.to_thread(self._objects.older_than, self._root, moment)
+        return tuple(sorted(name for name in names if _ID.fullmatch(name)))
+
+    async def remove(self, *piece_ids: str) -> None:
+        with blob_faults():
+            for piece_id in piece_ids:
+                await asyncio.to_thread(self._objects.remove, self._path(piece_id))
+
+    def _put(self, path: str, content: BinaryIO) -> None:
+        self._objects.write(path, content, self._drafts)
+        self._objects.settle(self._root)
+
+    def _path(self, piece_id: str) -> str:
+        assert _ID.fullmatch(piece_id), "ids of pieces are ours"
+        return f"{self._root}/{piece_id}"

@@ -1,0 +1,1 @@
+"""Connections, transactions, tenant scoping, paging and error mapping."""

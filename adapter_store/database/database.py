@@ -1,0 +1,186 @@
+"""One engine and pool per process; sessions for reading and for writing.
+
+Reading sessions see one consistent snapshot (SQLite's deferred transaction in WAL mode; REPEATABLE READ,
+read-only, on Postgres). Writing sessions never lose an update that they read first: SQLite begins them with
+BEGIN IMMEDIATE; on Postgres a tenant's writers lock their tenant's row and the operator's one advisory lock.
+No session takes a connection before its first statement.
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, event, text
+from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+from sqlalchemy.util import await_only
+from sqlalchemy.util.concurrency import in_greenlet
+
+from loragate.adapter_store.database.error_mapping import database_faults
+from loragate.adapter_store.database.tenant_session import (
+    BEGIN_READING,
+    BEGIN_WRITING,
+    TENANT,
+    WRITE,
+    TenantSession,
+    guard,
+)
+from loragate.adapter_store.database.urls import driver_url
+
+BUSY_TIMEOUT = 10.0  # seconds that a SQLite writer waits for its turn
+_RETRY_SECONDS = 0.02
+_CONNECT_TIMEOUT = 5.0  # seconds, Postgres
+_POOL_TIMEOUT = 10.0  # seconds to wait for a free connection
+_TRUSTED_SECONDS = 1.0  # after which an idle connection of Postgres' is tried before it is used
+_IDLE_SINCE = "loragate_idle_since"
+_KEPT, _MORE = 5, 10  # connections of one process: as long as it lives, and while many are wanted
+MOST_CONNECTIONS = _KEPT + _MORE
+_OPERATOR_LOCK = 0x6C6F7261  # any fixed number: the advisory lock of the operator's writers
+
+
+class OperatorSession(Session):
+    """The sync side of an AsyncSession that sees all tenants."""
+
+
+@event.listens_for(OperatorSession, "after_begin")
+def _take_turns(session: OperatorSession, transaction: SessionTransaction, connection: Connection) -> None:
+    if session.execution_options[WRITE] and connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _OPERATOR_LOCK})
+
+
+class Database:
+    def __init__(self, database_url: str) -> None:
+        self._engine = create_engine(driver_url(database_url))
+        guard(self._engine.sync_engine)
+        self._snapshot: dict[str, Any] = {}
+        if self._engine.dialect.name == "postgresql":
+            self._snapshot = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def operator(self, *, write: bool = False) -> AsyncIterator[AsyncSession]:
+        """One transaction over all tenants' rows: committed after the block, rolled back on an error."""
+        async with self._session(OperatorSession, {WRITE: write}) as session:
+            yield session
+
+    @asynccontextmanager
+    async def tenant(self, tenant_id: str, *, write: bool = False) -> AsyncIterator[AsyncSession]:
+        """One transaction over one tenant's rows. A write scope of a deleted tenant raises NotFound."""
+        async with self._session(TenantSession, {WRITE: write, TENANT: tenant_id}) as session:
+            yield session
+
+    @asynccontextmanager
+    async def _session(self, kind: type[Session], scope: dict[str, Any]) -> AsyncIterator[AsyncSession]:
+        # Rows are read as the database has them, never as an earlier statement left them in the session.
+        options = {**scope, "populate_existing": True, "synchronize_session": False}
+        if not scope[WRITE]:
+            options |= self._snapshot
+        with database_faults():
+            async with AsyncSession(self._engine, sync_session_class=kind, execution_options=options) as session:
+                yield session
+                await session.commit()
+
+
+def create_engine(url: URL) -> AsyncEngine:
+    """An engine with the discipline of its database.
+
+    Connections come back to the pool with their transaction ended, or not at all. Rolling back once more would be a
+    moment in which a cancelled request leaves nothing but a traceback.
+    """
+    if url.get_backend_name() == "postgresql":
+        engine = create_async_engine(
+            url,
+            pool_size=_KEPT,
+            max_overflow=_MORE,
+            pool_timeout=_POOL_TIMEOUT,
+            pool_reset_on_return=None,
+            connect_args={"timeout": _CONNECT_TIMEOUT},
+        )
+        _try_idle_connections(engine.sync_engine)
+        return engine
+    engine = create_async_engine(
+        url, pool_timeout=_POOL_TIMEOUT, pool_reset_on_return=None, connect_args={"timeout": BUSY_TIMEOUT}
+    )
+    _discipline_sqlite(engine.sync_engine)
+    return engine
+
+
+def _try_idle_connections(engine: Engine) -> None:
+    """Before they are used again: the server may have gone meanwhile. Trying each one before each use would take three
+    more round trips, longer than most reads."""
+
+    @event.listens_for(engine, "checkin")
+    def rest(connection: Any, record: ConnectionPoolEntry) -> None:
+        record.info[_IDLE_SINCE] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def try_it(connection: Any, record: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
+        idle_since, driver = record.info.get(_IDLE_SINCE), record.driver_connection
+        if idle_since is None:  # it is new
+            return
+        if driver is None or driver.is_closed():
+            raise InvalidatePoolError
+        if time.monotonic() - idle_since > _TRUSTED_SECONDS:
+            try:
+                engine.dialect.do_ping(connection)
+            except (connection.dbapi.Error, OSError) as error:
+                raise InvalidatePoolError from error
+
+
+def _use_write_ahead_log(cursor: Any) -> None:
+    """Of several processes that meet a new file at once, SQLite refuses some without waiting: its busy timeout does not
+    hold for a change of the journal's mode."""
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            await_only(asyncio.sleep(_RETRY_SECONDS))
+        else:
+            return
+
+
+def _discipline_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, record: object) -> None:
+        connection.isolation_level = None  # the driver must not begin transactions behind our back
+        cursor = connection.cursor()
+        _use_write_ahead_log(cursor)
+        for pragma in ("synchronous = NORMAL", "foreign_keys = ON"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    engine.dialect.do_terminate = _terminate  # type: ignore[assignment, method-assign]
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get(WRITE, True)
+        connection.exec_driver_sql(BEGIN_WRITING if write else BEGIN_READING)
+
+
+def _terminate(connection: Any) -> None:
+    """Of a task that was cancelled, and may be again meanwhile: SQLAlchemy's own way would then leave a task that
+    waits for ever."""
+    if not in_greenlet():  # it was forgotten
+        connection.terminate()
+        return
+    ending = asyncio.ensure_future(_end(connection.driver_connection))
+    while not ending.done():
+        with suppress(asyncio.CancelledError):  # the task is ending of one already
+            await_only(asyncio.wait([ending]))
+
+
+async def _end(driver: Any) -> None:
+    """Closing is not enough: as long as Python keeps one of its statements, a connection keeps its lock."""
+    for ends in (driver.rollback, driver.close):
+        with suppress(sqlite3.Error, ValueError):  # it is broken, or closed already
+            await ends()

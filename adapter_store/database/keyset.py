@@ -1,0 +1,56 @@
+"""Keyset pagination, newest first, for rows that have `created_at` and `id`."""
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Select, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute
+
+from loragate.adapter_store.database.page import Page, checked_limit, cut_page
+from loragate.adapter_store.errors import Invalid
+from loragate.adapter_store.names import could_be_id
+from loragate.adapter_store.tables.base import AdapterImportRow, AdapterRow, ApiKeyRow, AuditRow, TenantRow
+from loragate.adapter_store.tables.jobs import JobRow
+
+Order = tuple[InstrumentedAttribute[datetime], InstrumentedAttribute[str]]
+Row = TypeVar("Row", AdapterImportRow, AdapterRow, ApiKeyRow, AuditRow, JobRow, TenantRow)
+
+
+async def newest_first(
+    session: AsyncSession, kind: type[Row], *where: ColumnElement[bool], after: str | None, limit: int
+) -> Page[Row]:
+    """The page after the row with id `after`, which may have been deleted meanwhile but must have existed.
+
+    Raises Invalid for an `after` that never was in this scope and for a limit out of range.
+    """
+    page = await newest_of(session, kind, select(kind).where(*where), after=after, limit=limit)
+    return Page(tuple(row[0] for row in page), page.has_more)
+
+
+async def newest_of(
+    session: AsyncSession,
+    kind: type[Row],
+    query: Select[Any],
+    *,
+    after: str | None,
+    limit: int,
+    order: Order | None = None,
+) -> Page[Any]:
+    """The same, of what `query` selects of them. `order` are columns that say the same as `created_at` and `id`."""
+    checked_limit(limit)
+    made, named = order or (kind.created_at, kind.id)
+    query = query.order_by(made.desc(), named.desc())
+    if after is not None:
+        query = query.where(tuple_(made, named) < tuple_(*await position_of(session, kind, after)))
+    return cut_page((await session.execute(query.limit(limit + 1))).all(), limit)
+
+
+async def position_of(session: AsyncSession, kind: type[Row], row_id: str) -> tuple[datetime, str]:
+    """Of a row that was or is in this scope. Raises Invalid."""
+    row = None
+    if could_be_id(row_id):
+        row = (await session.execute(select(kind.created_at, kind.id).where(kind.id == row_id))).one_or_none()
+    if row is None:
+        raise Invalid("`after` is not the id of an item of this list.", param="after")
+    return row.created_at, row.id

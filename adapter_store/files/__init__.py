@@ -1,0 +1,1 @@
+"""Tenants' files and multipart uploads."""

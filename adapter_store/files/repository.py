@@ -1,0 +1,224 @@
+"""The files of one tenant."""
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from typing import BinaryIO
+
+from sqlalchemy import ColumnElement, func, insert, or_, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.audit.log import AuditLog
+from loragate.adapter_store.blobs.pieces import TenantPieces
+from loragate.adapter_store.database.page import Page, cut_page
+from loragate.adapter_store.errors import Conflict, Invalid, NotFound, Unavailable
+from loragate.adapter_store.files.file import File, FileFacts, Purpose
+from loragate.adapter_store.ids import new_id, random_base62
+from loragate.adapter_store.names import could_be_id
+from loragate.adapter_store.quotas import check_storage
+from loragate.adapter_store.tables.files import FilePieceRow, FileRow
+from loragate.adapter_store.timestamps import utc_now
+
+MOST_LISTED = 10_000  # of one page, as with OpenAI
+MOST_APPENDS = 10_000  # to one file
+MOST_OPEN_BYTES = 1 << 30  # of one open file
+OPEN_FOR = timedelta(hours=1)  # after the last append
+_MOST_OPEN = 100  # files of one tenant
+_ECHOED = 100  # characters of an unknown id
+
+
+class FileRepository:
+    """Part of a TenantScope. Every method sees that tenant's files only, and of these the `purposes` that it is told:
+    one that is there for another purpose is the same NotFound."""
+
+    def __init__(self, session: AsyncSession, pieces: TenantPieces, audit: AuditLog) -> None:
+        self._session = session
+        self._pieces = pieces
+        self._audit = audit
+
+    async def check_room(self, size: int) -> None:
+        """Raises Conflict (`quota_exceeded`) when so many bytes would be too many."""
+        await check_storage(self._session, size)
+
+    async def create(self, facts: FileFacts, content: BinaryIO, size: int, format: str | None = None) -> File:
+        """Stores its bytes, then makes it visible. It must be the first call in its scope, which has to be a writing
+        one: storing takes long and holds no connection. `format` is that of an open one's lines.
+
+        Raises Conflict (`quota_exceeded`, `too_many_open_files`), StorageFull, Unavailable.
+        """
+        piece_id = await self._stored(content)
+        if facts.open:
+            await self._check_open()
+        file = await self.add(facts, size, format)
+        await self._place(piece_id, file.id, 0, size)
+        return file
+
+    async def append(
+        self, file_id: str, purposes: Collection[Purpose], content: BinaryIO, size: int, format: str
+    ) -> File:
+        """Whole lines of this format behind those of an open file, which stays open for another while. Like `create`
+        the first call in its scope.
+
+        Raises NotFound, Invalid for another format, Conflict (`file_closed`, `file_full`, `quota_exceeded`),
+        StorageFull, Unavailable.
+        """
+        piece_id = await self._stored(content)
+        file = await self.require_open(file_id, purposes, size)
+        if file.format not in (None, format):
+            words = f"The file's lines are {file.format}, these are {format}: one file has one format."
+            raise Invalid(words, code="invalid_lines", param="data")
+        longer = {"size_bytes": file.size_bytes + size, "open_until": utc_now() + OPEN_FOR, "format": format}
+        await self._session.execute(update(FileRow).where(FileRow.id == file_id).values(**longer))
+        await self._place(piece_id, file_id, await self._count(file_id), size)
+        return await self.get(file_id, purposes)
+
+    async def require_open(self, file_id: str, purposes: Collection[Purpose], size: int = 0) -> File:
+        """It takes so many bytes more. Raises NotFound, Conflict (`file_closed`, `file_full`)."""
+        file = await self.get(file_id, purposes)
+        if not file.is_open:
+            words = (
+                "The file is closed, so nothing can be appended: files are open only if they were made with `open`, "
+                f"until somebody closes them, or nothing comes for {OPEN_FOR.total_seconds() / 60:.0f} minutes."
+            )
+            raise Conflict(words, code="file_closed", param="file_id")
+        if file.size_bytes + size > MOST_OPEN_BYTES or await self._count(file_id) > MOST_APPENDS:
+            words = (
+                f"The file is full: {MOST_OPEN_BYTES} bytes and {MOST_APPENDS} appends are the most. Close it, and go "
+                "on with another."
+            )
+            raise Conflict(words, code="file_full", param="file_id")
+        return file
+
+    async def close(self, file_id: str, purposes: Collection[Purpose]) -> File:
+        """Nothing is appended any more; what is closed stays so. The audit log has this, and not each append, as it has
+        an upload's end and not its parts. Raises NotFound."""
+        file = await self.get(file_id, purposes)
+        if file.open_until is not None:
+            await self._session.execute(update(FileRow).where(FileRow.id == file_id).values(open_until=None))
+            await self._audit.record("file.close", f"file:{file_id}", after={"size_bytes": file.size_bytes})
+        return await self.get(file_id, purposes)
+
+    async def add(self, facts: FileFacts, size: int, format: str | None = None) -> File:
+        """The row alone."""
+        now = utc_now()
+        file = File(
+            id=f"file-{random_base62(24)}",
+            filename=facts.filename,
+            purpose=facts.purpose,
+            size_bytes=size,
+            created_at=now,
+            expires_at=facts.expires_at(now),
+            open_until=now + OPEN_FOR if facts.open else None,
+            format=format,
+        )
+        row = insert(FileRow).values(
+            id=file.id,
+            filename=file.filename,
+            purpose=file.purpose.value,
+            size_bytes=size,
+            created_at=now,
+            expires_at=file.expires_at,
+            open_until=file.open_until,
+            format=format,
+        )
+        await self._session.execute(row)
+        made = {"purpose": file.purpose.value, "size_bytes": size}
+        await self._audit.record("file.create", f"file:{file.id}", after=made)
+        return file
+
+    async def list(
+        self, purposes: Collection[Purpose], *, after: str | None = None, limit: int = MOST_LISTED, oldest: bool = False
+    ) -> Page[File]:
+        """Newest first, or `oldest` first; `after` is the id of the last one seen. Raises Invalid."""
+        row = FileRow
+        order = (row.created_at, row.id) if oldest else (row.created_at.desc(), row.id.desc())
+        query = select(row).where(_alive(), row.purpose.in_([each.value for each in purposes])).order_by(*order)
+        if after is not None:
+            place = tuple_(*(await self._position(after)))
+            here = tuple_(row.created_at, row.id)
+            query = query.where(here > place if oldest else here < place)
+        rows = (await self._session.scalars(query.limit(limit + 1))).all()
+        return cut_page([file_of(row) for row in rows], limit)
+
+    async def get(self, file_id: str, purposes: Collection[Purpose], *, param: str = "file_id") -> File:
+        """Raises NotFound, which names `param`."""
+        row = None
+        if could_be_id(file_id):
+            query = select(FileRow).where(FileRow.id == file_id, _alive()).execution_options(populate_existing=True)
+            row = (await self._session.scalars(query)).one_or_none()
+        if row is None or row.purpose not in purposes:
+            raise NotFound(f"The file `{file_id[:_ECHOED]}` does not exist.", code="file_not_found", param=param)
+        return file_of(row)
+
+    async def pieces(self, file_id: str, *, skip: int = 0) -> Sequence[str]:
+        """What its bytes are made of, in order, behind the first `skip` pieces."""
+        row = FilePieceRow
+        query = select(row.id).where(row.file_id == file_id, row.position >= skip).order_by(row.position)
+        return (await self._session.scalars(query)).all()
+
+    async def pieces_of(self, file: File) -> Sequence[str]:
+        """The same of a file as it was, before anything more was appended."""
+        row = FilePieceRow
+        query = select(row.id, row.size_bytes).where(row.file_id == file.id).order_by(row.position)
+        found, left = [], file.size_bytes
+        for piece in await self._session.execute(query):
+            if left:
+                found.append(piece.id)
+                left -= piece.size_bytes
+        return found
+
+    async def delete(self, file_id: str, purposes: Collection[Purpose]) -> None:
+        """Its bytes go with a later sweep: whoever reads them now reads on."""
+        file = await self.get(file_id, purposes)
+        await self._session.execute(update(FileRow).where(FileRow.id == file_id).values(deleted_at=utc_now()))
+        was = {"purpose": file.purpose.value, "size_bytes": file.size_bytes}
+        await self._audit.record("file.delete", f"file:{file_id}", before=was)
+
+    async def _stored(self, content: BinaryIO) -> str:
+        assert not self._session.in_transaction(), "bytes are stored first in a scope: no connection is held meanwhile"
+        piece_id = new_id("part")
+        await self._pieces.put(piece_id, content)
+        return piece_id
+
+    async def _place(self, piece_id: str, file_id: str, position: int, size: int) -> None:
+        row = {"id": piece_id, "file_id": file_id, "position": position, "size_bytes": size, "created_at": utc_now()}
+        await self._session.execute(insert(FilePieceRow).values(**row))
+        await check_storage(self._session)
+        if not await self._pieces.has(piece_id):
+            # A sweep came between. It needs the lock that this scope holds by now, so none can come again.
+            raise Unavailable("The file was swept away before it was registered; send it again.")
+
+    async def _count(self, file_id: str) -> int:
+        query = select(func.count(FilePieceRow.id)).where(FilePieceRow.file_id == file_id)
+        return await self._session.scalar(query) or 0
+
+    async def _check_open(self) -> None:
+        now_open = select(func.count(FileRow.id)).where(_alive(), FileRow.open_until > utc_now())
+        if (await self._session.scalar(now_open) or 0) >= _MOST_OPEN:
+            words = f"{_MOST_OPEN} files of this tenant are open; close some."
+            raise Conflict(words, code="too_many_open_files", param="open")
+
+    async def _position(self, file_id: str) -> tuple[object, object]:
+        row = None
+        if could_be_id(file_id):
+            query = select(FileRow.created_at, FileRow.id).where(FileRow.id == file_id)
+            row = (await self._session.execute(query)).one_or_none()
+        if row is None:
+            raise Invalid("`after` is not the id of an item of this list.", param="after")
+        return row.created_at, row.id
+
+
+def file_of(row: FileRow) -> File:
+    return File(
+        id=row.id,
+        filename=row.filename,
+        purpose=Purpose(row.purpose),
+        size_bytes=row.size_bytes,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        open_until=row.open_until,
+        format=row.format,
+    )
+
+
+def _alive() -> ColumnElement[bool]:
+    return FileRow.deleted_at.is_(None) & or_(FileRow.expires_at.is_(None), FileRow.expires_at > utc_now())

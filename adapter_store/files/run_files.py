@@ -1,0 +1,20 @@
+"""Which rows of `files` are a job's run: see `kept_runs`."""
+
+from sqlalchemy import ColumnElement, and_, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.tables.files import FileRow
+from loragate.adapter_store.timestamps import utc_now
+
+RUN = "run"  # a purpose that the API does not have
+
+
+def of_run(job_id: str) -> ColumnElement[bool]:
+    """What is kept of it."""
+    named = FileRow.filename.startswith(f"{job_id}/", autoescape=True)
+    return and_(FileRow.purpose == RUN, named, FileRow.deleted_at.is_(None))
+
+
+async def forget_run(session: AsyncSession, job_id: str) -> None:
+    """Its bytes go with a later sweep."""
+    await session.execute(update(FileRow).where(of_run(job_id)).values(deleted_at=utc_now()))

@@ -1,0 +1,39 @@
+"""The nouns of uploads in parts."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from loragate.adapter_store.files.file import File, Purpose
+
+
+class UploadStatus(StrEnum):
+    """Parts are taken while it is pending."""
+
+    PENDING = "pending"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True)
+class FileUpload:
+    """A file that comes in parts; `size_bytes` is what they will be together, `file` what came of it."""
+
+    id: str
+    filename: str
+    purpose: Purpose
+    mime_type: str
+    size_bytes: int
+    status: UploadStatus
+    created_at: datetime
+    expires_at: datetime
+    file: File | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    id: str
+    upload_id: str
+    size_bytes: int
+    created_at: datetime

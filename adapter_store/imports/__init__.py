@@ -1,0 +1,1 @@
+"""Imports from hubs and buckets, and their leases."""

@@ -1,0 +1,137 @@
+"""What a process says of the import that it works on. Who falls silent loses it: any other takes it, and does it anew.
+
+A version is registered together with the import's claim to it, and with the promise that it will be tried
+(loragate.adapter_store.publishing.deferred). So however often an import is begun, it becomes one version.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, and_, exists, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatus
+from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.errors import Conflict
+from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.imports.rows import INTERRUPTED, RUNNING, SILENCE, Import, ImportStatus, import_of
+from loragate.adapter_store.tables.base import AdapterImportRow, AdapterVersionRow, TenantRow
+
+MOST_ATTEMPTS = 5
+"""To go on. When its process ends each time, that may be the import's fault."""
+
+_HOPELESS = Failure("import_interrupted", f"The server stopped {MOST_ATTEMPTS + 1} times before the import was done.")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """An import that nobody works on; `weight` is its tenant's."""
+
+    tenant_id: str
+    weight: float
+    import_id: str
+
+
+@dataclass(frozen=True)
+class Taken:
+    """An import that is to be done anew, in the name of whoever asked for it."""
+
+    wanted: Import
+    actor: str
+
+
+async def next_waiting(session: AsyncSession) -> Waiting | None:
+    """The operator's session. The one that has been silent for longest."""
+    row = AdapterImportRow
+    silent_since = (await session.execute(select(database_now()))).scalar_one() - SILENCE
+    query = (
+        select(row.tenant_id, TenantRow.weight, row.id)
+        .join(TenantRow, and_(TenantRow.id == row.tenant_id, TenantRow.deleted_at.is_(None)))
+        .where(row.status.in_(RUNNING), row.updated_at <= silent_since)
+        .order_by(row.updated_at)
+        .limit(1)
+    )
+    found = (await session.execute(query)).one_or_none()
+    return None if found is None else Waiting(*found)
+
+
+async def claim_version(session: AsyncSession, wanted: Import, version: AdapterVersion) -> None:
+    """The import becomes this version, which is being registered. Raises Conflict when it is wanted no more, or is
+    somebody else's by now."""
+    row = AdapterImportRow
+    claimed = update(row).where(*_held(wanted), row.version.is_(None))
+    told = claimed.values(adapter_id=version.adapter_id, version=version.version).returning(row.id)
+    if (await session.execute(told)).one_or_none() is None:
+        raise Conflict("The import was cancelled, or taken by another server.", code="import_lost")
+
+
+class ImportWork:
+    """Part of a TenantScope. What is said of an import that has ended, or was taken by another, changes nothing."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def take(self, import_id: str) -> Taken | None:
+        """None where another was faster, or it has ended: as the version that it had become, or as a failure."""
+        row = AdapterImportRow
+        now = await self._now()
+        silent = (row.id == import_id, row.status.in_(RUNNING), row.updated_at <= now - SILENCE)
+        values = {"attempts": row.attempts + 1, "updated_at": now}
+        taken = update(row).where(*silent).values(**values).returning(row.id)
+        if (await self._session.execute(taken)).one_or_none() is None:
+            return None
+        found = (await self._session.scalars(select(row).where(row.id == import_id))).one()
+        wanted = import_of(found, now - SILENCE)
+        if found.version is not None:
+            await self._conclude(wanted, found.adapter_id, found.version)
+        elif not found.resumable:
+            await self.fail(wanted, INTERRUPTED)
+        elif found.attempts > MOST_ATTEMPTS:
+            await self.fail(wanted, _HOPELESS)
+        else:
+            await self._change(wanted, status=ImportStatus.QUEUED)
+            return Taken(wanted, found.actor or "system")
+        return None
+
+    async def progress(self, wanted: Import, status: ImportStatus, done: int, total: int | None) -> bool:
+        """Whether it is still wanted, and of us."""
+        return await self._change(wanted, status=status, bytes_done=done, bytes_total=total)
+
+    async def finish(self, wanted: Import, version: int) -> None:
+        """It has become this version."""
+        await self._change(wanted, status=ImportStatus.READY, version=version)
+
+    async def fail(self, wanted: Import, error: Failure) -> None:
+        """Unless it has a version, which others finish."""
+        row, version = AdapterImportRow, AdapterVersionRow
+        own = (version.adapter_id == row.adapter_id, version.version == row.version)
+        rejected = exists(select(version.version).where(*own, version.status == VersionStatus.REJECTED.value))
+        told = {"error_code": error.code, "error_message": error.message, "error_param": error.param}
+        nothing = or_(row.version.is_(None), rejected.correlate(row))
+        await self._change(wanted, nothing, status=ImportStatus.FAILED, **told)
+
+    async def let_go(self, wanted: Import) -> None:
+        """Whoever worked on it stops: another may take it at once."""
+        await self._change(wanted, updated_at=await self._now() - SILENCE)
+
+    async def _conclude(self, wanted: Import, adapter_id: str | None, number: int) -> None:
+        row = AdapterVersionRow
+        query = select(row.reason).where(row.adapter_id == adapter_id, row.version == number)
+        rejected = (await self._session.execute(query.where(row.status == VersionStatus.REJECTED.value))).one_or_none()
+        if rejected is None:
+            await self.finish(wanted, number)
+        else:
+            await self.fail(wanted, Failure("invalid_adapter", f"It was refused: {rejected.reason}."))
+
+    async def _change(self, wanted: Import, *where: ColumnElement[bool], **values: object) -> bool:
+        changed = update(AdapterImportRow).where(*_held(wanted), *where)
+        told = changed.values(**{"updated_at": database_now(), **values}).returning(AdapterImportRow.id)
+        return (await self._session.execute(told)).one_or_none() is not None
+
+    async def _now(self) -> datetime:
+        return (await self._session.execute(select(database_now()))).scalar_one()
+
+
+def _held(wanted: Import) -> tuple[ColumnElement[bool], ...]:
+    row = AdapterImportRow
+    return (row.id == wanted.id, row.attempts == wanted.attempt, row.status.in_(RUNNING))

@@ -1,0 +1,76 @@
+"""Imports as rows, and as what is told of them."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.tables.base import AdapterImportRow
+
+SILENCE = timedelta(minutes=1)
+"""An import of which nobody has said anything for so long is worked on by nobody."""
+
+INTERRUPTED = Failure("import_interrupted", "The server stopped before the import was done; start it again.")
+"""What becomes of one whose token nobody has any more."""
+
+
+class ImportStatus(StrEnum):
+    """What an import is doing; the last three are its ends."""
+
+    QUEUED = "queued"
+    FETCHING = "fetching"
+    CHECKING = "checking"
+    READY = "ready"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+CANCELLABLE = (ImportStatus.QUEUED, ImportStatus.FETCHING)
+RUNNING = (*CANCELLABLE, ImportStatus.CHECKING)
+
+
+@dataclass(frozen=True)
+class Import:
+    """`bytes_total` is None until the source has said it; `version` until the import is ready; `attempt` counts who
+    took it over."""
+
+    id: str
+    source: str
+    name: str
+    alias: str
+    status: ImportStatus
+    bytes_done: int
+    bytes_total: int | None
+    version: int | None
+    error: Failure | None
+    created_at: datetime
+    updated_at: datetime
+    attempt: int = 0
+
+
+def import_of(row: AdapterImportRow, silent_since: datetime) -> Import:
+    """What nobody works on waits for somebody who will, or has failed."""
+    status, error = ImportStatus(row.status), None
+    if row.error_code is not None:
+        error = Failure(row.error_code, row.error_message or "", row.error_param)
+    if status in RUNNING and row.updated_at <= silent_since:
+        if row.version is not None:
+            status = ImportStatus.CHECKING
+        elif row.resumable:
+            status = ImportStatus.QUEUED
+        else:
+            status, error = ImportStatus.FAILED, INTERRUPTED
+    return Import(
+        id=row.id,
+        source=row.source,
+        name=row.name,
+        alias=row.alias,
+        status=status,
+        bytes_done=row.bytes_done,
+        bytes_total=row.bytes_total,
+        version=row.version if status is ImportStatus.READY else None,
+        error=error,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        attempt=row.attempts,
+    )

@@ -1,0 +1,1 @@
+"""Fine-tuning jobs: the queue, leases, history and results."""

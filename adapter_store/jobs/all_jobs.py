@@ -1,0 +1,48 @@
+"""The operator's view of fine-tuning jobs."""
+
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.database.keyset import newest_first
+from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page
+from loragate.adapter_store.database.tenant_session import tenant_of
+from loragate.adapter_store.jobs.job import JobStatus, OwnedJob
+from loragate.adapter_store.jobs.repository import job_not_found
+from loragate.adapter_store.jobs.rows import job_of
+from loragate.adapter_store.names import could_be_id
+from loragate.adapter_store.tables.jobs import JobRow
+
+
+class AllJobs:
+    """Part of an AdminScope; in a tenant's own, that tenant's are all there are."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def list(
+        self,
+        *,
+        tenant_id: str | None = None,
+        status: JobStatus | None = None,
+        after: str | None = None,
+        limit: int = DEFAULT_LIMIT,
+    ) -> Page[OwnedJob]:
+        """Newest first; `after` is the id of the last one seen."""
+        where: list[ColumnElement[bool]] = []
+        if tenant_id is not None:
+            if not could_be_id(tenant_id) or tenant_of(self._session) not in (None, tenant_id):
+                return Page((), has_more=False)
+            where.append(JobRow.tenant_id == tenant_id)
+        if status is not None:
+            where.append(JobRow.status == status)
+        page = await newest_first(self._session, JobRow, *where, after=after, limit=limit)
+        return Page(tuple(OwnedJob(row.tenant_id, job_of(row)) for row in page), page.has_more)
+
+    async def get(self, job_id: str) -> OwnedJob:
+        """Raises NotFound."""
+        row = None
+        if could_be_id(job_id):
+            row = await self._session.scalar(select(JobRow).where(JobRow.id == job_id))
+        if row is None:
+            raise job_not_found()
+        return OwnedJob(row.tenant_id, job_of(row))

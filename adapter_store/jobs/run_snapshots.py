@@ -1,0 +1,71 @@
+"""Where a job's run has come to, kept with its tenant's bytes: a worker on another machine goes on from there.
+
+The files of a checkpoint are files of the tenant's that no API shows and no quota counts, for as long as the job has
+not ended. Of one job there is one checkpoint: the newer takes the older one's place in the transaction that says so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import insert, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.blobs.pieces import TenantPieces
+from loragate.adapter_store.errors import Unavailable
+from loragate.adapter_store.files.run_files import RUN, forget_run, of_run
+from loragate.adapter_store.ids import new_id, random_base62
+from loragate.adapter_store.jobs.lease import JobWork
+from loragate.adapter_store.tables.files import FilePieceRow, FileRow
+from loragate.adapter_store.timestamps import utc_now
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """`files` by their names within the run, which may have a folder in front; each is a piece's id."""
+
+    step: int
+    files: Mapping[str, str]
+
+
+class KeptRuns:
+    """Part of a TenantScope."""
+
+    def __init__(self, session: AsyncSession, pieces: TenantPieces, work: JobWork) -> None:
+        self._session = session
+        self._pieces = pieces
+        self._work = work
+
+    async def keep(self, job_id: str, worker: str, step: int, files: Mapping[str, Path]) -> None:
+        """Instead of what was kept before. It must be the first call in its scope, which has to be a writing one.
+
+        Raises LeaseLost (nothing has changed then), StorageFull, Unavailable, OSError for a file that cannot be read.
+        """
+        assert not self._session.in_transaction(), "keep must be the first call in its scope"
+        kept = {name: await self._stored(path) for name, path in files.items()}
+        await self._work.hold(job_id, worker)
+        await forget_run(self._session, job_id)
+        for name, path in files.items():
+            await self._add(f"{job_id}/{step}/{name}", kept[name], path.stat().st_size)
+        for piece_id in kept.values():
+            if not await self._pieces.has(piece_id):
+                raise Unavailable("The checkpoint was swept away before it was registered.")
+
+    async def kept(self, job_id: str) -> KeptRun | None:
+        """What a run can go on from; None where nothing is kept."""
+        pieces = select(FileRow.filename, FilePieceRow.id).join(FilePieceRow, FilePieceRow.file_id == FileRow.id)
+        found = dict((await self._session.execute(pieces.where(of_run(job_id)))).tuples().all())
+        steps = {int(name.split("/")[1]) for name in found}
+        return KeptRun(steps.pop(), {name.split("/", 2)[2]: piece for name, piece in found.items()}) if found else None
+
+    async def _stored(self, path: Path) -> str:
+        piece_id = new_id("part")
+        with path.open("rb") as content:
+            await self._pieces.put(piece_id, content)
+        return piece_id
+
+    async def _add(self, name: str, piece_id: str, size: int) -> None:
+        file_id, facts = f"file-{random_base62(24)}", {"size_bytes": size, "created_at": utc_now()}
+        await self._session.execute(insert(FileRow).values(id=file_id, filename=name, purpose=RUN, **facts))
+        piece = insert(FilePieceRow).values(id=piece_id, file_id=file_id, position=0, **facts)
+        await self._session.execute(piece)

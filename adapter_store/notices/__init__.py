@@ -1,0 +1,1 @@
+"""Change notices between processes, in process or through Redis."""

@@ -1,0 +1,1 @@
+"""Publishing a version: staging, validation, probe, registration and quarantine."""

@@ -1,0 +1,156 @@
+"""Publications that wait for an engine: what is to become of a version once one has tried it.
+
+Its publisher was told that it is `verifying`, and need do nothing more. Whichever gateway has an engine tries those
+that are due, one at a time; while it does, and after a try without a verdict, a version is not due for a while.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import orjson
+from sqlalchemy import ColumnElement, and_, delete, exists, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatus
+from loragate.adapter_store.adapters.versions import version_columns, version_of
+from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.publishing.staging import StagedAdapter
+from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, DeferredPublicationRow, TenantRow
+from loragate.adapter_store.timestamps import utc_now
+
+TRY = timedelta(seconds=90)
+"""Longer than any try takes: whoever has not ended it by then is gone."""
+
+MOST_ATTEMPTS = 3
+"""That end without a verdict, though an engine answered."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """A version that may be tried now; `weight` is its tenant's."""
+
+    tenant_id: str
+    weight: float
+    adapter_id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """`tags` and `description` are the adapter's from then on, where they were given."""
+
+    version: AdapterVersion
+    staged: StagedAdapter
+    alias: str
+    tags: Sequence[str] | None
+    description: str | None
+    attempts: int = 0
+
+
+async def defer(session: AsyncSession, deferred: Deferred, wait: timedelta = timedelta(0)) -> None:
+    """A tenant's session. Due after a while."""
+    now = (await session.execute(select(database_now()))).scalar_one()
+    said = {"tags": None if deferred.tags is None else list(deferred.tags), "description": deferred.description}
+    await session.execute(
+        insert(DeferredPublicationRow).values(
+            adapter_id=deferred.version.adapter_id,
+            version=deferred.version.version,
+            alias=deferred.alias,
+            said=orjson.dumps(said).decode(),
+            own_tokens=orjson.dumps(deferred.staged.own_tokens).decode(),
+            attempts=0,
+            due_at=now + wait,
+            created_at=utc_now(),
+        )
+    )
+
+
+async def next_due(session: AsyncSession) -> Due | None:
+    """The operator's session. The one that has waited longest."""
+    row = DeferredPublicationRow
+    query = (
+        select(row.tenant_id, TenantRow.weight, row.adapter_id, row.version)
+        .join(TenantRow, and_(TenantRow.id == row.tenant_id, TenantRow.deleted_at.is_(None)))
+        .where(row.due_at <= database_now())
+        .order_by(row.due_at)
+        .limit(1)
+    )
+    found = (await session.execute(query)).one_or_none()
+    return None if found is None else Due(*found)
+
+
+async def take(session: AsyncSession, adapter_id: str, version: int) -> Deferred | None:
+    """For a try, until which it is not due again; None where another was faster, or it is wanted no more."""
+    if not await _wait(session, adapter_id, version, TRY, due=True):
+        return None
+    row, name, kept = AdapterVersionRow, AdapterRow.name, DeferredPublicationRow
+    here = and_(kept.adapter_id == row.adapter_id, kept.version == row.version)
+    query = (
+        select(name, *version_columns(), row.config, kept.alias, kept.said, kept.own_tokens, kept.attempts)
+        .join(AdapterRow, AdapterRow.id == row.adapter_id)
+        .join(kept, here)
+        .where(row.adapter_id == adapter_id, row.version == version, row.deleted_at.is_(None))
+        .where(row.status == VersionStatus.VERIFYING.value)
+    )
+    found = (await session.execute(query)).one_or_none()
+    if found is None:
+        await forget(session, adapter_id, version)
+        return None
+    taken = version_of(found.name, found)
+    staged = StagedAdapter(
+        digest=taken.digest,
+        rank=taken.rank,
+        size_bytes=taken.size_bytes,
+        config=found.config,
+        base_model=taken.base_model,
+        base_digest=taken.base_digest,
+        own_tokens=tuple(orjson.loads(found.own_tokens)),
+    )
+    return Deferred(taken, staged, found.alias, **orjson.loads(found.said), attempts=found.attempts)
+
+
+async def put_back(session: AsyncSession, deferred: Deferred, wait: timedelta, *, answered: bool) -> None:
+    """Due again after a while. `answered`: by an engine, but without a verdict."""
+    version = deferred.version
+    await _wait(session, version.adapter_id, version.version, wait, attempts=deferred.attempts + answered)
+
+
+async def forget(session: AsyncSession, adapter_id: str, version: int) -> None:
+    """It waits no more."""
+    row = DeferredPublicationRow
+    await session.execute(delete(row).where(row.adapter_id == adapter_id, row.version == version))
+
+
+def is_deferred() -> ColumnElement[bool]:
+    """Of an AdapterVersionRow: it waits for an engine, and its publisher knows. A tenant's session."""
+    row, kept = AdapterVersionRow, DeferredPublicationRow
+    same = (kept.tenant_id == row.tenant_id, kept.adapter_id == row.adapter_id, kept.version == row.version)
+    return exists(select(kept.version).where(*same)).correlate(row)
+
+
+async def find_awaited(session: AsyncSession, name: str, version: int) -> AdapterVersion | None:
+    """One of this name that waits for an engine, or was rejected, and so is nothing to anybody but its publisher."""
+    row, adapter = AdapterVersionRow, AdapterRow
+    waits = and_(row.status == VersionStatus.VERIFYING.value, row.deleted_at.is_(None), is_deferred())
+    query = (
+        select(adapter.name, *version_columns())
+        .join(adapter, adapter.id == row.adapter_id)
+        .where(adapter.name == name, row.version == version)
+        .where(or_(waits, row.status == VersionStatus.REJECTED.value))
+        .order_by(row.created_at.desc())
+        .limit(1)
+    )
+    found = (await session.execute(query)).one_or_none()
+    return None if found is None else version_of(found.name, found)
+
+
+async def _wait(
+    session: AsyncSession, adapter_id: str, version: int, wait: timedelta, *, due: bool = False, **values: object
+) -> bool:
+    row = DeferredPublicationRow
+    now = (await session.execute(select(database_now()))).scalar_one()
+    here = (row.adapter_id == adapter_id, row.version == version)
+    changed = update(row).where(*here, *((row.due_at <= now,) if due else ()))
+    told = changed.values(due_at=now + wait, **values).returning(row.version)
+    return (await session.execute(told)).one_or_none() is not None

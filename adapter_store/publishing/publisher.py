@@ -1,0 +1,222 @@
+"""What a tenant publishes."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import BinaryIO
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS, AdapterVersion, VersionStatus
+from loragate.adapter_store.adapters.description import NOTHING_SAID, described
+from loragate.adapter_store.adapters.lineage import UPLOADED, Lineage
+from loragate.adapter_store.adapters.repository import AdapterRepository
+from loragate.adapter_store.alias_moves import AliasMoves
+from loragate.adapter_store.audit.log import AuditLog
+from loragate.adapter_store.base_model.manifests import Manifests
+from loragate.adapter_store.blobs.blobs import TenantBlobs
+from loragate.adapter_store.database.tenant_session import tenant_of
+from loragate.adapter_store.errors import NotTried, StoreError, Unavailable
+from loragate.adapter_store.imports.lease import claim_version
+from loragate.adapter_store.imports.rows import Import
+from loragate.adapter_store.names import check_adapter_name, check_alias_name, could_be_version
+from loragate.adapter_store.publishing.deferred import (
+    MOST_ATTEMPTS,
+    TRY,
+    Deferred,
+    defer,
+    find_awaited,
+    forget,
+    put_back,
+    take,
+)
+from loragate.adapter_store.publishing.probe import Probe
+from loragate.adapter_store.publishing.quarantine import Quarantine
+from loragate.adapter_store.publishing.registration import CUT_OFF, abandoned, make_ready, register, reject
+from loragate.adapter_store.publishing.staging import Stage, StagedAdapter
+from loragate.adapter_store.quotas import check_quotas, check_rank, limits_of
+from loragate.adapter_store.timestamps import utc_now
+
+_PAUSE = timedelta(seconds=10)  # between two tries of one version
+
+
+class Publications:
+    """Part of a TenantScope, which has to be a writing one."""
+
+    def __init__(
+        self,
+        session: AsyncSession,
+        adapters: AdapterRepository,
+        blobs: TenantBlobs,
+        stage: Stage,
+        manifests: Manifests,
+        audit: AuditLog,
+    ) -> None:
+        self._session = session
+        self._adapters = adapters
+        self._blobs = blobs
+        self._stage = stage
+        self._manifests = manifests
+        self._audit = audit
+
+    async def publish(
+        self,
+        name: str,
+        config_json: bytes,
+        tensors: Path | BinaryIO,
+        *,
+        probe: Probe,
+        alias: str = DEFAULT_ALIAS,
+        lineage: Lineage = UPLOADED,
+        tags: Iterable[str] | None = None,
+        description: str | None = None,
+        may_wait: bool = False,
+        wanted_by: Import | None = None,
+    ) -> AdapterVersion:
+        """Checks the two files against the base model, stores them and makes them the adapter's next version.
+
+        `alias` then points at that version alone, unless a later one came first. Nothing is visible before all of
+        this has happened, `probe` included. It must be the first call in its scope: it takes two transactions, and
+        what takes long holds no connection. `tensors` is a path or a seekable open file, read in a thread. What is
+        published twice becomes two versions that share their bytes. `tags` and `description` are the adapter's from
+        then on. Where there is no engine to try it and it `may_wait`, it is answered as `verifying`: `finish` does
+        the rest, some time later. So it does for what is `wanted_by` an import, whose process may die meanwhile.
+
+        Raises Invalid and AdapterInvalid (nothing is kept), Conflict (`quota_exceeded`), StorageFull, Unavailable.
+        """
+        assert not self._session.in_transaction(), "publish must be the first call in its scope"
+        manifest = await self._manifests.required()
+        check_adapter_name(name, base_model=manifest.model_id)
+        check_alias_name(alias)
+        tags = None if tags is None else tuple(tags)
+        described(NOTHING_SAID, tags, description)
+        staged = await self._stage.prepare(config_json, tensors, manifest, self._blobs)
+        registered = await self._register(name, staged, lineage)
+        wanted = Deferred(registered, staged, alias, tags, description)
+        if wanted_by is not None:
+            await claim_version(self._session, wanted_by, registered)
+            await defer(self._session, wanted, TRY)
+        await self._session.commit()
+        try:
+            await probe(tenant_of(self._session) or "", staged)
+        except NotTried as error:
+            if may_wait:
+                return await self._defer(wanted)
+            await self._reject(registered, error.message)
+            raise
+        except StoreError as error:
+            await self._reject(registered, error.message)
+            raise
+        except asyncio.CancelledError:
+            left = self._reject(registered, CUT_OFF) if wanted_by is None else self._let_go(wanted)
+            await _to_its_end(left)
+            raise
+        if wanted_by is not None:
+            await forget(self._session, registered.adapter_id, registered.version)
+        return await self._complete(wanted)
+
+    async def finish(self, adapter_id: str, version: int, probe: Probe) -> AdapterVersion | None:
+        """Tries one that waits; ready or rejected, it waits no more. None: it does already, or another tries it.
+
+        Like `publish` it must be the first call in its scope. Raises NotTried: still there is nobody to try it.
+        """
+        assert not self._session.in_transaction(), "finish must be the first call in its scope"
+        deferred = await take(self._session, adapter_id, version)
+        await self._session.commit()
+        if deferred is None:
+            return None
+        try:
+            await probe(tenant_of(self._session) or "", deferred.staged)
+        except NotTried:
+            await put_back(self._session, deferred, _PAUSE, answered=False)
+            await self._session.commit()
+            raise
+        except StoreError as error:
+            return await self._fail(deferred, error)
+        await forget(self._session, adapter_id, version)
+        return await self._complete(deferred)
+
+    async def awaited(self, name: str, version: int) -> AdapterVersion | None:
+        """One that waits for an engine, or that was rejected."""
+        return await find_awaited(self._session, name, version) if could_be_version(version) else None
+
+    async def give_up(self, name: str, version: int) -> AdapterVersion | None:
+        """One that waits is wanted no more; None where there is no such."""
+        found = await self.awaited(name, version)
+        if found is None or found.status is not VersionStatus.VERIFYING:
+            return None
+        await self._reject(found, "its tenant deleted it")
+        return found
+
+    async def reject_abandoned(self, age: timedelta) -> None:
+        """Gives up what nobody finishes any more: publications that were registered at least that long ago."""
+        for registered in await abandoned(self._session, utc_now() - age):
+            await self._reject(registered, CUT_OFF)
+
+    async def _register(self, name: str, staged: StagedAdapter, lineage: Lineage) -> AdapterVersion:
+        limits = await limits_of(self._session)
+        check_rank(limits, staged.rank)
+        registered = await register(self._session, name, staged, lineage)
+        await check_quotas(self._session, limits)
+        if not await self._blobs.has(staged.digest):
+            # A sweep came between. It needs the lock that this scope holds by now, so none can come again.
+            raise Unavailable("The upload was swept away before it was registered; send it again.")
+        return registered
+
+    async def _defer(self, wanted: Deferred) -> AdapterVersion:
+        await forget(self._session, wanted.version.adapter_id, wanted.version.version)
+        await defer(self._session, wanted)
+        facts = {"digest": wanted.version.digest, "alias": wanted.alias}
+        await self._audit.record("adapter_version.defer", _target(wanted.version), after=facts)
+        return wanted.version
+
+    async def _let_go(self, wanted: Deferred) -> None:
+        await put_back(self._session, wanted, timedelta(0), answered=False)
+        await self._session.commit()
+
+    async def _fail(self, deferred: Deferred, error: StoreError) -> AdapterVersion:
+        """An engine answered. What says nothing about the adapter may be another answer the next time."""
+        if isinstance(error, Unavailable) and deferred.attempts + 1 < MOST_ATTEMPTS:
+            await put_back(self._session, deferred, _PAUSE, answered=True)
+            return deferred.version
+        await self._reject(deferred.version, error.message)
+        return replace(deferred.version, status=VersionStatus.REJECTED, reason=error.message)
+
+    async def _complete(self, wanted: Deferred) -> AdapterVersion:
+        ready = await self._make_ready(wanted.version, wanted.alias)
+        if wanted.tags is not None or wanted.description is not None:
+            await self._adapters.update(ready.name, tags=wanted.tags, description=wanted.description)
+        return ready
+
+    async def _make_ready(self, registered: AdapterVersion, alias: str) -> AdapterVersion:
+        await make_ready(self._session, registered)
+        await Quarantine(self._session, self._blobs, self._audit).release(registered.digest)
+        facts = {"digest": registered.digest, "rank": registered.rank, "size_bytes": registered.size_bytes}
+        await self._audit.record("adapter_version.create", _target(registered), after=facts)
+        moves = AliasMoves(self._session, self._audit)
+        await moves.to_new(registered.adapter_id, registered.name, alias, registered.version)
+        return replace(registered, status=VersionStatus.READY)
+
+    async def _reject(self, registered: AdapterVersion, reason: str) -> None:
+        await reject(self._session, registered, reason)
+        await forget(self._session, registered.adapter_id, registered.version)
+        facts = {"digest": registered.digest, "reason": reason}
+        await self._audit.record("adapter_version.reject", _target(registered), after=facts)
+        await self._session.commit()
+
+
+async def _to_its_end(work: Coroutine[None, None, None]) -> None:
+    """Though whoever waits for it is cancelled, and be it again."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait((task,))
+    with suppress(StoreError):  # then it is the sweep's
+        task.result()
+
+
+def _target(version: AdapterVersion) -> str:
+    return f"adapter_version:{version.name}:{version.version}"

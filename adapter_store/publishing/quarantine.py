@@ -1,0 +1,89 @@
+"""Bytes that are no longer what was stored: found while they are read, and put into quarantine.
+
+A version whose bytes are damaged is never served again: they are set aside, and it says so (`quarantined`), until the
+same content is published anew. Other versions, and all other adapters, know nothing of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.adapters.adapter import VersionStatus
+from loragate.adapter_store.audit.log import AuditLog
+from loragate.adapter_store.blobs.blobs import StoredAdapter, TenantBlobs
+from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
+from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.stream_digest import StreamDigest
+
+log = logging.getLogger(__name__)
+
+
+class Damaged(OSError):
+    """What was read is not what the digest says; the message tells what it is."""
+
+
+async def verified(stored: StoredAdapter, digest: str) -> AsyncIterator[bytes]:
+    """The tensors. Raises Damaged before the last chunk where they, or the config, are not `digest`'s."""
+    held: bytes | None = None
+    try:
+        found = StreamDigest(stored.config_json, stored.size_bytes)
+        async for chunk in stored.tensors:
+            if held is not None:
+                yield held
+            await asyncio.to_thread(found.feed, chunk)
+            held = chunk
+        value = found.value()
+    except AdapterRefused as refusal:
+        raise Damaged(refusal.message) from None
+    if value != digest:
+        raise Damaged(f"their digest is {value}")
+    if held is not None:
+        yield held
+
+
+async def damage_of(blobs: TenantBlobs, digest: str) -> str | None:
+    """What is wrong with them, read anew; None: nothing, it was a fault on the way. Raises LookupError, OSError."""
+    try:
+        async for _ in verified(await blobs.open(digest), digest):
+            pass
+    except Damaged as damage:
+        return str(damage)
+    return None
+
+
+class Quarantine:
+    """Part of a TenantScope."""
+
+    def __init__(self, session: AsyncSession, blobs: TenantBlobs, audit: AuditLog) -> None:
+        self._session = session
+        self._blobs = blobs
+        self._audit = audit
+
+    async def take(self, digest: str, reason: str) -> int:
+        """Sets the bytes aside; returns how many versions lived of them."""
+        versions = await self._turn(digest, VersionStatus.READY, VersionStatus.QUARANTINED, reason)
+        await self._blobs.set_aside(digest)
+        return versions
+
+    async def release(self, digest: str) -> int:
+        """Its bytes are whole again."""
+        return await self._turn(digest, VersionStatus.QUARANTINED, VersionStatus.READY, None)
+
+    async def _turn(self, digest: str, old: VersionStatus, new: VersionStatus, reason: str | None) -> int:
+        row, adapter = AdapterVersionRow, AdapterRow
+        turned = (
+            update(row)
+            .where(row.digest == digest, row.status == old.value, row.deleted_at.is_(None))
+            .values(status=new.value, reason=reason)
+            .returning(row.adapter_id, row.version)
+        )
+        versions = (await self._session.execute(turned)).all()
+        for adapter_id, version in versions:
+            name = (await self._session.scalars(select(adapter.name).where(adapter.id == adapter_id))).one()
+            verb = "quarantine" if new is VersionStatus.QUARANTINED else "release"
+            facts = {"digest": digest, "reason": reason}
+            await self._audit.record(f"adapter_version.{verb}", f"adapter_version:{name}:{version}", after=facts)
+        return len(versions)

@@ -1,0 +1,143 @@
+"""A staged adapter becomes a version: registered in one short transaction, ready or rejected in another.
+
+Between the two the engine tries it. Nobody sees the version then; it keeps its number, its place in the quotas and
+its bytes from the sweep. What a crash leaves in between is rejected by the sweep, unless it waits for an engine
+(loragate.adapter_store.publishing.deferred).
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import orjson
+from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatus
+from loragate.adapter_store.adapters.description import NOTHING_SAID
+from loragate.adapter_store.adapters.lineage import Lineage
+from loragate.adapter_store.adapters.search_text import search_text
+from loragate.adapter_store.adapters.versions import find_adapter, version_columns, version_of
+from loragate.adapter_store.errors import Conflict, Invalid
+from loragate.adapter_store.ids import new_id
+from loragate.adapter_store.publishing.deferred import is_deferred
+from loragate.adapter_store.publishing.staging import StagedAdapter
+from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.timestamps import utc_now
+
+CUT_OFF = "its publication was cut off"
+
+
+async def register(session: AsyncSession, name: str, staged: StagedAdapter, lineage: Lineage) -> AdapterVersion:
+    """Gives the adapter its next number; the scope's lock keeps two publications from getting one."""
+    adapter_id, last_version = await _find_or_add(session, name)
+    if lineage.parent_version is not None and lineage.parent_version > last_version:
+        raise Invalid(
+            f"`parent_version` is {lineage.parent_version}, but `{name}` has no such version.", param="parent_version"
+        )
+    registered = AdapterVersion(
+        adapter_id=adapter_id,
+        name=name,
+        version=last_version + 1,
+        digest=staged.digest,
+        status=VersionStatus.VERIFYING,
+        rank=staged.rank,
+        size_bytes=staged.size_bytes,
+        base_model=staged.base_model,
+        base_digest=staged.base_digest,
+        created_at=utc_now(),
+        lineage=lineage,
+    )
+    numbered = update(AdapterRow).where(AdapterRow.id == adapter_id)
+    await session.execute(numbered.values(last_version=registered.version))
+    await _add_version(session, registered, staged.config)
+    return registered
+
+
+async def make_ready(session: AsyncSession, version: AdapterVersion) -> None:
+    """Its tenant sees it from the commit on. Raises Conflict when it was deleted, or given up, meanwhile."""
+    if not await _leave_verifying(session, version, status=VersionStatus.READY.value):
+        raise Conflict(
+            f"`{version.name}` was deleted while its version {version.version} was being checked.",
+            code="adapter_deleted",
+        )
+    now = utc_now()
+    published_at = func.coalesce(AdapterRow.published_at, now)
+    here = AdapterRow.id == version.adapter_id
+    await session.execute(update(AdapterRow).where(here).values(published_at=published_at, updated_at=now))
+
+
+async def reject(session: AsyncSession, version: AdapterVersion, reason: str) -> None:
+    """Its number is used up, its bytes are the sweep's; a name that has nothing else is free again."""
+    now = utc_now()
+    rejected = VersionStatus.REJECTED.value
+    if await _leave_verifying(session, version, status=rejected, reason=reason, deleted_at=now):
+        row = AdapterVersionRow
+        others = select(row.version).where(row.adapter_id == version.adapter_id, row.deleted_at.is_(None)).exists()
+        unborn = (AdapterRow.id == version.adapter_id, AdapterRow.published_at.is_(None), ~others)
+        await session.execute(update(AdapterRow).where(*unborn).values(deleted_at=now))
+
+
+async def abandoned(session: AsyncSession, before: datetime) -> Sequence[AdapterVersion]:
+    """What has been verifying since before then and waits for no engine: whoever was to finish it is gone."""
+    row, adapter = AdapterVersionRow, AdapterRow
+    query = (
+        select(adapter.name, *version_columns())
+        .join(adapter, adapter.id == row.adapter_id)
+        .where(row.status == VersionStatus.VERIFYING.value, row.deleted_at.is_(None), row.created_at < before)
+        .where(~is_deferred())
+    )
+    return [version_of(found.name, found) for found in await session.execute(query)]
+
+
+async def _leave_verifying(session: AsyncSession, version: AdapterVersion, **values: object) -> bool:
+    row = AdapterVersionRow
+    here: Sequence[ColumnElement[bool]] = (
+        row.adapter_id == version.adapter_id,
+        row.version == version.version,
+        row.status == VersionStatus.VERIFYING.value,
+        row.deleted_at.is_(None),
+    )
+    left = await session.execute(update(row).where(*here).values(**values).returning(row.version))
+    return left.scalar_one_or_none() is not None
+
+
+async def _find_or_add(session: AsyncSession, name: str) -> tuple[str, int]:
+    """The adapter's id and the last number it gave."""
+    adapter = await find_adapter(session, name)
+    if adapter is not None:
+        return adapter.id, adapter.last_version
+    adapter_id, now = new_id("ad"), utc_now()
+    await session.execute(
+        insert(AdapterRow).values(
+            id=adapter_id,
+            name=name,
+            search_text=search_text(name, NOTHING_SAID),
+            last_version=0,
+            created_at=now,
+            updated_at=now,
+        )
+    )
+    return adapter_id, 0
+
+
+async def _add_version(session: AsyncSession, version: AdapterVersion, config: bytes) -> None:
+    lineage = version.lineage
+    await session.execute(
+        insert(AdapterVersionRow).values(
+            adapter_id=version.adapter_id,
+            version=version.version,
+            digest=version.digest,
+            status=version.status.value,
+            rank=version.rank,
+            size_bytes=version.size_bytes,
+            config=config,
+            base_model=version.base_model,
+            base_digest=version.base_digest,
+            source=lineage.source,
+            dataset_digest=lineage.dataset_digest,
+            parent_version=lineage.parent_version,
+            evaluation=orjson.dumps(dict(lineage.evaluation)).decode() if lineage.evaluation else None,
+            notes=lineage.notes,
+            created_at=version.created_at,
+        )
+    )

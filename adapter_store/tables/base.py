@@ -1,0 +1,335 @@
+"""The schema as SQLAlchemy models. It comes into being through Alembic only (`loragate.migrations`).
+
+Tenant-owned tables lead their primary key with `tenant_id`, and every foreign key between them carries it, so
+that no row can refer to another tenant's row whatever the code above does.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    TypeDecorator,
+    false,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from loragate.adapter_store.limits import Limits, TenantLimits
+from loragate.adapter_store.tables.columns import LimitsColumn
+from loragate.adapter_store.tags_column import TagsColumn
+
+_ALIVE = text("deleted_at IS NULL")
+_EMPTY = text("''")
+_KEPT = text("keep IS NOT NULL")
+_IN_WORK = text("status IN ('queued', 'fetching', 'checking')")
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Aware UTC datetimes on every database; SQLite alone would forget the zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> "Callable[[Any], datetime | None] | None":
+        """asyncpg gives them so already."""
+        return None if dialect.name == "postgresql" else super().result_processor(dialect, coltype)
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012 (SQLAlchemy reads it from the class body)
+        datetime: UtcDateTime,
+        bytes: LargeBinary,
+        str: String(255),
+    }
+
+
+class TenantOwned:
+    """Marks a table whose rows belong to one tenant; `database.tenant_session` filters all of them."""
+
+    tenant_id: Mapped[str] = mapped_column(String(64))
+
+
+class InstallationRow(Base):
+    """Facts about this installation: the secret key's fingerprint, the admin key's hash."""
+
+    __tablename__ = "installation"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[bytes]
+
+
+class TenantRow(Base):
+    __tablename__ = "tenants"
+    __table_args__ = (
+        CheckConstraint("weight > 0", name="weight_positive"),
+        Index("uq_tenants_alive_name", "name", unique=True, sqlite_where=_ALIVE, postgresql_where=_ALIVE),
+        Index(None, "created_at", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str]
+    weight: Mapped[float]
+    limits: Mapped[TenantLimits] = mapped_column(LimitsColumn(TenantLimits), nullable=True)
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None]
+
+
+class ApiKeyRow(TenantOwned, Base):
+    __tablename__ = "api_keys"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
+        Index(None, "tenant_id", "created_at", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)  # public part of the key
+    name: Mapped[str]
+    key_hash: Mapped[bytes]
+    scopes: Mapped[str]  # blank-separated
+    limits: Mapped[Limits] = mapped_column(LimitsColumn(Limits), nullable=True)
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    rotated_from: Mapped[str | None] = mapped_column(String(64), ForeignKey("api_keys.id"))
+    last_used_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+
+
+class AuditRow(TenantOwned, Base):
+    """Only ever added to: triggers refuse UPDATE and DELETE. A `tenant_id` of "" is the installation's."""
+
+    __tablename__ = "audit_log"
+    __table_args__ = (Index(None, "created_at", "id"), Index(None, "tenant_id", "created_at", "id"))
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    created_at: Mapped[datetime]
+    actor: Mapped[str] = mapped_column(Text)
+    action: Mapped[str] = mapped_column(String(64))
+    target: Mapped[str]
+    before: Mapped[str | None] = mapped_column(Text)  # JSON
+    after: Mapped[str | None] = mapped_column(Text)
+    request_id: Mapped[str] = mapped_column(String(128))
+
+
+class ReplyRow(TenantOwned, Base):
+    """A `tenant_id` of "" is the operator's."""
+
+    __tablename__ = "replies"
+    __table_args__ = (Index(None, "created_at"),)
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    key_hash: Mapped[bytes] = mapped_column(primary_key=True)
+    fingerprint: Mapped[bytes]
+    token: Mapped[str] = mapped_column(String(64))  # of the claim that holds it
+    claimed_until: Mapped[datetime]
+    status: Mapped[int | None]
+    sealed: Mapped[bytes | None]
+    created_at: Mapped[datetime]
+
+
+class AdapterRow(TenantOwned, Base):
+    """The migration makes an index of `search_text`, on each database in its own way."""
+
+    __tablename__ = "adapters"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
+        Index(
+            "uq_adapters_alive_name",
+            "tenant_id",
+            "name",
+            unique=True,
+            sqlite_where=_ALIVE,
+            postgresql_where=_ALIVE,
+        ),
+        Index(None, "tenant_id", "created_at", "id"),
+        Index(None, "created_at", "id"),
+        Index("uq_adapters_id", "id", unique=True),
+        Index(None, "keep", sqlite_where=_KEPT, postgresql_where=_KEPT),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str] = mapped_column(String(64))
+    tags: Mapped[tuple[str, ...]] = mapped_column(TagsColumn, nullable=True)  # `adapter_tags` is their index
+    description: Mapped[str] = mapped_column(Text, server_default=_EMPTY)
+    search_text: Mapped[str] = mapped_column(
+        Text, server_default=_EMPTY, deferred=True
+    )  # see loragate.adapter_store.adapters.search_text
+    keep: Mapped[str | None] = mapped_column(String(16))  # on which of an engine's tiers, see Tier
+    last_version: Mapped[int]  # the highest number ever given, so that none is given twice
+    latest_version: Mapped[int | None]  # of those that lists show; see loragate.adapter_store.adapters.route_summary
+    routes: Mapped[str | None] = mapped_column(Text)  # JSON: what the aliases point at
+    limits: Mapped[Limits] = mapped_column(LimitsColumn(Limits), nullable=True)
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+    published_at: Mapped[datetime | None]  # of its first version; before that nobody sees the adapter
+    disabled_at: Mapped[datetime | None]
+    deleted_at: Mapped[datetime | None]
+
+
+class AdapterTagRow(TenantOwned, Base):
+    __tablename__ = "adapter_tags"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),
+        Index(None, "tag", "created_at", "adapter_id"),
+        Index(None, "tenant_id", "tag", "created_at", "adapter_id"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    tag: Mapped[str] = mapped_column(String(64), primary_key=True)
+    created_at: Mapped[datetime]  # the adapter's, so that an index has a tag's adapters in the order of lists
+
+
+class AdapterVersionRow(TenantOwned, Base):
+    __tablename__ = "adapter_versions"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),
+        CheckConstraint("version > 0", name="version_positive"),
+        Index(None, "tenant_id", "digest"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    digest: Mapped[str]
+    status: Mapped[str] = mapped_column(String(32))
+    rank: Mapped[int]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    config: Mapped[bytes]  # adapter_config.json, byte for byte as uploaded
+    base_model: Mapped[str]
+    base_digest: Mapped[str]
+    reason: Mapped[str | None] = mapped_column(Text)  # why it is rejected or quarantined
+    notes: Mapped[str | None] = mapped_column(Text)
+    source: Mapped[str] = mapped_column(server_default="upload")
+    dataset_digest: Mapped[str | None]
+    parent_version: Mapped[int | None]
+    evaluation: Mapped[str | None] = mapped_column(Text)  # JSON
+    created_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None]
+
+
+class DeferredPublicationRow(TenantOwned, Base):
+    """A version whose publisher was promised that it becomes ready by itself, once an engine has tried it."""
+
+    __tablename__ = "deferred_publications"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["tenant_id", "adapter_id", "version"],
+            ["adapter_versions.tenant_id", "adapter_versions.adapter_id", "adapter_versions.version"],
+            name="fk_deferred_publications_version",  # Postgres' names end at 63 characters
+        ),
+        Index(None, "due_at"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    alias: Mapped[str] = mapped_column(String(64))
+    said: Mapped[str] = mapped_column(Text)  # JSON: the adapter's tags and description, each null where not given
+    own_tokens: Mapped[str] = mapped_column(Text)  # JSON
+    attempts: Mapped[int]  # that an engine answered without a verdict
+    due_at: Mapped[datetime]  # by the database's clock; whoever tries it moves this ahead
+    created_at: Mapped[datetime]
+
+
+class AdapterImportRow(TenantOwned, Base):
+    """What was asked for and how far it has come; a secret that opens the source is never kept."""
+
+    __tablename__ = "adapter_imports"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
+        Index(None, "tenant_id", "created_at", "id"),
+        Index(None, "updated_at", sqlite_where=_IN_WORK, postgresql_where=_IN_WORK),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    source: Mapped[str] = mapped_column(String(1024))
+    name: Mapped[str] = mapped_column(String(64))
+    alias: Mapped[str] = mapped_column(String(64))
+    status: Mapped[str] = mapped_column(String(16))
+    bytes_done: Mapped[int] = mapped_column(BigInteger)
+    bytes_total: Mapped[int | None] = mapped_column(BigInteger)
+    adapter_id: Mapped[str | None] = mapped_column(String(64))  # that `version` is of
+    version: Mapped[int | None]  # which it has become, or will once an engine has tried it
+    error_code: Mapped[str | None] = mapped_column(String(64))
+    error_message: Mapped[str | None] = mapped_column(Text)
+    error_param: Mapped[str | None]
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]  # by the database's clock, and every few seconds while somebody works on it
+    actor: Mapped[str | None] = mapped_column(Text)  # who asked for it
+    resumable: Mapped[bool] = mapped_column(server_default=false())  # without what only its first process knew
+    attempts: Mapped[int] = mapped_column(server_default=text("0"))  # to go on with it
+
+
+class AdapterAliasRow(TenantOwned, Base):
+    __tablename__ = "adapter_aliases"
+    __table_args__ = (ForeignKeyConstraint(["tenant_id", "adapter_id"], ["adapters.tenant_id", "adapters.id"]),)
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    previous: Mapped[str | None] = mapped_column(Text)  # JSON: the targets before the last move, for a rollback
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+
+
+class AliasTargetRow(TenantOwned, Base):
+    __tablename__ = "alias_targets"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["tenant_id", "adapter_id", "alias"],
+            ["adapter_aliases.tenant_id", "adapter_aliases.adapter_id", "adapter_aliases.name"],
+        ),
+        ForeignKeyConstraint(
+            ["tenant_id", "adapter_id", "version"],
+            ["adapter_versions.tenant_id", "adapter_versions.adapter_id", "adapter_versions.version"],
+        ),
+        CheckConstraint("weight > 0", name="weight_positive"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    alias: Mapped[str] = mapped_column(String(64), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    weight: Mapped[int]
+
+
+class EngineManifestRow(Base):
+    """What the engine last said about its base model; one row, replaced whole."""
+
+    __tablename__ = "engine_manifests"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    base_digest: Mapped[str]
+    payload: Mapped[bytes]  # a serialised engine.proto Manifest
+    updated_at: Mapped[datetime]

@@ -1,0 +1,66 @@
+"""The schema of tenants' files. A file is its pieces in order; parts of an upload wait for their file."""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from loragate.adapter_store.tables.base import Base, TenantOwned
+
+
+class FileRow(TenantOwned, Base):
+    __tablename__ = "files"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
+        Index(None, "tenant_id", "created_at", "id"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    filename: Mapped[str]
+    purpose: Mapped[str] = mapped_column(String(32))
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    deleted_at: Mapped[datetime | None]
+    open_until: Mapped[datetime | None]  # None: closed
+    format: Mapped[str | None] = mapped_column(String(32))  # of an open one's lines
+
+
+class FileUploadRow(TenantOwned, Base):
+    __tablename__ = "file_uploads"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id"], ["tenants.id"]),
+        ForeignKeyConstraint(["tenant_id", "file_id"], ["files.tenant_id", "files.id"]),
+        Index(None, "tenant_id", "status"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    filename: Mapped[str]
+    purpose: Mapped[str] = mapped_column(String(32))
+    mime_type: Mapped[str]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)  # what all parts will be together
+    status: Mapped[str] = mapped_column(String(16))  # expiry is told by the time
+    file_seconds: Mapped[int | None]  # how long the file is to live
+    file_id: Mapped[str | None] = mapped_column(String(64))
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime]
+
+
+class FilePieceRow(TenantOwned, Base):
+    __tablename__ = "file_pieces"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id", "upload_id"], ["file_uploads.tenant_id", "file_uploads.id"]),
+        ForeignKeyConstraint(["tenant_id", "file_id"], ["files.tenant_id", "files.id"]),
+        Index(None, "tenant_id", "upload_id"),
+        Index(None, "tenant_id", "file_id"),
+    )
+
+    tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    upload_id: Mapped[str | None] = mapped_column(String(64))
+    file_id: Mapped[str | None] = mapped_column(String(64))
+    position: Mapped[int | None]  # in the file
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]

@@ -1,0 +1,1 @@
+"""The usage ledger and its sums."""

@@ -1,0 +1,131 @@
+"""Questions about usage, answered from the sums by hour and day: the ledger itself is never read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
+
+from loragate.adapter_store.errors import Invalid
+from loragate.adapter_store.tables.usage import UsageSumRow
+from loragate.adapter_store.usage.cursor import read_cursor, write_cursor
+from loragate.adapter_store.usage.periods import Width, ceil, floor
+
+
+class Grouping(StrEnum):
+    """What rows of usage can be told apart by."""
+
+    HOUR = "hour"
+    DAY = "day"
+    TENANT = "tenant"
+    KEY = "key"
+    ENDPOINT = "endpoint"
+    ADAPTER = "adapter"
+    MODEL = "model"  # an adapter's version, or the base model
+
+
+_COLUMNS: Mapping[Grouping, tuple[str, ...]] = {
+    Grouping.HOUR: ("start",),
+    Grouping.DAY: ("start",),
+    Grouping.TENANT: ("tenant_id",),
+    Grouping.KEY: ("key_id",),
+    Grouping.ENDPOINT: ("endpoint",),
+    Grouping.ADAPTER: ("adapter",),
+    Grouping.MODEL: ("base_model", "adapter", "adapter_version"),
+}
+_COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount")
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSums:
+    """`amount` is in 10⁻¹⁰ of the currency's unit; cached tokens are among the prompts'."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    amount: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """The sums of one group. What it was not grouped by is not in `keys`; without an adapter, `adapter` is ""."""
+
+    cursor: str
+    keys: Mapping[str, Any]
+    sums: UsageSums
+
+
+@dataclass(frozen=True)
+class UsageQuery:
+    """From `start` until before `end`, both widened to whole hours or days. `only` filters by columns' values."""
+
+    start: datetime
+    end: datetime
+    group_by: frozenset[Grouping] = frozenset()
+    only: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if {Grouping.HOUR, Grouping.DAY} <= self.group_by:
+            raise Invalid("Usage is grouped by hour or by day, not by both.", param="group_by")
+        object.__setattr__(self, "start", floor(self.start, self.width))
+        object.__setattr__(self, "end", ceil(self.end, self.width))
+        if self.start >= self.end:
+            raise Invalid("`start` must be before `end`.", param="start")
+
+    @property
+    def width(self) -> Width:
+        """Of the sums that answer: the widest that the question allows."""
+        whole_days = floor(self.start, Width.DAY) == self.start and floor(self.end, Width.DAY) == self.end
+        by_hour = Grouping.HOUR in self.group_by or (Grouping.DAY not in self.group_by and not whole_days)
+        return Width.HOUR if by_hour else Width.DAY
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What the rows are grouped by, in the order that they come in: the latest first, then by name."""
+        names = (name for grouping in Grouping if grouping in self.group_by for name in _COLUMNS[grouping])
+        return tuple(dict.fromkeys(names))
+
+    def totals(self) -> "Select[*tuple[Any, ...]]":
+        """One row, of `UsageSums`' values or of nulls."""
+        return select(*_sums()).where(*self._conditions())
+
+    def rows(self, after: str | None, limit: int) -> "Select[*tuple[Any, ...]]":
+        """Up to `limit` groups behind the one whose cursor is `after`. Raises Invalid for what is no cursor."""
+        columns = [getattr(UsageSumRow, name) for name in self.columns]
+        query = select(*columns, *_sums()).where(*self._conditions()).group_by(*columns)
+        if after is not None:
+            query = query.where(_behind(self.columns, read_cursor(after, self.columns)))
+        order = [column.desc() if column.key == "start" else column for column in columns]
+        return query.order_by(*order).limit(limit)
+
+    def row_of(self, row: Row[*tuple[Any, ...]]) -> UsageRow:
+        """A row of `rows`."""
+        keys = dict(zip(self.columns, row, strict=False))
+        return UsageRow(write_cursor(keys), keys, sums_of(row[len(keys) :]))
+
+    def _conditions(self) -> list[ColumnElement[bool]]:
+        row = UsageSumRow
+        named = [getattr(row, name) == value for name, value in self.only.items()]
+        return [row.width == self.width.value, row.start >= self.start, row.start < self.end, *named]
+
+
+def sums_of(values: "tuple[Any, ...] | Row[*tuple[Any, ...]]") -> UsageSums:
+    """Sums over nothing are null, and Postgres' are decimals."""
+    return UsageSums(*(int(value or 0) for value in values))
+
+
+def _sums() -> list[ColumnElement[Any]]:
+    return [func.sum(getattr(UsageSumRow, name)) for name in _COUNTS]
+
+
+def _behind(names: tuple[str, ...], position: tuple[Any, ...]) -> ColumnElement[bool]:
+    """What comes after this position: `start` falls, all else rises."""
+    columns = [getattr(UsageSumRow, name) for name in names]
+    steps = []
+    for index, (column, value) in enumerate(zip(columns, position, strict=True)):
+        same = [c == v for c, v in zip(columns[:index], position[:index], strict=True)]
+        steps.append(and_(*same, column < value if column.key == "start" else column > value))
+    return or_(*steps) if steps else UsageSumRow.width != UsageSumRow.width

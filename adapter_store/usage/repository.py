@@ -1,0 +1,39 @@
+"""Reading usage: one tenant's, or everybody's."""
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.database.page import Page, cut_page
+from loragate.adapter_store.usage.query import UsageQuery, UsageRow, UsageSums, sums_of
+from loragate.adapter_store.usage.service_quality import Service, ServiceQuery
+from loragate.adapter_store.usage.target_usage import ArmQuery, ArmUsage
+
+MAX_ROWS = 1000
+
+
+class UsageRepository:
+    """Part of a TenantScope, where every method sees that tenant's usage only, and of an AdminScope.
+
+    One statement each, over sums: what it costs grows with hours and adapters, not with requests (but for `arms` and
+    `service`).
+    """
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def rows(self, query: UsageQuery, *, after: str | None = None, limit: int = 100) -> Page[UsageRow]:
+        """The latest hour or day first; `after` is the cursor of the last row seen. Raises Invalid for it."""
+        assert 1 <= limit <= MAX_ROWS
+        found = (await self._session.execute(query.rows(after, limit + 1))).all()
+        return cut_page([query.row_of(row) for row in found], limit)
+
+    async def totals(self, query: UsageQuery) -> UsageSums:
+        """The sums over all rows of all pages."""
+        return sums_of((await self._session.execute(query.totals())).one())
+
+    async def service(self, query: ServiceQuery) -> Service:
+        """How the tenant was served, in a tenant's scope; of its latest requests, so that it costs the same always."""
+        return await query.service(self._session)
+
+    async def arms(self, query: ArmQuery) -> tuple[ArmUsage, ...]:
+        """Out of the ledger itself: what it costs grows with the requests of the time that is asked for."""
+        return await query.arms(self._session)

@@ -1,0 +1,84 @@
+"""How a tenant was served lately: how its requests ended, when their first tokens came, how many were turned away."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Select, Subquery, case, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.tables.usage import TurnedAwayRow, UsageRecordRow
+from loragate.adapter_store.usage.first_token import FirstToken, at_ranks, first_token_of
+from loragate.adapter_store.usage.periods import Width, ceil, floor
+from loragate.adapter_store.usage.record import Outcome, usage_id_at
+from loragate.adapter_store.usage.target_usage import ERRORS
+
+MOST_REQUESTS = 10_000
+
+
+class Reason(StrEnum):
+    """Why a request was turned away, before the engine did anything for it."""
+
+    LIMIT = "over_limit"  # its tenant's, key's or adapter's
+    OVERLOAD = "overloaded"  # the engine had too much to do
+
+
+@dataclass(frozen=True)
+class Service:
+    """`requests` were looked at, the latest; of them `errors` failed for a reason of ours. `turned_away` were others,
+    and are all there were."""
+
+    requests: int = 0
+    errors: int = 0
+    first_token: FirstToken | None = None
+    turned_away: Mapping[Reason, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ServiceQuery:
+    """Requests that began from `start` until before `end`, both widened to whole hours."""
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", floor(self.start, Width.HOUR))
+        object.__setattr__(self, "end", ceil(self.end, Width.HOUR))
+
+    async def service(self, session: AsyncSession) -> Service:
+        """Three statements, and at most `MOST_REQUESTS` of the ledger's rows."""
+        latest = self._latest()
+        sums = (await session.execute(_sums(latest))).one()
+        quantiles = (await session.execute(_quantiles(latest))).one()
+        turned_away = {Reason(reason): int(requests) for reason, requests in await session.execute(self._turned_away())}
+        first = None if sums.mean is None else first_token_of(sums.mean, tuple(quantiles))
+        return Service(sums.requests, int(sums.errors or 0), first, turned_away)
+
+    def _latest(self) -> Subquery:
+        """Found by the ledger's key, which is the tenant and an id in the order of time."""
+        row = UsageRecordRow
+        latest = select(row.outcome.label("outcome"), row.first_token_ms.label("ms"))
+        latest = latest.where(
+            row.id >= usage_id_at(self.start), row.started_at >= self.start, row.started_at < self.end
+        )
+        latest = latest.where(row.outcome != Outcome.SHED.value)
+        return latest.order_by(row.id.desc()).limit(MOST_REQUESTS).subquery()
+
+    def _turned_away(self) -> Select[*tuple[Any, ...]]:
+        row = TurnedAwayRow
+        counted = select(row.reason, func.sum(row.requests)).group_by(row.reason)
+        return counted.where(row.start >= self.start, row.start < self.end)
+
+
+def _sums(latest: Subquery) -> Select[*tuple[Any, ...]]:
+    failed = func.sum(case((latest.c.outcome.in_(ERRORS), 1), else_=0))
+    columns = (func.count().label("requests"), failed.label("errors"), func.avg(latest.c.ms).label("mean"))
+    return select(*columns).select_from(latest)
+
+
+def _quantiles(latest: Subquery) -> Select[*tuple[Any, ...]]:
+    place = func.row_number().over(order_by=latest.c.ms).label("place")
+    ranked = select(latest.c.ms.label("ms"), place, func.count().over().label("all")).where(latest.c.ms.is_not(None))
+    return select(*at_ranks(ranked.subquery()))

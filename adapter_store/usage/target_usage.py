@@ -1,0 +1,88 @@
+"""What each version of an alias did lately: out of the ledger itself, which alone knows how requests ended and when
+their first tokens came."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, case, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from loragate.adapter_store.tables.usage import UsageRecordRow
+from loragate.adapter_store.usage.first_token import FirstToken, at_ranks, first_token_of
+from loragate.adapter_store.usage.record import Outcome
+
+ERRORS = (Outcome.FAILED.value, Outcome.CRASHED.value)
+
+
+@dataclass(frozen=True)
+class ArmUsage:
+    """`errors` are requests that failed for a reason of ours; a client that left is none."""
+
+    version: int
+    requests: int = 0
+    errors: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    first_token: FirstToken | None = None
+
+
+@dataclass(frozen=True)
+class ArmQuery:
+    """Requests that named this alias of this adapter and began from `start` until before `end`."""
+
+    adapter: str
+    alias: str
+    start: datetime
+    end: datetime
+
+    async def arms(self, session: AsyncSession) -> tuple[ArmUsage, ...]:
+        """By version; those without a request are left out. Two statements."""
+        quantiles = {version: rest for version, *rest in await session.execute(self._quantiles())}
+        found = await session.execute(self._sums())
+        return tuple(_arm_of(row, quantiles.get(row.version)) for row in found)
+
+    def _sums(self) -> Select[*tuple[Any, ...]]:
+        row = UsageRecordRow
+        columns: tuple[Any, ...] = (
+            row.adapter_version.label("version"),
+            func.count().label("requests"),
+            func.sum(case((row.outcome.in_(ERRORS), 1), else_=0)).label("errors"),
+            func.sum(row.prompt_tokens).label("prompt_tokens"),
+            func.sum(row.completion_tokens).label("completion_tokens"),
+            func.avg(row.first_token_ms).label("mean"),
+        )
+        return select(*columns).where(*self._wanted()).group_by(row.adapter_version).order_by(row.adapter_version)
+
+    def _quantiles(self) -> Select[*tuple[Any, ...]]:
+        row = UsageRecordRow
+        ranked = (
+            select(
+                row.adapter_version.label("version"),
+                row.first_token_ms.label("ms"),
+                func.row_number().over(partition_by=row.adapter_version, order_by=row.first_token_ms).label("place"),
+                func.count().over(partition_by=row.adapter_version).label("all"),
+            )
+            .where(*self._wanted(), row.first_token_ms.is_not(None))
+            .subquery()
+        )
+        columns: tuple[Any, ...] = (ranked.c.version, *at_ranks(ranked))
+        return select(*columns).group_by(ranked.c.version)
+
+    def _wanted(self) -> tuple[ColumnElement[bool], ...]:
+        row = UsageRecordRow
+        named = (row.adapter == self.adapter, row.adapter_alias == self.alias)
+        return (*named, row.started_at >= self.start, row.started_at < self.end)
+
+
+def _arm_of(row: Any, quantiles: list[Any] | None) -> ArmUsage:
+    """Postgres' sums are decimals."""
+    first = None if quantiles is None else first_token_of(row.mean, quantiles)
+    return ArmUsage(
+        version=row.version,
+        requests=row.requests,
+        errors=int(row.errors),
+        prompt_tokens=int(row.prompt_tokens),
+        completion_tokens=int(row.completion_tokens),
+        first_token=first,
+    )

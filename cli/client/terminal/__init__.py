@@ -1,0 +1,1 @@
+"""Output on a terminal or a pipe."""

@@ -1,0 +1,1 @@
+"""The settings of every part: model, sources and names."""

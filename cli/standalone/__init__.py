@@ -1,0 +1,1 @@
+"""Parts that run alone, one per container."""

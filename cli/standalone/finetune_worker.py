@@ -1,0 +1,57 @@
+"""What `loragate finetune-worker` does around the worker itself."""
+
+import os
+from dataclasses import replace
+from importlib.util import find_spec
+
+from loragate.adapter_store.ids import random_base62
+from loragate.cli.refusal import BAD_SETTING, Refusal
+from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, FinetuneSettings, Settings
+from loragate.cli.supervisor.preparation import make_data_dir, secret_key
+from loragate.finetune.service_config import NICEST, ServiceConfig
+from loragate.finetune.training.operator_settings import TrainerSettings
+
+_NEEDED = ("torch", "transformers", "peft", "trl", "datasets", "bitsandbytes")
+INSTALL = "pip install 'loragate[finetune]'"
+
+
+def missing_packages() -> list[str]:
+    """Those that training needs and that are not installed."""
+    return [name for name in _NEEDED if find_spec(name) is None]
+
+
+def service_config(settings: Settings, name: str | None) -> ServiceConfig:
+    """What the worker is started with. Raises Refusal."""
+    if settings.model is None:
+        raise Refusal("no model to train on: give the engine's as --model DIR_OR_HUB_ID (LORAGATE_MODEL)", BAD_SETTING)
+    missing = missing_packages()
+    if missing:
+        raise Refusal(f"training needs {', '.join(missing)}: {INSTALL}", BAD_SETTING)
+    unknown = [name for name in settings.finetune.report_to if find_spec(name) is None]
+    if unknown:
+        raise Refusal(f"LORAGATE_FINETUNE__REPORT_TO: {', '.join(unknown)} is not installed", BAD_SETTING)
+    make_data_dir(settings)
+    chosen = settings.finetune
+    return ServiceConfig(
+        name=name or f"worker-{random_base62(12)}",
+        model=settings.model,
+        database_url=settings.effective_database_url,
+        blob_url=settings.effective_blob_url,
+        secret_key=secret_key(settings),
+        engine_target=settings.engine_target or DEFAULT_ENGINE_ADDRESS,
+        workspace=settings.finetune_workspace,
+        trainer=_trainer_settings(chosen),
+        nice=chosen.nice,
+        most_of_tenant=chosen.max_running_per_tenant,
+        max_workspace_bytes=chosen.max_workspace_bytes,
+    )
+
+
+def _trainer_settings(chosen: FinetuneSettings) -> TrainerSettings:
+    settings = TrainerSettings(
+        threads=chosen.threads or len(os.sched_getaffinity(0)),
+        device=chosen.device,
+        memory_bytes=chosen.memory_bytes,
+        report_to=chosen.report_to,
+    )
+    return replace(settings, stands_back=chosen.nice == NICEST and not settings.apart)

@@ -1,0 +1,29 @@
+"""What `loragate panel` starts the panel with."""
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from loragate.cli.settings.model import Settings
+
+if TYPE_CHECKING:
+    from loragate.panel.config import PanelConfig
+
+INSTALL = "pip install 'loragate[panel]'"
+
+
+def is_installed() -> bool:
+    """Whether its packages are there."""
+    return find_spec("nicegui") is not None
+
+
+def panel_config(settings: Settings) -> "PanelConfig":
+    """Its settings; the API is on this machine unless they say otherwise."""
+    from loragate.panel.config import PanelConfig
+
+    panel = settings.panel
+    return PanelConfig(
+        gateway_url=panel.gateway_url or f"http://127.0.0.1:{settings.port}",
+        public_url=panel.public_url,
+        idle_seconds=panel.idle_seconds,
+        session_seconds=panel.session_seconds,
+    )

@@ -1,0 +1,83 @@
+"""The commands that the supervisor runs, each with just the settings it needs."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pydantic import SecretStr
+
+from loragate.cli.settings.environment import child_environment
+from loragate.cli.settings.model import Settings
+from loragate.cli.supervisor import finetuning, panel, shared_metrics
+from loragate.cli.supervisor.addresses import Addresses
+from loragate.cli.supervisor.optional_part import OptionalPart
+from loragate.cli.supervisor.program import Program, our_command
+
+_ENGINE = ("log_format", "model", "data_dir", "engine")
+_GATEWAY = (
+    "log_format",
+    "data_dir",
+    "drain_seconds",
+    "first_token_seconds",
+    "max_queue_seconds",
+    "upload_stall_seconds",
+    "min_upload_rate",
+    "database_url",
+    "redis_url",
+    "workers",
+    "replicas",
+    "limits",
+    "blob_url",
+    "secret_key",
+    "engine_target",
+    "tool_parser",
+    "oidc",
+    "tracing",
+    "imports",
+    "prices",
+    "currency",
+    "keep_deleted_hours",
+    "usage_retention_days",
+)
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Made from the settings once the ports are known."""
+
+    settings: Settings
+    engine_target: str
+    gateway_descriptor: int
+    grpc_address: str
+    panel_descriptor: int | None = None  # None: no panel runs
+
+    def engine(self, model: str) -> Program:
+        """The engine, on its private socket unless the settings name an address."""
+        engine = self.settings.engine.model_copy(update={"listen": self.engine_target})
+        chosen = self.settings.model_copy(update={"model": model, "engine": engine})
+        return Program("engine", our_command("engine"), child_environment(chosen, _ENGINE))
+
+    def gateway(self) -> Program:
+        """A gateway on the socket, and on gRPC's port, that we hold."""
+        chosen = self.settings.model_copy(update={"engine_target": self.engine_target})
+        descriptor = str(self.gateway_descriptor)
+        command = our_command("gateway", "--descriptor", descriptor, "--grpc-address", self.grpc_address)
+        environment = child_environment(chosen, _GATEWAY) | shared_metrics.environment(self.settings)
+        return Program("gateway", command, environment, (self.gateway_descriptor,))
+
+    def optional(self, model: str, where: Addresses, say: Callable[[str], None]) -> Iterator[OptionalPart]:
+        """Those that are wanted and installed; `say` hears of those that are wanted only."""
+        worker = finetuning.part(self.settings, model, self.engine_target, say)
+        if worker is not None:
+            yield worker
+        if self.panel_descriptor is not None:
+            yield panel.part(self.settings, self.panel_descriptor, where)
+
+    def demo_build(self) -> Program:
+        """Trains the demo when it is not there yet, and prints its model's folder."""
+        return Program("demo", our_command("demo", "build"), child_environment(self.settings, ("data_dir",)))
+
+    def demo_provision(self, base_url: str, admin_key: str) -> Program:
+        """Makes the demo's tenants over HTTP."""
+        chosen = self.settings.model_copy(update={"base_url": base_url, "admin_key": SecretStr(admin_key)})
+        environment = child_environment(chosen, ("data_dir", "base_url", "admin_key"))
+        return Program("demo", our_command("demo", "provision"), environment)

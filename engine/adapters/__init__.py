@@ -1,0 +1,1 @@
+"""The adapter pool: device, host and disk tiers, and the copies between them."""

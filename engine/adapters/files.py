@@ -1,0 +1,186 @@
+"""Adapter files on the engine's own disk: fetched once over the session, verified by digest, then kept.
+
+A file that is here under its digest was verified when it was put here, and is verified again when it is read.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+from loragate.engine.adapters.disk_tier import DiskTier
+from loragate.engine.adapters.token_cost import token_cost
+from loragate.engine.adapters.weights.load import CONFIG_FILE, TENSORS_FILE, load_weights, read_files
+from loragate.engine.layers.patch import HostAdapter
+from loragate.engine.model.base_model import BaseModel
+from loragate.engine.sequence.sequence import AdapterKey
+from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.plan.layout import BaseLayout
+from loragate.peft_format.read import AdapterReading
+from loragate.v1 import engine_pb2 as pb
+
+T = TypeVar("T")
+
+_DIGEST_KIND = "sha256:"
+_STAGING = "fetch-"
+_DISK_SHARE = 0.1  # of free space, unless told otherwise
+_SAFE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class AdapterUnavailable(Exception):
+    """The adapter's bytes could not be had, or are not what their digest says."""
+
+
+class SessionEnded(Exception):
+    """The session that was asked for the bytes went away."""
+
+
+class AdapterPeer(Protocol):
+    """A session that can be asked for an adapter's bytes."""
+
+    def fetch(self, key: AdapterKey) -> AsyncIterator[pb.AdapterPart]:
+        """The parts in order, the last one included. Raises SessionEnded."""
+        ...
+
+
+class AdapterFiles:
+    """The disk tier. `peers` gives the sessions that may be asked, best first."""
+
+    def __init__(
+        self,
+        directory: Path,
+        base: BaseModel,
+        layout: BaseLayout,
+        peers: Callable[[AdapterKey], Iterable[AdapterPeer]],
+        budget: int | None = None,
+    ) -> None:
+        self._directory = directory
+        self._base = base
+        self._layout = layout
+        self._peers = peers
+        self._turns: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
+        directory.mkdir(parents=True, exist_ok=True)
+        for abandoned in directory.glob(f"{_STAGING}*"):
+            shutil.rmtree(abandoned, ignore_errors=True)
+        self.tier = DiskTier(directory, budget or int(shutil.disk_usage(directory).free * _DISK_SHARE))
+
+    async def load(self, key: AdapterKey) -> HostAdapter:
+        """The adapter's weights. Raises AdapterUnavailable with the reason in words."""
+        path = self._path(key)
+        async with self._alone(path):
+            if path in self.tier:
+                try:
+                    return await asyncio.to_thread(self._read, path, key)
+                except AdapterUnavailable:  # corrupted on our disk: fetch it anew
+                    self.tier.remove(path)
+            return await self._fetched(key, path, self._read)
+
+    async def fetch(self, key: AdapterKey) -> None:
+        """See to it that its files are here, checked. Raises AdapterUnavailable."""
+        path = self._path(key)
+        async with self._alone(path):
+            if path not in self.tier:
+                await self._fetched(key, path, self._check)
+
+    def keep(self, keys: Iterable[AdapterKey]) -> None:
+        """The files of these are the last to leave, in place of those that were before."""
+        self.tier.kept = frozenset(path for key in keys if (path := self._folder(key)) is not None)
+
+    def forget(self, key: AdapterKey) -> None:
+        """Remove its files, unless somebody reads them now."""
+        path = self._folder(key)
+        if path is not None and not self.tier.is_in_use(path):
+            self.tier.remove(path)
+
+    def keys(self) -> list[AdapterKey]:
+        """Whose files are here."""
+        return [AdapterKey(path.parent.name, f"{_DIGEST_KIND}{path.name}") for path in self.tier.paths()]
+
+    def _path(self, key: AdapterKey) -> Path:
+        path = self._folder(key)
+        if path is None:
+            raise AdapterUnavailable("its tenant id or digest is malformed")
+        return path
+
+    def _folder(self, key: AdapterKey) -> Path | None:
+        """Where its files are or would be; None for what is no key."""
+        parts = (key.tenant_id, key.digest.removeprefix(_DIGEST_KIND))
+        return self._directory.joinpath(*parts) if all(_SAFE.fullmatch(part) for part in parts) else None
+
+    def _read(self, path: Path, key: AdapterKey) -> HostAdapter:
+        reading = self._check(path, key)
+        with _in_words():
+            host = load_weights(path, reading.plan, self._base)
+            return replace(host, token_cost=token_cost(reading.plan, self._layout))
+
+    def _check(self, path: Path, key: AdapterKey) -> AdapterReading:
+        with _in_words():
+            reading = read_files(path, self._layout)
+        if reading.digest != key.digest:
+            raise AdapterUnavailable(f"its bytes have the digest {reading.digest}")
+        return reading
+
+    @asynccontextmanager
+    async def _alone(self, path: Path) -> AsyncIterator[None]:
+        """A session is asked for an adapter once at a time: its parts say no more than whose they are."""
+        turn = self._turns.setdefault(path, asyncio.Lock())
+        with self.tier.reading(path):
+            async with turn:
+                yield
+
+    async def _fetched(self, key: AdapterKey, path: Path, look: Callable[[Path, AdapterKey], T]) -> T:
+        """What `look` finds in files that come now. Nothing stays of those that are not what their digest says."""
+        await self._fetch(key, path)
+        self.tier.add(path)
+        try:
+            return await asyncio.to_thread(look, path, key)
+        except AdapterUnavailable:
+            self.tier.remove(path)
+            raise
+
+    async def _fetch(self, key: AdapterKey, path: Path) -> None:
+        for peer in self._peers(key):
+            staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self._directory))
+            try:
+                await _receive(peer.fetch(key), staging)
+                await asyncio.to_thread(_publish, staging, path)
+                return
+            except SessionEnded:
+                continue
+            except OSError as error:
+                raise AdapterUnavailable(f"its files cannot be kept ({error.strerror})") from error
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+        raise AdapterUnavailable("nobody who can read its bytes is connected")
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except AdapterRefused as error:
+        raise AdapterUnavailable(str(error)) from error
+    except OSError as error:
+        raise AdapterUnavailable(f"its files cannot be read ({error.strerror})") from error
+
+
+def _publish(staging: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.rename(staging, path)
+
+
+async def _receive(parts: AsyncIterator[pb.AdapterPart], staging: Path) -> None:
+    with (staging / TENSORS_FILE).open("wb") as tensors:
+        async for part in parts:
+            if part.error:
+                raise AdapterUnavailable(part.error)
+            if part.config_json:
+                (staging / CONFIG_FILE).write_bytes(part.config_json)
+            await asyncio.to_thread(tensors.write, part.tensors)

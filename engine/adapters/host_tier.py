@@ -1,0 +1,61 @@
+"""Adapters in host memory: a byte budget, the least recently used out first, never one that somebody waits for."""
+
+from collections import OrderedDict
+
+from loragate.engine.layers.patch import HostAdapter
+from loragate.engine.sequence.sequence import AdapterKey
+
+
+class HostTier:
+    """Copies that are on their way to the device are kept alive by whoever copies them, not by this."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.used = 0
+        self._adapters: OrderedDict[AdapterKey, HostAdapter] = OrderedDict()  # least recently used first
+        self._awaited: set[AdapterKey] = set()
+
+    def __len__(self) -> int:
+        return len(self._adapters)
+
+    def get(self, key: AdapterKey) -> HostAdapter | None:
+        adapter = self._adapters.get(key)
+        if adapter is not None:
+            self._adapters.move_to_end(key)
+        return adapter
+
+    def put(self, key: AdapterKey, adapter: HostAdapter, *, awaited: bool) -> None:
+        """Keep an adapter. One that is awaited is kept even beyond the budget, until `settled`."""
+        assert key not in self._adapters
+        self._adapters[key] = adapter
+        self.used += adapter.nbytes
+        if awaited:
+            self._awaited.add(key)
+        self._shrink()
+
+    def keys(self) -> list[AdapterKey]:
+        """May be called from any thread."""
+        return list(self._adapters)
+
+    def remove(self, key: AdapterKey) -> None:
+        """It is no more, and nobody waits for it."""
+        assert key not in self._awaited
+        adapter = self._adapters.pop(key, None)
+        if adapter is not None:
+            self.used -= adapter.nbytes
+
+    def settled(self, key: AdapterKey) -> None:
+        """Nobody waits for this adapter any more: it went to the device, or its requests ended."""
+        self._awaited.discard(key)
+        self._shrink()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether what is waited for fills the budget, so that reading more would only use memory."""
+        return bool(self._awaited) and self.used >= self.budget
+
+    def _shrink(self) -> None:
+        for key in [k for k in self._adapters if k not in self._awaited] if self.used > self.budget else []:
+            self.used -= self._adapters.pop(key).nbytes
+            if self.used <= self.budget:
+                return

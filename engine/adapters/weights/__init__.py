@@ -1,0 +1,1 @@
+"""PEFT's tensors as the device layout that kernels read."""

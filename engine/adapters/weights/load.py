@@ -1,0 +1,57 @@
+"""From an adapter's two files to a patch for each module that it changes, in the layout that the device wants."""
+
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from loragate.engine.adapters.weights.base_copies import check_base_copies
+from loragate.engine.adapters.weights.linear import Dtypes, linear_weights
+from loragate.engine.adapters.weights.parameters import parameter_patches
+from loragate.engine.adapters.weights.rows import row_patch
+from loragate.engine.layers.patch import HostAdapter, Patch, Patchable, pack
+from loragate.engine.model.base_model import BaseModel
+from loragate.engine.runtime.copy_stream import aside
+from loragate.peft_format.plan.layout import BaseLayout
+from loragate.peft_format.plan.plan import AdapterPlan
+from loragate.peft_format.read import AdapterReading, read_adapter
+from loragate.peft_format.safetensors.header import TensorSpec
+
+CONFIG_FILE = "adapter_config.json"
+TENSORS_FILE = "adapter_model.safetensors"
+
+
+def read_files(directory: Path, layout: BaseLayout) -> AdapterReading:
+    """Check an adapter's two files against the base model. Raises peft_format's AdapterRefused."""
+    path = directory / TENSORS_FILE
+    with path.open("rb") as file:
+        return read_adapter((directory / CONFIG_FILE).read_bytes(), file, path.stat().st_size, layout)
+
+
+@torch.inference_mode()
+def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAdapter:
+    """Read the tensors, work out what can be worked out beforehand, and lay everything out. Raises AdapterRefused."""
+    patches: dict[Patchable, Patch] = {}
+    dtypes = Dtypes(small=base.adapter_dtype, whole=base.dtype)
+    with safe_open(directory / TENSORS_FILE, framework="pt") as file, aside(base.device):
+
+        def read(spec: TensorSpec) -> Tensor:
+            tensor: Tensor = file.get_tensor(spec.name)
+            return tensor
+
+        check_base_copies(plan.base_copies, base.model, read)
+        for group in base.groups:
+            weights = linear_weights(group, plan, read, dtypes)
+            if weights is not None:
+                patches[group] = weights
+        patches |= parameter_patches(plan.parameters, base.parameter_of, file, base.adapter_dtype)
+        for name, slot_module in base.slot_modules.items():
+            patch = row_patch(name, slot_module.module, plan, read, base.adapter_dtype)
+            if patch is not None:
+                patches[slot_module] = patch
+        host = pack(patches)
+    full = sum(prod(spec.shape) for module in plan.replaced.values() for spec in module.tensors)
+    return replace(host, invocation=plan.invocation_tokens, full_weight_bytes=full * base.dtype.itemsize)

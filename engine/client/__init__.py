@@ -1,0 +1,1 @@
+"""The client of the engine's gRPC service; imports no torch."""

@@ -1,0 +1,54 @@
+"""A short request with an adapter, to see whether the model computes with it: its logits must be finite.
+
+It shares no cache and takes its turn like any other request.
+"""
+
+import asyncio
+
+from loragate.engine.client.client import EngineClient, EngineError, EngineRequestError
+from loragate.v1 import engine_pb2 as pb
+
+_SPREAD = 8  # tokens from all over the vocabulary
+_GENERATED = 2  # the first comes from a prefill, the second from a decode step
+_ANSWER_SECONDS = 60.0
+
+
+class TrialFailed(Exception):
+    """`non_finite`: the adapter is to blame; `answered`: there was an answer, if not about the adapter. The text says
+    what it was, or why there was none."""
+
+    def __init__(self, reason: str, *, non_finite: bool = False, answered: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.non_finite = non_finite
+        self.answered = answered
+
+
+async def try_adapter(
+    client: EngineClient, manifest: pb.Manifest, adapter: pb.AdapterRef, own_tokens: tuple[int, ...], share: pb.Share
+) -> None:
+    """`own_tokens` are those that the adapter waits for. Raises TrialFailed."""
+    submit = pb.Submit(
+        prompt_token_ids=probe_prompt(manifest, own_tokens),
+        adapter=adapter,
+        sampling=pb.Sampling(max_tokens=_GENERATED, ignore_eos=True),
+        share=share,
+    )
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS), client.generate(submit) as deltas:
+            async for _ in deltas:
+                pass
+    except TimeoutError:
+        raise TrialFailed("it has too much to do") from None
+    except EngineRequestError as error:
+        non_finite, had_time = error.code == pb.ERROR_CODE_NON_FINITE, error.code != pb.ERROR_CODE_OVERLOADED
+        raise TrialFailed(error.message, non_finite=non_finite, answered=had_time) from error
+    except EngineError as error:
+        raise TrialFailed("it went away") from error
+
+
+def probe_prompt(manifest: pb.Manifest, own_tokens: tuple[int, ...]) -> list[int]:
+    """Tokens of all kinds, and at the end those that the adapter waits for."""
+    spread = [manifest.vocab_size * (2 * step + 1) // (2 * _SPREAD) for step in range(_SPREAD)]
+    room = manifest.max_model_len - _GENERATED
+    return [*spread, *own_tokens][-room:]

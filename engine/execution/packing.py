@@ -1,0 +1,116 @@
+"""A step's tokens as one row: what every row of it is, worked out on the host."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from loragate.engine.layers.forward_context import StepBatch
+from loragate.engine.runtime.arrays import Integers
+from loragate.engine.sequence.sequence import Sequence
+from loragate.kernels.host_to_device import sent
+from loragate.kernels.paged_attention import DecodeRows, PrefillRows
+from loragate.kernels.segmented_lora import Segment, segments_of
+
+PLACES_MULTIPLE = 16  # decode gathers keys to a multiple of this, so that small growth does not change shapes
+_COMPOSITIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRows:
+    """`entries` are (sequence, tokens) in packed order: single tokens first. A sequence with a draft is in `sampled`
+    once for its last token and once for each guess behind it, in order, beside the row of each in `logit_rows`."""
+
+    entries: list[tuple[Sequence, int]]
+    input_ids: list[int]
+    positions: Integers
+    places: Integers  # where the new keys and values go in the cache
+    slots: list[int]
+    logit_rows: list[int]
+    sampled: list[Sequence]
+
+    @property
+    def rows(self) -> int:
+        return len(self.input_ids)
+
+    @classmethod
+    def of(cls, entries: list[tuple[Sequence, int]]) -> "PackedRows":
+        input_ids: list[int] = []
+        positions: list[Integers] = [np.zeros(0, dtype=np.int64)]
+        places: list[Integers] = [np.zeros(0, dtype=np.int64)]
+        slots: list[int] = []
+        logit_rows: list[int] = []
+        sampled: list[Sequence] = []
+        for sequence, tokens in entries:
+            start, stop = sequence.computed, sequence.computed + tokens
+            input_ids += sequence.tokens[start:stop] + sequence.draft
+            positions.append(np.arange(start, stop))
+            places.append(sequence.places[start:stop])
+            slots += _slots(sequence, start, stop)
+            if stop >= len(sequence.tokens) and sequence.pooled is None:
+                wanted_rows = stop - len(sequence.tokens) + 1
+                logit_rows += range(len(input_ids) - wanted_rows, len(input_ids))
+                sampled += [sequence] * wanted_rows
+        joined = np.concatenate(positions), np.concatenate(places)
+        return cls(entries, input_ids, *joined, slots, logit_rows, sampled)
+
+
+def decode_first(rows: Iterable[tuple[Sequence, int]]) -> list[tuple[Sequence, int]]:
+    """The packed order of a step: single rows, then chunks; each sorted by slot so that segments are runs."""
+    return sorted(rows, key=lambda item: (item[1] > 1, item[0].slot, item[0].arrival))
+
+
+class SegmentMemory:
+    """Gives out the identical tuple for as long as the composition of the batch stays: what tables have prepared
+    for it then serves again."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[Segment, ...]] = {}
+
+    def of(self, slots: list[int]) -> tuple[Segment, ...]:
+        """Runs of equal slots, base-only rows left out."""
+        numbers = np.array(slots, dtype=np.int32)
+        known = self._known.get(numbers.tobytes())
+        if known is None:
+            if len(self._known) >= _COMPOSITIONS:
+                self._known.clear()
+            known = self._known[numbers.tobytes()] = segments_of(numbers)
+        return known
+
+
+def batch_of(packed: PackedRows, device: torch.device, segments: SegmentMemory) -> StepBatch:
+    """The step's batch, as large as it is. If no sequence reaches the end of its tokens, the last row's logits are
+    computed all the same and ignored."""
+    singles = [s for s, tokens in packed.entries if tokens == 1]
+    prefills, row = [], len(singles)
+    for sequence, tokens in packed.entries[len(singles) :]:
+        keys = sent(sequence.places[: sequence.computed + tokens], device)
+        prefills.append(PrefillRows(row, row + tokens, sequence.computed, keys))
+        row += tokens
+    wanted = packed.logit_rows or [packed.rows - 1]
+    return StepBatch(
+        input_ids=sent(packed.input_ids, device),
+        positions=sent(packed.positions, device),
+        write_places=sent(packed.places, device),
+        decode=_decode_rows(singles, device) if singles else None,
+        prefills=tuple(prefills),
+        segments=segments.of(packed.slots),
+        logit_rows=sent(wanted, device),
+        logit_segments=segments.of([packed.slots[row] for row in wanted]),
+    )
+
+
+def _slots(sequence: Sequence, start: int, stop: int) -> list[int]:
+    """Of the tokens [start, stop): the base model's until the adapter is in effect."""
+    without = min(max(sequence.adapter_from - start, 0), stop - start)
+    return [-1] * without + [sequence.slot] * (stop - start - without)
+
+
+def _decode_rows(sequences: list[Sequence], device: torch.device) -> DecodeRows:
+    lengths = [s.computed + 1 for s in sequences]
+    longest = -(-max(lengths) // PLACES_MULTIPLE) * PLACES_MULTIPLE
+    places = np.zeros((len(sequences), longest), dtype=np.int64)
+    for row, (sequence, length) in enumerate(zip(sequences, lengths, strict=True)):
+        places[row, :length] = sequence.places[:length]
+    return DecodeRows(sent(places, device), sent(lengths, device))

@@ -1,0 +1,200 @@
+"""Steps of fixed sizes: whatever a step computes is written into memory of the device that stays where it is, so that
+one recording of the model's launches serves every step of its size (NVIDIA, "CUDA C++ Programming Guide", "CUDA
+Graphs"; vLLM and SGLang pad their decode batches in the same way).
+
+All that a step is goes over in one copy. Rows that are nobody's are token 0 at position 0, written to a page that
+nobody reads; they are in no tile, and so no adapter's.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from loragate.engine.execution.packing import PackedRows
+from loragate.engine.layers.forward_context import StepBatch
+from loragate.engine.runtime.arrays import Integers
+from loragate.kernels import gpu
+from loragate.kernels.paged_attention import PaddedRows
+from loragate.kernels.segmented_lora import FixedSegments, Segment, segments_of
+
+if gpu.available():
+    from loragate.kernels.gpu.segmented_lora import (
+        DECODE,
+        LONG,
+        NOBODY,
+        PREFILL,
+        TILE_FIELDS,
+        Work,
+        by_tiling,
+        tiles_of,
+    )
+
+if TYPE_CHECKING:
+    from loragate.kernels.gpu.segmented_lora import Tiling
+
+_STEP = 32  # rows between sizes with prefill, at least
+_TILE = 16  # the fewest rows of a full tile of any kind
+
+Memory = TypeVar("Memory", Tensor, Integers)
+
+
+def sizes(most: int, sequences: int) -> list[int]:
+    """The sizes that steps of up to `most` rows are padded to: close together where decode steps are, which at most
+    `sequences` rows make up."""
+    found = [1, 2, 4, *range(8, sequences, 8), sequences]
+    while found[-1] < most:
+        found.append((found[-1] + max(_STEP, found[-1] // 4)) // _STEP * _STEP)
+    return sorted({min(size, most) for size in found})
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedShape:
+    """What a step of one size has room for."""
+
+    rows: int
+    sequences: int
+    logits: int  # rows that go to the head; as many as `rows` are all of them
+    pages: int  # of a sequence
+    page: int  # places
+    tile_rows: int  # of attention
+    dtype: torch.dtype
+    scratch: int  # a place in the cache for the keys and values of nobody
+
+    @property
+    def fields(self) -> dict[str, tuple[int, ...]]:
+        """The step's numbers, side by side; what one step fills least of comes last."""
+        per_row = dict.fromkeys(("input_ids", "positions", "write_places", "slots", "owners"), (self.rows,))
+        lora = {f"tiles of {tiling.rows}": (count, TILE_FIELDS) for tiling, count in self._lora_tiles.items()}
+        head = {"logit_rows": (self.logits,), "logit_slots": (self.logits,), "logit_tiles": (self.logits, TILE_FIELDS)}
+        return (
+            per_row
+            | {"lengths": (self.sequences,), "attention_tiles": (self._attention_tiles, 4)}
+            | lora
+            | (head if self.logits < self.rows else {})
+            | {"tables": (self.sequences, self.pages)}
+        )
+
+    @property
+    def numbers(self) -> int:
+        return self.numbers_for(self.sequences)
+
+    def numbers_for(self, sequences: int) -> int:
+        """What a step of so many sequences takes: their tables are the last of it."""
+        return sum(prod(shape) for shape in self.fields.values()) - (self.sequences - sequences) * self.pages
+
+    @property
+    def _attention_tiles(self) -> int:
+        return 0 if self.rows == 1 else self.rows // self.tile_rows + min(self.sequences, self.rows // 2)
+
+    @property
+    def _lora_tiles(self) -> "dict[Tiling, int]":
+        """A sequence is one segment at most, and a short one's last tile may be all but empty."""
+        long = 2 * (self.rows // LONG) if self._has_prefill and self.dtype != torch.float32 else 0
+        counts = {DECODE: min(self.rows, self.rows // _TILE + self.sequences), PREFILL: long}
+        return {tiling: count for tiling, count in counts.items() if count}
+
+    @property
+    def _has_prefill(self) -> bool:
+        """Steps of single tokens are spared the launches that a long prompt's rows would take."""
+        return self.rows > self.sequences
+
+    def views(self, memory: Memory) -> dict[str, Memory]:
+        """The fields in a vector of so many numbers, or of fewer if it has tables for fewer sequences."""
+        found, start = {}, 0
+        for name, shape in self.fields.items():
+            found[name] = memory[start : start + prod(shape)].reshape(-1, *shape[1:])
+            start += prod(shape)
+        return found
+
+    def takes(self, packed: PackedRows) -> bool:
+        """Whether there is room for the step."""
+        fits = packed.rows <= self.rows and len(packed.entries) <= self.sequences
+        return fits and len(packed.logit_rows) <= self.logits
+
+    def fill(self, memory: Integers, packed: PackedRows) -> None:
+        """Write the step into a vector with tables for its sequences. Pages that these do not have stay as they are:
+        zeros, or anything for the kernels of a GPU, which read none. They are most of it where sequences may get long.
+        """
+        memory[: self.numbers_for(0)] = 0
+        f, rows = self.views(memory), packed.rows
+        f["input_ids"][:rows] = packed.input_ids
+        f["positions"][:rows] = packed.positions
+        f["write_places"][:] = self.scratch
+        f["write_places"][:rows] = packed.places
+        f["slots"][:] = -1
+        f["slots"][:rows] = packed.slots
+        _put(f["attention_tiles"], list(self._fill_sequences(f, packed)))
+        for tiling, segments in by_tiling(_segments(packed.slots), self.dtype, prefill=self._has_prefill).items():
+            if tiling in self._lora_tiles:
+                _put_tiles(f[f"tiles of {tiling.rows}"], segments, tiling.rows)
+        if self.logits < self.rows:
+            wanted = packed.logit_rows
+            slots = [packed.slots[row] for row in wanted]
+            f["logit_rows"][: len(wanted)] = wanted
+            f["logit_slots"][:] = -1
+            f["logit_slots"][: len(wanted)] = slots
+            _put_tiles(f["logit_tiles"], _segments(slots), DECODE.rows)
+
+    def _fill_sequences(self, f: dict[str, Integers], packed: PackedRows) -> Iterator[tuple[int, int, int, int]]:
+        """Tables, lengths and owners; yields attention's tiles."""
+        row = 0
+        for index, (sequence, tokens) in enumerate(packed.entries):
+            start, stop = sequence.computed, sequence.computed + tokens
+            used = -(-stop // self.page)
+            f["tables"][index, :used] = sequence.places[: stop : self.page] // self.page
+            f["owners"][row : row + tokens] = index
+            if tokens == 1:
+                f["lengths"][index] = stop
+            else:
+                for at in range(0, tokens, self.tile_rows):
+                    yield row + at, min(self.tile_rows, tokens - at), start + at, index
+            row += tokens
+
+    def batch(self, memory: Tensor, *, adapted: bool) -> StepBatch:
+        """The batch that lies in such a vector on the device, whatever is in it by the time it is computed; with the
+        base model's rows alone unless it is `adapted`."""
+        f = self.views(memory)
+        segments = FixedSegments(f["slots"], tuple(Work(f[f"tiles of {t.rows}"], t) for t in self._lora_tiles))
+        if self.logits < self.rows:
+            logit_rows = f["logit_rows"]
+            logit_segments = FixedSegments(f["logit_slots"], (Work(f["logit_tiles"], DECODE),))
+        else:
+            logit_rows, logit_segments = torch.arange(self.rows, device=memory.device), segments
+        return StepBatch(
+            f["input_ids"],
+            f["positions"],
+            f["write_places"],
+            decode=None,
+            prefills=(),
+            segments=segments if adapted else (),
+            logit_rows=logit_rows,
+            logit_segments=logit_segments if adapted else (),
+            padded=PaddedRows(
+                f["tables"],
+                f["lengths"],
+                f["attention_tiles"],
+                f["owners"],
+                f["positions"],
+                self.page,
+                self.tile_rows,
+            ),
+        )
+
+
+def _segments(slots: list[int]) -> tuple[Segment, ...]:
+    return segments_of(slots) if slots else ()
+
+
+def _put_tiles(field: Integers, segments: Iterable[Segment], rows: int) -> None:
+    field[:, 0] = NOBODY
+    _put(field, tiles_of(segments, rows))
+
+
+def _put(field: Integers, tiles: Sequence[tuple[int, ...]]) -> None:
+    if tiles:
+        field[: len(tiles)] = np.array(tiles)

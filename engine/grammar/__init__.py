@@ -1,0 +1,1 @@
+"""Grammars for structured output, compiled and matched by llguidance."""

@@ -1,0 +1,156 @@
+"""Grammars compiled for the base model's tokens, off the step loop, within bounds, and kept by content."""
+
+import logging
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from loragate.engine.grammar.matcher import MaskFiller, Matcher, reason
+from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind
+from loragate.engine.grammar.tokenizer import TokenSpace, build_tokenizer
+from loragate.engine.grammar.vocabulary import UnknownTokenizer
+from loragate.engine.runtime.tenant_executor import TenantPool
+
+log = logging.getLogger(__name__)
+
+MAX_TEXT_BYTES = 256 << 10
+_KEPT = 256
+_THREADS = 2
+_TRIAL_SECONDS = 10.0
+_NO_LIBRARY = "this engine runs without a grammar library: install llguidance"
+
+# At most one space where JSON allows any white space: a weak model would otherwise write blanks until it is stopped.
+# No \uXXXX escapes: an undeclared property could be spelt so that it overwrites a declared one. Every option is
+# named, because a schema may bring its own under "x-guidance", and these win.
+_JSON_OPTIONS: Any = {
+    "item_separator": ",",
+    "key_separator": ":",
+    "whitespace_flexible": True,
+    "whitespace_pattern": " ?",
+    "coerce_one_of": False,
+    "lenient": False,
+    "json_allowed_escapes": '"\\bfnrt',
+    "json_allow_general_unicode_escapes": False,
+}
+
+
+class GrammarRefused(Exception):
+    """This grammar cannot be followed; the message says why."""
+
+
+Compiled = Matcher | GrammarRefused
+"""A matcher at the start of its grammar, to be forked for each sequence; or the reason why there is none."""
+
+
+class GrammarCompiler:
+    """Compiles on threads of its own. `done` of `compile` is called from any thread."""
+
+    def __init__(self, tokens: TokenSpace, threads: int) -> None:
+        self._tokens = tokens
+        self._mask_threads = threads
+        self._pool = TenantPool(_THREADS, "grammar")
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Grammar, Compiled] = OrderedDict()
+        self._building = threading.Lock()
+
+    def compile(self, tenant_id: str, grammar: Grammar, done: Callable[[Compiled], None]) -> None:
+        """At once if it is known, else when it is the tenant's turn."""
+        known = self._known(grammar)
+        if known is not None:
+            done(known)
+        else:
+            self._pool.submit(tenant_id, lambda: done(self._known(grammar) or self._keep(grammar)))
+
+    @cached_property
+    def masks(self) -> MaskFiller:
+        """Only to be asked for once a grammar was compiled."""
+        from llguidance import LLExecutor
+
+        return MaskFiller(LLExecutor(self._mask_threads), -(-self._tokenizer().vocab_size // 32))
+
+    def close(self) -> None:
+        """Forget what was not begun."""
+        self._pool.close()
+
+    def _known(self, grammar: Grammar) -> Compiled | None:
+        with self._lock:
+            known = self._kept.get(grammar)
+            if known is not None:
+                self._kept.move_to_end(grammar)
+            return known
+
+    def _keep(self, grammar: Grammar) -> Compiled:
+        compiled = self._compile(grammar)
+        with self._lock:
+            self._kept[grammar] = compiled
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return compiled
+
+    def _compile(self, grammar: Grammar) -> Compiled:
+        try:
+            return self._matcher(grammar)
+        except GrammarRefused as refusal:
+            return refusal
+        except ImportError:
+            return GrammarRefused(_NO_LIBRARY)
+        except Exception as error:
+            log.exception("compiling a grammar failed")
+            return GrammarRefused(f"the engine failed to compile it ({type(error).__name__})")
+
+    def _matcher(self, grammar: Grammar) -> Matcher:
+        from llguidance import LLMatcher, LLParserLimits
+
+        if len(grammar.text.encode()) > MAX_TEXT_BYTES:
+            raise GrammarRefused(f"it is over the limit of {MAX_TEXT_BYTES} bytes")
+        text = _in_library_format(grammar)
+        if grammar != JSON_OBJECT:
+            _try_out(text)
+        limits = LLParserLimits(verbose_errors=False)
+        matcher = LLMatcher(self._tokenizer(), text, limits=limits, log_level=0)
+        if matcher.is_error():
+            raise GrammarRefused(reason(matcher.get_error()))
+        return Matcher(matcher)
+
+    def _tokenizer(self) -> Any:
+        with self._building:
+            return self._built_tokenizer
+
+    @cached_property
+    def _built_tokenizer(self) -> Any:
+        try:
+            return build_tokenizer(self._tokens)
+        except UnknownTokenizer as error:
+            raise GrammarRefused(f"this base model cannot be held to a grammar: {error}") from error
+
+
+def _in_library_format(grammar: Grammar) -> str:
+    from llguidance import LLMatcher
+
+    try:
+        match grammar.kind:
+            case GrammarKind.JSON_SCHEMA:
+                return str(LLMatcher.grammar_from_json_schema(grammar.text, overrides=_JSON_OPTIONS))
+            case GrammarKind.REGEX:
+                return str(LLMatcher.grammar_from_regex(grammar.text))
+            case GrammarKind.LARK:
+                return str(LLMatcher.grammar_from_lark(grammar.text))
+    except ValueError as error:
+        raise GrammarRefused(str(error)) from error
+
+
+def _try_out(text: str) -> None:
+    """Compile it in a process that can be stopped, before it is compiled here. Raises GrammarRefused."""
+    script = Path(__file__).with_name("trial.py")
+    command = [sys.executable, "-I", str(script)]
+    try:
+        trial = subprocess.run(command, input=text.encode(), capture_output=True, timeout=_TRIAL_SECONDS, check=True)
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
+        raise GrammarRefused("it takes too much time or memory to compile: simplify it") from None
+    if trial.stdout:
+        raise GrammarRefused(reason(trial.stdout.decode()))

@@ -1,0 +1,96 @@
+"""What each token of a `tokenizer.json` adds to a text, as bytes: exact, so that a grammar over text can choose tokens.
+
+Two families have such bytes: byte-level vocabularies (GPT-2, Llama 3, Qwen), and those that write a space as U+2581
+(SentencePiece's, with or without byte fallback: Llama 2, Mistral, Gemma). The space that the second kind drops at a
+text's start is kept here: a completion continues its prompt.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from loragate.engine.grammar.token_pieces import WORD_MARK, from_alphabet, from_marked, from_marked_or_byte
+
+
+class UnknownTokenizer(Exception):
+    """The tokens have no bytes of their own that we know of; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Token id → bytes; None for ids that are no text: special tokens, and the padding of the embeddings."""
+
+    tokens: tuple[bytes | None, ...]
+    special: dict[int, str]  # the special tokens' names
+
+
+def read_vocabulary(tokenizer_json: bytes, size: int, never_text: Iterable[int]) -> Vocabulary:
+    """The first `size` tokens. `never_text` are special whatever the file says, as EOS is. Raises UnknownTokenizer."""
+    if not tokenizer_json:
+        raise UnknownTokenizer("the base model has no tokenizer.json")
+    document = json.loads(tokenizer_json)
+    model, added = document["model"], document.get("added_tokens") or []
+    to_bytes = _reader(_decoders(document))
+    pieces = _pieces(model)
+    texts = {token_id: to_bytes(piece) for token_id, piece in pieces.items()}
+    texts |= {token["id"]: token["content"].encode() for token in added}
+    names = pieces | {token["id"]: token["content"] for token in added}
+    special = {*never_text, *(token["id"] for token in added if token["special"]), *_unknown(model, pieces)}
+    return Vocabulary(
+        tuple(None if token_id in special else _text(texts.get(token_id)) for token_id in range(size)),
+        {token_id: names[token_id] for token_id in special if token_id in names},
+    )
+
+
+def _text(token: bytes | None) -> bytes | None:
+    """No text has the byte 0xFF, though most vocabularies do."""
+    return None if token is None or b"\xff" in token else token
+
+
+def _pieces(model: dict[str, Any]) -> dict[int, str]:
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
+        return {token_id: piece for piece, token_id in vocabulary.items()}
+    if isinstance(vocabulary, list):  # Unigram's, with scores
+        return {token_id: piece for token_id, (piece, _) in enumerate(vocabulary)}
+    raise UnknownTokenizer("its tokenizer.json lists no vocabulary")
+
+
+def _unknown(model: dict[str, Any], pieces: dict[int, str]) -> list[int]:
+    """The token that stands for text outside the vocabulary."""
+    return [i for i, piece in pieces.items() if i == model.get("unk_id") or piece == model.get("unk_token")]
+
+
+def _decoders(document: dict[str, Any]) -> list[dict[str, Any]]:
+    decoder = document.get("decoder")
+    if decoder is None:
+        return []
+    return list(decoder["decoders"]) if decoder["type"] == "Sequence" else [decoder]
+
+
+def _reader(decoders: list[dict[str, Any]]) -> Callable[[str], bytes]:
+    """How the file's decoder turns one piece into bytes, if it does so piece by piece."""
+    kinds = [decoder["type"] for decoder in decoders]
+    if kinds == ["ByteLevel"]:
+        return from_alphabet
+    unmarks = [decoder for decoder in decoders if _unmarks(decoder)]
+    others = [decoder for decoder in decoders if not _unmarks(decoder) and not _keeps_pieces(decoder)]
+    if not unmarks or others:
+        raise UnknownTokenizer(f"its tokenizer's decoder ({', '.join(kinds) or 'none'}) joins tokens in its own way")
+    return from_marked_or_byte if "ByteFallback" in kinds else from_marked
+
+
+def _unmarks(decoder: dict[str, Any]) -> bool:
+    if decoder["type"] == "Metaspace":
+        return bool(decoder.get("replacement") == WORD_MARK)
+    if decoder["type"] == "Replace":
+        return bool(decoder["pattern"] == {"String": WORD_MARK} and decoder["content"] == " ")
+    return False
+
+
+def _keeps_pieces(decoder: dict[str, Any]) -> bool:
+    """It changes nothing but perhaps the first space of a whole text."""
+    if decoder["type"] == "Strip":
+        return bool(decoder["content"] == " " and decoder["start"] <= 1 and decoder["stop"] == 0)
+    return decoder["type"] in ("ByteFallback", "Fuse")

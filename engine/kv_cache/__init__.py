@@ -1,0 +1,1 @@
+"""The paged KV cache: blocks, the prefix cache, and its host tier."""

@@ -1,0 +1,116 @@
+"""Host memory for blocks of keys and values that had to leave the device."""
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from loragate.kernels.host_to_device import sent
+from loragate.kernels.paged_attention import LayerCache
+
+log = logging.getLogger(__name__)
+
+_LOCKED_AT_ONCE = 1 << 28  # bytes
+_MOVED_AT_ONCE = 1 << 25  # bytes, for which the device needs memory twice beside its cache
+
+
+class KVHostTier:
+    """Slots in `budget` bytes at most, one block of all layers each, its numbers contiguous: a slot is one copy.
+
+    All copies are queued on the current stream, in the order of the calls, and never waited for. A slot may
+    therefore be used again, and a block written again, as soon as a call returns.
+    """
+
+    def __init__(self, caches: Sequence[LayerCache], block_size: int, budget: int) -> None:
+        self._caches = caches
+        self._block_size = block_size
+        self._widths = [c.numbers_per_place * block_size for c in caches]
+        first = caches[0].stored[0]
+        self.block_bytes = sum(self._widths) * first.element_size()
+        allocate = _locked if first.device.type == "cuda" else _unlocked
+        self._memory = list(allocate(budget, self.block_bytes, sum(self._widths), first.dtype))
+        self._starts = [0, *accumulate(part.shape[0] for part in self._memory)]
+        self.total = self._starts[-1]
+        self._free = list(range(self.total - 1, -1, -1))
+        self._at_once = max(1, _MOVED_AT_ONCE // self.block_bytes)
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    @property
+    def used(self) -> int:
+        return self.total - len(self._free)
+
+    def save(self, blocks: Sequence[int]) -> list[int]:
+        """Copy blocks off the device: the slots they went to. There must be as many free."""
+        assert len(blocks) <= len(self._free)
+        slots = [self._free.pop() for _ in blocks]
+        for some in self._portions(len(blocks)):
+            self._save(slots[some], blocks[some])
+        return slots
+
+    def load(self, slots: Sequence[int], blocks: Sequence[int]) -> None:
+        """Copy slots into blocks on the device; the slots are free then."""
+        for some in self._portions(len(blocks)):
+            self._load(slots[some], blocks[some])
+        self.release(slots)
+
+    def release(self, slots: Iterable[int]) -> None:
+        """What these slots hold is not wanted any more."""
+        self._free.extend(slots)
+
+    def _portions(self, blocks: int) -> Iterator[slice]:
+        for start in range(0, blocks, self._at_once):
+            yield slice(start, start + self._at_once)
+
+    def _save(self, slots: Sequence[int], blocks: Sequence[int]) -> None:
+        places = self._places(blocks)
+        rows = torch.cat([cache.read_blocks(places, len(blocks)) for cache in self._caches], dim=1)
+        for slot, row in zip(slots, rows, strict=True):
+            self._slot(slot).copy_(row, non_blocking=True)
+
+    def _load(self, slots: Sequence[int], blocks: Sequence[int]) -> None:
+        places = self._places(blocks)
+        rows = torch.empty(len(slots), *self._memory[0].shape[1:], dtype=self._memory[0].dtype, device=places.device)
+        for row, slot in zip(rows, slots, strict=True):
+            row.copy_(self._slot(slot), non_blocking=True)
+        for cache, part in zip(self._caches, rows.split(self._widths, dim=1), strict=True):
+            cache.write_blocks(places, part)
+
+    def _slot(self, number: int) -> Tensor:
+        part = bisect_right(self._starts, number) - 1
+        return self._memory[part][number - self._starts[part]]
+
+    def _places(self, blocks: Sequence[int]) -> Tensor:
+        starts = np.array(blocks)[:, None] * self._block_size
+        return sent((starts + np.arange(self._block_size)).reshape(-1), self._caches[0].keys.device)
+
+
+def _unlocked(budget: int, block_bytes: int, width: int, dtype: torch.dtype) -> Iterator[Tensor]:
+    yield torch.empty(budget // block_bytes, width, dtype=dtype)
+
+
+def _locked(budget: int, block_bytes: int, width: int, dtype: torch.dtype) -> Iterator[Tensor]:
+    """Memory that is never paged, as much of the budget as can be had: only from there a GPU copies while nobody
+    waits."""
+    for blocks in blocks_of_chunks(budget, block_bytes):
+        try:
+            yield torch.empty(blocks, width, dtype=dtype, pin_memory=True)
+        except RuntimeError as error:
+            log.warning("not all of %d MB of host memory for keys and values can be locked: %s", budget >> 20, error)
+            return
+
+
+def blocks_of_chunks(budget: int, block_bytes: int) -> Iterator[int]:
+    """Blocks in each piece of locked memory. torch takes powers of two of it and keeps them: of one piece for all,
+    nearly half might be for nothing, and on top of the budget."""
+    size = max(_LOCKED_AT_ONCE, 1 << (block_bytes - 1).bit_length())
+    while size >= block_bytes:
+        yield from [size // block_bytes] * (budget // size)
+        budget %= size
+        size //= 2

@@ -1,0 +1,79 @@
+"""Paged attention behind transformers' attention interface.
+
+The function registered here gets whatever a model's attention layer passes: scale, window, softcap and sinks come
+as keyword arguments. No mask function is registered, so transformers passes no mask.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from loragate.engine.layers.forward_context import CurrentStep
+from loragate.kernels.paged_attention import (
+    AttentionOptions,
+    LayerCache,
+    decode_attention,
+    padded_attention,
+    prefill_attention,
+)
+
+IMPLEMENTATION = "loragate_paged"
+_STATE = "_loragate_attention"
+
+
+class AttentionState:
+    """One attention layer's cache, reachable from the module that transformers hands us."""
+
+    def __init__(self, step: CurrentStep, cache: LayerCache) -> None:
+        self.step = step
+        self.cache = cache
+
+
+def attach(module: nn.Module, state: AttentionState) -> None:
+    """Give an attention layer its cache."""
+    object.__setattr__(module, _STATE, state)
+
+
+def attention_state(module: nn.Module) -> AttentionState:
+    """What `attach` gave the layer."""
+    state: AttentionState = getattr(module, _STATE)
+    return state
+
+
+def paged_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """query [1, heads, rows, dim], key and value [1, kv_heads, rows, dim] → ([1, rows, heads, dim], None)."""
+    state = attention_state(module)
+    batch, cache = state.step.batch, state.cache
+    options = AttentionOptions(
+        scale=scaling if scaling is not None else query.shape[-1] ** -0.5,
+        window=sliding_window,
+        softcap=softcap,
+        sinks=s_aux,
+    )
+    query = query[0]
+    cache.write(batch.write_places, key[0], value[0])
+    if batch.padded is not None:
+        return padded_attention(query, cache, batch.padded, options).transpose(0, 1)[None], None
+    parts = []
+    if batch.decode is not None:
+        count = batch.decode.lengths.shape[0]
+        parts.append(decode_attention(query[:, :count], cache, batch.decode, options))
+    parts += [prefill_attention(query[:, p.start : p.stop], cache, p, options) for p in batch.prefills]
+    out = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+    return out.transpose(0, 1)[None], None
+
+
+AttentionInterface.register(IMPLEMENTATION, paged_attention)

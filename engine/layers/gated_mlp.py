@@ -1,0 +1,67 @@
+"""The model's gated MLPs, whose activation and product take one pass on a GPU.
+
+What an MLP computes its name does not say. So each is tried on a few numbers: only one that gives what
+`down(activation(gate(x)) * up(x))` gives, to the last bit, is put together anew.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from loragate.engine.layers.lora_linear import linear_shape
+from loragate.engine.model.tracing import is_linear
+from loragate.kernels.gated import Activation
+from loragate.kernels.gpu import gated as kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """How an MLP names its parts."""
+
+    gate: str
+    up: str
+    down: str
+    activation: Activation
+
+
+class GatedMlp(nn.Module):
+    """Stands where an MLP of the model stood, with the same parts under the same names."""
+
+    def __init__(self, parts: Mapping[str, nn.Module], how: Gated) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+        self.how = how
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts, how = self._modules, self.how
+        y: Tensor = parts[how.down](  # type: ignore[misc]
+            kernel.gated(parts[how.gate](x), parts[how.up](x), how.activation)  # type: ignore[misc]
+        )
+        return y
+
+
+@torch.inference_mode()
+def recognise(mlp: nn.Module, siblings: Sequence[str], device: torch.device, dtype: torch.dtype) -> Gated | None:
+    """How the module is a gated MLP; `siblings` are those of its linears that share their input. None if it is none."""
+    linears = {name: child for name, child in mlp.named_children() if is_linear(child)}
+    others = linears.keys() - set(siblings)
+    if len(siblings) != 2 or len(others) != 1 or len(linears) != 3:
+        return None
+    random = torch.Generator().manual_seed(0)
+    x = 4 * torch.randn(1, 3, linear_shape(linears[siblings[0]])[1], generator=random).to(device, dtype)
+    expected = mlp(x)
+    for how in _ways(siblings, others.pop()):
+        gate, up, down = (linears[name] for name in (how.gate, how.up, how.down))
+        if torch.equal(down(how.activation.gated(gate(x), up(x))), expected):
+            return how
+    return None
+
+
+def _ways(siblings: Sequence[str], down: str) -> Iterator[Gated]:
+    first, second = siblings
+    for gate, up in ((first, second), (second, first)):
+        for activation in Activation:
+            yield Gated(gate, up, down, activation)

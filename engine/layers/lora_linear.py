@@ -1,0 +1,140 @@
+"""Linear layers that add each row's own adapter, fused with their siblings where the model hands them one input.
+
+q, k and v (or gate and up) of one parent are handed the identical tensor object, so the first of them computes for
+all and the others take their slice. Adapters see the fused module too: one shrink for all targets of a group.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from loragate.engine.layers.forward_context import CurrentStep
+from loragate.engine.layers.quantization import BaseLinear, CalledLinears, dense_weight, is_quantised
+from loragate.kernels.base_output import Affine
+from loragate.kernels.memory_advice import page_out
+from loragate.kernels.packed_linear import PackedLinear
+from loragate.kernels.segmented_lora import FixedSegments, LoraTable, LoraWeights
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One module of a fused group, its columns in the group's output, and what stood there before."""
+
+    name: str
+    out_start: int
+    out_features: int
+    base: nn.Module
+
+
+@dataclass(eq=False, slots=True)
+class LoraGroup:
+    """Base weights of sibling modules side by side, and the adapters resident for them."""
+
+    members: tuple[Member, ...]
+    in_features: int
+    linear: BaseLinear
+    step: CurrentStep
+    adapters: LoraTable
+    _x: Tensor | None = None  # held, so that no other tensor can take its identity
+    _y: Tensor | None = None
+    _taken: int = 0
+
+    def output(self, x: Tensor, member: Member) -> Tensor:
+        """x [1, rows, in] → [1, rows, member.out_features]; computes for all members when x is new."""
+        if self._x is not x or self._y is None:
+            self._x, self._y, self._taken = x, self._compute(x), 0
+        y = self._y[..., member.out_start : member.out_start + member.out_features]
+        self._taken += 1
+        if self._taken >= len(self.members):
+            self._x = self._y = None
+        return y
+
+    def put(self, slot: int, patch: LoraWeights) -> None:
+        self.adapters.put(slot, patch)
+        self.step.calls(self, slot, needed=not all(isinstance(change, Affine) for change in patch.base_changes))
+
+    def clear(self, slot: int) -> None:
+        self.adapters.clear(slot)
+        self.step.calls(self, slot, needed=False)
+
+    def _compute(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, self.in_features)
+        y = self.linear(rows)
+        segments = self.step.batch.segments_for(rows.shape[0])
+        if self.adapters.weights or isinstance(segments, FixedSegments):
+            self.adapters.add(y, rows, segments)
+        return y.view(*x.shape[:-1], -1)
+
+
+class LoraLinear(nn.Module):
+    """Stands where an nn.Linear or Conv1D stood. `weight` and `bias` stay readable for models that look at them."""
+
+    def __init__(self, group: LoraGroup, member: Member) -> None:
+        super().__init__()
+        self.weight = member.base.weight
+        self.bias = member.base.bias
+        self.in_features = group.in_features
+        self.out_features = member.out_features
+        self._group = group
+        self._member = member
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._group.output(x, self._member)
+
+
+def weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """A linear module's weight as [out, in], whatever way it keeps it, and its bias."""
+    if is_quantised(module):
+        weight: Any = dense_weight(module)
+    else:
+        weight = module.weight.data.T if isinstance(module, Conv1D) else module.weight.data
+    assert isinstance(weight, Tensor)
+    bias = None if module.bias is None else module.bias.data
+    return weight, bias if isinstance(bias, Tensor) else None
+
+
+def linear_shape(module: nn.Module) -> tuple[int, int]:
+    """(out, in) of a linear module."""
+    if isinstance(module, Conv1D):
+        return module.nf, module.nx
+    assert isinstance(module, nn.Linear)
+    return module.out_features, module.in_features
+
+
+def build_group(names: Sequence[str], modules: Sequence[nn.Module], step: CurrentStep) -> LoraGroup:
+    """Fuse sibling modules of one input size; a member without bias gets zeros beside one that has it."""
+    members, start = [], 0
+    for name, module in zip(names, modules, strict=True):
+        out_features, in_features = linear_shape(module)
+        members.append(Member(name, start, out_features, module))
+        start += out_features
+    widths = tuple(member.out_features for member in members)
+    linear = CalledLinears(modules) if any(is_quantised(m) for m in modules) else _packed(modules)
+    return LoraGroup(tuple(members), in_features, linear, step, LoraTable(in_features, widths))
+
+
+def _packed(modules: Sequence[nn.Module]) -> PackedLinear:
+    pairs = [weight_and_bias(module) for module in modules]
+    bias = None
+    if any(b is not None for _, b in pairs):
+        bias = torch.cat([w.new_zeros(w.shape[0]) if b is None else b for w, b in pairs])
+    fused = pairs[0][0] if len(pairs) == 1 else torch.cat([w for w, _ in pairs])
+    linear = PackedLinear(fused, bias)
+    if linear.packed:
+        for weight, _ in pairs:
+            page_out(weight)
+    else:
+        _share(fused, modules)
+    return linear
+
+
+def _share(fused: Tensor, modules: Sequence[nn.Module]) -> None:
+    """Have the modules' weights be parts of the fused one, rather than take a device's memory a second time."""
+    parts = fused.split([linear_shape(module)[0] for module in modules])
+    for module, part in zip(modules, parts, strict=True):
+        assert isinstance(module.weight, Tensor)
+        module.weight.data = part.T if isinstance(module, Conv1D) else part

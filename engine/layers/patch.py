@@ -1,0 +1,101 @@
+"""What an adapter changes: modules of the base model, each by a patch of its own kind."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from loragate.kernels.memory_advice import prefer_huge_pages
+
+ALIGNMENT = 64  # bytes: a cache line, and a vector register
+
+
+class Patch(Protocol):
+    """One adapter's weights for one module, wherever they lie."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of them, contiguous, in a fixed order."""
+        ...
+
+    def on(self, tensors: Sequence[Tensor]) -> Self:
+        """The same patch over copies of its tensors, given in that order."""
+        ...
+
+
+class Patchable(Protocol):
+    """A module of the base model that keeps, by slot, the patches of the adapters on the device."""
+
+    def put(self, slot: int, patch: Any) -> None: ...
+
+    def clear(self, slot: int) -> None:
+        """Forget what was in the slot, if anything."""
+        ...
+
+
+@dataclass(frozen=True)
+class HostAdapter:
+    """An adapter in host memory, laid out as on the device: one run of bytes for each module that it patches, in
+    `memory` [bytes] side by side.
+
+    With `invocation` tokens it is active from where these last begin in the prompt (`invocation.active_from`).
+    """
+
+    patches: Mapping[Patchable, Patch]
+    memory: Tensor
+    token_cost: float = 1.0  # see service_cost
+    invocation: tuple[int, ...] | None = None
+    full_weight_bytes: int = 0  # of modules that the adapter brings whole
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Bytes of each run."""
+        return [run_size(patch.tensors) for patch in self.patches.values()]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.sizes)
+
+
+def run_size(tensors: Sequence[Tensor]) -> int:
+    """Bytes that the tensors take side by side, each at an aligned place."""
+    return sum(_aligned(t.nbytes) for t in tensors)
+
+
+def views(memory: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors of the same dtypes and shapes side by side in `memory` [bytes], uint8."""
+    out, start = [], 0
+    for tensor in like:
+        flat = memory[start : start + tensor.nbytes].view(tensor.dtype)
+        out.append(flat.view(tensor.shape))
+        start += _aligned(tensor.nbytes)
+    return out
+
+
+def pack(patches: Mapping[Patchable, Patch]) -> HostAdapter:
+    """Move all tensors into one allocation."""
+    total = sum(run_size(patch.tensors) for patch in patches.values())
+    memory = torch.empty(total, dtype=torch.uint8)
+    prefer_huge_pages(memory)
+    packed: dict[Patchable, Patch] = {}
+    start = 0
+    for module, patch in patches.items():
+        size = run_size(patch.tensors)
+        packed[module] = patch.on(_copied(patch.tensors, memory[start : start + size]))
+        start += size
+    return HostAdapter(packed, memory)
+
+
+def _copied(tensors: Sequence[Tensor], memory: Tensor) -> list[Tensor]:
+    """Copy the tensors into `memory` [bytes] side by side and return them there."""
+    targets = views(memory, tensors)
+    for target, source in zip(targets, tensors, strict=True):
+        target.copy_(source)
+    return targets
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

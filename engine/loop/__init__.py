@@ -1,0 +1,1 @@
+"""The step loop: commands in, a scheduled step, outputs out."""

@@ -1,0 +1,72 @@
+"""What other threads tell the step loop."""
+
+from dataclasses import dataclass
+
+from loragate.engine.adapters.pool import Copy
+from loragate.engine.grammar.compiler import Compiled
+from loragate.engine.grammar.spec import Grammar
+from loragate.engine.layers.patch import HostAdapter, Patch, Patchable
+from loragate.engine.sequence.sequence import AdapterKey, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """End one request of a session, or all of them when `request_id` is None."""
+
+    session_id: int
+    request_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterRead:
+    """An adapter is in host memory."""
+
+    key: AdapterKey
+    host: HostAdapter
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterFailed:
+    key: AdapterKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterCopied:
+    """An adapter is on the device, or why it is not."""
+
+    copy: Copy
+    result: dict[Patchable, Patch] | Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Keep these adapters on the device, and no longer those pinned before."""
+
+    keys: tuple[AdapterKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Let go of these adapters, each once nobody uses it."""
+
+    keys: tuple[AdapterKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarCompiled:
+    grammar: Grammar
+    result: Compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    pass
+
+
+Command = Submit | Abort | AdapterRead | AdapterFailed | AdapterCopied | GrammarCompiled | Pin | Retire | Stop

@@ -1,0 +1,42 @@
+"""What every request is held to, and where every sequence ends."""
+
+from dataclasses import dataclass
+
+from loragate.engine.sequence.sequence import FinishReason, Request, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    max_model_len: int
+    vocab_size: int
+    eos: frozenset[int]
+    embeds: bool  # the model's head is known, see ModelRunner.embeds
+
+    def problem(self, request: Request) -> str | None:
+        """Why a request cannot run. The gateway has checked it; other clients may not have."""
+        if not request.prompt:
+            return "the prompt is empty"
+        if request.pooling is not None and not self.embeds:
+            return "this model's head is not known, and so it gives no embeddings"
+        if request.pooling is not None and (request.n > 1 or request.grammar is not None):
+            return "a prompt has one embedding: n must be 1, and there can be no grammar"
+        if len(request.prompt) + (request.pooling is None) > self.max_model_len:
+            return f"the prompt's {len(request.prompt)} tokens leave no room in {self.max_model_len}"
+        if not 0 <= min(request.prompt) <= max(request.prompt) < self.vocab_size:
+            return f"a token id of the prompt is outside the vocabulary of {self.vocab_size}"
+        sampling = request.sampling
+        listed = [*(t for t, _ in sampling.logit_bias), *sampling.stop_token_ids]
+        if listed and not 0 <= min(listed) <= max(listed) < self.vocab_size:
+            return f"a token id of logit_bias or stop_token_ids is outside the vocabulary of {self.vocab_size}"
+        return None
+
+    def finish(self, sequence: Sequence, token: int) -> FinishReason | None:
+        """Whether the sequence ends with this token, its last."""
+        sampling = sequence.request.sampling
+        if token in sampling.stop_token_ids or (token in self.eos and not sampling.ignore_eos):
+            return FinishReason.STOP
+        if sequence.matcher is not None and sequence.matcher.complete:
+            return FinishReason.STOP
+        if sequence.generated >= sampling.max_tokens or len(sequence.tokens) >= self.max_model_len:
+            return FinishReason.LENGTH
+        return None

@@ -1,0 +1,1 @@
+"""Counters, histograms and the timeline of the engine."""

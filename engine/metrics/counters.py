@@ -1,0 +1,132 @@
+"""What the engine does, in numbers. The step thread writes them; any thread reads them, and none waits for another:
+plain counters are read one by one, collections are copied in one go."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from loragate.engine.metrics.adapters import AdapterCounts, AdapterMetrics
+from loragate.engine.metrics.histogram import SECONDS, SIZES, Histogram
+from loragate.engine.sequence.sequence import AdapterKey, ErrorCode, FinishReason, Output, Request, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSize:
+    """What one step computes."""
+
+    sequences: int
+    decode_rows: int
+    prefill_tokens: int
+
+
+@dataclass(eq=False, slots=True)
+class _Completion:
+    """One that was taken in and has not ended."""
+
+    request: Request
+    counts: AdapterCounts
+    started: bool = False
+    last_token: float | None = None
+
+
+class EngineMetrics:
+    """Times are of time.monotonic(). A completion ends in one of `finished`, `failed` or `aborted`; a request that is
+    refused before it becomes completions counts once in `failed`."""
+
+    def __init__(self) -> None:
+        self.started_at = time.time()
+        self.steps = 0
+        self.requests = 0
+        self.prompt_tokens = 0
+        self.generated_tokens = 0
+        self.guessed_tokens = 0  # by prompt lookup
+        self.guessed_right = 0
+        self.aborted = 0
+        self.finished: Counter[FinishReason] = Counter()
+        self.failed: Counter[ErrorCode] = Counter()
+        self.queue_seconds = Histogram(SECONDS)
+        self.first_token_seconds = Histogram(SECONDS)
+        self.inter_token_seconds = Histogram(SECONDS)
+        self.step_seconds = Histogram(SECONDS)
+        self.step_rows = Histogram(SIZES)
+        self.step_sequences = Histogram(SIZES)
+        self.step_prefill_tokens = Histogram(SIZES)
+        self.adapters = AdapterMetrics()
+        self._open: dict[tuple[int, int], _Completion] = {}  # by request object and index: clients may repeat ids
+
+    def submitted(self, request: Request) -> None:
+        """A request was taken in."""
+        counts = self.adapters.asked_for(request.adapter)
+        self.requests += 1
+        self.prompt_tokens += len(request.prompt)
+        counts.requests += 1
+        counts.prompt_tokens += len(request.prompt)
+        for index in range(request.n):
+            self._open[id(request), index] = _Completion(request, counts)
+
+    def judged(self, guessed: int, right: int) -> None:
+        """A step's guesses for one sequence were judged."""
+        self.guessed_tokens += guessed
+        self.guessed_right += right
+
+    def left(self, request: Request, index: int) -> None:
+        """A completion was aborted."""
+        self.aborted += 1
+        del self._open[id(request), index]
+
+    def scheduled(self, rows: Mapping[Sequence, int]) -> BatchSize:
+        """A step begins."""
+        now = time.monotonic()
+        prefill = 0
+        for sequence, tokens in rows.items():
+            if sequence.remaining > 1 or sequence.generated == 0:
+                prefill += tokens
+                self._start(self._open[id(sequence.request), sequence.index], now)
+        total = sum(rows.values())
+        self.steps += 1
+        self.step_rows.observe(total)
+        self.step_sequences.observe(len(rows))
+        self.step_prefill_tokens.observe(prefill)
+        return BatchSize(len(rows), total - prefill, prefill)
+
+    def emitted(self, outputs: Iterable[Output]) -> None:
+        """What a step, or a command, produced."""
+        now = time.monotonic()
+        for output in outputs:
+            key = id(output.request), output.index
+            if output.token is not None:
+                self._token(self._open[key], now)
+            if output.error is not None:
+                self.failed[output.error[0]] += 1
+            elif output.finish is not None:
+                self.finished[output.finish] += 1
+            if output.finish is not None:
+                self._open.pop(key, None)
+
+    def open(self) -> Counter[AdapterKey | None]:
+        """How many completions there are, in the batch and waiting, by adapter."""
+        return Counter(completion.request.adapter for completion in self._open.copy().values())
+
+    def _start(self, completion: _Completion, now: float) -> None:
+        if not completion.started:
+            completion.started = True
+            waited = now - completion.request.received
+            trace = completion.request.trace
+            if trace is not None and trace.begun is None:
+                trace.begun = now
+            self.queue_seconds.observe(waited)
+            completion.counts.started += 1
+            completion.counts.queue_seconds += waited
+
+    def _token(self, completion: _Completion, now: float) -> None:
+        if completion.last_token is None:
+            waited = now - completion.request.received
+            self.first_token_seconds.observe(waited)
+            completion.counts.first_tokens += 1
+            completion.counts.first_token_seconds += waited
+        else:
+            self.inter_token_seconds.observe(now - completion.last_token)
+        completion.last_token = now
+        completion.counts.generated_tokens += 1
+        self.generated_tokens += 1

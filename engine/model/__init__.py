@@ -1,0 +1,1 @@
+"""The base model: its checkpoint, its traced modules and the manifest."""

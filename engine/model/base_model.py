@@ -1,0 +1,230 @@
+"""The base model on its device: loaded from safetensors only, with our attention and LoRA layers in it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from loragate.engine.config import EngineConfig
+from loragate.engine.layers import attention, experts, lora_parameter, rotary
+from loragate.engine.layers import gated_mlp as gated
+from loragate.engine.layers import quantization as quantised
+from loragate.engine.layers import rms_norm as norms
+from loragate.engine.layers.experts import ExpertProjection
+from loragate.engine.layers.forward_context import CurrentStep
+from loragate.engine.layers.lora_linear import LoraGroup, LoraLinear, build_group
+from loragate.engine.layers.patch import Patchable
+from loragate.engine.layers.rowwise_module import SlotModule
+from loragate.engine.model.errors import ModelRefused
+from loragate.engine.model.tracing import AttentionLayer, Trace, trace
+from loragate.kernels import gpu
+from loragate.kernels.paged_attention import LayerCache
+from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
+from loragate.kernels.segmented_lora import settle_together
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+_SCALE_BYTES = 4
+_BRANCHES = 2  # of an expert's stacked projection, at most: gate and up, each with a rank of its own
+
+
+@dataclass(frozen=True, slots=True)
+class BaseModel:
+    """A loaded model whose linears are LoRA-aware and whose attention is paged."""
+
+    model: PreTrainedModel
+    step: CurrentStep
+    groups: tuple[LoraGroup, ...]
+    group_of: Mapping[str, LoraGroup]
+    slot_modules: Mapping[str, SlotModule]  # embeddings and norms
+    parameter_of: Mapping[str, LoraGroup | ExpertProjection]  # routers and experts, by the parameter's path
+    attention_layers: tuple[AttentionLayer, ...]
+    trace: Trace
+    dtype: torch.dtype
+    device: torch.device
+
+    def kv_bytes_per_token(self, storage: torch.dtype | None = None) -> int:
+        """Keys and values of one token over all layers; quantised ones have two scales a head."""
+        layers = self.attention_layers
+        numbers = sum(layer.kv_heads * (layer.key_dim + layer.value_dim) for layer in layers)
+        if storage is None:
+            return numbers * self.dtype.itemsize
+        return numbers * storage.itemsize + sum(layer.kv_heads for layer in layers) * 2 * _SCALE_BYTES
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether linears keep something else than a matrix."""
+        return any(isinstance(group.linear, quantised.CalledLinears) for group in self.groups)
+
+    @property
+    def adapter_dtype(self) -> torch.dtype:
+        """Adapter weights are float32 on a CPU, see `LoraTable`."""
+        return torch.float32 if self.device.type == "cpu" else self.dtype
+
+    @property
+    def patchable(self) -> Mapping[str, Patchable]:
+        """What adapters can change, by module name."""
+        return {**self.group_of, **self.slot_modules}
+
+    def adapter_bytes(self, rank: int) -> int:
+        """What an adapter of this rank on every fused linear takes on the device."""
+        numbers = sum(rank * (g.in_features * len(g.members) + g.adapters.out_features) for g in self.groups)
+        return numbers * self.adapter_dtype.itemsize
+
+    def expert_bytes(self, rank: int) -> int:
+        """What an adapter of this rank on all experts takes on the device."""
+        stacks = [p.linear for p in self.parameter_of.values() if isinstance(p, ExpertProjection)]
+        numbers = sum(rank * stack.experts * (stack.in_features + stack.out_features) for stack in stacks)
+        return numbers * self.adapter_dtype.itemsize
+
+    def reserve(self, slots: int, rank: int) -> None:
+        """Make room for the adapters of so many slots, of at most such a rank in each module, in the tables that a
+        GPU reads: from then on launches do not depend on who is there."""
+        for group in {*self.groups, *self.parameter_of.values()}:
+            if isinstance(group, LoraGroup):
+                group.adapters.reserve(slots, rank * len(group.members), self.adapter_dtype, self.device)
+            else:
+                like = torch.empty(0, dtype=self.adapter_dtype, device=self.device)
+                group.adapters.reserve(slots, rank * _BRANCHES, group.linear, like)
+        linears = {*self.groups, *(g for g in self.parameter_of.values() if isinstance(g, LoraGroup))}
+        self.step.settle = settle_together([group.adapters for group in linears], slots)
+
+    def allocate_cache(self, places: int, storage: torch.dtype | None = None) -> tuple[LayerCache, ...]:
+        """Give every attention layer room for `places` tokens, the null place included; quantised if `storage` says
+        to what."""
+        caches = []
+        for layer in self.attention_layers:
+            shape = (places, layer.kv_heads, layer.key_dim, layer.value_dim, self.dtype, self.device)
+            cache = LayerCache(*shape) if storage is None else QuantisedLayerCache(*shape, storage)
+            attention.attach(layer.module, attention.AttentionState(self.step, cache))
+            caches.append(cache)
+        return tuple(caches)
+
+
+def load_plain(directory: Path, config: EngineConfig) -> PreTrainedModel:
+    """The model as transformers loads it, with eager attention. Never runs code from the folder."""
+    device = choose_device(config)
+    if not any(directory.glob("*.safetensors")):
+        raise ModelRefused(
+            f"{directory} holds no *.safetensors file; convert the weights with "
+            "`model.save_pretrained(folder, safe_serialization=True)` (pickled weights are never read)"
+        )
+    try:
+        dtype = choose_dtype(directory, config)
+        saved = getattr(AutoConfig.from_pretrained(directory, trust_remote_code=False), "quantization_config", None)
+        quantised.check_saved(saved, config.quantization)
+        how = quantised.loading_options(config.quantization, device)
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            directory,
+            dtype=dtype,
+            attn_implementation="eager",
+            experts_implementation="eager",
+            use_safetensors=True,
+            trust_remote_code=False,
+            **how,
+        )
+    except (ValueError, KeyError, OSError) as error:
+        raise ModelRefused(f"transformers cannot load {directory}: {error}") from error
+    except quantised.QuantisationRefused as error:
+        raise ModelRefused(f"{directory} cannot be served: {error}") from error
+    if not quantised.is_quantised_model(model):  # bitsandbytes' weights lose their scales when moved
+        nn.Module.to(model, device)
+    quantised.settle(model, dtype)
+    model.eval().requires_grad_(False)
+    return model
+
+
+def prepare(model: PreTrainedModel) -> BaseModel:
+    """Trace the plain model and put our layers in place of its own."""
+    try:
+        traced = trace(model)
+    except RuntimeError as error:
+        raise ModelRefused(f"{type(model).__name__} cannot be served: {error}") from error
+    step = CurrentStep()
+    modules = dict(model.named_modules())
+    parameter = next(model.parameters())
+    if gpu.serves(parameter.device):
+        _fuse(model, traced, modules)
+    groups, group_of = [], {}
+    for names in traced.groups:
+        group = build_group(names, [modules[name] for name in names], step)
+        groups.append(group)
+        for name, member in zip(names, group.members, strict=True):
+            group_of[name] = group
+            _replace(model, name, LoraLinear(group, member))
+    parameter_of = _adapt_parameters(modules, traced, step)
+    for name in traced.rowwise:
+        norm = norms.fused(modules[name])
+        if norm is not None:
+            modules[name] = norm
+            _replace(model, name, norm)
+    model.set_attn_implementation(attention.IMPLEMENTATION)
+    model.set_experts_implementation(experts.IMPLEMENTATION)
+    return BaseModel(
+        model,
+        step,
+        tuple(groups),
+        group_of,
+        {name: SlotModule(modules[name], dim, step) for name, dim in traced.rowwise.items()},
+        parameter_of,
+        tuple(traced.attention),
+        traced,
+        parameter.dtype,
+        parameter.device,
+    )
+
+
+def _fuse(model: PreTrainedModel, traced: Trace, modules: Mapping[str, nn.Module]) -> None:
+    """Put what takes one launch in place of what takes many, where the model computes what is known."""
+    for layer in traced.attention:
+        rotary.fuse(layer.module)
+    for names in traced.groups:
+        name = names[0].rpartition(".")[0]
+        how = gated.recognise(
+            modules[name], [sibling.rpartition(".")[2] for sibling in names], model.device, model.dtype
+        )
+        if how is not None:
+            _replace(model, name, gated.GatedMlp(dict(modules[name].named_children()), how))
+
+
+def _adapt_parameters(
+    modules: Mapping[str, nn.Module], traced: Trace, step: CurrentStep
+) -> dict[str, LoraGroup | ExpertProjection]:
+    names = {module: name for name, module in modules.items()}
+    adapted: dict[str, LoraGroup | ExpertProjection] = {}
+    for path in traced.bare_weights:
+        owner, _, parameter = path.rpartition(".")
+        adapted[path] = lora_parameter.adapt(modules[owner], parameter, path, step)
+    for module, adaptable in traced.experts.items():
+        projections = experts.attach(module, step)
+        if adaptable:
+            adapted |= {f"{names[module]}.{projection.name}": projection for projection in projections}
+    return adapted
+
+
+def choose_dtype(directory: Path, config: EngineConfig) -> torch.dtype:
+    """What is asked for; else the checkpoint's own, except that fp16 becomes fp32 on a CPU."""
+    if config.dtype != "auto":
+        return _DTYPES[config.dtype]
+    saved = getattr(AutoConfig.from_pretrained(directory, trust_remote_code=False), "dtype", None)
+    if not isinstance(saved, torch.dtype):
+        return torch.float32
+    if choose_device(config).type == "cpu" and saved == torch.float16:
+        return torch.float32
+    return saved
+
+
+def choose_device(config: EngineConfig) -> torch.device:
+    """The first GPU if there is one, unless told otherwise."""
+    if config.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(config.device)
+
+
+def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, module)

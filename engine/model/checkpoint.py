@@ -1,0 +1,122 @@
+"""The base model's folder: where it is, what is in it besides weights, and the digest of what is served."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loragate.engine.model.errors import ModelRefused
+from loragate.v1 import engine_pb2 as pb
+
+_WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+_TOKEN_FIELDS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def locate(model: str) -> Path:
+    """A directory as it is; anything else is a hub id, downloaded or taken from the local hub cache."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return path
+    if path.is_absolute() or model.startswith("."):
+        raise ModelRefused(f"there is no folder {model}")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=list(_WANTED)))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ModelRefused(f"{model} is neither a folder here nor to be had from the hub: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerFiles:
+    """What others need to tokenise for the model, without transformers."""
+
+    tokenizer_json: bytes = b""
+    chat_template: str = ""
+    special_tokens: dict[str, str] = field(default_factory=dict)
+    add_bos_token: bool = False
+
+
+def read_tokenizer(directory: Path) -> TokenizerFiles:
+    """The tokenizer's own files, word for word; transformers converts only where there is no tokenizer.json."""
+    config = _read_json(directory / "tokenizer_config.json")
+    special = {**_read_json(directory / "special_tokens_map.json"), **config}
+    names = {name: _token_text(special.get(name)) for name in _TOKEN_FIELDS}
+    file = directory / "tokenizer.json"
+    return TokenizerFiles(
+        tokenizer_json=file.read_bytes() if file.is_file() else _convert_tokenizer(directory),
+        chat_template=_chat_template(directory, config),
+        special_tokens={name: text for name, text in names.items() if text},
+        add_bos_token=bool(config.get("add_bos_token")),
+    )
+
+
+def read_sampling_defaults(directory: Path) -> pb.SamplingDefaults:
+    """What the model's makers recommend. `do_sample: false`, where it is said, means greedy."""
+    said = _read_json(directory / "generation_config.json")
+    defaults = pb.SamplingDefaults()
+    if isinstance(said.get("temperature"), int | float):
+        defaults.temperature = said["temperature"]
+    if isinstance(said.get("top_p"), int | float):
+        defaults.top_p = said["top_p"]
+    if isinstance(said.get("top_k"), int) and said["top_k"] >= 0:
+        defaults.top_k = said["top_k"]
+    if said.get("do_sample") is False:
+        defaults.temperature = 0.0
+    return defaults
+
+
+def base_digest(directory: Path, cache: Path) -> str:
+    """ "sha256:…" over config.json and the weights. Cached by each file's size and modification time."""
+    files = [directory / "config.json", *sorted(directory.glob("*.safetensors"))]
+    known = _read_json(cache)
+    digests = {}
+    for file in files:
+        stat = file.stat()
+        stamp = f"{file.resolve()}:{stat.st_size}:{stat.st_mtime_ns}"
+        digests[stamp] = known.get(stamp) or _sha256(file)
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    cache.write_text(json.dumps(digests))
+    named = [f"{file.name} {digest}" for file, digest in zip(files, digests.values(), strict=True)]
+    return "sha256:" + hashlib.sha256("\n".join(named).encode()).hexdigest()
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _token_text(token: object) -> str:
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else ""
+
+
+def _chat_template(directory: Path, config: dict[str, Any]) -> str:
+    file = directory / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    template = config.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        template = next((t["template"] for t in template if t.get("name") == "default"), "")
+    return template if isinstance(template, str) else ""
+
+
+def _convert_tokenizer(directory: Path) -> bytes:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+        return str(tokenizer.backend_tokenizer.to_str()).encode()
+    except (ValueError, OSError, AttributeError, KeyError):
+        return b""  # prompts of token ids still work

@@ -1,0 +1,66 @@
+"""Which embeddings and norms compute each row by itself, so that rows can be given other parameters afterwards."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from loragate.engine.layers.rowwise_module import twin
+
+
+@dataclass(slots=True)
+class RowwiseModules:
+    """Finds them while a probe of `rows` tokens goes through the model."""
+
+    rows: int
+    calls: dict[str, list[int | None]] = field(default_factory=dict)  # for each call the rows' dimension, or None
+
+    @property
+    def found(self) -> dict[str, int]:
+        """By name, the dimension of the input that counts rows; of modules called once a step only."""
+        return {name: dims[0] for name, dims in self.calls.items() if len(dims) == 1 and dims[0] is not None}
+
+    @contextmanager
+    def recording(self, model: PreTrainedModel) -> Iterator[None]:
+        candidates = {name: m for name, m in model.named_modules() if isinstance(m, nn.Embedding) or is_norm(m)}
+        hooks = [m.register_forward_hook(self._record(name), with_kwargs=True) for name, m in candidates.items()]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _record(self, name: str) -> Any:
+        def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], y: Any) -> None:
+            dim = None if kwargs or len(args) != 1 else rows_dim(module, args[0], y, self.rows)
+            self.calls.setdefault(name, []).append(dim)
+
+        return record
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether its parameters are a weight for each feature, and perhaps a bias."""
+    parameters = dict(module.named_parameters())
+    return parameters.keys() <= {"weight", "bias"} and "weight" in parameters and parameters["weight"].ndim == 1
+
+
+def rows_dim(module: nn.Module, x: Any, y: Any, rows: int) -> int | None:
+    """The dimension of x and y that counts rows, if there is one and the module computes each of them by itself."""
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        return None
+    leading = x.shape if isinstance(module, nn.Embedding) else x.shape[:-1]
+    dims = [dim for dim, size in enumerate(leading) if size == rows]
+    if len(dims) != 1 or y.shape[: len(leading)] != leading:
+        return None
+    one = x.narrow(dims[0], rows - 1, 1)
+    if isinstance(module, nn.Embedding):
+        if x.is_floating_point() or int(x.max()) >= module.num_embeddings:
+            return None
+        again = twin(module, weight=module.weight[one.flatten()])(torch.zeros_like(one))
+    else:
+        again = twin(module)(one)
+    return dims[0] if torch.allclose(again, y.narrow(dims[0], rows - 1, 1), rtol=1e-3, equal_nan=True) else None

@@ -1,0 +1,1 @@
+"""Process-level helpers: memory, the interpreter, streams, log format."""

@@ -1,0 +1,41 @@
+"""Which tokens the grammars of a batch allow, and their effect on its logits."""
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from loragate.engine.grammar.compiler import GrammarCompiler
+from loragate.engine.sequence.sequence import Sequence
+from loragate.kernels.host_to_device import sent
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMask:
+    """`rows` of the batch have a grammar; `packed` int32 [len(rows), words] has bit i of word w for token 32·w + i."""
+
+    rows: tuple[int, ...]
+    packed: npt.NDArray[np.int32]
+
+    def forbid(self, logits: Tensor) -> None:
+        """Set what is not allowed to -inf, in place; logits [len(rows), vocabulary]."""
+        logits.masked_fill_(self._forbidden(logits.device)[:, : logits.shape[1]], float("-inf"))
+
+    def _forbidden(self, device: torch.device) -> Tensor:
+        octets = self.packed.view(np.uint8)
+        if device.type == "cpu":
+            return torch.from_numpy(np.unpackbits(~octets, axis=1, bitorder="little").view(np.bool_))
+        places = torch.arange(8, dtype=torch.uint8, device=device)
+        return ((sent(octets, device)[..., None] >> places) & 1 == 0).flatten(1)
+
+
+def token_mask(sequences: Seq[Sequence], grammars: GrammarCompiler) -> TokenMask | None:
+    """The mask of a step's sampled sequences; None if no one of them has a grammar."""
+    held = [(row, s.matcher) for row, s in enumerate(sequences) if s.matcher is not None]
+    if not held:
+        return None
+    rows, matchers = zip(*held, strict=True)
+    return TokenMask(rows, grammars.masks.fill(matchers))

@@ -1,0 +1,119 @@
+"""Drawing tokens from logits, many rows at once, without waiting for the device in between."""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from loragate.engine.sequence.sequence import SamplingParams
+from loragate.kernels.host_to_device import sent
+
+_AT_ONCE, _AT_ONCE_ON_CPU = 1 << 23, 1 << 16  # numbers: 64 MB; what stays in a core's cache
+_FEW, _MORE = 128, 32  # candidates that are looked at first, and how many times as many next
+
+
+def draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) -> Tensor:
+    """A token for each row of logits [rows, vocabulary], int64 [rows]: temperature, then top_k, top_p and min_p (Nguyen
+    et al., 2024, arXiv:2407.01082), then the inverse of the distribution at the row's number in [0, 1).
+
+    A row's token depends on nothing but the row: those that look at equally many candidates are computed together.
+    """
+    tokens = torch.empty(len(params), dtype=torch.long, device=logits.device)
+    most = max(1, (_AT_ONCE_ON_CPU if logits.device.type == "cpu" else _AT_ONCE) // logits.shape[1])
+    for candidates, rows in _alike(params, logits.shape[1], most):
+        few = candidates == 0 and logits.device.type == "cpu"  # a GPU would have to be waited for
+        way = partial(_draw_of_few, few=_FEW) if few else partial(_draw, candidates=candidates)
+        drawn = way(rows_of(logits, rows), [params[i] for i in rows], [uniforms[i] for i in rows])
+        tokens.index_copy_(0, sent(rows, tokens.device), drawn)
+    return tokens
+
+
+def rows_of(tensor: Tensor, rows: Seq[int]) -> Tensor:
+    """Those rows, ascending; where they lie together, as a view."""
+    if rows[-1] - rows[0] + 1 == len(rows):
+        return tensor[rows[0] : rows[-1] + 1]
+    return tensor.index_select(0, sent(rows, tensor.device))
+
+
+def _alike(params: Seq[SamplingParams], vocabulary: int, most: int) -> Iterator[tuple[int | None, list[int]]]:
+    """Rows with about as many candidates, so many at a time; 0: all, None: all, in the vocabulary's order."""
+    alike: dict[int | None, list[int]] = {}
+    for i, p in enumerate(params):
+        filtered = p.top_k or p.top_p < 1 or p.min_p
+        alike.setdefault(_candidates(p.top_k, vocabulary) if filtered else None, []).append(i)
+    for candidates, rows in alike.items():
+        for start in range(0, len(rows), most):
+            yield candidates, rows[start : start + most]
+
+
+def _candidates(top_k: int, vocabulary: int) -> int:
+    """How many are sorted: of a power of two, so that rows of many a top_k are few computations. 0: all."""
+    return min(1 << (top_k - 1).bit_length(), vocabulary) if top_k else 0
+
+
+def _draw_of_few(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float], few: int) -> Tensor:
+    """Of rows without a top_k: mostly a few candidates are all that top_p and min_p leave, and to sort a whole
+    vocabulary takes ten times as long as all else in drawing."""
+    if few >= logits.shape[1]:
+        return _draw(logits, params, uniforms, 0)
+    temperature, top_p, min_p, at, _ = _columns(logits, params, uniforms)
+    tokens = logits.topk(few).indices
+    probabilities = (logits.double() / temperature).softmax(dim=-1).gather(1, tokens)
+    kept = _kept(probabilities, _cumulative(probabilities), torch.ones_like(top_p), top_p, min_p)
+    drawn = _one_of(tokens, probabilities.where(kept, 0.0), at)
+    for row in kept[:, -1].nonzero()[:, 0].tolist():  # the last one is kept: there may be more
+        drawn[row] = _draw_of_few(logits[row : row + 1], [params[row]], [uniforms[row]], few * _MORE)[0]
+    return drawn
+
+
+def _columns(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) -> tuple[Tensor, ...]:
+    """Temperature, top_p, min_p, the number to draw at, and top_k; each [rows, 1], float64."""
+    numbers = [
+        (p.temperature, p.top_p, p.min_p, at, p.top_k or logits.shape[1])
+        for p, at in zip(params, uniforms, strict=True)
+    ]
+    columns: tuple[Tensor, ...] = sent(numbers, logits.device, torch.float64).split(1, dim=1)
+    return columns
+
+
+def _draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float], candidates: int | None) -> Tensor:
+    temperature, top_p, min_p, at, top_k = _columns(logits, params, uniforms)
+    if candidates is None:
+        return _inverse((logits.double() / temperature).softmax(dim=-1), at)
+    largest, tokens = logits.topk(candidates or logits.shape[1])
+    probabilities = (largest.double() / temperature).softmax(dim=-1)  # of one another: nothing asks for more
+    probabilities = probabilities.where(torch.arange(tokens.shape[1], device=logits.device) < top_k, 0.0)
+    cumulative = _cumulative(probabilities)
+    kept = _kept(probabilities, cumulative, cumulative[:, -1:], top_p, min_p)
+    return _one_of(tokens, probabilities.where(kept, 0.0), at)
+
+
+def _one_of(tokens: Tensor, probabilities: Tensor, at: Tensor) -> Tensor:
+    return tokens.gather(1, _inverse(probabilities, at)[:, None])[:, 0]
+
+
+def _kept(descending: Tensor, cumulative: Tensor, whole: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+    """Which probabilities survive top_p, of their whole sum, and min_p; in each row the largest at least."""
+    kept = (cumulative - descending < top_p * whole) | (top_p >= 1)
+    kept &= descending >= min_p * descending[:, :1]
+    kept[:, 0] = True
+    return kept
+
+
+def _inverse(probabilities: Tensor, at: Tensor) -> Tensor:
+    """The index at which each row's sum first exceeds `at` of its whole; where rounding says that it never does, the
+    last that is possible at all."""
+    cumulative = _cumulative(probabilities)
+    whole = cumulative[:, -1:].contiguous()
+    found = torch.searchsorted(cumulative, at * whole, right=True)
+    last = torch.searchsorted(cumulative, whole)
+    return torch.minimum(found, last).clamp(max=probabilities.shape[1] - 1)[:, 0]
+
+
+def _cumulative(rows: Tensor) -> Tensor:
+    """A row alone would be summed by another algorithm on a GPU, and rounded otherwise."""
+    if rows.is_cuda and rows.shape[0] == 1:
+        return rows.expand(2, -1).cumsum(dim=-1)[:1]
+    return rows.cumsum(dim=-1)

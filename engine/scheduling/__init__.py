@@ -1,0 +1,1 @@
+"""Which sequences enter a step: fairness, slots, preemption, deadlines, load shedding."""

@@ -1,0 +1,1 @@
+"""The nouns of generation: requests, sequences and their outputs."""

@@ -1,0 +1,236 @@
+"""The engine's nouns: what was asked, and one completion in the making."""
+
+import enum
+import hashlib
+import itertools
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from loragate.engine.grammar.matcher import Matcher
+from loragate.engine.grammar.spec import Grammar
+from loragate.engine.invocation import active_from
+from loragate.engine.sequence.pooling import PooledStates, Pooling
+from loragate.engine.sequence.prefix_path import PrefixPath
+from loragate.engine.sequence.prompt_lookup import PromptLookup
+from loragate.engine.sequence.request import RequestTrace
+from loragate.engine.sequence.token_counts import TokenCounts
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterKey:
+    """An adapter's content for one tenant. Two tenants never share an entry, even of equal bytes: loading times
+    would tell one what the other holds."""
+
+    tenant_id: str
+    digest: str
+
+    @property
+    def opaque_id(self) -> str:
+        """Stands for it where others may look. Nobody can tell whose it is without the tenant's id, which is random."""
+        return "ad_" + hashlib.sha256(f"{self.tenant_id}\0{self.digest}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen. Neutral values switch a step off: temperature 0 is greedy, top_k 0,
+    top_p 1, min_p 0, repetition_penalty 1 and the other penalties 0."""
+
+    max_tokens: int
+    seed: int
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    top_logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Whose turn a request takes. `weight` is the tenant's against others; a higher `priority` goes first within
+    the tenant; `deadline` is a time.monotonic() before which its first token must come."""
+
+    tenant_id: str
+    weight: float = 1.0
+    priority: int = 0
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One submitted request; n of them become n sequences. Without a `cache_salt` it shares its prefix with nobody.
+
+    With `pooling` it generates nothing: its one output is an embedding, and `sampling` says nothing.
+    """
+
+    session_id: int
+    request_id: int
+    prompt: tuple[int, ...]
+    adapter: AdapterKey | None
+    sampling: SamplingParams
+    n: int = 1
+    share: Share = Share("")
+    cache_salt: bytes = b""
+    grammar: Grammar | None = None
+    draft_tokens: int = 0  # guessed a step, at most, by prompt lookup
+    pooling: Pooling | None = None
+    trace: RequestTrace | None = field(default=None, compare=False)  # None: nobody traces it
+    received: float = field(default_factory=time.monotonic, compare=False)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.session_id, self.request_id
+
+
+class FinishReason(enum.Enum):
+    STOP = "stop"
+    LENGTH = "length"
+    ERROR = "error"
+
+
+class ErrorCode(enum.Enum):
+    INVALID_REQUEST = "invalid_request"
+    ADAPTER_UNAVAILABLE = "adapter_unavailable"
+    NON_FINITE = "non_finite"
+    INTERNAL = "internal"
+    OVERLOADED = "overloaded"
+
+
+class Failure(NamedTuple):
+    """Why a sequence ended without an answer. `retry_after`, in seconds, goes with OVERLOADED, and so does
+    `own_queue`: it is the tenant's own requests that wait, not the engine's in general."""
+
+    code: ErrorCode
+    message: str
+    retry_after: float | None = None
+    own_queue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Natural logs under the model's own distribution; `top` holds (token, logprob), most probable first."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What one step produced for one sequence: at most one token, and perhaps its end, or its embedding."""
+
+    request: Request
+    index: int
+    token: int | None = None
+    logprob: TokenLogprob | None = None
+    finish: FinishReason | None = None
+    error: Failure | None = None
+    cached_tokens: int = 0  # with its first token: prompt tokens that were found cached
+    embedding: tuple[float, ...] | None = None  # [hidden size], not normalised
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLease:
+    """A sequence's hold on a device slot. The generation tells a slot that was given away from the one leased;
+    `invocation` are the tokens that activate the adapter there, if it takes any."""
+
+    slot: int
+    generation: int
+    invocation: tuple[int, ...] | None = None
+
+
+_arrivals = itertools.count()
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One completion: its tokens, and how many of them are in the KV cache, where."""
+
+    request: Request
+    index: int
+    matcher: Matcher | None = None  # of the request's grammar; it outlives preemptions, as the tokens do
+    tokens: list[int] = field(init=False)  # the last may not be known yet
+    computed: int = 0
+    blocks: list[int] = field(default_factory=list)
+    places: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    lease: SlotLease | None = None
+    arrival: int = field(default_factory=lambda: next(_arrivals))
+    adapter_from: int = 0  # the position from which the adapter is in effect, fixed by the original prompt
+    path: PrefixPath = field(init=False)
+    lookup: PromptLookup | None = field(init=False)
+    pooled: PooledStates | None = field(init=False)  # None: it generates tokens
+    draft: list[int] = field(default_factory=list)  # guesses that this step computes behind its last token
+    accepted: int = 0  # of them, so far
+    counts: TokenCounts | None = None  # of its tokens, where penalties ask for them
+    furthest: int = 0  # the most tokens that it ever had in the KV cache: a preemption loses them, not this
+    cached_tokens: int = 0  # prompt tokens that others had computed
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.request.prompt)
+        pooling, drafts = self.request.pooling, self.request.draft_tokens
+        needs_all_states = pooling is Pooling.MEAN  # of which a cached block has none
+        self.path = PrefixPath(open=bool(self.request.cache_salt) and not needs_all_states)
+        self.lookup = PromptLookup(drafts) if drafts and pooling is None else None
+        self.pooled = None if pooling is None else PooledStates(pooling, self.prompt_length)
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.request.prompt)
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - self.prompt_length
+
+    @property
+    def unread(self) -> bool:
+        """Its last token was chosen and is not known yet, see LastTokens."""
+        return self.tokens[-1] < 0
+
+    @property
+    def guesses(self) -> bool:
+        """Its next step begins with guesses behind its last token, which must be known for that."""
+        return self.lookup is not None and not self.lookup.pausing
+
+    def guess(self, room: int) -> list[int]:
+        """What may follow its last token, at most `room` tokens and no more than it may still generate."""
+        if self.lookup is None:
+            return []
+        room = min(room, self.request.sampling.max_tokens - self.generated - 1)
+        return self.lookup.guess(self.tokens)[: max(0, room)]
+
+    def judge(self) -> None:
+        """The draft is done with."""
+        assert self.lookup is not None
+        self.lookup.judged(self.accepted)
+        self.draft, self.accepted = [], 0
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that must go through the model before the next one can be sampled; 1 while decoding."""
+        return len(self.tokens) - self.computed
+
+    def hold(self, lease: SlotLease) -> None:
+        """Take the adapter's slot; from now on it is known where in the prompt the adapter comes into effect."""
+        self.lease = lease
+        if lease.invocation is not None and self.adapter_from == 0:
+            start = active_from(lease.invocation, self.request.prompt)
+            assert start == 0 or not self.path.hashes, "no block is looked up before it is known whose it is"
+            self.adapter_from = start
+
+    def adapter_at(self, position: int) -> AdapterKey | None:
+        """The adapter in effect for the token at `position`; None: the base model."""
+        return self.request.adapter if position >= self.adapter_from else None
+
+    @property
+    def slot(self) -> int:
+        """−1: the base model."""
+        return -1 if self.lease is None else self.lease.slot

@@ -1,0 +1,203 @@
+"""The engine process: a gRPC server on the event loop, the step loop on a thread of its own."""
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import grpc.aio
+
+from loragate.engine.adapters.files import AdapterFiles, AdapterUnavailable
+from loragate.engine.adapters.prefetch import Prefetch
+from loragate.engine.client.channel_options import SERVER_OPTIONS
+from loragate.engine.client.frames import each_of
+from loragate.engine.config import EngineConfig
+from loragate.engine.inventory import inventory_of
+from loragate.engine.loop.commands import Abort, AdapterFailed, AdapterRead, Pin, Retire, Submit
+from loragate.engine.loop.engine_core import EngineCore
+from loragate.engine.metrics.trace_events import trace_json
+from loragate.engine.model.errors import ModelRefused
+from loragate.engine.runtime.interpreter import keep_for_good
+from loragate.engine.sequence.sequence import AdapterKey, Output
+from loragate.engine.server import session as sessions
+from loragate.engine.server.conversions import delta_from, load_from, request_from
+from loragate.engine.server.stats import stats_of
+from loragate.engine.startup.build import LoadedModel, build_core, load
+from loragate.kernels.cpu.openmp import compute_alone
+from loragate.v1 import engine_pb2 as pb
+from loragate.v1 import engine_pb2_grpc as pb_grpc
+
+log = logging.getLogger(__name__)
+
+_EXIT_REFUSED = 2  # the model cannot be served: starting again would not help
+_EXIT_DIED = 70
+_LOAD_SECONDS = 0.25
+
+
+class EngineService(pb_grpc.EngineServiceServicer):
+    """Binds sessions to the step loop."""
+
+    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._manifest = loaded.manifest
+        self._sessions: dict[int, sessions.Session] = {}
+        self._pins: dict[int, tuple[AdapterKey, ...]] = {}
+        self._ids = itertools.count(1)
+        self._reads: set[asyncio.Task[None]] = set()
+        self._files = AdapterFiles(
+            config.cache_dir / "adapters", loaded.base, loaded.layout, self._peers, config.adapter_disk_bytes
+        )
+        self._prefetch = Prefetch(self._files)
+        self.core: EngineCore = build_core(
+            loaded,
+            config,
+            request_read=lambda key: self._call(self._start_read, key),
+            emit=lambda outputs: self._call(self._dispatch, outputs),
+            died=lambda: os._exit(_EXIT_DIED),
+            retired=lambda key: self._call(self._files.forget, key),
+        )
+
+    async def Describe(self, request: pb.DescribeRequest, context: object) -> pb.Manifest:
+        return self._manifest
+
+    async def Stats(self, request: pb.StatsRequest, context: object) -> pb.StatsResponse:
+        return stats_of(self.core, self._files.tier, request)
+
+    async def Inventory(self, request: pb.InventoryRequest, context: object) -> pb.InventoryResponse:
+        return inventory_of(self.core.adapters, self._files.keys())
+
+    async def Trace(self, request: pb.TraceRequest, context: object) -> pb.TraceResponse:
+        steps = self.core.timeline.steps(request.last_steps or None)
+        return pb.TraceResponse(json=await asyncio.to_thread(trace_json, steps))
+
+    async def Session(
+        self, request_iterator: AsyncIterator[pb.ClientFrame], context: object
+    ) -> AsyncIterator[pb.EngineFrame]:
+        session = sessions.Session(next(self._ids))
+        self._sessions[session.id] = session
+        reader = asyncio.create_task(self._read(session, request_iterator))
+        try:
+            async for frame in session.frames():
+                yield frame
+        finally:
+            reader.cancel()
+            del self._sessions[session.id]
+            self.core.post(Abort(session.id))
+            self._pin(session.id, ())
+            self._prefetch.forget(session.id)
+            await session.end()
+
+    async def tell_load(self) -> None:
+        """Tells every session what waits, for as long as anything does, and once when nothing does any more."""
+        told = False
+        while True:
+            await asyncio.sleep(_LOAD_SECONDS)
+            load = load_from(self.core.scheduler.load())
+            if load.tenants or told:
+                for session in self._sessions.values():
+                    session.tell(load)
+            told = bool(load.tenants)
+
+    async def _read(self, session: sessions.Session, frames: AsyncIterator[pb.ClientFrame]) -> None:
+        async for frame in each_of(frames):
+            match frame.WhichOneof("kind"):
+                case "submit":
+                    self.core.post(Submit(request_from(frame.submit, session.id)))
+                case "abort":
+                    self.core.post(Abort(session.id, frame.abort.request_id))
+                case "adapter_part":
+                    await session.receive(frame.adapter_part)
+                case "pins":
+                    self._pin(session.id, _keys(frame.pins.adapters))
+                case "prefetch":
+                    self._prefetch.want(session.id, _keys(frame.prefetch.adapters))
+                case "retire":
+                    self.core.post(Retire(_keys(frame.retire.adapters)))
+
+    def _pin(self, session_id: int, keys: tuple[AdapterKey, ...]) -> None:
+        """One session's pins, beside those of the others."""
+        before = dict(self._pins)
+        self._pins[session_id] = keys
+        if not keys:
+            del self._pins[session_id]
+        if self._pins != before:
+            self.core.post(Pin(tuple(key for pinned in self._pins.values() for key in pinned)))
+
+    def _peers(self, key: AdapterKey) -> Iterable[sessions.Session]:
+        return list(self._sessions.values())
+
+    def _start_read(self, key: AdapterKey) -> None:
+        task = asyncio.create_task(self._read_adapter(key))
+        self._reads.add(task)
+        task.add_done_callback(self._reads.discard)
+
+    async def _read_adapter(self, key: AdapterKey) -> None:
+        try:
+            self.core.post(AdapterRead(key, await self._files.load(key)))
+        except AdapterUnavailable as error:
+            self.core.post(AdapterFailed(key, str(error)))
+        except Exception as error:
+            log.exception("loading adapter %s failed", key.digest)
+            self.core.post(AdapterFailed(key, f"the engine failed to load it ({type(error).__name__})"))
+
+    def _dispatch(self, outputs: list[Output]) -> None:
+        by_session: dict[int, list[pb.Delta]] = defaultdict(list)
+        for output in outputs:
+            by_session[output.request.session_id].append(delta_from(output))
+        for session_id, deltas in by_session.items():
+            session = self._sessions.get(session_id)
+            if session is not None:
+                session.send(deltas)
+
+    def _call(self, function: object, argument: object) -> None:
+        """From the step thread onto the event loop; silently nothing once that is closed."""
+        try:
+            self._loop.call_soon_threadsafe(function, argument)  # type: ignore[arg-type]
+        except RuntimeError:
+            log.debug("the event loop is closed")
+
+
+def _keys(adapters: Iterable[pb.AdapterRef]) -> tuple[AdapterKey, ...]:
+    return tuple(AdapterKey(adapter.tenant_id, adapter.digest) for adapter in adapters)
+
+
+def run(config: EngineConfig) -> None:
+    """Serve until SIGTERM or SIGINT. Exits 2 when the model is refused, with the reason on stderr."""
+    try:
+        loaded = load(config)
+    except ModelRefused as error:
+        log.error("%s", error)
+        raise SystemExit(_EXIT_REFUSED) from error
+    keep_for_good()
+    asyncio.run(serve(loaded, config))
+
+
+async def serve(loaded: LoadedModel, config: EngineConfig) -> None:
+    """Serve a loaded model on `config.listen`."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(initializer=compute_alone))
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    service = EngineService(loaded, config)
+    pb_grpc.add_EngineServiceServicer_to_server(service, server)
+    if server.add_insecure_port(config.listen) == 0 and not config.listen.startswith("unix:"):
+        raise OSError(f"cannot listen on {config.listen}")
+    service.core.start()
+    await server.start()
+    log.info("engine ready: %s on %s", loaded.manifest.model_id, loaded.manifest.device)
+    telling = asyncio.create_task(service.tell_load(), name="engine-load")
+    await _until_signal()
+    telling.cancel()
+    await server.stop(grace=None)
+    await asyncio.to_thread(service.core.stop)
+
+
+async def _until_signal() -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()

@@ -1,0 +1,175 @@
+"""The engine's numbers as the service sends them. Everything here may run beside the step loop."""
+
+from loragate.engine.adapters.disk_tier import DiskTier
+from loragate.engine.kv_cache.block_pool import BlockPool
+from loragate.engine.loop.engine_core import EngineCore
+from loragate.engine.metrics.adapters import AdapterCounts
+from loragate.engine.metrics.histogram import Histogram
+from loragate.engine.metrics.timeline import Timeline, percentile
+from loragate.engine.scheduling.virtual_counters import Account
+from loragate.engine.sequence.sequence import AdapterKey, ErrorCode, FinishReason
+from loragate.engine.server.conversions import ERRORS
+from loragate.v1 import engine_pb2 as pb
+
+_MAX_ROWS = 2000
+_MAX_DEMAND = 256
+BASE_MODEL_ID = "base"
+
+
+def stats_of(core: EngineCore, disk: DiskTier, request: pb.StatsRequest) -> pb.StatsResponse:
+    """Counters and gauges as of the last step."""
+    metrics, pool = core.metrics, core.adapters
+    residents = [_resident(r.key, r.slot, r.sequences, r.pinned) for r in pool.residents()]
+    demand = _demand(core)
+    stats = pb.StatsResponse(
+        steps=metrics.steps,
+        running=len(core.scheduler.running),
+        waiting=len(core.scheduler.waiting),
+        waiting_for_adapter=_waiting_for_adapter(demand, residents),
+        kv_blocks_used=core.blocks.used,
+        kv_blocks_total=core.blocks.total,
+        slots_used=pool.used,
+        slots_total=pool.total,
+        prompt_tokens=metrics.prompt_tokens,
+        generated_tokens=metrics.generated_tokens,
+        guessed_tokens=metrics.guessed_tokens,
+        guessed_right=metrics.guessed_right,
+        preemptions=core.scheduler.preemptions,
+        recorded_steps=core.graphs.replayed,
+        failed_recordings=core.graphs.failed,
+        adapter_loads=pool.counters.loads,
+        adapter_evictions=pool.counters.evictions,
+        adapter_reads=pool.counters.reads,
+        residents=residents,
+        adapter_device=_room(*pool.device_bytes),
+        adapter_host=_room(pool.host.used, pool.host.budget),
+        adapter_disk=_room(disk.used, disk.budget),
+        started_at=metrics.started_at,
+        requests=metrics.requests,
+        stopped=metrics.finished[FinishReason.STOP],
+        ran_to_length=metrics.finished[FinishReason.LENGTH],
+        aborted=metrics.aborted,
+        shed=metrics.failed[ErrorCode.OVERLOADED],
+        failures=[
+            pb.Failures(code=code, count=metrics.failed[reason])
+            for reason, code in ERRORS.items()
+            if reason is not ErrorCode.OVERLOADED
+        ],
+        queue_seconds=_histogram(metrics.queue_seconds),
+        first_token_seconds=_histogram(metrics.first_token_seconds),
+        inter_token_seconds=_histogram(metrics.inter_token_seconds),
+        step_seconds=_histogram(metrics.step_seconds),
+        step_rows=_histogram(metrics.step_rows),
+        step_sequences=_histogram(metrics.step_sequences),
+        step_prefill_tokens=_histogram(metrics.step_prefill_tokens),
+        recent_steps=_percentiles(core.timeline),
+        demand=demand[:_MAX_DEMAND],
+        prefix_cache=_prefix_cache(core.blocks, tenants=request.tenants),
+        tenants=map(_tenant, core.scheduler.accounts()[:_MAX_DEMAND]) if request.tenants else (),
+    )
+    rows, stats.more_adapters = _adapter_rows(core, request.adapters_after, min(request.adapter_rows, _MAX_ROWS))
+    stats.adapters.extend(rows)
+    return stats
+
+
+def _demand(core: EngineCore) -> list[pb.Demand]:
+    """Adapters with open completions, the busiest in the batch first."""
+    opened = core.metrics.open()
+    running: dict[AdapterKey | None, int] = {}
+    for sequence in list(core.scheduler.running):
+        key = sequence.request.adapter
+        running[key] = running.get(key, 0) + 1
+    demand = [
+        pb.Demand(
+            adapter=_reference(key),
+            id=key.opaque_id,
+            running=min(count, running.get(key, 0)),
+            waiting=max(0, count - running.get(key, 0)),
+        )
+        for key, count in opened.items()
+        if key is not None
+    ]
+    return sorted(demand, key=lambda each: (-each.running, -each.waiting, each.id))
+
+
+def _tenant(account: Account) -> pb.TenantDemand:
+    return pb.TenantDemand(tenant_id=account.tenant_id, running=account.seated, waiting=max(0, account.waiting))
+
+
+def _waiting_for_adapter(demand: list[pb.Demand], residents: list[pb.Resident]) -> int:
+    resident = {(r.adapter.tenant_id, r.adapter.digest) for r in residents}
+    return sum(each.waiting for each in demand if (each.adapter.tenant_id, each.adapter.digest) not in resident)
+
+
+def _adapter_rows(core: EngineCore, after: str, limit: int) -> tuple[list[pb.AdapterRow], bool]:
+    if limit == 0:
+        return [], False
+    rows = [_adapter_row(key, counts) for key, counts in core.metrics.adapters.read().items()]
+    rows = sorted((row for row in rows if row.id > after), key=lambda row: row.id)
+    return rows[:limit], len(rows) > limit
+
+
+def _adapter_row(key: AdapterKey | None, counts: AdapterCounts) -> pb.AdapterRow:
+    return pb.AdapterRow(
+        adapter=_reference(key) if key else None,
+        id=key.opaque_id if key else BASE_MODEL_ID,
+        requests=counts.requests,
+        prompt_tokens=counts.prompt_tokens,
+        generated_tokens=counts.generated_tokens,
+        started=counts.started,
+        queue_seconds=counts.queue_seconds,
+        first_tokens=counts.first_tokens,
+        first_token_seconds=counts.first_token_seconds,
+        loads=counts.loads,
+    )
+
+
+def _prefix_cache(blocks: BlockPool, *, tenants: bool) -> pb.PrefixCache | None:
+    if blocks.prefix is None:
+        return None
+    stats = blocks.prefix.stats()
+    rows = stats.tenants.items() if tenants else ()
+    return pb.PrefixCache(
+        looked_up_tokens=stats.total.looked_up,
+        device_tokens=stats.total.from_device,
+        host_tokens=stats.total.from_host,
+        device_evictions=stats.device_evictions,
+        host_evictions=stats.host_evictions,
+        host=_room(stats.host_bytes_used, stats.host_bytes),
+        tenants=[
+            pb.TenantPrefix(
+                tenant_id=tenant_id,
+                looked_up_tokens=counts.looked_up,
+                device_tokens=counts.from_device,
+                host_tokens=counts.from_host,
+            )
+            for tenant_id, counts in rows
+        ],
+    )
+
+
+def _percentiles(timeline: Timeline) -> pb.StepPercentiles:
+    seconds = sorted(step.seconds for step in timeline.steps())
+    return pb.StepPercentiles(
+        steps=len(seconds),
+        p50=percentile(seconds, 0.5),
+        p90=percentile(seconds, 0.9),
+        p99=percentile(seconds, 0.99),
+    )
+
+
+def _histogram(histogram: Histogram) -> pb.Histogram:
+    read = histogram.read()
+    return pb.Histogram(bounds=read.bounds, counts=read.counts, sum=read.sum)
+
+
+def _resident(key: AdapterKey, slot: int, sequences: int, pinned: bool) -> pb.Resident:
+    return pb.Resident(adapter=_reference(key), slot=slot, sequences=sequences, pinned=pinned, id=key.opaque_id)
+
+
+def _reference(key: AdapterKey) -> pb.AdapterRef:
+    return pb.AdapterRef(tenant_id=key.tenant_id, digest=key.digest)
+
+
+def _room(used: int, total: int) -> pb.Room:
+    return pb.Room(used_bytes=used, total_bytes=total)

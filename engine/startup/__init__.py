@@ -1,0 +1,1 @@
+"""From settings to a loaded, checked and budgeted engine core."""

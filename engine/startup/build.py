@@ -1,0 +1,257 @@
+"""From settings to a loaded, checked model with everything around it that a step needs."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from loragate.engine.adapters.arena import AdapterArena
+from loragate.engine.adapters.copier import AdapterCopier
+from loragate.engine.adapters.host_tier import HostTier
+from loragate.engine.adapters.pool import AdapterPool
+from loragate.engine.config import EngineConfig
+from loragate.engine.execution.cuda_graphs import CudaGraphs
+from loragate.engine.execution.last_tokens import LastTokens
+from loragate.engine.execution.model_runner import ModelRunner, forward
+from loragate.engine.execution.padded_step import PaddedShape, sizes
+from loragate.engine.execution.step_graphs import Record, StepGraphs
+from loragate.engine.grammar.compiler import GrammarCompiler
+from loragate.engine.grammar.tokenizer import TokenSpace
+from loragate.engine.kv_cache.block_pool import BlockPool
+from loragate.engine.layers.attention import attention_state
+from loragate.engine.loop.commands import AdapterCopied
+from loragate.engine.loop.engine_core import EngineCore
+from loragate.engine.loop.request_limits import ModelLimits
+from loragate.engine.model.base_model import BaseModel, choose_device, load_plain, prepare
+from loragate.engine.model.checkpoint import base_digest, locate, read_sampling_defaults, read_tokenizer
+from loragate.engine.model.errors import ModelRefused
+from loragate.engine.model.manifest import build_manifest, eos_token_ids, layout, targets
+from loragate.engine.runtime.copy_stream import mark_of
+from loragate.engine.runtime.memory import free_device_memory, free_host_memory
+from loragate.engine.scheduling.overload import QueueBounds
+from loragate.engine.scheduling.scheduler import Limits, Scheduler
+from loragate.engine.sequence.sequence import AdapterKey, Output
+from loragate.engine.startup import self_check
+from loragate.engine.startup.kv_allocation import STORAGE, allocate_kv
+from loragate.engine.startup.memory_profile import GRAPH_SHARE, DeviceBudget, measured, peak_of
+from loragate.kernels import cpu, gpu
+from loragate.kernels.cpu.openmp import disband
+from loragate.kernels.paged_attention import tile_rows
+from loragate.peft_format.plan.layout import BaseLayout
+from loragate.v1 import engine_pb2 as pb
+
+if cpu.available():
+    from loragate.kernels.cpu.compile_all import compile_loops
+from loragate.engine.thread_switching import switch_soon
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_MODEL_LEN = 4096  # for configs that name no maximum
+_ADAPTER_SHARE = 0.15  # for adapters on the device
+_HOST_SHARE = 0.25  # for adapters in host memory
+_USUAL_RANK = 64  # adapters on the device are given room for this rank in every slot, if memory allows
+_USUAL_EXPERT_RANK = 8  # on each of a mixture's experts
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A checked base model, its manifest, and how much KV cache it gets."""
+
+    base: BaseModel
+    layout: BaseLayout
+    manifest: pb.Manifest
+    blocks: BlockPool
+    budget: DeviceBudget | None = None  # of a GPU's memory
+
+
+def load(config: EngineConfig) -> LoadedModel:
+    """Load, check and measure the base model. Raises ModelRefused."""
+    switch_soon()
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    try:
+        return _load(config)
+    finally:
+        disband()
+
+
+def _load(config: EngineConfig) -> LoadedModel:
+    directory = locate(config.model)
+    log.info("loading %s", directory.name)
+    if cpu.available() and choose_device(config).type == "cpu":
+        compile_loops()
+    plain = load_plain(directory, config)
+    max_model_len, notes = _max_model_len(plain, config)
+    log.info("checking the packed model against transformers' own")
+    expected = self_check.reference(plain, self_check.check_lengths(plain.config, max_model_len))
+    found = targets(plain)
+    base = prepare(plain)
+    self_check.verify(base, expected)
+    where = layout(base, found, config.max_lora_rank)
+    digest = base_digest(directory, config.cache_dir / "base-digests.json")
+    budget = _budget(base, config, max_model_len)
+    blocks = allocate_kv(base, config, max_model_len, digest, None if budget is None else budget.kv)
+    max_model_len = min(max_model_len, blocks.total * blocks.block_size)
+    manifest = build_manifest(
+        base,
+        where,
+        read_tokenizer(directory),
+        model_id=config.model_id or _name(config.model, directory),
+        base_digest=digest,
+        max_model_len=max_model_len,
+        adapter_slots=config.adapter_slots,
+        kv_capacity_tokens=blocks.total * blocks.block_size,
+        notes=notes,
+        sampling_defaults=read_sampling_defaults(directory),
+    )
+    for note in notes:
+        log.warning("%s", note)
+    return LoadedModel(base, where, manifest, blocks, budget)
+
+
+def build_core(
+    loaded: LoadedModel,
+    config: EngineConfig,
+    *,
+    request_read: Callable[[AdapterKey], None],
+    emit: Callable[[list[Output]], None],
+    died: Callable[[], None],
+    retired: Callable[[AdapterKey], None] = lambda key: None,
+) -> EngineCore:
+    """The step loop over a loaded model; not started yet. `retired` hears of adapters that left all memory for good."""
+    copier = AdapterCopier(loaded.base.device, lambda copy, result: core.post(AdapterCopied(copy, result)))
+    adapters = AdapterPool(
+        config.adapter_slots,
+        _arena(loaded, config),
+        HostTier(config.adapter_host_bytes or int(free_host_memory() * _HOST_SHARE)),
+        request_read,
+        copier.request,
+        config.max_full_weight_bytes,
+        mark_of(loaded.base.device),
+    )
+    scheduler = Scheduler(_step_limits(config, loaded.manifest.max_model_len), loaded.blocks, adapters)
+    manifest, eos = loaded.manifest, eos_token_ids(loaded.base.model)
+    grammars = GrammarCompiler(TokenSpace(manifest.tokenizer_json, manifest.vocab_size, eos), torch.get_num_threads())
+    last = LastTokens(config.max_batch_size, loaded.base.device)
+    runner = ModelRunner(loaded.base, last, _graphs(loaded, config, last))
+    limits = ModelLimits(manifest.max_model_len, manifest.vocab_size, eos, runner.embeds)
+    core = EngineCore(
+        runner,
+        scheduler,
+        loaded.blocks,
+        adapters,
+        grammars,
+        limits,
+        emit=emit,
+        died=died,
+        retired=retired,
+        stopped=copier.close,
+        late=loaded.base.device.type == "cuda" if config.late_tokens == "auto" else config.late_tokens == "on",
+    )
+    return core
+
+
+def _arena(loaded: LoadedModel, config: EngineConfig) -> AdapterArena:
+    """On a CPU, unless a size was asked for, in the memory that adapters lie in already."""
+    device, budget = loaded.base.device, loaded.budget
+    size = _arena_bytes(loaded.base, config, free_device_memory(device)) if budget is None else budget.adapters
+    return AdapterArena(size, device, in_host=device.type == "cpu" and config.adapter_device_bytes is None)
+
+
+def _arena_bytes(base: BaseModel, config: EngineConfig, free: int) -> int:
+    """What was asked for; else room for an adapter of the usual rank in every slot, within a share of free memory, for
+    one at least."""
+    if config.adapter_device_bytes is not None:
+        return config.adapter_device_bytes
+    usual = base.adapter_bytes(min(_USUAL_RANK, config.max_lora_rank)) + base.expert_bytes(_USUAL_EXPERT_RANK)
+    return max(2 * usual, min(config.adapter_slots * usual, int(free * _ADAPTER_SHARE)))
+
+
+def _budget(base: BaseModel, config: EngineConfig, max_model_len: int) -> DeviceBudget | None:
+    """On a GPU: what is left when the largest step was computed, over a cache that is as good as none. A CPU shares the
+    host's memory with others, and takes fixed shares of it."""
+    if base.device.type != "cuda" or not gpu.available():
+        return None
+    base.reserve(config.adapter_slots, config.max_lora_rank)
+    base.allocate_cache(2 * config.block_size, STORAGE[config.kv_cache_dtype])
+    shape = padded_shapes(base, config, max_model_len, scratch=config.block_size)[-1]
+    adapters = partial(_arena_bytes, base, config)
+    try:
+        last = LastTokens(config.max_batch_size, base.device)
+        return measured(base, shape, partial(forward, base, last), adapters, peak_of(base.device))
+    except torch.OutOfMemoryError as error:
+        tokens = config.max_batch_tokens
+        raise ModelRefused(
+            f"the device has no room for a step of {tokens} tokens: lower engine.max_batch_tokens"
+        ) from error
+
+
+def _graphs(loaded: LoadedModel, config: EngineConfig, last: LastTokens) -> StepGraphs | None:
+    """Recordings of the steps of a plain model on a GPU. What a quantised one's linears launch is their library's
+    business, and they are not recorded."""
+    base = loaded.base
+    record = recorder(base.device)
+    if record is None or not config.cuda_graphs or base.is_quantised:
+        return None
+    base.reserve(config.adapter_slots, config.max_lora_rank)
+    shapes = padded_shapes(base, config, loaded.manifest.max_model_len, loaded.blocks.places)
+    graphs = StepGraphs(shapes, base.step, partial(forward, base, last), base.device)
+    graphs.record(record)
+    return graphs
+
+
+def recorder(device: torch.device) -> Record | None:
+    """What records launches on the device."""
+    if device.type != "cuda" or not gpu.available():
+        return None
+    return CudaGraphs(device, int(torch.cuda.mem_get_info(device)[1] * GRAPH_SHARE)).record
+
+
+def padded_shapes(base: BaseModel, config: EngineConfig, max_model_len: int, scratch: int) -> list[PaddedShape]:
+    """Of steps up to the chunk budget; `scratch` is a place for the keys and values of nobody."""
+    caches = [attention_state(layer.module).cache for layer in base.attention_layers]
+    return [
+        PaddedShape(
+            rows=rows,
+            sequences=min(rows, config.max_batch_size),
+            logits=min(rows, config.max_batch_size),
+            pages=-(-max_model_len // config.block_size),
+            page=config.block_size,
+            tile_rows=min(tile_rows(cache, base.dtype) for cache in caches),
+            dtype=base.dtype,
+            scratch=scratch,
+        )
+        for rows in sizes(config.max_batch_tokens, config.max_batch_size)
+    ]
+
+
+def _step_limits(config: EngineConfig, max_model_len: int) -> Limits:
+    return Limits(
+        max_tokens=config.max_batch_tokens,
+        max_sequences=config.max_batch_size,
+        max_model_len=max_model_len,
+        step_seconds=None if config.max_step_ms is None else config.max_step_ms / 1000,
+        queue=QueueBounds(config.max_waiting, config.max_waiting_per_tenant),
+    )
+
+
+def _name(model: str, directory: Path) -> str:
+    """A folder's own name; a hub id as it is, since the folder it was downloaded to is named after a commit."""
+    return directory.resolve().name if Path(model).expanduser().is_dir() else model
+
+
+def _max_model_len(model: PreTrainedModel, config: EngineConfig) -> tuple[int, list[str]]:
+    """What the config allows, what was asked for, and what the self-check's twin can vouch for."""
+    text = model.config.get_text_config()
+    longest = int(getattr(text, "max_position_embeddings", None) or _DEFAULT_MODEL_LEN)
+    if config.max_model_len is not None and config.max_model_len > longest:
+        raise ModelRefused(f"engine.max_model_len is {config.max_model_len}, but the model ends at {longest} positions")
+    wanted = config.max_model_len or longest
+    cap, note = self_check.cap_from_twin(model)
+    if cap is None or wanted <= cap:
+        return wanted, []
+    return cap, [note]

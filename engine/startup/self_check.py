@@ -1,0 +1,189 @@
+"""At load: does the packed, paged model compute what transformers' eager one does?
+
+Lengths are mixed on both sides of every threshold in the config, in one batch, because models exist whose rotary
+frequencies depend on the longest neighbour. Thresholds too long to run are checked on a shrunken twin with random
+weights, and so is every model of less than single precision, whose rounding would hide a small mistake: what is under
+test is the code, not the numbers. So is every mixture of experts: where two experts are all but tied for a row, the
+last bit decides, and the row's logits jump. Of such a model only most positions can be held to the reference.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from loragate.engine.execution.last_tokens import LastTokens
+from loragate.engine.execution.model_runner import ModelRunner
+from loragate.engine.kv_cache.block_pool import BlockPool
+from loragate.engine.layers.quantization import is_quantised_model
+from loragate.engine.model.base_model import BaseModel, prepare
+from loragate.engine.model.errors import ModelRefused
+from loragate.engine.sequence.sequence import Request, SamplingParams, Sequence
+
+_THRESHOLDS = ("sliding_window", "attention_chunk_size", "original_max_position_embeddings")
+_LENGTHS = (1, 5, 17, 40)
+_TWIN_THRESHOLD = 24
+_RUNNABLE = 256  # a longer threshold is checked on the twin
+_BLOCK_SIZE = 8
+_CHUNK = 7
+_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.15, torch.float16: 0.05}  # of the logits' norm
+_TOLERANCE_QUANTISED = 0.15  # an input that is rounded to 8 bits turns a difference of 1e-7 into one of 1e-2
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Prompts, and the eager logits [length, vocabulary] at each of their positions."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    logits: tuple[Tensor, ...]
+
+
+def thresholds(config: PreTrainedConfig) -> dict[str, int]:
+    """Lengths at which the model's arithmetic changes, by the config field that names them."""
+    text = config.get_text_config()
+    found = {name: getattr(text, name, None) for name in _THRESHOLDS}
+    for nested in ("rope_parameters", "rope_scaling"):
+        value = (getattr(text, nested, None) or {}).get("original_max_position_embeddings")
+        found["original_max_position_embeddings"] = found["original_max_position_embeddings"] or value
+    return {name: int(value) for name, value in found.items() if value}
+
+
+def reference(model: PreTrainedModel, lengths: tuple[int, ...]) -> Reference:
+    """Run the plain model on random prompts, one at a time. Call before `prepare`."""
+    generator = torch.Generator().manual_seed(7)
+    vocabulary = model.config.get_text_config().vocab_size
+    prompts, logits = [], []
+    for length in lengths:
+        ids = torch.randint(0, vocabulary, (length,), generator=generator)
+        with torch.inference_mode():
+            logits.append(model(input_ids=ids[None].to(model.device), use_cache=False).logits[0].float())
+        prompts.append(tuple(ids.tolist()))
+    return Reference(tuple(prompts), tuple(logits))
+
+
+def check_lengths(config: PreTrainedConfig, max_model_len: int) -> tuple[int, ...]:
+    """Lengths to check on the real model: short ones, and both sides of each threshold that is short enough."""
+    near = [t + d for t in thresholds(config).values() if t <= _RUNNABLE for d in (-1, 0, 1, 9)]
+    return tuple(sorted({n for n in (*_LENGTHS, *near) if 1 <= n < max_model_len}))
+
+
+def verify(base: BaseModel, expected: Reference) -> None:
+    """Compare packed logits with eager ones, at prefill in chunks and at decode. Raises ModelRefused."""
+    found = errors(base, expected)
+    error = float(found.median() if is_mixture(base.model) else found.max())
+    if not error <= (_TOLERANCE_QUANTISED if base.is_quantised else _TOLERANCE[base.dtype]):
+        raise _refusal(type(base.model).__name__, error)
+
+
+def is_mixture(model: PreTrainedModel) -> bool:
+    """Whether a router chooses what a row is computed with."""
+    return any(getattr(module, "num_experts", 0) > 1 for module in model.modules())
+
+
+def errors(base: BaseModel, expected: Reference) -> Tensor:
+    """The difference at each position, as a part of its logits' norm. Takes the cache for itself."""
+    longest = max(len(prompt) for prompt in expected.prompts)
+    blocks = BlockPool(len(expected.prompts) * (longest // _BLOCK_SIZE + 1), _BLOCK_SIZE)
+    base.allocate_cache(blocks.places)
+    runner = ModelRunner(base, LastTokens(1, base.device))
+    sequences = [_sequence(prompt) for prompt in expected.prompts]
+    found = []
+    while pending := {s: t for s in sequences if (t := _next_tokens(s)) > 0}:
+        for sequence, tokens in pending.items():
+            sequence.tokens = list(sequence.request.prompt[: sequence.computed + tokens])
+            blocks.grow(sequence, len(sequence.tokens))
+        logits, sampled = runner.execute(pending)
+        for sequence, tokens in pending.items():
+            sequence.computed += tokens
+        for row, sequence in zip(logits.float(), sampled, strict=True):
+            truth = expected.logits[sequences.index(sequence)][sequence.computed - 1]
+            difference = float((row - truth).norm() / truth.norm().clamp(min=1e-6))
+            found.append(difference if difference == difference else float("inf"))
+    return torch.tensor(found)
+
+
+def cap_from_twin(model: PreTrainedModel) -> tuple[int | None, str]:
+    """Check on a shrunken twin what the model itself cannot show: (cap on max_model_len or None, a note that says why).
+
+    Raises ModelRefused if the twin is wrong at short lengths too.
+    """
+    config = model.config
+    exact = model.dtype == torch.float32 and not is_mixture(model) and not is_quantised_model(model)
+    unseen = {name: t for name, t in thresholds(config).items() if t > _RUNNABLE or not exact}
+    if exact and not unseen:
+        return None, ""
+    twin = _shrink(config, unseen)
+    edge = _TWIN_THRESHOLD
+    if _twin_error(twin, (3, edge - 1, edge, edge + 1, edge + 20)) <= _TOLERANCE[torch.float32]:
+        return None, ""
+    below = _twin_error(twin, (3, edge // 2, edge - 1)) if unseen else float("inf")
+    if below > _TOLERANCE[torch.float32]:
+        raise _refusal(config.architectures[0] if config.architectures else config.model_type, below)
+    name, threshold = min(unseen.items(), key=lambda item: item[1])
+    note = (
+        f"max_model_len is capped at {threshold} ({name}): beyond it this model's arithmetic depends on the other "
+        "sequences of the batch, or is not told to the attention interface"
+    )
+    return threshold, note
+
+
+def _refusal(architecture: str, error: float) -> ModelRefused:
+    return ModelRefused(
+        f"{architecture} cannot be served: in a packed batch its logits differ from transformers' by {error:.1e} of "
+        "their size. Its attention does something that the attention interface is not told"
+    )
+
+
+def _twin_error(config: PreTrainedConfig, lengths: tuple[int, ...]) -> float:
+    torch.manual_seed(0)
+    twin = AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", experts_implementation="eager", dtype=torch.float32
+    ).eval()
+    expected = reference(twin, lengths)
+    return float(errors(prepare(twin.requires_grad_(False)), expected).max())
+
+
+def _shrink(config: PreTrainedConfig, long: Mapping[str, int]) -> PreTrainedConfig:
+    """The same architecture, small: few layers, a small vocabulary, every long threshold at 24."""
+    twin = copy.deepcopy(config)
+    if hasattr(twin, "quantization_config"):
+        del twin.quantization_config
+    text = twin.get_text_config()
+    kinds = getattr(text, "layer_types", None)
+    layers = min(text.num_hidden_layers, max(2, len(set(kinds or ()))))
+    if kinds:
+        text.layer_types = _keep_kinds(kinds, layers)
+    text.num_hidden_layers = layers
+    text.vocab_size = 256
+    text.pad_token_id = None
+    for size in ("intermediate_size", "moe_intermediate_size"):
+        if hasattr(text, size):
+            setattr(text, size, 128)
+    for name in long:
+        if getattr(text, name, None):
+            setattr(text, name, _TWIN_THRESHOLD)
+        for nested in ("rope_parameters", "rope_scaling"):
+            rope = getattr(text, nested, None)
+            if isinstance(rope, dict) and name in rope:
+                rope[name] = _TWIN_THRESHOLD
+    return twin
+
+
+def _keep_kinds(layer_types: list[str], layers: int) -> list[str]:
+    """The first layers, with the last ones replaced so that no kind of layer is lost."""
+    kept = layer_types[:layers]
+    missing = [kind for kind in dict.fromkeys(layer_types) if kind not in kept]
+    return kept[: layers - len(missing)] + missing
+
+
+def _sequence(prompt: tuple[int, ...]) -> Sequence:
+    return Sequence(Request(0, 0, prompt, None, SamplingParams(max_tokens=1, seed=0)), 0)
+
+
+def _next_tokens(sequence: Sequence) -> int:
+    """A chunk, then three single tokens, then chunks: so both paths meet the same cache."""
+    left = len(sequence.request.prompt) - sequence.computed
+    return min(left, 1 if _CHUNK <= sequence.computed < _CHUNK + 3 else _CHUNK)

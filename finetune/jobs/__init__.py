@@ -1,0 +1,1 @@
+"""What a job asks for: hyperparameters, recipe and model name; imports no torch."""

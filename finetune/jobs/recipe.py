@@ -1,0 +1,140 @@
+"""A training run with every number in it."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from loragate.finetune.data.formats import Method
+from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
+
+# QLoRA's (Dettmers et al. 2023, arXiv:2305.14314, table 9) for a hidden size of 4096. Smaller models take larger ones:
+# "LoRA Without Regret" (Schulman et al., Thinking Machines, 2025) finds powers of the hidden size from 0.08 to 0.8.
+_LEARNING_RATE = 2e-4
+_AT_HIDDEN_SIZE = 4096
+_POWER = 0.75
+_LARGEST_LEARNING_RATE = 2e-3
+_DPO_SHARE = 0.1  # of the rate for supervised training
+_DPO_BETA = 0.1  # Rafailov et al. 2023, arXiv:2305.18290
+_SEEN = 2000  # examples in all epochs together, where a file is small
+_EPOCHS = (1, 10)
+_LONG = 2048
+_ROWS_WORTH_PACKING = 1000
+_BATCH_UNSEEN = 8  # examples a step, of a file of unknown length
+
+
+@dataclass(frozen=True)
+class BaseFacts:
+    """Of the base model: what the automatic choices look at."""
+
+    hidden_size: int
+    max_model_len: int
+    max_lora_rank: int
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """Of the training file."""
+
+    examples: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Rates are those after the warm-up. `batch_size` counts examples, or rows where they are packed."""
+
+    method: Method
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    lora_rank: int
+    lora_alpha: int
+    lora_dropout: float
+    use_rslora: bool
+    use_dora: bool
+    target_modules: str | tuple[str, ...]
+    quantization: str
+    max_length: int
+    packing: bool
+    lr_scheduler: str
+    warmup_ratio: float
+    weight_decay: float
+    max_grad_norm: float
+    early_stopping_patience: int | None
+    beta: float | None
+    seed: int
+    streaming: bool = False
+    n_steps: int | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """As JSON, to be read by `of_document`."""
+        return asdict(self)
+
+    @classmethod
+    def of_document(cls, document: dict[str, Any]) -> "Recipe":
+        """What `to_document` wrote."""
+        targets = document["target_modules"]
+        targets = targets if isinstance(targets, str) else tuple(targets)
+        return cls(**{**document, "method": Method(document["method"]), "target_modules": targets})
+
+
+def max_length_of(asked: Hyperparameters, base: BaseFacts) -> int:
+    """Of a sample, in tokens: needed before the data can be counted."""
+    longest = min(_LONG, base.max_model_len) if asked.max_length == "auto" else asked.max_length
+    return min(longest, base.max_model_len)
+
+
+def recipe_of(asked: Hyperparameters, method: Method, base: BaseFacts, data: DataFacts | None, seed: int) -> Recipe:
+    """All that was left open, chosen; `data` is None for a file that may still grow."""
+    max_length = max_length_of(asked, base)
+    rank = min(16, base.max_lora_rank) if asked.lora_rank == "auto" else asked.lora_rank
+    multiplier = 1.0 if asked.learning_rate_multiplier == "auto" else asked.learning_rate_multiplier
+    beta = asked.beta if isinstance(asked, DpoHyperparameters) else None
+    packing = _worth_packing(data, max_length) if asked.packing == "auto" else asked.packing
+    scheduler = "constant" if asked.endless else asked.lr_scheduler
+    return Recipe(
+        method=method,
+        epochs=_epochs(data) if asked.n_epochs == "auto" else asked.n_epochs,
+        batch_size=_batch_size(data) if asked.batch_size == "auto" else asked.batch_size,
+        learning_rate=_learning_rate(method, base.hidden_size) * multiplier,
+        lora_rank=rank,
+        lora_alpha=2 * rank if asked.lora_alpha == "auto" else asked.lora_alpha,
+        lora_dropout=asked.lora_dropout,
+        use_rslora=asked.use_rslora,
+        use_dora=asked.use_dora,
+        target_modules=asked.target_modules if isinstance(asked.target_modules, str) else tuple(asked.target_modules),
+        quantization=asked.quantization,
+        max_length=max_length,
+        packing=packing and method is Method.SUPERVISED,
+        lr_scheduler=scheduler,
+        warmup_ratio=asked.warmup_ratio,
+        weight_decay=asked.weight_decay,
+        max_grad_norm=asked.max_grad_norm,
+        early_stopping_patience=asked.early_stopping_patience,
+        beta=_DPO_BETA if beta == "auto" else beta,
+        seed=seed,
+        streaming=asked.streaming,
+        n_steps=asked.n_steps,
+    )
+
+
+def _epochs(data: DataFacts | None) -> int:
+    fewest, most = _EPOCHS
+    return fewest if data is None else max(fewest, min(most, round(_SEEN / data.examples)))
+
+
+def _batch_size(data: DataFacts | None) -> int:
+    """About thirty steps an epoch, in powers of two."""
+    if data is None:
+        return _BATCH_UNSEEN
+    return max(4, min(64, 1 << max(0, (data.examples // 32).bit_length() - 1)))
+
+
+def _learning_rate(method: Method, hidden_size: int) -> float:
+    rate = min(_LARGEST_LEARNING_RATE, _LEARNING_RATE * math.pow(_AT_HIDDEN_SIZE / hidden_size, _POWER))
+    return rate if method is Method.SUPERVISED else rate * _DPO_SHARE
+
+
+def _worth_packing(data: DataFacts | None, max_length: int) -> bool:
+    """Rows take several examples, so that there are fewer steps: still enough of them must be left."""
+    return data is not None and data.tokens >= _ROWS_WORTH_PACKING * max_length

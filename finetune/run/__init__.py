@@ -1,0 +1,1 @@
+"""One attempt at a job: lease, data, trainer process, checkpoints, publishing."""

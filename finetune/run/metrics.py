@@ -1,0 +1,65 @@
+"""A worker's numbers for Prometheus. With PROMETHEUS_MULTIPROC_DIR set they lie in files there, for others to tell."""
+
+import time
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from loragate.finetune.training.messages import Metrics
+
+_STEP_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+class FinetuneMetrics:
+    """One per worker, which trains one job at a time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.registry = CollectorRegistry()
+        self._clock = clock
+        self._last: tuple[int, float] | None = None  # the step before, and when it was told
+        self._steps = Counter("loragate_finetune_steps", "Steps that were trained.", registry=self.registry)
+        self._seconds = Histogram(
+            "loragate_finetune_step_seconds",
+            "From one step's end to the next one's, pauses for the engine included.",
+            buckets=_STEP_SECONDS,
+            registry=self.registry,
+        )
+        self._jobs = Counter(
+            "loragate_finetune_jobs", "Attempts at jobs, by how they ended.", ("outcome",), registry=self.registry
+        )
+        self._figures = {
+            "step": self._newest("step", "Steps that the job in training has come to."),
+            "steps": self._newest("total_steps", "Steps that it will have."),
+            "train_loss": self._newest("train_loss", "Its last step's loss."),
+            "valid_loss": self._newest("valid_loss", "Its last loss on the validation data."),
+            "learning_rate": self._newest("learning_rate", "Its learning rate."),
+            "grad_norm": self._newest("gradient_norm", "Its last step's gradient norm, before clipping."),
+        }
+        self._load = self._newest(
+            "engine_load", "The part of its time in which the engine computes, as training hears."
+        )
+
+    def stepped(self, metrics: Metrics) -> None:
+        """A step was made, or a look at the validation data."""
+        for name, gauge in self._figures.items():
+            value = getattr(metrics, name)
+            if value is not None:
+                gauge.set(value)
+        if metrics.train_loss is None:
+            return
+        now = self._clock()
+        self._steps.inc()
+        if self._last is not None and self._last[0] == metrics.step - 1:
+            self._seconds.observe(now - self._last[1])
+        self._last = (metrics.step, now)
+
+    def gives_way(self, load: float) -> None:
+        """To an engine that is so busy."""
+        self._load.set(load)
+
+    def ended(self, outcome: str) -> None:
+        """An attempt: finished, stopped or failed."""
+        self._jobs.labels(outcome).inc()
+
+    def _newest(self, name: str, words: str) -> Gauge:
+        return Gauge(f"loragate_finetune_{name}", words, multiprocess_mode="mostrecent", registry=self.registry)

@@ -1,0 +1,116 @@
+"""A job's files as tokens on this machine."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from loragate.adapter_store.errors import NotFound
+from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.files.file import Purpose
+from loragate.adapter_store.jobs.job import Job
+from loragate.adapter_store.store import Store
+from loragate.finetune.data.formats import Method
+from loragate.finetune.data.token_cache import TokenCache
+from loragate.finetune.data.token_file import TokenFile
+from loragate.finetune.data.tokenization_config import Language
+from loragate.finetune.data.validation import Examination
+from loragate.finetune.errors import JobRefused
+from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
+from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, Recipe, max_length_of, recipe_of
+from loragate.finetune.run.base_adapter import bound_to_start
+from loragate.finetune.run.download import draft, fetch
+from loragate.finetune.run.streaming_file import Following, Tell
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What training reads; `train` is None where it follows a file that may still grow. `dataset_digest` is of the
+    training file, as `sha256:…`."""
+
+    recipe: Recipe
+    train: TokenFile | None
+    valid: TokenFile | None
+    dataset_digest: str | None
+
+
+class Preparation:
+    """For one base model. Tokens are kept under `workspace` and found again."""
+
+    def __init__(self, store: Store, language: Language, base: BaseFacts, workspace: Path) -> None:
+        self._store = store
+        self._language = language
+        self._base = base
+        self._drafts = workspace / "files"
+        self._tokens = TokenCache(workspace / "tokens")
+
+    async def prepare(self, tenant_id: str, job: Job) -> Prepared:
+        """Raises JobRefused, StoreError."""
+        asked, method = _asked(job), Method(job.request.method)
+        length = max_length_of(asked, self._base)
+        train = digest = valid = facts = None
+        if not asked.streaming:
+            name = job.request.training_file
+            train, digest = await self._tokenised(tenant_id, name, "training_file", method, length)
+            facts = DataFacts(train.facts["examples"], train.facts["tokens"])
+        if job.request.validation_file is not None:
+            name = job.request.validation_file
+            valid, _ = await self._tokenised(tenant_id, name, "validation_file", method, length)
+        recipe = recipe_of(asked, method, self._base, facts, job.request.seed)
+        return Prepared(await bound_to_start(self._store, tenant_id, job, asked, recipe), train, valid, digest)
+
+    def follow(self, tenant_id: str, job: Job, recipe: Recipe, folder: Path, tell: Tell) -> Following:
+        """The training file of a job that streams. Raises OSError."""
+        expected = 0 if recipe.n_steps is None else recipe.n_steps * recipe.batch_size
+        file_id, method = job.request.training_file, recipe.method
+        return Following(
+            self._store, tenant_id, file_id, folder, self._language, recipe.max_length, method, expected, tell
+        )
+
+    async def tidy(self, most: int) -> None:
+        """Of tokens at most so many bytes stay, but for what is in use."""
+        await asyncio.to_thread(self._tokens.prune, most)
+
+    async def _tokenised(
+        self, tenant_id: str, file_id: str, param: str, method: Method, max_length: int
+    ) -> tuple[TokenFile, str]:
+        with draft(self._drafts) as file:
+            hashed = hashlib.sha256()
+            await fetch(self._store, tenant_id, await self._pieces(tenant_id, file_id, param), file, hashed)
+            digest = f"sha256:{hashed.hexdigest()}"
+            examination, tokens = await self._read(file, digest, max_length)
+        refusal = _refusal(examination, method, is_training=param == "training_file")
+        if refusal is not None or tokens is None:
+            raise JobRefused(Failure(f"invalid_{param}", refusal or "It has no examples.", param))
+        return tokens, digest
+
+    async def _read(self, file: BinaryIO, digest: str, max_length: int) -> tuple[Examination, TokenFile | None]:
+        """Given up, it leaves nobody behind who still writes: whoever comes next may write the same."""
+        reading = asyncio.create_task(
+            asyncio.to_thread(self._tokens.tokens_of, file, digest, self._language, max_length)
+        )
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            await asyncio.to_thread(file.close)  # which ends it at its next line
+            await asyncio.gather(reading, return_exceptions=True)
+            raise
+
+    async def _pieces(self, tenant_id: str, file_id: str, param: str) -> Sequence[str]:
+        try:
+            async with self._store.tenant(tenant_id) as scope:
+                await scope.files.get(file_id, (Purpose.FINE_TUNE,), param=param)
+                return await scope.files.pieces(file_id)
+        except NotFound as missing:
+            raise JobRefused(Failure(missing.code, missing.message, param)) from None
+
+
+def _asked(job: Job) -> Hyperparameters:
+    kind = DpoHyperparameters if job.request.method == Method.DPO else Hyperparameters
+    return kind.model_validate(dict(job.request.hyperparameters))
+
+
+def _refusal(examination: Examination, method: Method, *, is_training: bool) -> str | None:
+    return examination.refusal(method) if is_training else examination.refusal(method, fewest=1)

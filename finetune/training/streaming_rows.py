@@ -1,0 +1,68 @@
+"""Rows of a file that may still grow, in the order in which they come."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+from torch.utils.data import IterableDataset, get_worker_info
+
+from loragate.finetune.data.streaming_token_file import GrowingTokenFile, Partition, Pause, StillGrowing, doze
+from loragate.finetune.training.rows import Row, pair_row, ragged_row
+
+
+class GrowingRows(IterableDataset[Row]):
+    """Each row once an epoch. The first epoch follows the file to its end, waiting where it must (`pause`); the others,
+    of a file that is closed by then, are in orders drawn from the seed. So the rows of a run are the same however fast
+    the file grew, and whoever stopped in the middle goes on at the row's `position` among all.
+
+    Several loader workers share the rows: each has every n-th, and waits for its own.
+    """
+
+    def __init__(
+        self, tokens: GrowingTokenFile, *, pairs: bool = False, epochs: int = 1, seed: int = 0, pause: Pause = doze
+    ) -> None:
+        self.position = 0
+        self._tokens = tokens
+        self._pairs = pairs
+        self._epochs = epochs
+        self._seed = seed
+        self._pause = pause
+
+    def __iter__(self) -> Iterator[Row]:
+        worker = get_worker_info()
+        partition = Partition() if worker is None else Partition(worker.id, worker.num_workers)
+        order, epoch_of_order = np.empty(0, np.int64), 0
+        for index in count():
+            epoch, place = self._place(self.position + partition.place(index))
+            if epoch >= self._epochs:
+                return
+            if epoch and epoch != epoch_of_order:
+                order, epoch_of_order = self.order(epoch), epoch
+            yield self.row(int(order[place]) if epoch else place)
+
+    def row(self, place: int) -> Row:
+        """Raises NoSuchSequence."""
+        samples = [self._tokens[place * self._unit + part] for part in range(self._unit)]
+        return pair_row(samples) if self._pairs else ragged_row(samples)
+
+    def order(self, epoch: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        """Of the rows in an epoch, the first of which is 0. Raises StillGrowing for one behind it before the end."""
+        if epoch and not self._tokens.closed:
+            raise StillGrowing(f"epoch {epoch} begins when the file is closed and the first has gone through it")
+        if not epoch:
+            return np.arange(self._rows)
+        return np.random.default_rng((self._seed, epoch)).permutation(self._rows)
+
+    @property
+    def _rows(self) -> int:
+        return len(self._tokens) // self._unit
+
+    @property
+    def _unit(self) -> int:
+        return 2 if self._pairs else 1
+
+    def _place(self, position: int) -> tuple[int, int]:
+        """The epoch, and the row in it, of a row among all; an epoch too many behind the last."""
+        if self._tokens.wait_for((position + 1) * self._unit - 1, self._pause):
+            return 0, position
+        return divmod(position, self._rows) if self._rows else (self._epochs, 0)

@@ -1,0 +1,1 @@
+"""transformers' and TRL's trainers as loragate runs them."""

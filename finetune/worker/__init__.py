@@ -1,0 +1,1 @@
+"""The fine-tune worker process."""

@@ -1,0 +1,71 @@
+"""The worker's link to the engine: which base model it serves, a trial of what was trained, and how busy it is."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from loragate.adapter_store.publishing.probe import engine_away, engine_refusal
+from loragate.adapter_store.publishing.staging import StagedAdapter
+from loragate.adapter_store.store import Store
+from loragate.engine.client.adapter_probe import TrialFailed, try_adapter
+from loragate.engine.client.client import AdapterBytes, EngineClient, EngineUnavailable
+from loragate.v1 import engine_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.2
+
+
+class StoredAdapters:
+    """Where the engine gets the bytes of what it is to try."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def open(self, tenant_id: str, digest: str) -> AdapterBytes:
+        """See `engine.client.AdapterSource`."""
+        stored = await self._store.open_adapter(tenant_id, digest)
+        return AdapterBytes(stored.config_json, stored.tensors)
+
+
+class EngineLink:
+    """A started client of the engine's. As a callable it is a `Probe`: the trial is one of the tenant's requests."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self.client = client
+
+    async def manifest(self) -> pb.Manifest:
+        """Of the base model, as soon as an engine serves one."""
+        while True:
+            try:
+                if self.client.ready:
+                    return await self.client.describe()
+            except EngineUnavailable as error:
+                log.info("waiting for the engine: %s", error)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def __call__(self, tenant_id: str, staged: StagedAdapter) -> None:
+        """See `adapter_store.probe.Probe`."""
+        try:
+            manifest = await self.client.describe()
+        except EngineUnavailable as error:
+            raise engine_away(str(error)) from error
+        if manifest.base_digest != staged.base_digest:
+            raise engine_away("it serves another base model by now")
+        adapter = pb.AdapterRef(tenant_id=tenant_id, digest=staged.digest)
+        try:
+            await try_adapter(self.client, manifest, adapter, staged.own_tokens, pb.Share(tenant_id=tenant_id))
+        except TrialFailed as failed:
+            raise engine_refusal(failed.reason, non_finite=failed.non_finite, answered=failed.answered) from failed
+
+
+@asynccontextmanager
+async def linked(target: str, store: Store) -> AsyncIterator[EngineLink]:
+    """Connected, and again whenever the engine comes back, for as long as the block lasts."""
+    client = EngineClient(target, StoredAdapters(store))
+    await client.start()
+    try:
+        yield EngineLink(client)
+    finally:
+        await client.close()

@@ -1,0 +1,64 @@
+"""The fine-tune worker's process: from its settings to jobs, until it is told to stop."""
+
+import asyncio
+import logging
+import os
+import signal
+from functools import partial
+
+from loragate.adapter_store.store import Store
+from loragate.finetune.config import WorkerConfig
+from loragate.finetune.run.context import alone
+from loragate.finetune.service_config import ServiceConfig
+from loragate.finetune.worker.engine_link import EngineLink, linked
+from loragate.finetune.worker.engine_load import loads
+from loragate.finetune.worker.presence import appear
+from loragate.finetune.worker.served_model import served_model
+from loragate.finetune.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+
+def run(config: ServiceConfig) -> None:
+    """Works until SIGTERM or SIGINT, and gives back what it holds. Raises StoreError, ModelRefused."""
+    os.nice(config.nice)  # so are the processes that train
+    asyncio.run(_until_told(config))
+
+
+async def _until_told(config: ServiceConfig) -> None:
+    work = asyncio.ensure_future(serve(config))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, work.cancel)
+    await asyncio.wait([work])
+    if not work.cancelled():
+        work.result()
+
+
+async def serve(config: ServiceConfig) -> None:
+    """Until cancelled."""
+    store = await Store.open(config.database_url, config.blob_url, config.secret_key)
+    try:
+        async with store.admin(write=True) as admin:
+            await admin.job_queue.let_go(config.name)
+        async with linked(config.engine_target, store) as engine:
+            appear(config.workspace)
+            await (await _worker(config, store, engine)).run()
+    finally:
+        await store.close()
+
+
+async def _worker(config: ServiceConfig, store: Store, engine: EngineLink) -> Worker:
+    manifest = await engine.manifest()
+    model = await asyncio.to_thread(served_model, config.model, manifest, config.workspace)
+    chosen = WorkerConfig(
+        name=config.name,
+        model=model.folder,
+        workspace=config.workspace,
+        most_of_tenant=config.most_of_tenant,
+        trainer=config.trainer,
+        max_workspace_bytes=config.max_workspace_bytes,
+    )
+    log.info("fine-tune worker ready: %s", manifest.model_id)
+    load = alone if config.trainer.apart else partial(loads, engine.client)
+    return Worker(store, manifest, engine, chosen, model.hidden_size, load)

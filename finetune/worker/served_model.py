@@ -1,0 +1,41 @@
+"""The base model that an engine serves, as this machine has it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from loragate.engine.model.checkpoint import base_digest, locate
+from loragate.engine.model.errors import ModelRefused
+from loragate.v1 import engine_pb2 as pb
+
+_HIDDEN_SIZES = ("hidden_size", "n_embd", "d_model")
+_DIGESTS = "base-digests.json"
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """`folder` holds the very weights that the engine computes with."""
+
+    folder: Path
+    hidden_size: int
+
+
+def served_model(model: str, manifest: pb.Manifest, workspace: Path) -> ServedModel:
+    """Reads all of the weights the first time. Raises ModelRefused when they are others than the engine's."""
+    folder = locate(model)
+    digest = base_digest(folder, workspace / _DIGESTS)
+    if digest != manifest.base_digest:
+        raise ModelRefused(
+            f"{model} is not the base model that the engine serves, {manifest.model_id}: its weights and config have "
+            f"the digest {digest}, the engine's have {manifest.base_digest}. Give the engine's own folder as --model"
+        )
+    return ServedModel(folder, _hidden_size(folder))
+
+
+def _hidden_size(folder: Path) -> int:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    for each in (config.get("text_config") or {}, config):
+        for name in _HIDDEN_SIZES:
+            if isinstance(each.get(name), int):
+                return int(each[name])
+    raise ModelRefused(f"{folder}/config.json does not say how wide the model is ({', '.join(_HIDDEN_SIZES)})")

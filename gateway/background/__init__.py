@@ -1,0 +1,1 @@
+"""Periodic background work of a gateway worker."""

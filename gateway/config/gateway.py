@@ -1,0 +1,106 @@
+"""The gateway's settings, parsed once at the edge and frozen here."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loragate.adapter_store.limits import TenantLimits
+from loragate.gateway.config.imports import ImportConfig
+from loragate.gateway.config.oidc import OidcConfig
+from loragate.gateway.config.tracing import TracingConfig
+from loragate.gateway.http.body_limits import Pace
+from loragate.gateway.metering.prices import Price
+from loragate.gateway.metering.retention import MIN_RETENTION_DAYS
+from loragate.gateway.tools.formats.detection import FORMATS
+
+DEFAULT_LIMITS = TenantLimits(requests_per_minute=600_000, tokens_per_minute=100_000_000, max_unfinished_jobs=32)
+"""More than one machine serves; there, so that every answer can tell what is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """What one gateway process connects to, and the bounds it holds its callers to."""
+
+    database_url: str  # SQLAlchemy's async form, e.g. "sqlite+aiosqlite:////var/lib/loragate/loragate.db"
+    blob_url: str  # fsspec's form, e.g. "file:///var/lib/loragate/blobs"
+    secret_key: bytes = field(repr=False)
+    engine_target: str  # "unix:/…/engine.sock" or "host:port"
+    data_dir: Path  # uploads are spooled here
+    grpc_listen: str | None = None  # "host:port", port 0 picks a free one; None: no gRPC
+    redis_url: str | None = field(default=None, repr=False)  # None: this is the only process
+    workers: int = 1  # gateway processes that accept from the same listener
+    sharers: int = 1  # gateway processes under one set of limits: replicas times workers
+    default_limits: TenantLimits = DEFAULT_LIMITS  # of tenants that are made without
+    drain_seconds: float = 25.0  # running requests get this long after SIGTERM
+    heartbeat_timeout: float = 15.0  # seconds of silence after which an engine whose process lives counts as hung
+    oidc: OidcConfig | None = None  # None: operators have the admin key only
+    tracing: TracingConfig | None = None  # None: nothing is traced
+    snapshot_seconds: float = 5.0  # a revoked key works, and a moved alias counts, at most this long, whatever fails
+    key_use_seconds: float = 30.0  # how often it is written when keys were last used
+    stall_seconds: float = 60.0  # a client that takes no bytes, or sends none, for this long is dropped
+    upload_stall_seconds: float = 10.0  # an upload that brings nothing for this long is ended
+    min_upload_rate: float = 10_000.0  # bytes a second, of the last `upload_window_seconds`
+    upload_window_seconds: float = 30.0
+    max_json_bytes: int = 8 << 20
+    max_upload_bytes: int = 4 << 30  # an adapter, or a file in parts
+    max_file_bytes: int = 512 << 20  # a file in one piece
+    max_n: int = 16  # completions of one prompt
+    max_prompts: int = 64  # prompts of one request
+    default_chat_tokens: int = 4096  # cap on a chat answer whose request names no max_tokens
+    first_token_seconds: float | None = None  # a request that cannot begin its answer in this time is refused
+    max_queue_seconds: float = 30.0  # a request that would wait longer in the engine is turned away; inf: none is
+    prices: tuple[Price, ...] = ()  # of tokens; the most specific one counts
+    currency: str = "USD"  # of the prices, for whoever reads amounts
+    keep_deleted_hours: float = 168.0  # adapters can be restored for so long
+    usage_retention_days: int | None = None  # of the ledger's rows, one a request; None: for ever. Sums stay.
+    imports: ImportConfig = ImportConfig()  # noqa: RUF009 (frozen)
+    tool_parser: str | None = None  # how the model writes tool calls; None: told from its chat template
+
+    def __post_init__(self) -> None:
+        self.imports.check_apart(self.blob_url)
+        if self.redis_url is None and self.sharers > 1:
+            raise ValueError(f"redis_url is needed for {self.sharers} gateway processes to share their limits")
+        counts = ("workers", "sharers", "max_json_bytes", "max_upload_bytes", "max_file_bytes", "max_n", "max_prompts")
+        for name in (*counts, "default_chat_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"gateway.{name} must be at least 1, got {getattr(self, name)}")
+        uploads = ("upload_stall_seconds", "min_upload_rate", "upload_window_seconds")
+        for name in ("heartbeat_timeout", "stall_seconds", "key_use_seconds", *uploads):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"gateway.{name} must be positive, got {getattr(self, name)}")
+        if self.first_token_seconds is not None and self.first_token_seconds <= 0:
+            raise ValueError(f"gateway.first_token_seconds must be positive, got {self.first_token_seconds}")
+        if not self.max_queue_seconds > 0:
+            raise ValueError(f"gateway.max_queue_seconds must be positive, got {self.max_queue_seconds}")
+        if self.drain_seconds < 0:
+            raise ValueError(f"gateway.drain_seconds must not be negative, got {self.drain_seconds}")
+        if self.keep_deleted_hours < 0:
+            raise ValueError(f"keep_deleted_hours must not be negative, got {self.keep_deleted_hours}")
+        if self.tool_parser is not None and self.tool_parser not in FORMATS:
+            raise ValueError(f"gateway.tool_parser must be one of {', '.join(FORMATS)}, got {self.tool_parser!r}")
+        if self.usage_retention_days is not None and self.usage_retention_days < MIN_RETENTION_DAYS:
+            raise ValueError(
+                f"usage_retention_days must be at least {MIN_RETENTION_DAYS}, got {self.usage_retention_days}"
+            )
+        if not 0 <= self.snapshot_seconds <= 5:
+            raise ValueError(f"gateway.snapshot_seconds must be 0 to 5, got {self.snapshot_seconds}")
+
+    @property
+    def body_pace(self) -> Pace:
+        """Of bodies that are kept in memory."""
+        return Pace(self.stall_seconds)
+
+    @property
+    def upload_pace(self) -> Pace:
+        """Of uploads, which hold the disk's room meanwhile."""
+        stall = min(self.stall_seconds, self.upload_stall_seconds)
+        return Pace(stall, self.min_upload_rate, self.upload_window_seconds)
+
+    @property
+    def upload_dir(self) -> Path:
+        """Where uploads wait until they are checked."""
+        return self.data_dir / "uploads"
+
+    @property
+    def usage_dir(self) -> Path:
+        """Where usage waits until the database has it. Shared by the workers of this machine."""
+        return self.data_dir / "usage"

@@ -1,0 +1,1 @@
+"""FastAPI dependencies: services, caller requirements, JSON bodies, idempotency keys."""

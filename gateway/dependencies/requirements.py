@@ -1,0 +1,140 @@
+"""What a route demands of its caller, declared on the route itself.
+
+Paths play no part in authorisation: a route without a requirement does not exist (a test walks all of them).
+"""
+
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from loragate.adapter_store.audit.actor import Actor
+from loragate.adapter_store.auth.principal import AdminPrincipal, Principal, Scope, TenantPrincipal
+from loragate.gateway.errors import Forbidden, Unauthenticated
+from loragate.gateway.http.context import RequestContext, context_of
+from loragate.gateway.services import Services, services_of
+
+_LONGEST_CREDENTIAL = 8192  # tokens of identity providers are long
+
+
+class Requirement:
+    """Base of all requirements."""
+
+
+class Public(Requirement):
+    """Anybody may call."""
+
+    async def __call__(self) -> None:
+        return
+
+
+class TenantWith(Requirement):
+    """A tenant's key with one of these scopes."""
+
+    def __init__(self, *scopes: Scope) -> None:
+        self.scopes = scopes
+
+    async def __call__(self, request: Request) -> TenantPrincipal:
+        return await self.admit(services_of(request), _authorization(request), context_of(request.scope))
+
+    async def admit(self, services: Services, authorization: str, context: RequestContext) -> TenantPrincipal:
+        """The caller, who is noted in `context`. Raises Unauthenticated and Forbidden."""
+        principal = await _principal_of(services, authorization, context)
+        if isinstance(principal, AdminPrincipal):
+            raise Forbidden(
+                "The admin key has no tenant: call this route with a tenant's key.", code="tenant_key_required"
+            )
+        require_scope(principal, *self.scopes)
+        return principal
+
+
+class Admin(Requirement):
+    """The operator."""
+
+    async def __call__(self, request: Request) -> AdminPrincipal:
+        principal = await _principal(request)
+        if not isinstance(principal, AdminPrincipal):
+            raise Forbidden("This route needs the admin key; a tenant's key was given.", code="admin_key_required")
+        return principal
+
+
+class TenantAdmin(Requirement):
+    """The operator, or a tenant's key with the scope `admin`, which reaches its own tenant's things only."""
+
+    async def __call__(self, request: Request) -> Principal:
+        principal = await _principal(request)
+        if isinstance(principal, TenantPrincipal):
+            require_scope(principal, Scope.ADMIN)
+        return principal
+
+
+class Holder(Requirement):
+    """Whoever has a key that is good for anything."""
+
+    async def __call__(self, request: Request) -> Principal:
+        return await _principal(request)
+
+
+class AdminOrAnybody(Requirement):
+    """Anybody may call without a key; the operator is told more. A key that is none is refused all the same."""
+
+    async def __call__(self, request: Request) -> AdminPrincipal | None:
+        if "authorization" not in request.headers:
+            return None
+        principal = await _principal(request)
+        return principal if isinstance(principal, AdminPrincipal) else None
+
+
+def require_scope(principal: TenantPrincipal, *scopes: Scope) -> None:
+    """One of them. Raises Forbidden."""
+    if not any(principal.allows(scope) for scope in scopes):
+        wanted = " or ".join(f"'{scope}'" for scope in scopes)
+        raise Forbidden(f"This key lacks the scope {wanted}.")
+
+
+async def _principal(request: Request) -> Principal:
+    return await _principal_of(services_of(request), _authorization(request), context_of(request.scope))
+
+
+def _authorization(request: Request) -> str:
+    return request.headers.get("authorization", "")
+
+
+async def _principal_of(services: Services, authorization: str, context: RequestContext) -> Principal:
+    principal = await _authenticated(services, authorization)
+    context.actor = Actor(principal.actor, context.request_id)
+    if isinstance(principal, TenantPrincipal):
+        context.tenant_id, context.key_id = principal.tenant_id, principal.key_id
+    return principal
+
+
+async def _authenticated(services: Services, authorization: str) -> Principal:
+    scheme, _, key = authorization.partition(" ")
+    key = key.strip()
+    if scheme.lower() != "bearer" or not key:
+        raise Unauthenticated("Send your API key as 'Authorization: Bearer …'.", code="missing_api_key")
+    if len(key) <= _LONGEST_CREDENTIAL and key.isprintable():
+        principal = await services.authenticator.principal(key)
+        if principal is not None:
+            return principal
+    raise Unauthenticated("This API key is not valid.")
+
+
+async def _actor(request: Request) -> Actor:
+    return context_of(request.scope).actor
+
+
+public = Depends(Public())
+Inference = Annotated[TenantPrincipal, Depends(TenantWith(Scope.INFERENCE))]
+AdapterReader = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADAPTERS_READ))]
+AdapterWriter = Annotated[TenantPrincipal, Depends(TenantWith(Scope.ADAPTERS_WRITE))]
+FileKeeper = Annotated[TenantPrincipal, Depends(TenantWith(Scope.FINETUNE, Scope.ADAPTERS_WRITE))]
+FineTuner = Annotated[TenantPrincipal, Depends(TenantWith(Scope.FINETUNE))]
+UsageReader = Annotated[TenantPrincipal, Depends(TenantWith(Scope.USAGE))]
+Operator = Annotated[AdminPrincipal, Depends(Admin())]
+Administrator = Annotated[Principal, Depends(TenantAdmin())]
+KeyHolder = Annotated[Principal, Depends(Holder())]
+OperatorOrAnybody = Annotated[AdminPrincipal | None, Depends(AdminOrAnybody())]
+
+By = Annotated[Actor, Depends(_actor)]
+"""Who acts, for the audit log. Stands after the requirement, which finds it out."""

@@ -1,0 +1,34 @@
+"""The last check of an upload: a short request in the engine, whose logits must be finite."""
+
+from loragate.adapter_store.errors import Conflict
+from loragate.adapter_store.publishing.probe import engine_refusal
+from loragate.adapter_store.publishing.staging import StagedAdapter
+from loragate.engine.client.adapter_probe import TrialFailed, try_adapter
+from loragate.gateway.engine.link import EngineLink
+from loragate.v1 import engine_pb2 as pb
+
+_CONNECT_SECONDS = 5.0
+
+
+class EngineProbe:
+    """Takes its turn among the tenant's requests (`share`), shares no cache, and bills nothing."""
+
+    def __init__(self, link: EngineLink, share: pb.Share) -> None:
+        self._link = link
+        self._share = share
+
+    async def __call__(self, tenant_id: str, staged: StagedAdapter) -> None:
+        """See `adapter_store.probe.Probe`."""
+        await self._link.connected(_CONNECT_SECONDS)
+        manifest = self._link.base.manifest
+        if manifest.base_digest != staged.base_digest:
+            raise Conflict(
+                "The engine serves another base model by now than the one that the adapter was checked against; "
+                "publish it again.",
+                code="base_model_mismatch",
+            )
+        adapter = pb.AdapterRef(tenant_id=tenant_id, digest=staged.digest)
+        try:
+            await try_adapter(self._link.client, manifest, adapter, staged.own_tokens, self._share)
+        except TrialFailed as failed:
+            raise engine_refusal(failed.reason, non_finite=failed.non_finite, answered=failed.answered) from failed

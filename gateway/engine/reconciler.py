@@ -1,0 +1,74 @@
+"""Makes the engine hold what SQL says: told of changes, when the engine comes, and from time to time whatever happens.
+
+Every gateway process does so on its own link; all of them read the same SQL, and saying a thing twice changes nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+
+from loragate.adapter_store.adapters.desired_state import Content, Tier
+from loragate.adapter_store.errors import StoreError
+from loragate.adapter_store.store import Store
+from loragate.engine.client.client import EngineClient, EngineUnavailable
+from loragate.gateway.resilience.timeouts import happens
+from loragate.v1 import engine_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+_PERIOD_SECONDS = 60.0
+_GAP_SECONDS = 0.5  # changes that come together are looked at together
+
+
+class Reconciler:
+    """One per process. It hears the store's change notices."""
+
+    def __init__(self, store: Store, client: EngineClient, period: float = _PERIOD_SECONDS) -> None:
+        self._store = store
+        self._client = client
+        self._period = period
+        self._due = asyncio.Event()
+        self._changed = set[str | None]()
+        store.notices.subscribe(self.due)
+
+    def due(self, tenant_id: str | None = None) -> None:
+        """Something of the tenant (None: of anybody) may have changed, here or in the engine."""
+        self._changed.add(tenant_id)
+        self._due.set()
+
+    async def keep_reconciling(self) -> None:
+        """Until cancelled."""
+        changed: set[str | None] = {None}
+        while True:
+            self._due.clear()
+            try:
+                await self.reconcile(None if None in changed else changed)
+            except (StoreError, EngineUnavailable) as error:
+                log.warning("the engine's adapters are not compared with the store's: %s", error)
+                self._changed |= changed  # with the next change, or when the time comes
+            await asyncio.sleep(_GAP_SECONDS)
+            told = await happens(self._due, self._period)
+            changed, self._changed = self._changed if told else {None}, set()
+
+    async def reconcile(self, tenants: Collection[str | None] | None = None) -> None:
+        """Once, all adapters or these tenants'. Raises StoreError and EngineUnavailable. The engine is asked first what
+        it holds: what is published after that is not taken for something that is no more."""
+        held = set[Content]()
+        if self._client.ready:
+            inventory = await self._client.inventory()
+            held = {
+                (each.adapter.tenant_id, each.adapter.digest)
+                for each in inventory.held
+                if tenants is None or each.adapter.tenant_id in tenants
+            }
+        async with self._store.admin() as admin:
+            kept = await admin.desired.kept()
+            living = await admin.desired.living(held)
+        self._client.pin(_references((each.tenant_id, each.digest) for each in kept if each.tier is Tier.DEVICE))
+        self._client.prefetch(_references((each.tenant_id, each.digest) for each in kept))
+        if held - living:
+            self._client.retire(_references(sorted(held - living)))
+
+
+def _references(contents: Iterable[Content]) -> list[pb.AdapterRef]:
+    return [pb.AdapterRef(tenant_id=tenant_id, digest=digest) for tenant_id, digest in contents]

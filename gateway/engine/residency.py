@@ -1,0 +1,62 @@
+"""Which adapters the engine holds, and where; asked of it at most once a second, however many look."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from loragate.adapter_store.publishing.all_published import Content
+from loragate.engine.client.client import EngineClient, EngineUnavailable
+from loragate.v1 import engine_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+_FRESH_SECONDS = 1.0
+_PATIENCE_SECONDS = 1.0
+_NAMES = {pb.TIER_DISK: "disk", pb.TIER_HOST: "host", pb.TIER_DEVICE: "device"}
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """`held` is None while nobody knows."""
+
+    held: Mapping[Content, pb.Held] | None = None
+
+    def tier(self, tenant_id: str, digests: Iterable[str]) -> str | None:
+        """The highest one on which one of these is."""
+        if self.held is None:
+            return None
+        found = [held.tier for digest in digests if (held := self.held.get((tenant_id, digest))) is not None]
+        return _NAMES[max(found)] if found else "none"
+
+    def pinned(self, tenant_id: str, digest: str) -> bool:
+        """It stays on the device."""
+        held = None if self.held is None else self.held.get((tenant_id, digest))
+        return held is not None and held.pinned
+
+
+class Residency:
+    """One per process."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+        self._reading: asyncio.Task[Holdings] | None = None
+        self._good_until = 0.0
+
+    async def holdings(self) -> Holdings:
+        """As of a second ago at most."""
+        if self._reading is None or time.monotonic() >= self._good_until:
+            self._good_until = time.monotonic() + _FRESH_SECONDS
+            self._reading = asyncio.create_task(self._read(), name="residency")
+        return await asyncio.shield(self._reading)
+
+    async def _read(self) -> Holdings:
+        if not self._client.ready:
+            return Holdings()
+        try:
+            inventory = await self._client.inventory(patience=_PATIENCE_SECONDS)
+        except EngineUnavailable as error:
+            log.debug("the engine does not say what it holds: %s", error)
+            return Holdings()
+        return Holdings({(each.adapter.tenant_id, each.adapter.digest): each for each in inventory.held})

@@ -1,0 +1,48 @@
+"""The engine's failures in the words of the API."""
+
+from loragate.engine.client.client import EngineError, EngineRequestError
+from loragate.gateway.errors import OVERLOADED, ApiError, InvalidRequest, TooManyRequests, Unavailable
+from loragate.v1 import engine_pb2 as pb
+
+
+class GenerationFailed(ApiError):
+    """The model cannot answer this request; sending it again may give the same."""
+
+    status = 500
+    type = "server_error"
+    default_code = "generation_failed"
+
+
+def refusal_of(error: EngineError, constraint: str | None = None) -> ApiError:
+    """What the caller is told. A request whose engine went away may be sent again: nothing was answered yet.
+
+    `constraint` is the field that asks for a grammar, which only the engine can check.
+    """
+    if not isinstance(error, EngineRequestError):
+        return Unavailable("The engine is not available at the moment.", code="engine_unavailable")
+    match error.code:
+        case pb.ERROR_CODE_INVALID_REQUEST:
+            if constraint is not None:
+                message = f"Invalid '{constraint}': {error.message}."
+                return InvalidRequest(message, param=constraint, code="invalid_value")
+            return InvalidRequest(f"The engine refused the request: {error.message}.")
+        case pb.ERROR_CODE_ADAPTER_UNAVAILABLE:
+            return Unavailable(f"The adapter cannot be loaded: {error.message}.", code="adapter_unavailable")
+        case pb.ERROR_CODE_OVERLOADED:
+            return _overloaded(error)
+        case pb.ERROR_CODE_NON_FINITE:
+            return GenerationFailed(
+                "The model produced NaN or infinite values for this request.", code="non_finite_output"
+            )
+        case _:
+            return GenerationFailed("The engine failed on this request.")
+
+
+def _overloaded(error: EngineRequestError) -> ApiError:
+    """429 where the tenant's own requests fill its queue, 503 where the engine is busy with everybody's."""
+    retry_after = error.retry_after or 1
+    if error.own_queue:
+        message = f"Too many of your requests wait already: {error.message}."
+        return TooManyRequests(message, code=OVERLOADED, retry_after=retry_after)
+    message = f"The engine has too much to do at the moment: {error.message}."
+    return Unavailable(message, code=OVERLOADED, retry_after=retry_after)

@@ -1,0 +1,115 @@
+"""From request bodies to checked generation requests."""
+
+import asyncio
+
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.gateway.errors import InvalidRequest
+from loragate.gateway.generation.constraint import Constraint, chat_constraint, constraint
+from loragate.gateway.generation.context_window import check_length, room_for_completion
+from loragate.gateway.generation.pooling import PoolingRequest
+from loragate.gateway.generation.priority import share_of
+from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.generation.tokenize import chat_to_tokens, prompts_to_tokens
+from loragate.gateway.generation.tool_choice import tool_use
+from loragate.gateway.schemas.inference.chat import ChatRequest
+from loragate.gateway.schemas.inference.completions import CompletionRequest
+from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
+from loragate.gateway.schemas.inference.sampling import SamplingFields
+from loragate.gateway.services import Services
+from loragate.gateway.text.base_model import BaseModel
+from loragate.gateway.tools.request_tools import ToolUse
+from loragate.gateway.tracing.current import step
+from loragate.v1 import engine_pb2 as pb
+
+_DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
+
+
+async def prepare_chat(services: Services, caller: TenantPrincipal, body: ChatRequest) -> GenerationRequest:
+    """Raises ApiError and StoreError."""
+    base = services.link.base
+    n = _checked_n(services, body)
+    target = await services.resolver.resolve(caller, base, body.model, body.sticky_key)
+    tools = tool_use(base, body)
+    with step("tokenise"):
+        prompt = await chat_to_tokens(base, body.messages, body.usable_tools)
+    limit = room_for_completion(base, len(prompt), body.token_limit, services.config.default_chat_tokens, "messages")
+    sampling = _checked_sampling(base, body, limit, body.wanted_logprobs)
+    return GenerationRequest(
+        target,
+        base,
+        (prompt,),
+        sampling,
+        n,
+        tuple(body.stop or ()),
+        bool(body.include_stop_str_in_output),
+        await _constraint(base, body, tools),
+        tools,
+        body.draft_tokens or 0,
+        share_of(caller, body.priority, services.config),
+        open_ended=body.token_limit is None,
+    )
+
+
+async def prepare_completion(services: Services, caller: TenantPrincipal, body: CompletionRequest) -> GenerationRequest:
+    """Raises ApiError and StoreError."""
+    base = services.link.base
+    n = _checked_n(services, body)
+    if len(body.prompts) > services.config.max_prompts:
+        raise _out_of_range("prompt", f"at most {services.config.max_prompts} prompts are allowed")
+    target = await services.resolver.resolve(caller, base, body.model, body.sticky_key)
+    with step("tokenise"):
+        prompts = await prompts_to_tokens(base, body.prompts, "prompt")
+    longest = max(map(len, prompts))
+    limit = room_for_completion(base, longest, body.max_tokens, _DEFAULT_COMPLETION_TOKENS, "prompt")
+    sampling = _checked_sampling(base, body, limit, body.logprobs)
+    return GenerationRequest(
+        target,
+        base,
+        prompts,
+        sampling,
+        n,
+        tuple(body.stop or ()),
+        bool(body.include_stop_str_in_output),
+        constraint(body),
+        draft_tokens=body.draft_tokens or 0,
+        share=share_of(caller, body.priority, services.config),
+    )
+
+
+async def prepare_embeddings(services: Services, caller: TenantPrincipal, body: EmbeddingRequest) -> PoolingRequest:
+    """Raises ApiError and StoreError."""
+    base = services.link.base
+    target = await services.resolver.resolve(caller, base, body.model, body.user or None)
+    if "" in body.inputs:
+        raise InvalidRequest("Invalid 'input': a text is empty.", param="input", code="invalid_value")
+    with step("tokenise"):
+        prompts = await prompts_to_tokens(base, body.inputs, "input")
+    check_length(base, max(map(len, prompts)), "input")
+    return PoolingRequest(target, prompts, body.engine_pooling, share_of(caller, body.priority, services.config))
+
+
+async def _constraint(base: BaseModel, body: ChatRequest, tools: ToolUse | None) -> Constraint | None:
+    """A grammar of all tools is written off the event loop: their schemas may be megabytes."""
+    if tools is None:
+        return chat_constraint(base, body, tools)
+    return await asyncio.to_thread(chat_constraint, base, body, tools)
+
+
+def _checked_n(services: Services, body: SamplingFields) -> int:
+    n = body.n or 1
+    if n > services.config.max_n:
+        raise _out_of_range("n", f"at most {services.config.max_n} completions are allowed")
+    return n
+
+
+def _checked_sampling(base: BaseModel, body: SamplingFields, limit: int, top_logprobs: int | None) -> pb.Sampling:
+    if (body.min_tokens or 0) > limit:
+        raise _out_of_range("min_tokens", f"it must not be above the completion's limit of {limit} tokens")
+    for param, token_ids in (("logit_bias", [*(body.logit_bias or ())]), ("stop_token_ids", body.stop_token_ids or [])):
+        if not base.accepts(token_ids):
+            raise _out_of_range(param, f"token ids must be below {base.manifest.vocab_size}")
+    return body.sampling(limit, top_logprobs, base.manifest.sampling_defaults)
+
+
+def _out_of_range(param: str, words: str) -> InvalidRequest:
+    return InvalidRequest(f"Invalid '{param}': {words}.", param=param, code="invalid_value")

@@ -1,0 +1,16 @@
+"""Whose turn a request takes in the engine, and how long it may wait for it."""
+
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.v1 import engine_pb2 as pb
+
+
+def share_of(caller: TenantPrincipal, priority: int | None, config: GatewayConfig) -> pb.Share:
+    """The tenant's weight counts against other tenants, the request's priority among the tenant's own."""
+    return share_of_tenant(caller.tenant_id, caller.weight, config, priority or 0)
+
+
+def share_of_tenant(tenant_id: str, weight: float, config: GatewayConfig, priority: int = 0) -> pb.Share:
+    """The same, for what nobody waits for."""
+    deadline_ms = round(1000 * (config.first_token_seconds or 0))
+    return pb.Share(tenant_id=tenant_id, weight=weight, priority=priority, deadline_ms=deadline_ms)

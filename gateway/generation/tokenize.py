@@ -1,0 +1,80 @@
+"""Prompts to token ids, long ones off the event loop."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from loragate.gateway.errors import InvalidRequest
+from loragate.gateway.generation.context_window import check_length_of_text
+from loragate.gateway.schemas.inference.prompts import Prompt
+from loragate.gateway.text.base_model import BaseModel
+from loragate.prompts.chat_template import ChatTemplate, TemplateError
+from loragate.prompts.messages import ChatMessage
+from loragate.prompts.template_messages import size_of, template_messages
+from loragate.prompts.tools import Tool
+
+T = TypeVar("T")
+
+# Rendering and tokenising this much takes about a millisecond.
+_INLINE_CHARACTERS = 4096
+
+
+async def chat_to_tokens(base: BaseModel, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()) -> list[int]:
+    """Raises InvalidRequest for what the base model's template refuses."""
+    template = base.chat_template
+    if template is None:
+        raise InvalidRequest(
+            f"The base model '{base.id}' has no chat template: use /v1/completions.",
+            param="messages",
+            code="no_chat_template",
+        )
+    large = bool(tools) or size_of(messages) > _INLINE_CHARACTERS  # a tool may have a schema of any size
+    return await _off_loop_if(large, lambda: _chat_to_tokens(base, template, messages, tools))
+
+
+async def prompts_to_tokens(base: BaseModel, prompts: Sequence[Prompt], param: str) -> tuple[Sequence[int], ...]:
+    """Texts with the special tokens of a plain prompt; token ids as they are. `param` is the request's field.
+
+    Raises InvalidRequest for what is empty, outside the vocabulary, or surely longer than the context.
+    """
+    size = sum(map(len, prompts))
+    large = size > _INLINE_CHARACTERS
+    return await _off_loop_if(large, lambda: tuple(_prompt_to_tokens(base, prompt, param) for prompt in prompts))
+
+
+def _prompt_to_tokens(base: BaseModel, prompt: Prompt, param: str) -> Sequence[int]:
+    if not isinstance(prompt, str):
+        if not base.accepts(prompt):
+            raise InvalidRequest(
+                f"Invalid '{param}': token ids must be from 0 to {base.manifest.vocab_size - 1}.",
+                param=param,
+                code="invalid_value",
+            )
+        return prompt
+    check_length_of_text(base, prompt, param)
+    tokens = base.tokenizer.encode_text(prompt)
+    if not tokens:
+        raise InvalidRequest(f"Invalid '{param}': it is empty.", param=param, code="invalid_value")
+    return tokens
+
+
+def _chat_to_tokens(
+    base: BaseModel, template: ChatTemplate, messages: Sequence[ChatMessage], tools: Sequence[Tool]
+) -> list[int]:
+    try:
+        rendered = template.render(
+            template_messages(messages, template.traits), [tool.for_template() for tool in tools]
+        )
+    except TemplateError as error:
+        raise InvalidRequest(
+            f"The chat template refused the messages: {error}.", param="messages", code="invalid_messages"
+        ) from None
+    check_length_of_text(base, rendered, "messages")
+    tokens = base.tokenizer.encode_chat(rendered)
+    if not tokens:
+        raise InvalidRequest("The chat template rendered nothing.", param="messages", code="invalid_messages")
+    return tokens
+
+
+async def _off_loop_if(large: bool, work: Callable[[], T]) -> T:
+    return await asyncio.to_thread(work) if large else work()

@@ -1,0 +1,38 @@
+"""What this gateway was asked over gRPC and how it answered."""
+
+from contextlib import AbstractContextManager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from loragate.gateway.http.metrics import SECONDS
+
+
+class GrpcMetrics:
+    """Beside the HTTP ones, in their registry. Methods are named by us, never by a client."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._calls = Counter(
+            "loragate_grpc_calls", "gRPC calls answered, by status.", ("method", "status"), registry=registry
+        )
+        self._seconds = Histogram(
+            "loragate_grpc_call_duration_seconds",
+            "From a gRPC call's beginning to its status.",
+            ("method",),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._in_flight = Gauge(
+            "loragate_grpc_calls_in_flight",
+            "gRPC calls that have not got their status.",
+            multiprocess_mode="livesum",
+            registry=registry,
+        )
+
+    def in_flight(self) -> AbstractContextManager[None]:
+        """Count a call while the block lasts."""
+        return self._in_flight.track_inprogress()
+
+    def answered(self, method: str, status: str, seconds: float) -> None:
+        """A call got its status, or its client left."""
+        self._calls.labels(method, status).inc()
+        self._seconds.labels(method).observe(seconds)

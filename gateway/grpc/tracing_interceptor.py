@@ -1,0 +1,58 @@
+"""A span for each gRPC call, around everything else."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+from opentelemetry.trace import Span, Tracer
+
+from loragate.gateway.tracing.span import failed
+from loragate.gateway.tracing.spans import request_spans
+
+_TRACED = "/loragate.v1."  # not health and reflection
+_OUR_FAULT = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN})
+
+Handler = Callable[[Any, Any], Awaitable[None]]
+
+
+class TracingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Names and attributes as OpenTelemetry's conventions for RPC servers have them."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable["grpc.RpcMethodHandler[Any, Any]"]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "grpc.RpcMethodHandler[Any, Any]":
+        """Every method of ours is handled as streams both ways."""
+        handler = await continuation(handler_call_details)
+        method = str(handler_call_details.method)
+        if handler is None or not method.startswith(_TRACED):
+            return handler
+        metadata = dict(handler_call_details.invocation_metadata or ())
+        traceparent = str(metadata.get("traceparent", ""))
+        handle = cast(Handler, handler.stream_stream)
+        return grpc.stream_stream_rpc_method_handler(self._traced(handle, method, traceparent))
+
+    def _traced(self, handle: Handler, method: str, traceparent: str) -> Handler:
+        async def traced(requests: Any, context: Any) -> None:
+            with request_spans(self._tracer, method.removeprefix("/"), traceparent) as spans:
+                try:
+                    await handle(requests, context)
+                finally:
+                    if spans is not None:
+                        _describe(spans.root, method, context.code())
+
+        return traced
+
+
+def _describe(span: Span, method: str, code: grpc.StatusCode | int | None) -> None:
+    status = code if isinstance(code, grpc.StatusCode) else grpc.StatusCode.OK
+    span.set_attribute("rpc.system.name", "grpc")
+    span.set_attribute("rpc.method", method.removeprefix("/"))
+    span.set_attribute("rpc.response.status_code", status.name)
+    if status in _OUR_FAULT:
+        failed(span, status.name)

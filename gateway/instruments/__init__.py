@@ -1,0 +1,1 @@
+"""Metric instruments that any layer may use."""

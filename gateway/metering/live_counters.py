@@ -1,0 +1,113 @@
+"""What running requests were told so far, in a file mapped into memory.
+
+A store into such memory costs no system call, and the kernel keeps it when the process dies: what its clients were
+told by then is billed, to the token. Only a power cut can lose what was told since the last `sync`.
+
+Each running request has a slot of fixed size: four whole numbers that change, then the record that it was opened with.
+"""
+
+import mmap
+import os
+import struct
+from binascii import crc32
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+
+from loragate.adapter_store.usage.record import Outcome, UsageRecord
+from loragate.gateway.metering.record_format import record_of
+from loragate.gateway.metering.spool import OPEN_CALLS
+
+SLOTS = 8192
+_SLOT_BYTES = 1024
+# In the machine's own order and aligned, so that no number is ever seen half written.
+_COUNTS = struct.Struct("@QQQqq")  # prompt, completion and cached tokens; first token (-1: none) and duration, in ms
+_RECORD = struct.Struct("@II")  # length and CRC-32 of the JSON that follows; length 0: the slot is free
+_RECORD_AT = _COUNTS.size
+_JSON_AT = _RECORD_AT + _RECORD.size
+_NO_TOKENS = _COUNTS.pack(0, 0, 0, -1, 0)
+
+
+class OpenCalls:
+    """One per worker. Its slots are taken, marked and freed in the event loop; `sync` may run in another thread."""
+
+    def __init__(self, folder: Path, slots: int = SLOTS) -> None:
+        """Raises OSError, also where the disk has no room for all slots: it is set aside, never found missing later."""
+        size = slots * _SLOT_BYTES
+        self._file = os.open(folder / OPEN_CALLS, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(self._file, 0, size)
+            self._memory = mmap.mmap(self._file, size)
+        except OSError:
+            os.close(self._file)
+            (folder / OPEN_CALLS).unlink()
+            raise
+        self._slots = slots
+        self._free = list(range(slots))
+
+    @property
+    def in_use(self) -> int:
+        """Slots taken."""
+        return self._slots - len(self._free)
+
+    def take(self, record: UsageRecord) -> int | None:
+        """A slot for a request that has been told nothing yet; None when all are in use."""
+        document = orjson.dumps(record)
+        if not self._free or len(document) > _SLOT_BYTES - _JSON_AT:
+            return None
+        slot = self._free.pop()
+        at = slot * _SLOT_BYTES
+        self._memory[at + _JSON_AT : at + _JSON_AT + len(document)] = document
+        self._memory[at : at + _RECORD_AT] = _NO_TOKENS
+        _RECORD.pack_into(self._memory, at + _RECORD_AT, len(document), crc32(document))
+        return slot
+
+    def mark(
+        self, slot: int, prompt: int, completion: int, cached: int, first_token_ms: int | None, duration_ms: int
+    ) -> None:
+        """What the request has been told by now."""
+        first = -1 if first_token_ms is None else first_token_ms
+        _COUNTS.pack_into(self._memory, slot * _SLOT_BYTES, prompt, completion, cached, first, duration_ms)
+
+    def free(self, slot: int) -> None:
+        """The request's record is in a safe place."""
+        _RECORD.pack_into(self._memory, slot * _SLOT_BYTES + _RECORD_AT, 0, 0)
+        self._free.append(slot)
+
+    def sync(self) -> None:
+        """Brings it to the disk. Raises OSError."""
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        """The file stays."""
+        self._memory.close()
+        os.close(self._file)
+
+
+def left_open(folder: Path) -> list[UsageRecord]:
+    """What a dead worker's requests had been told."""
+    try:
+        content = (folder / OPEN_CALLS).read_bytes()
+    except FileNotFoundError:
+        return []
+    return list(_left_open(content))
+
+
+def _left_open(content: bytes) -> Iterator[UsageRecord]:
+    for at in range(0, len(content) - _SLOT_BYTES + 1, _SLOT_BYTES):
+        length, checksum = _RECORD.unpack_from(content, at + _RECORD_AT)
+        document = content[at + _JSON_AT : at + _JSON_AT + length]
+        if not length or crc32(document) != checksum:
+            continue
+        prompt, completion, cached, first, duration = _COUNTS.unpack_from(content, at)
+        yield replace(
+            record_of(document),
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            cached_tokens=min(cached, prompt),
+            first_token_ms=None if first < 0 else first,
+            duration_ms=duration,
+            outcome=Outcome.CRASHED,
+        )

@@ -1,0 +1,23 @@
+"""All that a gateway process counts itself, in one registry."""
+
+from prometheus_client import Counter
+
+from loragate.gateway.calls.shedding_metrics import SheddingMetrics
+from loragate.gateway.http.metrics import HttpMetrics
+from loragate.gateway.imports.metrics import ImportMetrics
+from loragate.gateway.limits.metrics import LimitMetrics
+from loragate.gateway.metering.metrics import UsageMetrics
+
+
+class GatewayMetrics:
+    """One per application."""
+
+    def __init__(self) -> None:
+        self.http = HttpMetrics()
+        self.usage = UsageMetrics(self.http.registry)
+        self.limits = LimitMetrics(self.http.registry)
+        self.shedding = SheddingMetrics(self.http.registry)
+        self.imports = ImportMetrics(self.http.registry)
+        self.quarantines = Counter(
+            "loragate_gateway_quarantines", "Adapters whose bytes were found damaged.", registry=self.http.registry
+        )

@@ -1,0 +1,73 @@
+"""Examples of what is said about fine-tuning jobs."""
+
+from typing import Any
+
+from loragate.gateway.openapi.examples.requests import BASE, FILE
+
+_TENANT = "tn_4fGh2kLmN8pQ"
+_OPENAIS = {"n_epochs": 3, "batch_size": 8, "learning_rate_multiplier": 1.0}
+JOB: dict[str, Any] = {
+    "id": "ftjob-4fGh2kLmN8pQ6rStU0vW2xYz",
+    "object": "fine_tuning.job",
+    "created_at": 1_772_357_400,
+    "error": None,
+    "estimated_finish": None,
+    "fine_tuned_model": f"ft:{BASE}:acme:support:U0vW2xYz",
+    "finished_at": 1_772_361_000,
+    "hyperparameters": _OPENAIS,
+    "integrations": [],
+    "metadata": {"team": "a"},
+    "method": {
+        "type": "supervised",
+        "supervised": {
+            "hyperparameters": {
+                **_OPENAIS,
+                "lora_rank": 16,
+                "lora_alpha": 32,
+                "lora_dropout": 0.0,
+                "use_rslora": False,
+                "use_dora": False,
+                "target_modules": "all-linear",
+                "quantization": "nf4",
+                "max_length": 2048,
+                "packing": False,
+                "lr_scheduler": "cosine",
+                "warmup_ratio": 0.05,
+                "weight_decay": 0.0,
+                "max_grad_norm": 1.0,
+                "early_stopping_patience": None,
+                "streaming": False,
+                "n_steps": None,
+            }
+        },
+    },
+    "model": BASE,
+    "organization_id": _TENANT,
+    "progress": {"step": 75, "total_steps": 75},
+    "result_files": ["file-9wXy2zAb4cDe6fGh8jKl0mNp"],
+    "seed": 7,
+    "start_version": None,
+    "status": "succeeded",
+    "trained_tokens": 48_210,
+    "training_file": FILE,
+    "validation_file": None,
+}
+ADMIN_JOB = {**JOB, "tenant_id": _TENANT}
+JOB_EVENT = {
+    "id": "ftevent-4fGh2kLmN8pQ6rStU0vW2xYz-77",
+    "object": "fine_tuning.job.event",
+    "created_at": 1_772_360_990,
+    "level": "info",
+    "message": "Step 75/75, training loss=0.4410",
+    "type": "metrics",
+    "data": {"step": 75, "total_steps": 75, "train_loss": 0.441, "train_mean_token_accuracy": 0.91},
+}
+CHECKPOINT = {
+    "id": "ftckpt-6rStU0vW2xYz4aBc8dEf0gHi",
+    "object": "fine_tuning.job.checkpoint",
+    "created_at": 1_772_360_000,
+    "fine_tuned_model_checkpoint": f"{JOB['fine_tuned_model']}:ckpt-step-50",
+    "fine_tuning_job_id": JOB["id"],
+    "metrics": {"step": 50, "train_loss": 0.52},
+    "step_number": 50,
+}

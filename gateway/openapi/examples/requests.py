@@ -1,0 +1,167 @@
+"""Examples of bodies, by what reads them. A test sends all of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from loragate.gateway.schemas.aliases import AliasPut
+from loragate.gateway.schemas.inference.chat import ChatRequest
+from loragate.gateway.schemas.inference.completions import CompletionRequest
+from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
+from loragate.gateway.schemas.inference.responses import ResponseRequest
+from loragate.gateway.schemas.releases import Promotion, Rollback, VersionPatch
+from loragate.gateway.schemas.resources.adapters import AdapterFromFiles, AdapterKeep, AdapterPatch
+from loragate.gateway.schemas.resources.admin import KeyCreate, KeyRotate, TenantCreate, TenantPatch
+from loragate.gateway.schemas.resources.fine_tuning import JobCreate
+from loragate.gateway.schemas.resources.imports import ImportCreate
+from loragate.gateway.schemas.resources.limits import LimitsPatch
+from loragate.gateway.schemas.resources.uploads import UploadComplete, UploadCreate
+
+NAME = "haiku"  # of the adapter
+BASE = "meta-llama/Llama-3.1-8B-Instruct"
+FILE = "file-3mNp5qRs7tUv9wXy1zAb3cDe"
+_USER = {"role": "user", "content": "Write a line about the sea."}
+_CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
+    ChatRequest: {
+        "A question": {
+            "model": NAME,
+            "messages": [{"role": "system", "content": "You answer in verse."}, _USER],
+            "max_completion_tokens": 64,
+            "temperature": 0.7,
+        },
+        "A stream that ends with its usage": {
+            "model": f"{NAME}:1",
+            "messages": [_USER],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        },
+        "JSON by a schema": {
+            "model": f"{NAME}@default",
+            "messages": [{"role": "user", "content": "Where is the Eiffel tower?"}],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "place", "schema": _CITY}},
+        },
+        "Tools": {
+            "model": NAME,
+            "messages": [{"role": "user", "content": "What is the weather in Oslo?"}],
+            "tools": [{"type": "function", "function": {"name": "weather", "parameters": _CITY}}],
+            "tool_choice": "auto",
+        },
+    },
+    ResponseRequest: {
+        "A question": {
+            "model": NAME,
+            "instructions": "You answer in verse.",
+            "input": "Write a line about the sea.",
+            "max_output_tokens": 64,
+        },
+        "A stream": {"model": NAME, "input": [_USER], "stream": True},
+        "What a function returned": {
+            "model": NAME,
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "What is the weather in Oslo?"}]},
+                {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": '{"city": "Oslo"}'},
+                {"type": "function_call_output", "call_id": "call_1", "output": "rain"},
+            ],
+            "tools": [{"type": "function", "name": "weather", "parameters": _CITY}],
+        },
+        "JSON by a schema": {
+            "model": NAME,
+            "input": "Where is the Eiffel tower?",
+            "text": {"format": {"type": "json_schema", "name": "place", "schema": _CITY}},
+        },
+    },
+    CompletionRequest: {
+        "A text to go on with": {"model": NAME, "prompt": "The sea,", "max_tokens": 16, "stop": ["\n"]},
+        "Several prompts, with logprobs": {"model": NAME, "prompt": ["The sea,", "A star"], "logprobs": 2, "seed": 7},
+    },
+    EmbeddingRequest: {
+        "Two texts": {"model": NAME, "input": ["the sea", "a star"]},
+        "As bytes": {"model": NAME, "input": "the sea", "encoding_format": "base64"},
+    },
+    AdapterPatch: {
+        "What it is": {"tags": ["team:verse", "three-lines"], "description": "Answers in verse."},
+        "A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}},
+        "Out of service": {"status": "disabled"},
+        "Back again": {"status": "ready"},
+    },
+    AdapterKeep: {"Pinned": {"keep": "device"}, "Fetched ahead of time": {"keep": "disk"}, "As used": {"keep": None}},
+    LimitsPatch: {"A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}}},
+    AdapterFromFiles: {
+        "Two files": {
+            "name": NAME,
+            "alias": "canary",
+            "config_file_id": "file-2bCd4eFg6hJk8mNp0qRs1tUv",
+            "tensors_file_id": "file-7hJk3mNp5qRs1tUv9wXy2zAb",
+        },
+    },
+    UploadCreate: {
+        "Data to train with": {
+            "filename": "train.jsonl",
+            "purpose": "fine-tune",
+            "bytes": 3,
+            "mime_type": "application/jsonl",
+        },
+        "An adapter that lives for two hours": {
+            "filename": "adapter_model.safetensors",
+            "purpose": "adapter",
+            "bytes": 3,
+            "mime_type": "application/octet-stream",
+            "expires_after": {"anchor": "created_at", "seconds": 7200},
+        },
+    },
+    UploadComplete: {
+        "Parts, and the sum of the whole": {
+            "part_ids": ["part_4fGh2kLmN8pQ6rStU0vW"],
+            "md5": "900150983cd24fb0d6963f7d28e17f72",
+        },
+    },
+    VersionPatch: {"Out of service": {"status": "disabled"}, "Back again": {"status": "ready"}},
+    Promotion: {
+        "A version to everybody": {"alias": "default", "version": 2},
+        "The canary to everybody": {"alias": "default", "from_alias": "canary"},
+    },
+    Rollback: {"Back to what it was": {"alias": "default"}},
+    AliasPut: {
+        "All to one version": {"targets": [{"version": 1}]},
+        "A tenth to a new version": {"targets": [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]},
+    },
+    ImportCreate: {
+        "From the public hub": {"source": "hf://acme/haiku@" + 8 * "0f9c3", "name": NAME, "alias": "canary"},
+    },
+    JobCreate: {
+        "All that is not said is chosen": {
+            "model": BASE,
+            "training_file": FILE,
+            "suffix": "support",
+            "metadata": {"team": "a"},
+        },
+        "Preferences, on top of an adapter": {
+            "model": f"{NAME}:1",
+            "training_file": FILE,
+            "validation_file": FILE,
+            "method": {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2, "beta": 0.1, "batch_size": "auto"}}},
+            "seed": 7,
+        },
+        "Numbers": {
+            "model": BASE,
+            "training_file": FILE,
+            "method": {
+                "type": "supervised",
+                "supervised": {"hyperparameters": {"n_epochs": 3, "lora_rank": 8, "target_modules": ["q_proj"]}},
+            },
+        },
+    },
+    TenantCreate: {
+        "With limits": {"name": "acme", "weight": 2.0, "limits": {"requests_per_minute": 600, "max_adapters": 20}},
+        "With the configured limits": {"name": "globex"},
+    },
+    TenantPatch: {"Another weight": {"weight": 3.0}},
+    KeyCreate: {
+        "For inference": {"name": "backend", "scopes": ["inference"], "limits": {"max_concurrency": 8}},
+        "For everything, for a time": {"name": "ci", "expires_at": "2090-01-01T00:00:00Z"},
+    },
+    KeyRotate: {"An hour for both keys": {"grace_seconds": 3600}},
+}

@@ -1,0 +1,65 @@
+"""What a route demands of its caller, as the document says it."""
+
+from loragate.gateway.dependencies.requirements import (
+    Admin,
+    AdminOrAnybody,
+    Holder,
+    Public,
+    Requirement,
+    TenantAdmin,
+    TenantWith,
+)
+
+TENANT_KEY, ADMIN_KEY = "tenantKey", "adminKey"
+
+SECURITY_SCHEMES = {
+    TENANT_KEY: {"type": "http", "scheme": "bearer", "description": "A tenant's key, `lg-<id>-<secret>`."},
+    ADMIN_KEY: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The admin key, or a token of the OpenID Connect provider that the server trusts.",
+    },
+}
+
+
+def refusals_of(requirement: Requirement) -> tuple[int, ...]:
+    """Statuses that come of not meeting it, or of finding that out."""
+    match requirement:
+        case Public():
+            return ()
+        case AdminOrAnybody() | Holder():
+            return (401, 500, 503)
+        case _:
+            return (401, 403, 500, 503)
+
+
+def security_of(requirement: Requirement) -> list[dict[str, list[str]]]:
+    """The keys that it takes, one of them."""
+    match requirement:
+        case TenantWith(scopes=scopes):
+            return [{TENANT_KEY: [scope.value]} for scope in scopes]
+        case Admin():
+            return [{ADMIN_KEY: []}]
+        case TenantAdmin():
+            return [{ADMIN_KEY: []}, {TENANT_KEY: ["admin"]}]
+        case AdminOrAnybody():
+            return [{}, {ADMIN_KEY: []}]
+        case Holder():
+            return [{TENANT_KEY: []}, {ADMIN_KEY: []}]
+        case _:
+            return []
+
+
+def need_of(requirement: Requirement) -> str:
+    """The same in words."""
+    match requirement:
+        case TenantWith(scopes=scopes):
+            return f"Needs a tenant's key with the scope {' or '.join(f'`{scope}`' for scope in scopes)}."
+        case Admin():
+            return "Needs the admin key."
+        case TenantAdmin():
+            return "Needs the admin key, or a key of the tenant with the scope `admin`."
+        case Holder():
+            return "Needs a key, whichever."
+        case _:
+            return "Needs no key."

@@ -1,0 +1,1 @@
+"""What a tenant can do, shared by REST and gRPC."""

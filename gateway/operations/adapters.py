@@ -1,0 +1,146 @@
+"""What a tenant does with its adapters, over REST or gRPC; each returns what the caller is told."""
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+
+from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS, AliasTarget, VersionStatus
+from loragate.adapter_store.adapters.filter import AdapterFilter
+from loragate.adapter_store.audit.actor import Actor
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.adapter_store.errors import NotFound
+from loragate.adapter_store.imports.rows import Import
+from loragate.finetune.jobs.model_name import meaning_of
+from loragate.gateway.engine.adapter_probe import EngineProbe
+from loragate.gateway.generation.priority import share_of
+from loragate.gateway.http.idempotency import Once
+from loragate.gateway.schemas.aliases import AliasPut
+from loragate.gateway.schemas.resources.adapters import AdapterPatch
+from loragate.gateway.services import Services
+from loragate.gateway.uploads.adapter_upload import Upload
+from loragate.gateway.wire.adapters import adapter_object, alias_object, version_object
+from loragate.gateway.wire.common import deleted_object, list_object
+
+Document = dict[str, Any]
+
+
+async def publish(
+    use: Services, caller: TenantPrincipal, by: Actor, upload: Upload, once: Once, wanted_by: Import | None = None
+) -> Response:
+    """The next version of its name: published now, or answered as it was the first time that `once` was asked. It stays
+    `verifying` for as long as there is no engine to try it."""
+    content = () if once.key is None else await asyncio.to_thread(upload.identity)
+    async with once.attempt(caller.tenant_id, *content) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        holdings = await use.residency.holdings()
+        async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+            version = await scope.publications.publish(
+                upload.name,
+                upload.config_json,
+                upload.tensors,
+                probe=EngineProbe(use.link, share_of(caller, None, use.config)),
+                alias=upload.alias or DEFAULT_ALIAS,
+                lineage=upload.lineage,
+                tags=upload.tags,
+                description=upload.description,
+                may_wait=True,
+                wanted_by=wanted_by,
+            )
+            residency = holdings.tier(caller.tenant_id, [version.digest])
+            return await attempt.keep(scope.replies, version_object(version, residency))
+
+
+async def list_adapters(
+    use: Services, caller: TenantPrincipal, wanted: AdapterFilter, after: str | None, limit: int
+) -> Document:
+    """Newest first."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        page = await scope.adapters.list(wanted, after=after, limit=limit)
+    holdings = await use.residency.holdings()
+    return list_object([adapter_object(adapter, holdings) for adapter in page], has_more=page.has_more)
+
+
+async def get(use: Services, caller: TenantPrincipal, name: str) -> Document:
+    """One adapter with its aliases, by its name or that of the model that a job has made."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        tuned = meaning_of(name)
+        made = tuned is not None and await scope.jobs.has_made(name)
+        adapter = await scope.adapters.get(tuned.adapter if tuned is not None and made else name)
+    return adapter_object(adapter, await use.residency.holdings())
+
+
+async def update(use: Services, caller: TenantPrincipal, by: Actor, name: str, body: AdapterPatch) -> Document:
+    """Changes what is given."""
+    enabled = None if body.status is None else body.status == "ready"
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        changed = await scope.adapters.update(
+            name, limits=body.limits.changes, tags=body.tags, description=body.description, enabled=enabled
+        )
+    return adapter_object(changed, await use.residency.holdings())
+
+
+async def delete(use: Services, caller: TenantPrincipal, by: Actor, name: str) -> Document:
+    """With its versions and aliases. Requests that run finish on their version."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        adapter = await scope.adapters.get(name)
+        await scope.adapters.delete(name)
+    return deleted_object("adapter", adapter.id, name=name)
+
+
+async def list_versions(
+    use: Services,
+    caller: TenantPrincipal,
+    name: str,
+    after: int | None,
+    limit: int,
+    status: VersionStatus | None = None,
+) -> Document:
+    """Highest number first; the cursor is a version's number. Those in one state, or all that are published."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        page = await scope.adapters.versions(name, after=after, limit=limit, status=status)
+    holdings = await use.residency.holdings()
+    data = [version_object(version, holdings.tier(caller.tenant_id, [version.digest])) for version in page]
+    return list_object(data, has_more=page.has_more, cursor="version")
+
+
+async def get_version(use: Services, caller: TenantPrincipal, name: str, version: int) -> Document:
+    """One version; also one that waits for an engine, or was rejected."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        try:
+            found = await scope.adapters.version(name, version)
+        except NotFound:
+            awaited = await scope.publications.awaited(name, version)
+            if awaited is None:
+                raise
+            found = awaited
+    holdings = await use.residency.holdings()
+    return version_object(found, holdings.tier(caller.tenant_id, [found.digest]))
+
+
+async def delete_version(use: Services, caller: TenantPrincipal, by: Actor, name: str, version: int) -> Document:
+    """Raises Conflict while an alias points at it. One that waits for an engine is given up."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        found = await scope.publications.give_up(name, version)
+        if found is None:
+            found = await scope.adapters.version(name, version)
+            await scope.adapters.delete_version(name, version)
+    return deleted_object("adapter.version", found.adapter_id, name=name, version=version)
+
+
+async def set_alias(
+    use: Services, caller: TenantPrincipal, by: Actor, name: str, alias: str, body: AliasPut
+) -> Document:
+    """Points an alias, new or not, at these versions, by weight."""
+    targets = [AliasTarget(target.version, target.weight) for target in body.targets]
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        placed = await scope.adapters.set_alias(name, alias, targets)
+    return alias_object(name, alias, placed)
+
+
+async def delete_alias(use: Services, caller: TenantPrincipal, by: Actor, name: str, alias: str) -> Document:
+    """Its versions stay. Raises NotFound, and Conflict for the default one."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        adapter_id = await scope.adapters.delete_alias(name, alias)
+    return deleted_object("adapter.alias", adapter_id, name=name, alias=alias)

@@ -1,0 +1,48 @@
+"""Adapters out of files that came before: what is large comes in parts, and a dropped connection costs one of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.adapter_store.database.error_mapping import blob_faults
+from loragate.adapter_store.files.file import File, Purpose
+from loragate.gateway.errors import InvalidRequest
+from loragate.gateway.operations.files import content
+from loragate.gateway.schemas.resources.adapters import AdapterFromFiles
+from loragate.gateway.services import Services
+from loragate.gateway.uploads.adapter_upload import MOST_CONFIG_BYTES, Upload
+from loragate.gateway.uploads.spool import empty_spool
+
+
+@asynccontextmanager
+async def from_files(use: Services, caller: TenantPrincipal, body: AdapterFromFiles) -> AsyncIterator[Upload]:
+    """As if they had been sent now. Raises NotFound, InvalidRequest, StorageFull, Unavailable."""
+    config = await _config(use, caller, body)
+    file, chunks = await _adapter_file(use, caller, body.tensors_file_id, "tensors_file_id")
+    async with empty_spool(use.config, file.size_bytes) as tensors:
+        with blob_faults():
+            async for chunk in chunks:
+                await asyncio.to_thread(tensors.write, chunk)
+        tags = None if body.tags is None else tuple(body.tags)
+        yield Upload(body.name, body.alias, tags, body.description, config, tensors, body.lineage())
+
+
+async def _config(use: Services, caller: TenantPrincipal, body: AdapterFromFiles) -> bytes:
+    if body.config_file_id is None:
+        return (body.adapter_config or "").encode()
+    file, chunks = await _adapter_file(use, caller, body.config_file_id, "config_file_id")
+    if file.size_bytes > MOST_CONFIG_BYTES:
+        words = f"Invalid 'config_file_id': the file is larger than {MOST_CONFIG_BYTES} bytes."
+        raise InvalidRequest(words, param="config_file_id", code="invalid_value")
+    return b"".join([chunk async for chunk in chunks])
+
+
+async def _adapter_file(
+    use: Services, caller: TenantPrincipal, file_id: str, param: str
+) -> tuple[File, AsyncIterator[bytes]]:
+    file, chunks = await content(use, caller, file_id, param=param)
+    if file.purpose is not Purpose.ADAPTER:
+        words = f"Invalid '{param}': the file's purpose is '{file.purpose}', not 'adapter'."
+        raise InvalidRequest(words, param=param, code="invalid_value")
+    return file, chunks

@@ -1,0 +1,46 @@
+"""How the versions behind an alias do: what a canary is judged by."""
+
+from datetime import timedelta
+from typing import Any
+
+from loragate.adapter_store.adapters.aliases import alias_not_found
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.adapter_store.timestamps import utc_now
+from loragate.adapter_store.usage.target_usage import ArmQuery, ArmUsage
+from loragate.gateway.services import Services
+from loragate.gateway.wire.service import first_token_object
+from loragate.gateway.wire.times import rfc3339
+
+
+async def alias_metrics(use: Services, caller: TenantPrincipal, name: str, alias: str, hours: int) -> dict[str, Any]:
+    """Of the last hours, by version: those that the alias points at, and those that it did. Raises NotFound."""
+    end = utc_now()
+    async with use.store.tenant(caller.tenant_id) as scope:
+        adapter = await scope.adapters.get(name)
+        if alias not in adapter.aliases:
+            raise alias_not_found()
+        start = max(end - timedelta(hours=hours), adapter.created_at)  # another one may have had the name before
+        arms = {arm.version: arm for arm in await scope.usage.arms(ArmQuery(name, alias, start, end))}
+    weights = {target.version: target.weight for target in adapter.aliases[alias]}
+    versions = sorted(weights.keys() | arms.keys())
+    return {
+        "id": f"{name}@{alias}",
+        "object": "adapter.alias.metrics",
+        "name": name,
+        "alias": alias,
+        "start": rfc3339(start),
+        "end": rfc3339(end),
+        "arms": [_arm_object(arms.get(version, ArmUsage(version)), weights.get(version)) for version in versions],
+    }
+
+
+def _arm_object(arm: ArmUsage, weight: int | None) -> dict[str, Any]:
+    return {
+        "version": arm.version,
+        "weight": weight,
+        "requests": arm.requests,
+        "errors": arm.errors,
+        "prompt_tokens": arm.prompt_tokens,
+        "completion_tokens": arm.completion_tokens,
+        "first_token_ms": first_token_object(arm.first_token),
+    }

@@ -1,0 +1,200 @@
+"""What a tenant does with its files and their uploads; each returns what the caller is told."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, BinaryIO
+
+from starlette.responses import Response
+
+from loragate.adapter_store.audit.actor import Actor
+from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
+from loragate.adapter_store.files.file import File, FileFacts, Purpose
+from loragate.gateway.dependencies.requirements import require_scope
+from loragate.gateway.errors import InvalidRequest, PayloadTooLarge
+from loragate.gateway.http.idempotency import Once
+from loragate.gateway.schemas.resources.uploads import UploadComplete, UploadCreate
+from loragate.gateway.services import Services
+from loragate.gateway.uploads.adapter_upload import digest_of
+from loragate.gateway.uploads.training_lines import format_of_lines
+from loragate.gateway.wire.common import deleted_object, list_object
+from loragate.gateway.wire.files import file_object, part_object, upload_object
+
+Document = dict[str, Any]
+
+_SCOPES = {
+    Purpose.FINE_TUNE: Scope.FINETUNE,
+    Purpose.FINE_TUNE_RESULTS: Scope.FINETUNE,
+    Purpose.ADAPTER: Scope.ADAPTERS_WRITE,
+}
+_MOST_FINE_TUNE_BYTES = 1 << 30
+
+
+def purposes_of(caller: TenantPrincipal) -> frozenset[Purpose]:
+    """Whose files its key may see."""
+    return frozenset(purpose for purpose, scope in _SCOPES.items() if caller.allows(scope))
+
+
+async def check_room(use: Services, caller: TenantPrincipal, size: int) -> None:
+    """Before so many bytes are taken in. Raises Conflict."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        await scope.files.check_room(size)
+
+
+async def create(
+    use: Services, caller: TenantPrincipal, by: Actor, facts: FileFacts, content: BinaryIO, once: Once
+) -> Response:
+    """A file in one piece."""
+    require_scope(caller, _SCOPES[facts.purpose])
+    size = content.seek(0, 2)
+    async with once.attempt(caller.tenant_id, *await _identity(once, content, repr(facts))) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        format = await format_of_lines(content, size, None, "file") if facts.open else None
+        size = content.seek(0, 2)
+        async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+            file = await scope.files.create(facts, content, size, format)
+            return await attempt.keep(scope.replies, file_object(file), 200)
+
+
+async def append(
+    use: Services, caller: TenantPrincipal, by: Actor, file_id: str, content: BinaryIO, once: Once
+) -> Response:
+    """Lines behind those of an open file: all or, where one is wrong, none."""
+    size = content.seek(0, 2)
+    purposes = purposes_of(caller)
+    async with once.attempt(caller.tenant_id, *await _identity(once, content, file_id)) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        async with use.store.tenant(caller.tenant_id) as scope:
+            file = await scope.files.require_open(file_id, purposes, size)
+        format = await format_of_lines(content, size, file.format, "data")
+        if format is None:
+            raise InvalidRequest("Invalid 'data': there are no lines in it.", param="data", code="invalid_lines")
+        size = content.seek(0, 2)
+        async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+            file = await scope.files.append(file_id, purposes, content, size, format)
+            return await attempt.keep(scope.replies, file_object(file), 200)
+
+
+async def close(use: Services, caller: TenantPrincipal, by: Actor, file_id: str) -> Document:
+    """For good. Closed once more, it is told as it is."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        return file_object(await scope.files.close(file_id, purposes_of(caller)))
+
+
+async def list_files(
+    use: Services, caller: TenantPrincipal, purpose: str | None, after: str | None, limit: int, *, oldest: bool
+) -> Document:
+    """Those that the caller's key may see."""
+    wanted = [each for each in purposes_of(caller) if purpose in (None, each.value)]
+    async with use.store.tenant(caller.tenant_id) as scope:
+        page = await scope.files.list(wanted, after=after, limit=limit, oldest=oldest)
+    return list_object([file_object(file) for file in page], has_more=page.has_more)
+
+
+async def get(use: Services, caller: TenantPrincipal, file_id: str) -> Document:
+    """One file."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        return file_object(await scope.files.get(file_id, purposes_of(caller)))
+
+
+async def content(
+    use: Services, caller: TenantPrincipal, file_id: str, *, param: str = "file_id"
+) -> tuple[File, AsyncIterator[bytes]]:
+    """Its bytes. Raises NotFound, and Unavailable while iterating."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        file = await scope.files.get(file_id, purposes_of(caller), param=param)
+        pieces = await scope.files.pieces_of(file)
+    return file, use.store.read_pieces(caller.tenant_id, pieces)
+
+
+async def delete(use: Services, caller: TenantPrincipal, by: Actor, file_id: str) -> Document:
+    """Who reads it reads on."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        await scope.files.delete(file_id, purposes_of(caller))
+    return deleted_object("file", file_id)
+
+
+async def create_upload(use: Services, caller: TenantPrincipal, by: Actor, body: UploadCreate, once: Once) -> Response:
+    """For a file that comes in parts."""
+    purpose = Purpose(body.purpose)
+    require_scope(caller, _SCOPES[purpose])
+    most = use.config.max_upload_bytes
+    if purpose is Purpose.FINE_TUNE:
+        most = min(most, _MOST_FINE_TUNE_BYTES)
+    if body.bytes > most:
+        raise PayloadTooLarge(f"A file for the purpose '{purpose}' may have {most} bytes.", param="bytes")
+    seconds = None if body.expires_after is None else body.expires_after.seconds
+    facts = FileFacts(body.filename, purpose, seconds)
+    async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+            upload = await scope.file_uploads.create(facts, body.mime_type, body.bytes)
+            return await attempt.keep(scope.replies, upload_object(upload), 200)
+
+
+async def get_upload(use: Services, caller: TenantPrincipal, upload_id: str) -> Document:
+    """How far it is."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        return upload_object(await scope.file_uploads.get(upload_id, purposes_of(caller)))
+
+
+async def check_part(use: Services, caller: TenantPrincipal, upload_id: str) -> None:
+    """Before its bytes are taken in. Raises NotFound, Conflict."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        await scope.file_uploads.check_part(upload_id, purposes_of(caller), 0)
+
+
+async def add_part(
+    use: Services, caller: TenantPrincipal, by: Actor, upload_id: str, content: BinaryIO, once: Once
+) -> Response:
+    """In any order; what is sent twice is two parts."""
+    size = content.seek(0, 2)
+    async with once.attempt(caller.tenant_id, *await _identity(once, content, upload_id)) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+            part = await scope.file_uploads.add_part(upload_id, purposes_of(caller), content, size)
+            return await attempt.keep(scope.replies, part_object(part), 200)
+
+
+async def list_parts(use: Services, caller: TenantPrincipal, upload_id: str) -> Document:
+    """What came already, for whoever goes on after a break."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        parts = await scope.file_uploads.parts(upload_id, purposes_of(caller))
+    return list_object([part_object(part) for part in parts])
+
+
+async def complete_upload(
+    use: Services, caller: TenantPrincipal, by: Actor, upload_id: str, body: UploadComplete
+) -> Document:
+    """The file of these parts; asked again, the same one."""
+    if body.md5 is not None and body.md5.lower() != await _md5(use, caller, upload_id, body.part_ids):
+        words = "The MD5 sum of these parts is another one; the upload is still pending."
+        raise InvalidRequest(words, param="md5", code="md5_mismatch")
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        return upload_object(await scope.file_uploads.complete(upload_id, purposes_of(caller), body.part_ids))
+
+
+async def cancel_upload(use: Services, caller: TenantPrincipal, by: Actor, upload_id: str) -> Document:
+    """Its parts are gone then."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        return upload_object(await scope.file_uploads.cancel(upload_id, purposes_of(caller)))
+
+
+async def _md5(use: Services, caller: TenantPrincipal, upload_id: str, part_ids: Sequence[str]) -> str:
+    """Of those of the parts that are the upload's: that others are not is told by who makes the file."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        known = {part.id for part in await scope.file_uploads.parts(upload_id, purposes_of(caller))}
+    digest = hashlib.md5(usedforsecurity=False)
+    async for chunk in use.store.read_pieces(caller.tenant_id, [each for each in part_ids if each in known]):
+        await asyncio.to_thread(digest.update, chunk)
+    return digest.hexdigest()
+
+
+async def _identity(once: Once, content: BinaryIO, told: str) -> tuple[bytes, ...]:
+    if once.key is None:
+        return ()
+    return told.encode(errors="surrogatepass"), await asyncio.to_thread(digest_of, content)

@@ -1,0 +1,48 @@
+"""What a tenant does with imports, over REST or gRPC; each returns what the caller is told."""
+
+from typing import Any
+
+from starlette.responses import Response
+
+from loragate.adapter_store.audit.actor import Actor
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.gateway.http.idempotency import Once
+from loragate.gateway.schemas.resources.imports import ImportCreate
+from loragate.gateway.services import Services
+from loragate.gateway.wire.common import list_object
+from loragate.gateway.wire.imports import import_object
+
+Document = dict[str, Any]
+
+
+async def create(use: Services, caller: TenantPrincipal, by: Actor, body: ImportCreate, once: Once) -> Response:
+    """It is fetched beside all requests, by this process, or by another one when this dies."""
+    _ = use.link.base  # nothing can be checked before an engine has said what it serves
+    use.imports.check(body.source, caller.tenant_id)
+    async with once.attempt(caller.tenant_id, body.model_dump_json(exclude={"token"}).encode()) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+            wanted = await scope.imports.create(body.source, body.name, body.alias, resumable=body.token is None)
+            answer = await attempt.keep(scope.replies, import_object(wanted))
+    use.imports.start(use, caller, by, wanted, body.token)
+    return answer
+
+
+async def list_imports(use: Services, caller: TenantPrincipal, after: str | None, limit: int) -> Document:
+    """Newest first."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        page = await scope.imports.list(after=after, limit=limit)
+    return list_object([import_object(found) for found in page], has_more=page.has_more)
+
+
+async def get(use: Services, caller: TenantPrincipal, import_id: str) -> Document:
+    """How far it is, or how it ended."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        return import_object(await scope.imports.get(import_id))
+
+
+async def cancel(use: Services, caller: TenantPrincipal, by: Actor, import_id: str) -> Document:
+    """Nothing of it stays. Raises Conflict once it is checked or has ended."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        return import_object(await scope.imports.cancel(import_id))

@@ -1,0 +1,80 @@
+"""A fine-tuning job as its tenant asks for it, over REST or gRPC."""
+
+import secrets
+from typing import Any
+
+from starlette.responses import Response
+
+from loragate.adapter_store.audit.actor import Actor
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.adapter_store.files.file import Purpose
+from loragate.adapter_store.jobs.job import JobRequest, JobStart
+from loragate.adapter_store.scopes import TenantScope
+from loragate.gateway.errors import InvalidRequest
+from loragate.gateway.generation.routing import route_of
+from loragate.gateway.http.idempotency import Once
+from loragate.gateway.job_bounds import checked_hyperparameters, open_rank
+from loragate.gateway.operations.files import purposes_of
+from loragate.gateway.schemas.resources.fine_tuning import JobCreate
+from loragate.gateway.services import Services
+from loragate.gateway.text.base_model import BaseModel
+from loragate.gateway.wire.fine_tuning import job_object
+
+_SEEDS = 1 << 31
+
+
+async def create_job(use: Services, caller: TenantPrincipal, by: Actor, body: JobCreate, once: Once) -> Response:
+    """Its files are validated next. Raises ApiError and StoreError for whatever can be told before that."""
+    base = use.link.base
+    hyperparameters = checked_hyperparameters(body, base.manifest, caller.limits)
+    async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+            await _check_file(scope, caller, body.training_file, "training_file", may_grow=body.asked.streaming)
+            if body.validation_file is not None:
+                await _check_file(scope, caller, body.validation_file, "validation_file")
+            start = await _start(scope, base, body.model)
+            if start is None and "lora_rank" not in hyperparameters and (rank := open_rank(caller.limits)):
+                hyperparameters["lora_rank"] = rank
+            job = await scope.jobs.create(_request(body, hyperparameters, start))
+            return await attempt.keep(scope.replies, job_object(job, caller.tenant_id), 200)
+
+
+async def _check_file(
+    scope: TenantScope, caller: TenantPrincipal, file_id: str, param: str, *, may_grow: bool = False
+) -> None:
+    file = await scope.files.get(file_id, purposes_of(caller), param=param)
+    if file.purpose is not Purpose.FINE_TUNE:
+        words = f"Invalid '{param}': its purpose is '{file.purpose}'; upload it with the purpose 'fine-tune'."
+        raise InvalidRequest(words, param=param, code=f"invalid_{param}")
+    if file.is_open and not may_grow:
+        hint = ", or have the job follow it with the hyperparameter `streaming`" if param == "training_file" else ""
+        words = f"Invalid '{param}': the file is still open. Close it (POST /v1/files/{file.id}/close) first{hint}."
+        raise InvalidRequest(words, param=param, code="file_open")
+
+
+async def _start(scope: TenantScope, base: BaseModel, model: str) -> JobStart | None:
+    """None where the job begins with the base model. Raises NotFound, Forbidden, Conflict."""
+    if model == base.id:
+        return None
+    route = await route_of(scope, model)
+    if len(route.arms) > 1:
+        words = "Invalid 'model': it stands for several versions; name the one to go on from."
+        raise InvalidRequest(words, param="model", code="ambiguous_model")
+    adapter = route.pick()
+    return JobStart(adapter.adapter_id, adapter.name, adapter.version, adapter.digest)
+
+
+def _request(body: JobCreate, hyperparameters: dict[str, Any], start: JobStart | None) -> JobRequest:
+    return JobRequest(
+        method=body.kind,
+        model=body.model,
+        training_file=body.training_file,
+        validation_file=body.validation_file,
+        hyperparameters=hyperparameters,
+        suffix=body.suffix,
+        seed=secrets.randbelow(_SEEDS) if body.seed is None else body.seed,
+        metadata=body.metadata or {},
+        start=start,
+    )

@@ -1,0 +1,90 @@
+"""What a tenant does with its fine-tuning jobs, over REST or gRPC; each returns what the caller is told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from loragate.adapter_store.audit.actor import Actor
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.adapter_store.database.page import Page
+from loragate.adapter_store.jobs.job import JobStatus
+from loragate.gateway.errors import InvalidRequest
+from loragate.gateway.services import Services
+from loragate.gateway.wire.common import list_object
+from loragate.gateway.wire.fine_tuning import checkpoint_object, event_id, event_object, job_object
+
+Document = dict[str, Any]
+Act = Literal["cancel", "pause", "resume"]
+
+
+async def list_jobs(
+    use: Services, caller: TenantPrincipal, labels: Mapping[str, str] | None, after: str | None, limit: int
+) -> Document:
+    """Newest first, those with these labels, or (None) without any."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        page = await scope.jobs.list(labels, after=after, limit=limit)
+    return list_object([job_object(job, caller.tenant_id) for job in page], has_more=page.has_more)
+
+
+async def get(use: Services, caller: TenantPrincipal, job_id: str) -> Document:
+    """One job."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        return job_object(await scope.jobs.get(job_id), caller.tenant_id)
+
+
+async def order(use: Services, tenant_id: str, by: Actor, job_id: str, act: Act) -> Document:
+    """At once, or as soon as its worker hears of it. Raises Conflict where it is too late."""
+    async with use.store.tenant(tenant_id, write=True, by=by) as scope:
+        match act:
+            case "cancel":
+                job = await scope.jobs.cancel(job_id)
+            case "pause":
+                job = await scope.jobs.pause(job_id)
+            case "resume":
+                job = await scope.jobs.resume(job_id)
+    return job_object(job, tenant_id)
+
+
+async def list_events(use: Services, tenant_id: str, job_id: str, after: str | None, limit: int) -> Document:
+    """Newest first."""
+    number = None if after is None else event_number(job_id, after)
+    async with use.store.tenant(tenant_id) as scope:
+        page = await scope.jobs.events(job_id, after=number, limit=limit)
+    return list_object([event_object(event, job_id) for event in page], has_more=page.has_more)
+
+
+@dataclass(frozen=True)
+class Since:
+    """`events`, oldest first; `more` can be read at once, unless the job has `ended` no others come."""
+
+    events: list[Document]
+    more: bool
+    ended: bool
+
+
+async def events_since(use: Services, caller: TenantPrincipal, job_id: str, after: str | None) -> Since:
+    """What happened behind the event `after`, for whoever follows the job."""
+    number = 0 if after is None else event_number(job_id, after)
+    async with use.store.tenant(caller.tenant_id) as scope:
+        job = await scope.jobs.get(job_id)
+        page = await scope.jobs.events_since(job_id, number)
+    return Since([event_object(event, job_id) for event in page], page.has_more, job.status.ended)
+
+
+async def list_checkpoints(use: Services, tenant_id: str, job_id: str, after: str | None, limit: int) -> Document:
+    """Those that answer, newest first: of a job that has ended without a result there are none."""
+    async with use.store.tenant(tenant_id) as scope:
+        job = await scope.jobs.get(job_id)
+        page = await scope.jobs.checkpoints(job_id, after=after, limit=limit)
+    if job.status.ended and job.status is not JobStatus.SUCCEEDED:
+        page = Page((), has_more=False)
+    return list_object([checkpoint_object(each, job) for each in page], has_more=page.has_more)
+
+
+def event_number(job_id: str, after: str) -> int:
+    """Which of the job's events has this id. Raises InvalidRequest."""
+    number = after.rpartition("-")[2]
+    if not (number.isascii() and number.isdigit() and len(number) < 10) or event_id(job_id, int(number)) != after:
+        words = "`after` is not the id of an item of this list."
+        raise InvalidRequest(words, param="after", code="invalid_value")
+    return int(number)

@@ -1,0 +1,91 @@
+"""What becomes of a tenant's adapters, over REST or gRPC: promoted, rolled back, out of service, restored.
+
+A POST is done once for an `Idempotency-Key`: a rollback that is sent again would otherwise undo itself.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from loragate.adapter_store.audit.actor import Actor
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.adapter_store.scopes import TenantScope
+from loragate.gateway.engine.residency import Holdings
+from loragate.gateway.http.idempotency import Once
+from loragate.gateway.operations.adapters import Document
+from loragate.gateway.schemas.releases import Promotion, Rollback, VersionPatch
+from loragate.gateway.services import Services
+from loragate.gateway.wire.adapters import adapter_object, alias_object, version_object
+
+
+async def change_version(
+    use: Services, caller: TenantPrincipal, by: Actor, name: str, version: int, body: VersionPatch
+) -> Document:
+    """Takes it out of service, or puts it back."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        changed = await scope.adapters.enable_version(name, version, body.status == "ready")
+    holdings = await use.residency.holdings()
+    return version_object(changed, holdings.tier(caller.tenant_id, [changed.digest]))
+
+
+async def promote(
+    use: Services, caller: TenantPrincipal, by: Actor, name: str, body: Promotion, once: Once
+) -> Response:
+    """Points an alias at one version alone."""
+
+    async def do(scope: TenantScope, holdings: Holdings) -> Document:
+        targets = await scope.adapters.promote(name, body.alias, version=body.version, from_alias=body.from_alias)
+        return alias_object(name, body.alias, targets)
+
+    return await _once(use, caller, by, do, once, name, body)
+
+
+async def rollback(
+    use: Services, caller: TenantPrincipal, by: Actor, name: str, body: Rollback, once: Once
+) -> Response:
+    """Points an alias at what it pointed at before."""
+
+    async def do(scope: TenantScope, holdings: Holdings) -> Document:
+        return alias_object(name, body.alias, await scope.adapters.rollback(name, body.alias))
+
+    return await _once(use, caller, by, do, once, name, body)
+
+
+async def restore(use: Services, caller: TenantPrincipal, by: Actor, name: str, once: Once) -> Response:
+    """A deleted adapter is back, as it was."""
+
+    async def do(scope: TenantScope, holdings: Holdings) -> Document:
+        return adapter_object(await scope.adapters.restore(name), holdings)
+
+    return await _once(use, caller, by, do, once, name)
+
+
+async def restore_version(
+    use: Services, caller: TenantPrincipal, by: Actor, name: str, version: int, once: Once
+) -> Response:
+    """A deleted version is back."""
+
+    async def do(scope: TenantScope, holdings: Holdings) -> Document:
+        restored = await scope.adapters.restore_version(name, version)
+        return version_object(restored, holdings.tier(caller.tenant_id, [restored.digest]))
+
+    return await _once(use, caller, by, do, once, f"{name}:{version}")
+
+
+async def _once(
+    use: Services,
+    caller: TenantPrincipal,
+    by: Actor,
+    do: Callable[[TenantScope, Holdings], Awaitable[Document]],
+    once: Once,
+    of: str,
+    body: BaseModel | None = None,
+) -> Response:
+    content = (of.encode(), b"" if body is None else body.model_dump_json().encode())
+    async with once.attempt(caller.tenant_id, *content) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        holdings = await use.residency.holdings()
+        async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+            return await attempt.keep(scope.replies, await do(scope, holdings), 200)

@@ -1,0 +1,1 @@
+"""Timeouts, circuit breaker, periodic loops, caches."""

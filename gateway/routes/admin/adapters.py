@@ -1,0 +1,63 @@
+"""/admin/v1/adapters: what all tenants have."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from loragate.adapter_store.adapters.desired_state import KeepBounds
+from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.gateway.dependencies.requirements import Administrator, By, Operator
+from loragate.gateway.engine.link import ENGINE_ID
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.admin import AdminAdapter, AdminAdapterList
+from loragate.gateway.schemas.resources.adapter_query import Wanted
+from loragate.gateway.schemas.resources.adapters import AdapterKeep
+from loragate.gateway.services import Services, Use
+from loragate.gateway.wire.adapters import admin_adapter_object
+from loragate.gateway.wire.common import list_object
+
+router = APIRouter(prefix="/admin/v1/adapters", tags=["admin"])
+
+
+@router.get("")
+@answers(AdminAdapterList)
+async def list_all_adapters(
+    caller: Administrator,
+    wanted: Wanted,
+    use: Use,
+    tenant: Annotated[str | None, Query(max_length=64, description="A tenant's id.")] = None,
+    after: Annotated[str | None, Query(max_length=64)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+) -> Response:
+    """Newest first."""
+    async with use.store.admin(within=caller.tenant_id) as admin:
+        page = await admin.published.list(wanted, tenant_id=tenant, after=after, limit=limit)
+    holdings = await use.residency.holdings()
+    data = [admin_adapter_object(adapter, holdings, ENGINE_ID) for adapter in page]
+    return json_response(list_object(data, has_more=page.has_more))
+
+
+@router.patch("/{adapter_id}")
+@answers(AdminAdapter, refusals=(409,))
+async def keep_adapter(
+    adapter_id: str,
+    operator: Operator,
+    by: By,
+    body: Annotated[AdapterKeep, Depends(JsonBody(AdapterKeep))],
+    use: Use,
+) -> Response:
+    """Pins what its aliases point at to every engine's `device`, or has it fetched ahead of time to the `disk`; null
+    lets it come and go with its use. 409 where engines have no room for more."""
+    bounds = await _room(use)
+    async with use.store.admin(write=True, by=by) as admin:
+        adapter = await admin.desired.keep(adapter_id, body.keep, bounds)
+    return json_response(admin_adapter_object(adapter, await use.residency.holdings(), ENGINE_ID))
+
+
+async def _room(use: Services) -> KeepBounds:
+    """One slot is left to everybody else."""
+    stats = await use.engine_reading.shared()
+    on_disk = stats.adapter_disk.total_bytes or None if stats else None
+    return KeepBounds(max(0, use.link.base.manifest.adapter_slots - 1), on_disk)

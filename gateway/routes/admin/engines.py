@@ -1,0 +1,95 @@
+"""/admin/v1/engines. There is one engine now."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from loragate.engine.client.client import EngineUnavailable
+from loragate.gateway.dependencies.requirements import Operator
+from loragate.gateway.engine.adapter_names import names_of, tenant_names_of
+from loragate.gateway.engine.link import ENGINE_ID
+from loragate.gateway.errors import NotFound, Unavailable
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.engines import Engine, EngineAdapterList, EngineList
+from loragate.gateway.services import Services, Use
+from loragate.gateway.wire.common import list_object
+from loragate.gateway.wire.engines import adapter_row_object, engine_object
+from loragate.v1 import engine_pb2 as pb
+
+router = APIRouter(prefix="/admin/v1/engines", tags=["admin"])
+
+_MOST_STEPS = 100_000
+
+EngineId = Annotated[str, Path()]
+
+
+@router.get("")
+@answers(EngineList)
+async def list_engines(operator: Operator, use: Use) -> Response:
+    """What each serves and is doing, also of one that is down."""
+    return json_response(list_object([await _engine(use)]))
+
+
+@router.get("/{engine_id}")
+@answers(Engine)
+async def get_engine(engine_id: EngineId, operator: Operator, use: Use) -> Response:
+    """One engine."""
+    _require(engine_id)
+    return json_response(await _engine(use))
+
+
+@router.get("/{engine_id}/adapters")
+@answers(EngineAdapterList)
+async def list_engine_adapters(
+    engine_id: EngineId,
+    operator: Operator,
+    use: Use,
+    after: Annotated[str, Query(max_length=64)] = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """What each of the adapters used last has served, by opaque id."""
+    _require(engine_id)
+    stats = await _stats(use, pb.StatsRequest(adapter_rows=limit, adapters_after=after))
+    names = await names_of(use.store, [row.adapter for row in stats.adapters])
+    holdings = await use.residency.holdings()
+    rows = [adapter_row_object(row, names, holdings) for row in stats.adapters]
+    return json_response(list_object(rows, has_more=stats.more_adapters))
+
+
+@router.get("/{engine_id}/trace")
+@answers(None)
+async def trace_engine(
+    engine_id: EngineId, operator: Operator, use: Use, steps: Annotated[int, Query(ge=0, le=_MOST_STEPS)] = 0
+) -> Response:
+    """The last `steps` steps, or all that are remembered, as a trace to open in Perfetto."""
+    _require(engine_id)
+    try:
+        document = await use.link.client.trace(steps)
+    except EngineUnavailable as error:
+        raise _down() from error
+    disposition = f'attachment; filename="loragate-{engine_id}-trace.json"'
+    return Response(document, media_type="application/json", headers={"content-disposition": disposition})
+
+
+async def _engine(use: Services) -> dict[str, object]:
+    stats = await use.engine_reading.detailed()
+    names = await names_of(use.store, [each.adapter for each in stats.residents] if stats else [])
+    tenants = await tenant_names_of(use.store, [each.tenant_id for each in stats.tenants] if stats else [])
+    return engine_object(ENGINE_ID, use.link.manifest, stats, names, tenants)
+
+
+async def _stats(use: Services, request: pb.StatsRequest) -> pb.StatsResponse:
+    try:
+        return await use.link.client.stats(request)
+    except EngineUnavailable as error:
+        raise _down() from error
+
+
+def _require(engine_id: str) -> None:
+    if engine_id != ENGINE_ID:
+        raise NotFound("There is no such engine.", param="engine_id")
+
+
+def _down() -> Unavailable:
+    return Unavailable("The engine does not answer.", code="engine_unavailable")

@@ -1,0 +1,95 @@
+"""/admin/v1/jobs: what all tenants have trained."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from loragate.adapter_store.audit.actor import Actor
+from loragate.adapter_store.auth.principal import Principal
+from loragate.adapter_store.database.page import DEFAULT_LIMIT
+from loragate.adapter_store.jobs.job import JobStatus, OwnedJob
+from loragate.gateway.dependencies.requirements import Administrator, By
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.fine_tuning import AdminJob, AdminJobList, CheckpointList, EventList
+from loragate.gateway.operations import jobs as actions
+from loragate.gateway.routes.resources.fine_tuning import CHECKPOINTS, After, Limit
+from loragate.gateway.services import Services, Use
+from loragate.gateway.wire.common import list_object
+from loragate.gateway.wire.fine_tuning import admin_job_object
+
+router = APIRouter(prefix="/admin/v1/jobs", tags=["admin"])
+
+
+@router.get("")
+@answers(AdminJobList)
+async def list_all_jobs(
+    caller: Administrator,
+    use: Use,
+    tenant: Annotated[str | None, Query(max_length=64, description="A tenant's id.")] = None,
+    status: Annotated[JobStatus | None, Query(description="Those in this state.")] = None,
+    after: After = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> Response:
+    """Newest first."""
+    async with use.store.admin(within=caller.tenant_id) as admin:
+        page = await admin.jobs.list(tenant_id=tenant, status=status, after=after, limit=limit)
+    return json_response(list_object([admin_job_object(job) for job in page], has_more=page.has_more))
+
+
+@router.get("/{fine_tuning_job_id}")
+@answers(AdminJob)
+async def get_any_job(fine_tuning_job_id: str, caller: Administrator, use: Use) -> Response:
+    """One job."""
+    return json_response(admin_job_object(await _job(use, caller, fine_tuning_job_id)))
+
+
+@router.get("/{fine_tuning_job_id}/events")
+@answers(EventList)
+async def list_any_jobs_events(
+    fine_tuning_job_id: str, caller: Administrator, use: Use, after: After = None, limit: Limit = DEFAULT_LIMIT
+) -> Response:
+    """As its tenant sees them, newest first. No example is in them."""
+    tenant_id = (await _job(use, caller, fine_tuning_job_id)).tenant_id
+    return json_response(await actions.list_events(use, tenant_id, fine_tuning_job_id, after, limit))
+
+
+@router.get("/{fine_tuning_job_id}/checkpoints")
+@answers(CheckpointList)
+async def list_any_jobs_checkpoints(
+    fine_tuning_job_id: str, caller: Administrator, use: Use, after: After = None, limit: Limit = CHECKPOINTS
+) -> Response:
+    """As its tenant sees them, newest first."""
+    tenant_id = (await _job(use, caller, fine_tuning_job_id)).tenant_id
+    return json_response(await actions.list_checkpoints(use, tenant_id, fine_tuning_job_id, after, limit))
+
+
+@router.post("/{fine_tuning_job_id}/cancel")
+@answers(AdminJob, refusals=(409,))
+async def cancel_any_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
+    """As its tenant can. 409 once it has ended."""
+    return await _order(use, caller, by, fine_tuning_job_id, "cancel")
+
+
+@router.post("/{fine_tuning_job_id}/pause")
+@answers(AdminJob, refusals=(409,))
+async def pause_any_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
+    """As its tenant can, who may resume it. 409 once it has ended."""
+    return await _order(use, caller, by, fine_tuning_job_id, "pause")
+
+
+@router.post("/{fine_tuning_job_id}/resume")
+@answers(AdminJob, refusals=(409,))
+async def resume_any_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
+    """As its tenant can. 409 unless it is paused."""
+    return await _order(use, caller, by, fine_tuning_job_id, "resume")
+
+
+async def _order(use: Services, caller: Principal, by: Actor, job_id: str, act: actions.Act) -> Response:
+    tenant_id = (await _job(use, caller, job_id)).tenant_id
+    return json_response({**await actions.order(use, tenant_id, by, job_id, act), "tenant_id": tenant_id})
+
+
+async def _job(use: Services, caller: Principal, job_id: str) -> OwnedJob:
+    async with use.store.admin(within=caller.tenant_id) as admin:
+        return await admin.jobs.get(job_id)

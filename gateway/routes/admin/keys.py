@@ -1,0 +1,71 @@
+"""/admin/v1/keys."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from loragate.gateway.dependencies.requirements import Administrator, By
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.idempotency import OnlyOnce
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.admin import ApiKey, DeletedThing, NewApiKey
+from loragate.gateway.schemas.resources.admin import KeyRotate
+from loragate.gateway.schemas.resources.limits import LimitsPatch
+from loragate.gateway.services import Use
+from loragate.gateway.wire.common import deleted_object
+from loragate.gateway.wire.tenants import key_object, new_key_object
+
+router = APIRouter(prefix="/admin/v1/keys", tags=["admin"])
+
+
+@router.get("/{key_id}")
+@answers(ApiKey)
+async def get_key(key_id: str, caller: Administrator, use: Use) -> Response:
+    """One key, without its secret."""
+    async with use.store.admin(within=caller.tenant_id) as admin:
+        key = await admin.keys.get(key_id)
+    return json_response(key_object(key))
+
+
+@router.patch("/{key_id}")
+@answers(ApiKey)
+async def limit_key(
+    key_id: str,
+    caller: Administrator,
+    by: By,
+    body: Annotated[LimitsPatch, Depends(JsonBody(LimitsPatch))],
+    use: Use,
+) -> Response:
+    """Changes those of its `limits` that are given. They hold beside the tenant's own."""
+    async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
+        key = await admin.keys.limit(key_id, body.limits.changes)
+    return json_response(key_object(key))
+
+
+@router.delete("/{key_id}")
+@answers(DeletedThing)
+async def revoke_key(key_id: str, caller: Administrator, by: By, use: Use) -> Response:
+    """The key stops working at once; within seconds where another process cannot be told."""
+    async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
+        key = await admin.keys.revoke(key_id)
+    return json_response(deleted_object("api_key", key.id))
+
+
+@router.post("/{key_id}/rotate", status_code=201)
+@answers(NewApiKey)
+async def rotate_key(
+    key_id: str,
+    caller: Administrator,
+    by: By,
+    body: Annotated[KeyRotate, Depends(JsonBody(KeyRotate, optional=True))],
+    once: OnlyOnce,
+    use: Use,
+) -> Response:
+    """A new key in the old one's place; the old one works `grace_seconds` longer."""
+    async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
+            new = await admin.keys.rotate(key_id, grace_seconds=body.grace_seconds)
+            return await attempt.keep(admin.replies, new_key_object(new))

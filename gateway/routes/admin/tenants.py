@@ -1,0 +1,122 @@
+"""/admin/v1/tenants."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.adapter_store.limits import UNLIMITED
+from loragate.gateway.dependencies.requirements import Administrator, By, Operator
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.idempotency import OnlyOnce
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.admin import ApiKeyList, DeletedThing, NewApiKey, Tenant, TenantList
+from loragate.gateway.schemas.resources.admin import KeyCreate, TenantCreate, TenantPatch
+from loragate.gateway.services import Use
+from loragate.gateway.wire.common import deleted_object, list_object
+from loragate.gateway.wire.tenants import key_object, new_key_object, tenant_object
+
+router = APIRouter(prefix="/admin/v1/tenants", tags=["admin"])
+
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
+
+
+@router.post("", status_code=201)
+@answers(Tenant)
+async def create_tenant(
+    operator: Operator,
+    by: By,
+    body: Annotated[TenantCreate, Depends(JsonBody(TenantCreate))],
+    once: OnlyOnce,
+    use: Use,
+) -> Response:
+    """409 when a tenant has the name already."""
+    async with once.attempt(None, body.model_dump_json().encode()) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        async with use.store.admin(write=True, by=by) as admin:
+            limits = use.config.default_limits.merged(body.limits.changes)
+            tenant = await admin.tenants.create(body.name, weight=body.weight, limits=limits)
+            return await attempt.keep(admin.replies, tenant_object(tenant))
+
+
+@router.get("")
+@answers(TenantList)
+async def list_tenants(
+    operator: Operator, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
+) -> Response:
+    """Newest first."""
+    async with use.store.admin() as admin:
+        page = await admin.tenants.list(after=after, limit=limit)
+    return json_response(list_object([tenant_object(tenant) for tenant in page], has_more=page.has_more))
+
+
+@router.get("/{tenant_id}")
+@answers(Tenant)
+async def get_tenant(tenant_id: str, caller: Administrator, use: Use) -> Response:
+    """One tenant."""
+    async with use.store.admin(within=caller.tenant_id) as admin:
+        tenant = await admin.tenants.get(tenant_id)
+    return json_response(tenant_object(tenant))
+
+
+@router.patch("/{tenant_id}")
+@answers(Tenant, refusals=(409,))
+async def update_tenant(
+    tenant_id: str,
+    operator: Operator,
+    by: By,
+    body: Annotated[TenantPatch, Depends(JsonBody(TenantPatch))],
+    use: Use,
+) -> Response:
+    """Changes what is given."""
+    async with use.store.admin(write=True, by=by) as admin:
+        limits = body.limits.changes if body.limits else {}
+        tenant = await admin.tenants.update(tenant_id, name=body.name, weight=body.weight, limits=limits)
+    return json_response(tenant_object(tenant))
+
+
+@router.delete("/{tenant_id}")
+@answers(DeletedThing)
+async def delete_tenant(tenant_id: str, operator: Operator, by: By, use: Use) -> Response:
+    """With its adapters and keys."""
+    async with use.store.admin(write=True, by=by) as admin:
+        await admin.tenants.delete(tenant_id)
+    return json_response(deleted_object("tenant", tenant_id))
+
+
+@router.post("/{tenant_id}/keys", status_code=201)
+@answers(NewApiKey)
+async def create_key(
+    tenant_id: str,
+    caller: Administrator,
+    by: By,
+    body: Annotated[KeyCreate, Depends(JsonBody(KeyCreate, optional=True))],
+    once: OnlyOnce,
+    use: Use,
+) -> Response:
+    """The answer holds the whole key as `secret`, this one time."""
+    async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
+        if attempt.reply is not None:
+            return attempt.reply
+        async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
+            new = await admin.keys.create(
+                tenant_id,
+                name=body.name,
+                scopes=body.scopes,
+                expires_at=body.expires_at,
+                limits=UNLIMITED.merged(body.limits.changes),
+            )
+            return await attempt.keep(admin.replies, new_key_object(new))
+
+
+@router.get("/{tenant_id}/keys")
+@answers(ApiKeyList)
+async def list_keys(
+    tenant_id: str, caller: Administrator, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
+) -> Response:
+    """Newest first, revoked ones too, never with a secret."""
+    async with use.store.admin(within=caller.tenant_id) as admin:
+        page = await admin.keys.list(tenant_id, after=after, limit=limit)
+    return json_response(list_object([key_object(key) for key in page], has_more=page.has_more))

@@ -1,0 +1,1 @@
+"""Routes that generate: chat, completions, responses, embeddings, models."""

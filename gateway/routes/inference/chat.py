@@ -1,0 +1,54 @@
+"""POST /v1/chat/completions."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from loragate.gateway.calls.admission import Admission, admit
+from loragate.gateway.dependencies.requirements import Inference
+from loragate.gateway.generation.prepare import prepare_chat
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.context import context_of
+from loragate.gateway.http.disconnect import supervise
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.event_stream import Events, EventStream
+from loragate.gateway.http.plain_route import PlainRoute
+from loragate.gateway.openapi.headers import GENERATED
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.inference import ChatCompletion, ChatCompletionChunk
+from loragate.gateway.schemas.inference.chat import ChatRequest
+from loragate.gateway.services import Use
+from loragate.gateway.wire.chat import chat_chunks, chat_completion
+from loragate.gateway.wire.response_head import Answer, new_answer
+
+router = APIRouter(tags=["inference"], route_class=PlainRoute)
+
+
+@router.post("/v1/chat/completions")
+@answers(ChatCompletion, events=ChatCompletionChunk, refusals=(404, 429), headers=GENERATED)
+async def create_chat_completion(
+    caller: Inference,
+    body: Annotated[ChatRequest, Depends(JsonBody(ChatRequest))],
+    request: Request,
+    use: Use,
+) -> Response:
+    """The assistant's next message, whole or as server-sent events."""
+    generation = await prepare_chat(use, caller, body)
+    admission = admit(use, caller, generation, endpoint="chat", request_id=context_of(request.scope).request_id)
+    answer = new_answer("chatcmpl", body.model, generation)
+    if body.stream:
+        return EventStream(_chunks(admission, answer, body), use.lifecycle, use.config.stall_seconds)
+    return await supervise(_whole(admission, answer), request.receive, use.lifecycle)
+
+
+@asynccontextmanager
+async def _chunks(admission: Admission, answer: Answer, body: ChatRequest) -> AsyncIterator[Events]:
+    async with admission as call:
+        yield Events(call.headers, chat_chunks(answer, call.stream(), include_usage=body.wants_usage_event))
+
+
+async def _whole(admission: Admission, answer: Answer) -> Response:
+    async with admission as call:
+        return json_response(chat_completion(answer, await call.complete()), headers=call.headers)

@@ -1,0 +1,58 @@
+"""POST /v1/completions."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from loragate.gateway.calls.admission import Admission, admit
+from loragate.gateway.dependencies.requirements import Inference
+from loragate.gateway.generation.prepare import prepare_completion
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.context import context_of
+from loragate.gateway.http.disconnect import supervise
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.event_stream import Events, EventStream
+from loragate.gateway.http.plain_route import PlainRoute
+from loragate.gateway.openapi.headers import GENERATED
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.inference import TextCompletion
+from loragate.gateway.schemas.inference.completions import CompletionRequest
+from loragate.gateway.services import Use
+from loragate.gateway.wire.completions import Echoes, echoes_of, text_chunks, text_completion
+from loragate.gateway.wire.response_head import Answer, new_answer
+
+router = APIRouter(tags=["inference"], route_class=PlainRoute)
+
+
+@router.post("/v1/completions")
+@answers(TextCompletion, events=TextCompletion, refusals=(404, 429), headers=GENERATED)
+async def create_completion(
+    caller: Inference,
+    body: Annotated[CompletionRequest, Depends(JsonBody(CompletionRequest))],
+    request: Request,
+    use: Use,
+) -> Response:
+    """How each prompt goes on, whole or as server-sent events."""
+    generation = await prepare_completion(use, caller, body)
+    admission = admit(use, caller, generation, endpoint="completions", request_id=context_of(request.scope).request_id)
+    answer = new_answer("cmpl", body.model, generation)
+    echoes = echoes_of(body, generation)
+    if body.stream:
+        chunks = _chunks(admission, answer, echoes, include_usage=body.wants_usage_event)
+        return EventStream(chunks, use.lifecycle, use.config.stall_seconds)
+    return await supervise(_whole(admission, answer, echoes), request.receive, use.lifecycle)
+
+
+@asynccontextmanager
+async def _chunks(
+    admission: Admission, answer: Answer, echoes: Echoes, *, include_usage: bool
+) -> AsyncIterator[Events]:
+    async with admission as call:
+        yield Events(call.headers, text_chunks(answer, call.stream(), echoes, include_usage=include_usage))
+
+
+async def _whole(admission: Admission, answer: Answer, echoes: Echoes) -> Response:
+    async with admission as call:
+        return json_response(text_completion(answer, await call.complete(), echoes), headers=call.headers)

@@ -1,0 +1,42 @@
+"""POST /v1/embeddings."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from loragate.gateway.calls.admission import EmbeddingAdmission, admit_embeddings
+from loragate.gateway.dependencies.requirements import Inference
+from loragate.gateway.generation.pooling import PoolingRequest
+from loragate.gateway.generation.prepare import prepare_embeddings
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.context import context_of
+from loragate.gateway.http.disconnect import supervise
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.plain_route import PlainRoute
+from loragate.gateway.openapi.headers import GENERATED
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.inference import EmbeddingList
+from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
+from loragate.gateway.services import Use
+from loragate.gateway.wire.embeddings import embedding_list
+
+router = APIRouter(tags=["inference"], route_class=PlainRoute)
+
+
+@router.post("/v1/embeddings")
+@answers(EmbeddingList, refusals=(404, 429), headers=GENERATED)
+async def create_embeddings(
+    caller: Inference,
+    body: Annotated[EmbeddingRequest, Depends(JsonBody(EmbeddingRequest))],
+    request: Request,
+    use: Use,
+) -> Response:
+    """A vector for each input."""
+    pooling = await prepare_embeddings(use, caller, body)
+    admission = admit_embeddings(use, caller, pooling, request_id=context_of(request.scope).request_id)
+    return await supervise(_whole(admission, pooling, body), request.receive, use.lifecycle)
+
+
+async def _whole(admission: EmbeddingAdmission, pooling: PoolingRequest, body: EmbeddingRequest) -> Response:
+    async with admission as call:
+        return json_response(await embedding_list(body, pooling, call.embed()), headers=call.headers)

@@ -1,0 +1,61 @@
+"""POST /v1/responses."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from loragate.gateway.calls.admission import Admission, admit
+from loragate.gateway.dependencies.requirements import Inference
+from loragate.gateway.generation.prepare import prepare_chat
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.context import context_of
+from loragate.gateway.http.disconnect import supervise
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.event_stream import Events, EventStream
+from loragate.gateway.http.plain_route import PlainRoute
+from loragate.gateway.openapi.headers import GENERATED
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.responses import ResponseEvent, ResponseObject
+from loragate.gateway.schemas.inference.response_chat import chat_request, in_its_words
+from loragate.gateway.schemas.inference.responses import ResponseRequest
+from loragate.gateway.services import Use
+from loragate.gateway.wire.response import ResponseHead
+from loragate.gateway.wire.response_events import ResponseEvents, whole_response
+
+router = APIRouter(tags=["inference"], route_class=PlainRoute)
+
+
+@router.post("/v1/responses")
+@answers(ResponseObject, events=ResponseEvent, refusals=(404, 429), headers=GENERATED)
+async def create_response(
+    caller: Inference,
+    body: Annotated[ResponseRequest, Depends(JsonBody(ResponseRequest))],
+    request: Request,
+    use: Use,
+) -> Response:
+    """The model's answer to a conversation, whole or as server-sent events. Nothing of it is kept."""
+    chat = chat_request(body)
+    with in_its_words():
+        generation = await prepare_chat(use, caller, chat)
+    admission = admit(use, caller, generation, endpoint="responses", request_id=context_of(request.scope).request_id)
+    head = ResponseHead(body, generation)
+    if body.stream:
+        return EventStream(_events(admission, head), use.lifecycle, use.config.stall_seconds)
+    return await supervise(_whole(admission, head), request.receive, use.lifecycle)
+
+
+@asynccontextmanager
+async def _events(admission: Admission, head: ResponseHead) -> AsyncIterator[Events]:
+    with in_its_words():
+        async with admission as call:
+            events = ResponseEvents(head)
+            yield Events(call.headers, events.stream(call.stream()), events.failure, named=True)
+
+
+async def _whole(admission: Admission, head: ResponseHead) -> Response:
+    with in_its_words():
+        async with admission as call:
+            (completion,) = await call.complete()
+        return json_response(whole_response(head, completion), headers=call.headers)

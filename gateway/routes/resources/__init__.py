@@ -1,0 +1,1 @@
+"""Routes of a tenant's resources: adapters, files, jobs, imports, usage."""

@@ -1,0 +1,166 @@
+"""/v1/adapters: upload, list, versions, files, delete."""
+
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from starlette.responses import StreamingResponse
+
+from loragate.adapter_store.adapters.adapter import VersionStatus
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
+from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.gateway.dependencies.requirements import AdapterReader, AdapterWriter, By
+from loragate.gateway.errors import Unavailable
+from loragate.gateway.http.bodies import JsonBody, announced
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.idempotency import OnlyOnce
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.adapters import (
+    UPLOAD_FORM,
+    Adapter,
+    AdapterList,
+    AdapterVersion,
+    AdapterVersionList,
+    DeletedAdapter,
+)
+from loragate.gateway.operations import adapters as actions
+from loragate.gateway.operations import releases
+from loragate.gateway.operations.adapters_from_files import from_files
+from loragate.gateway.operations.files import check_room
+from loragate.gateway.schemas.releases import VersionPatch
+from loragate.gateway.schemas.resources.adapter_query import Wanted
+from loragate.gateway.schemas.resources.adapters import AdapterFromFiles, AdapterPatch
+from loragate.gateway.services import Services, Use
+from loragate.gateway.uploads.adapter_upload import Upload, received
+
+router = APIRouter(prefix="/v1/adapters", tags=["adapters"])
+
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
+Version = Annotated[int, Path(ge=1, lt=1 << 31)]
+_FORM_BYTES = 2 << 20  # beside the tensors, the config included
+_FROM_FILES = JsonBody(AdapterFromFiles)
+FileName = Literal["adapter_config.json", "adapter_model.safetensors"]
+
+
+@router.post("", status_code=201)
+@answers(AdapterVersion, form=UPLOAD_FORM, body=_FROM_FILES, refusals=(404, 429))
+async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
+    """Multipart: `name`, optional `alias`, `tags` and `description`, and the two files that PEFT saves. The next
+    version of that name, once the engine has computed with it; `verifying` while there is no engine to do so. Or JSON:
+    the same of files that were uploaded before."""
+    _ = use.link.base  # nothing can be checked before an engine has said what it serves
+    with use.uploads.taken(caller.tenant_id):
+        async with await _upload(caller, request, use) as upload:
+            return await actions.publish(use, caller, by, upload, once)
+
+
+@router.get("")
+@answers(AdapterList)
+async def list_adapters(
+    caller: AdapterReader, wanted: Wanted, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
+) -> Response:
+    """Newest first."""
+    return json_response(await actions.list_adapters(use, caller, wanted, after, limit))
+
+
+@router.get("/ft:{model:path}", include_in_schema=False)  # as the next one's, though a base model's id may have slashes
+@answers(Adapter)
+async def get_tuned_adapter(model: str, caller: AdapterReader, use: Use) -> Response:
+    """The adapter behind what a fine-tuning job has made."""
+    return json_response(await actions.get(use, caller, f"ft:{model}"))
+
+
+@router.get("/{name}")
+@answers(Adapter)
+async def get_adapter(name: str, caller: AdapterReader, use: Use) -> Response:
+    """One adapter with its aliases. Also by the `ft:…` name of what a fine-tuning job has made; other routes take its
+    own."""
+    return json_response(await actions.get(use, caller, name))
+
+
+@router.patch("/{name}")
+@answers(Adapter)
+async def update_adapter(
+    name: str,
+    caller: AdapterWriter,
+    by: By,
+    body: Annotated[AdapterPatch, Depends(JsonBody(AdapterPatch))],
+    use: Use,
+) -> Response:
+    """Changes what is given: `tags` and `description` as a whole, of `limits` those that are named. Limits hold beside
+    the tenant's own, for all its keys together; what is `disabled` refuses new requests with 403 and loses nothing."""
+    return json_response(await actions.update(use, caller, by, name, body))
+
+
+@router.delete("/{name}")
+@answers(DeletedAdapter)
+async def delete_adapter(name: str, caller: AdapterWriter, by: By, use: Use) -> Response:
+    """With its versions and aliases. Requests that run finish on their version."""
+    return json_response(await actions.delete(use, caller, by, name))
+
+
+@router.get("/{name}/versions")
+@answers(AdapterVersionList)
+async def list_versions(
+    name: str,
+    caller: AdapterReader,
+    use: Use,
+    after: Annotated[int | None, Query(ge=1, lt=1 << 31)] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    status: VersionStatus | None = None,
+) -> Response:
+    """Highest number first; the cursor is a version's number. Those in one state, or all that are published."""
+    return json_response(await actions.list_versions(use, caller, name, after, limit, status))
+
+
+@router.get("/{name}/versions/{version}")
+@answers(AdapterVersion)
+async def get_version(name: str, version: Version, caller: AdapterReader, use: Use) -> Response:
+    """One version."""
+    return json_response(await actions.get_version(use, caller, name, version))
+
+
+@router.patch("/{name}/versions/{version}")
+@answers(AdapterVersion, refusals=(409,))
+async def change_version(
+    name: str,
+    version: Version,
+    caller: AdapterWriter,
+    by: By,
+    body: Annotated[VersionPatch, Depends(JsonBody(VersionPatch))],
+    use: Use,
+) -> Response:
+    """Takes it out of service, or puts it back. Meanwhile an alias's other versions serve its share."""
+    return json_response(await releases.change_version(use, caller, by, name, version, body))
+
+
+@router.delete("/{name}/versions/{version}")
+@answers(DeletedAdapter, refusals=(409,))
+async def delete_version(name: str, version: Version, caller: AdapterWriter, by: By, use: Use) -> Response:
+    """409 while an alias points at it."""
+    return json_response(await actions.delete_version(use, caller, by, name, version))
+
+
+@router.get("/{name}/versions/{version}/files/{file}")
+@answers(None, media={"application/octet-stream": "The tensors."})
+async def download_file(name: str, version: Version, file: FileName, caller: AdapterReader, use: Use) -> Response:
+    """One of the two files, byte for byte as it was uploaded."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        found = await scope.adapters.version(name, version)
+    try:
+        stored = await use.store.open_adapter(caller.tenant_id, found.digest)
+    except (LookupError, OSError):
+        raise Unavailable("The adapter's bytes cannot be read at the moment.", code="adapter_unavailable") from None
+    if file == CONFIG_FILE:
+        return Response(stored.config_json, media_type="application/json")
+    assert file == TENSORS_FILE
+    length = {"content-length": str(found.size_bytes)}
+    return StreamingResponse(stored.tensors, headers=length, media_type="application/octet-stream")
+
+
+async def _upload(caller: TenantPrincipal, request: Request, use: Services) -> AbstractAsyncContextManager[Upload]:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
+        return from_files(use, caller, await _FROM_FILES(request))
+    await check_room(use, caller, max(0, announced(request) - _FORM_BYTES))
+    return received(request, use.config)

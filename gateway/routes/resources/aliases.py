@@ -1,0 +1,76 @@
+"""/v1/adapters/{name}/aliases."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from loragate.gateway.dependencies.requirements import AdapterReader, AdapterWriter, By
+from loragate.gateway.errors import NotFound
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.adapters import Alias, AliasList, AliasMetrics, DeletedAlias
+from loragate.gateway.operations import adapters as actions
+from loragate.gateway.operations.alias_metrics import alias_metrics
+from loragate.gateway.schemas.aliases import AliasPut
+from loragate.gateway.schemas.releases import DEFAULT_HOURS, MOST_HOURS
+from loragate.gateway.services import Use
+from loragate.gateway.wire.adapters import alias_object
+from loragate.gateway.wire.common import list_object
+
+router = APIRouter(prefix="/v1/adapters/{name}/aliases", tags=["adapters"])
+
+
+@router.get("")
+@answers(AliasList)
+async def list_aliases(name: str, caller: AdapterReader, use: Use) -> Response:
+    """All of an adapter's aliases, by name."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        aliases = await scope.adapters.aliases(name)
+    return json_response(list_object([alias_object(name, alias, to) for alias, to in aliases.items()]))
+
+
+@router.get("/{alias}")
+@answers(Alias)
+async def get_alias(name: str, alias: str, caller: AdapterReader, use: Use) -> Response:
+    """What one alias points at."""
+    async with use.store.tenant(caller.tenant_id) as scope:
+        aliases = await scope.adapters.aliases(name)
+    if alias not in aliases:
+        raise NotFound("The alias does not exist.", param="alias", code="alias_not_found")
+    return json_response(alias_object(name, alias, aliases[alias]))
+
+
+@router.get("/{alias}/metrics")
+@answers(AliasMetrics)
+async def get_alias_metrics(
+    name: str,
+    alias: str,
+    caller: AdapterReader,
+    use: Use,
+    hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = DEFAULT_HOURS,
+) -> Response:
+    """What each version did in the last hours, of requests that named this alias; `weight` is null where the alias
+    points at it no more. Requests are told a few seconds after they ended."""
+    return json_response(await alias_metrics(use, caller, name, alias, hours))
+
+
+@router.put("/{alias}")
+@answers(Alias, refusals=(409,))
+async def put_alias(
+    name: str,
+    alias: str,
+    caller: AdapterWriter,
+    by: By,
+    body: Annotated[AliasPut, Depends(JsonBody(AliasPut))],
+    use: Use,
+) -> Response:
+    """Point an alias, new or not, at these versions, by weight."""
+    return json_response(await actions.set_alias(use, caller, by, name, alias, body))
+
+
+@router.delete("/{alias}")
+@answers(DeletedAlias, refusals=(409,))
+async def delete_alias(name: str, alias: str, caller: AdapterWriter, by: By, use: Use) -> Response:
+    """Its versions stay. 409 for `default`, which is what the bare name means."""
+    return json_response(await actions.delete_alias(use, caller, by, name, alias))

@@ -1,0 +1,94 @@
+"""/v1/fine_tuning/jobs, as in OpenAI's API."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.gateway.dependencies.requirements import By, FineTuner
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.idempotency import OnlyOnce
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.fine_tuning import CheckpointList, EventList, FineTuningJob, JobList
+from loragate.gateway.operations import jobs as actions
+from loragate.gateway.operations.job_creation import create_job
+from loragate.gateway.schemas.resources.fine_tuning import JobCreate
+from loragate.gateway.schemas.resources.job_query import METADATA_PARAMETER, Wanted
+from loragate.gateway.services import Use
+
+router = APIRouter(prefix="/v1/fine_tuning/jobs", tags=["fine-tuning"])
+
+After = Annotated[str | None, Query(max_length=64)]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
+CHECKPOINTS = 10  # as with OpenAI
+
+
+@router.post("")
+@answers(FineTuningJob, refusals=(404,))
+async def create_fine_tuning_job(
+    caller: FineTuner,
+    by: By,
+    body: Annotated[JobCreate, Depends(JsonBody(JobCreate))],
+    once: OnlyOnce,
+    use: Use,
+) -> Response:
+    """An adapter from a file of examples. `model` is the base model, or an adapter of the caller's by any of its names:
+    then the job goes on from the version that it means now."""
+    return await create_job(use, caller, by, body, once)
+
+
+@router.get("", openapi_extra={"parameters": [METADATA_PARAMETER]})
+@answers(JobList)
+async def list_fine_tuning_jobs(
+    caller: FineTuner, wanted: Wanted, use: Use, after: After = None, limit: Limit = DEFAULT_LIMIT
+) -> Response:
+    """Newest first."""
+    return json_response(await actions.list_jobs(use, caller, wanted, after, limit))
+
+
+@router.get("/{fine_tuning_job_id}")
+@answers(FineTuningJob)
+async def get_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, use: Use) -> Response:
+    """One job."""
+    return json_response(await actions.get(use, caller, fine_tuning_job_id))
+
+
+@router.post("/{fine_tuning_job_id}/cancel")
+@answers(FineTuningJob, refusals=(409,))
+async def cancel_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, by: By, use: Use) -> Response:
+    """For good. While it is being worked on its status changes when the worker has heard of it. 409 once it has
+    ended."""
+    return json_response(await actions.order(use, caller.tenant_id, by, fine_tuning_job_id, "cancel"))
+
+
+@router.post("/{fine_tuning_job_id}/pause")
+@answers(FineTuningJob, refusals=(409,))
+async def pause_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, by: By, use: Use) -> Response:
+    """Until it is resumed. One that is being trained writes a checkpoint first. 409 once it has ended."""
+    return json_response(await actions.order(use, caller.tenant_id, by, fine_tuning_job_id, "pause"))
+
+
+@router.post("/{fine_tuning_job_id}/resume")
+@answers(FineTuningJob, refusals=(409,))
+async def resume_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, by: By, use: Use) -> Response:
+    """It waits for its turn again, and goes on where it was. 409 unless it is paused."""
+    return json_response(await actions.order(use, caller.tenant_id, by, fine_tuning_job_id, "resume"))
+
+
+@router.get("/{fine_tuning_job_id}/events")
+@answers(EventList)
+async def list_fine_tuning_events(
+    fine_tuning_job_id: str, caller: FineTuner, use: Use, after: After = None, limit: Limit = DEFAULT_LIMIT
+) -> Response:
+    """What happened, newest first: messages for people, and each step's metrics."""
+    return json_response(await actions.list_events(use, caller.tenant_id, fine_tuning_job_id, after, limit))
+
+
+@router.get("/{fine_tuning_job_id}/checkpoints")
+@answers(CheckpointList)
+async def list_fine_tuning_checkpoints(
+    fine_tuning_job_id: str, caller: FineTuner, use: Use, after: After = None, limit: Limit = CHECKPOINTS
+) -> Response:
+    """Newest first."""
+    return json_response(await actions.list_checkpoints(use, caller.tenant_id, fine_tuning_job_id, after, limit))

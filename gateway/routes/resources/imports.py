@@ -1,0 +1,58 @@
+"""/v1/imports: adapters that the server fetches from elsewhere."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.gateway.dependencies.requirements import AdapterReader, AdapterWriter, By
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.idempotency import OnlyOnce
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.imports import AdapterImport, AdapterImportList
+from loragate.gateway.operations import imports as actions
+from loragate.gateway.schemas.resources.imports import ImportCreate
+from loragate.gateway.services import Use
+
+router = APIRouter(prefix="/v1/imports", tags=["adapters"])
+
+
+@router.post("", status_code=201)
+@answers(AdapterImport, refusals=(409,))
+async def create_import(
+    caller: AdapterWriter,
+    by: By,
+    body: Annotated[ImportCreate, Depends(JsonBody(ImportCreate))],
+    once: OnlyOnce,
+    use: Use,
+) -> Response:
+    """Have the server fetch an adapter: `hf://organisation/name@<commit>` from the hub. Ask for the import to see how
+    far it is; when it is `ready` it has become the next version of its name, and the alias has moved."""
+    return await actions.create(use, caller, by, body, once)
+
+
+@router.get("")
+@answers(AdapterImportList)
+async def list_imports(
+    caller: AdapterReader,
+    use: Use,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
+) -> Response:
+    """Newest first."""
+    return json_response(await actions.list_imports(use, caller, after, limit))
+
+
+@router.get("/{import_id}")
+@answers(AdapterImport)
+async def get_import(import_id: str, caller: AdapterReader, use: Use) -> Response:
+    """How far one import is, or how it ended."""
+    return json_response(await actions.get(use, caller, import_id))
+
+
+@router.delete("/{import_id}")
+@answers(AdapterImport, refusals=(409,))
+async def cancel_import(import_id: str, caller: AdapterWriter, by: By, use: Use) -> Response:
+    """Cancel an import that still waits or fetches; nothing of it stays. 409 once it is checked or has ended."""
+    return json_response(await actions.cancel(use, caller, by, import_id))

@@ -1,0 +1,63 @@
+"""/v1/adapters/{name}/promote, rollback, restore."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Response
+
+from loragate.gateway.dependencies.requirements import AdapterWriter, By
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.idempotency import OnlyOnce
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.adapters import Adapter, AdapterVersion, Alias
+from loragate.gateway.operations import releases as actions
+from loragate.gateway.schemas.releases import Promotion, Rollback
+from loragate.gateway.services import Use
+
+router = APIRouter(prefix="/v1/adapters/{name}", tags=["adapters"])
+
+Version = Annotated[int, Path(ge=1, lt=1 << 31)]
+
+
+@router.post("/promote")
+@answers(Alias, refusals=(404, 409))
+async def promote(
+    name: str,
+    caller: AdapterWriter,
+    by: By,
+    body: Annotated[Promotion, Depends(JsonBody(Promotion))],
+    once: OnlyOnce,
+    use: Use,
+) -> Response:
+    """Points an alias at one version alone: at `version`, or at the one that `from_alias` points at."""
+    return await actions.promote(use, caller, by, name, body, once)
+
+
+@router.post("/rollback")
+@answers(Alias, refusals=(404, 409))
+async def rollback(
+    name: str,
+    caller: AdapterWriter,
+    by: By,
+    body: Annotated[Rollback, Depends(JsonBody(Rollback, optional=True))],
+    once: OnlyOnce,
+    use: Use,
+) -> Response:
+    """Points an alias at what it pointed at before it was last moved. Doing so again undoes that."""
+    return await actions.rollback(use, caller, by, name, body, once)
+
+
+@router.post("/restore")
+@answers(Adapter, refusals=(404, 409))
+async def restore(name: str, caller: AdapterWriter, by: By, once: OnlyOnce, use: Use) -> Response:
+    """Brings back the adapter of this name that was deleted last, with its aliases and the versions that went with it.
+    409 when the name is taken, or the time for it is over."""
+    return await actions.restore(use, caller, by, name, once)
+
+
+@router.post("/versions/{version}/restore")
+@answers(AdapterVersion, refusals=(404, 409))
+async def restore_version(
+    name: str, version: Version, caller: AdapterWriter, by: By, once: OnlyOnce, use: Use
+) -> Response:
+    """Brings back a deleted version. 409 when the time for it is over."""
+    return await actions.restore_version(use, caller, by, name, version, once)

@@ -1,0 +1,79 @@
+"""/v1/uploads, as in OpenAI's API: files in parts, which a dropped connection costs no more than one of them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from loragate.adapter_store.files.uploads import MOST_PART_BYTES
+from loragate.gateway.dependencies.requirements import By, FileKeeper
+from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.http.idempotency import OnlyOnce
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.files import PART_FORM, Upload, UploadPart, UploadPartList
+from loragate.gateway.operations import files as actions
+from loragate.gateway.schemas.resources.uploads import UploadComplete, UploadCreate
+from loragate.gateway.services import Use
+from loragate.gateway.uploads.spool import data_of
+
+router = APIRouter(prefix="/v1/uploads", tags=["files"])
+
+
+@router.post("")
+@answers(Upload, refusals=(409,))
+async def create_upload(
+    caller: FileKeeper,
+    by: By,
+    body: Annotated[UploadCreate, Depends(JsonBody(UploadCreate))],
+    once: OnlyOnce,
+    use: Use,
+) -> Response:
+    """Its `bytes` count as kept from now on. It expires an hour after its last part."""
+    return await actions.create_upload(use, caller, by, body, once)
+
+
+@router.get("/{upload_id}")
+@answers(Upload)
+async def get_upload(upload_id: str, caller: FileKeeper, use: Use) -> Response:
+    """How far it is."""
+    return json_response(await actions.get_upload(use, caller, upload_id))
+
+
+@router.post("/{upload_id}/parts")
+@answers(UploadPart, form=PART_FORM, refusals=(429,))
+async def add_upload_part(
+    upload_id: str, caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use
+) -> Response:
+    """Multipart: `data`, at most 64 MiB. Parts come in any order, several at once, and again where it is not sure that
+    they came: `complete` names those that count."""
+    await actions.check_part(use, caller, upload_id)
+    with use.uploads.taken(caller.tenant_id):
+        async with data_of(request, MOST_PART_BYTES, use.config) as content:
+            return await actions.add_part(use, caller, by, upload_id, content, once)
+
+
+@router.get("/{upload_id}/parts")
+@answers(UploadPartList)
+async def list_upload_parts(upload_id: str, caller: FileKeeper, use: Use) -> Response:
+    """What came already, for whoever goes on after a break."""
+    return json_response(await actions.list_parts(use, caller, upload_id))
+
+
+@router.post("/{upload_id}/complete")
+@answers(Upload, refusals=(409,))
+async def complete_upload(
+    upload_id: str,
+    caller: FileKeeper,
+    by: By,
+    body: Annotated[UploadComplete, Depends(JsonBody(UploadComplete))],
+    use: Use,
+) -> Response:
+    """Makes the file of these parts, in this order. Asked again, it answers the same."""
+    return json_response(await actions.complete_upload(use, caller, by, upload_id, body))
+
+
+@router.post("/{upload_id}/cancel")
+@answers(Upload, refusals=(409,))
+async def cancel_upload(upload_id: str, caller: FileKeeper, by: By, use: Use) -> Response:
+    """No parts are taken any more, and those that came are gone."""
+    return json_response(await actions.cancel_upload(use, caller, by, upload_id))

@@ -1,0 +1,95 @@
+"""/v1/usage and /admin/v1/usage."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from starlette.responses import StreamingResponse
+
+from loragate.adapter_store.store import Store
+from loragate.adapter_store.timestamps import utc_now
+from loragate.adapter_store.usage.query import Grouping
+from loragate.adapter_store.usage.repository import UsageRepository
+from loragate.adapter_store.usage.service_quality import ServiceQuery
+from loragate.gateway.dependencies.requirements import Operator, UsageReader
+from loragate.gateway.http.envelope import json_response
+from loragate.gateway.openapi.responses import answers
+from loragate.gateway.openapi.shapes.usage import Service, UsageList
+from loragate.gateway.operations.usage_report import Report
+from loragate.gateway.schemas.releases import DEFAULT_HOURS, MOST_HOURS
+from loragate.gateway.schemas.resources.usage import Id, UsageParams, usage_params
+from loragate.gateway.services import Services, Use
+from loragate.gateway.wire.service import service_object
+
+router = APIRouter()
+
+_CSV = {"text/csv": "All rows under a line of names."}
+_ALL = frozenset(Grouping)
+_OF_A_TENANT = _ALL - {Grouping.TENANT}
+
+Params = Annotated[UsageParams, Depends(usage_params)]
+
+
+@router.get("/v1/usage", tags=["usage"])
+@answers(UsageList, media=_CSV)
+async def tenants_usage(caller: UsageReader, request: Request, use: Use, params: Params) -> Response:
+    """What the caller's tenant used, the latest first; by day where nothing else is said. Whole hours or days, UTC."""
+    query = params.query(default=(Grouping.DAY,), allowed=_OF_A_TENANT)
+
+    @asynccontextmanager
+    async def own() -> AsyncIterator[UsageRepository]:
+        async with use.store.tenant(caller.tenant_id) as scope:
+            yield scope.usage
+
+    return await _answer(Report(query, own, _currency(use)), params, request)
+
+
+@router.get("/v1/usage/service", tags=["usage"])
+@answers(Service)
+async def tenants_service(
+    caller: UsageReader, use: Use, hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = DEFAULT_HOURS
+) -> Response:
+    """How the caller's tenant was served in the last hours, the present one among them: how many of its requests
+    failed, how long their first tokens took, and how many were turned away. Told a few seconds after it happened."""
+    end = utc_now()
+    query = ServiceQuery(end - timedelta(hours=hours - 1), end)
+    async with use.store.tenant(caller.tenant_id) as scope:
+        served = await scope.usage.service(query)
+    return json_response(service_object(query, served))
+
+
+@router.get("/admin/v1/usage", tags=["admin"])
+@answers(UsageList, media=_CSV)
+async def everybodys_usage(
+    operator: Operator, request: Request, use: Use, params: Params, tenant_id: Id = None
+) -> Response:
+    """What all tenants used, or one of them; by day and tenant where nothing else is said."""
+    query = params.query(default=(Grouping.DAY, Grouping.TENANT), allowed=_ALL, tenant_id=tenant_id)
+    return await _answer(Report(query, lambda: _everybodys(use.store), _currency(use)), params, request)
+
+
+@asynccontextmanager
+async def _everybodys(store: Store) -> AsyncIterator[UsageRepository]:
+    async with store.admin() as admin:
+        yield admin.usage
+
+
+async def _answer(report: Report, params: UsageParams, request: Request) -> Response:
+    vary = {"vary": "accept"}
+    if not _wants_csv(params, request):
+        return json_response(await report.page(params.after, params.limit), headers=vary)
+    first = await report.rows(params.after)  # a refusal is still a refusal
+    disposition = {"content-disposition": 'attachment; filename="usage.csv"'}
+    return StreamingResponse(report.table(first), headers=vary | disposition, media_type="text/csv")
+
+
+def _wants_csv(params: UsageParams, request: Request) -> bool:
+    if params.format is not None:
+        return params.format == "csv"
+    return request.headers.get("accept", "").partition(";")[0].partition(",")[0].strip().lower() == "text/csv"
+
+
+def _currency(use: Services) -> str | None:
+    return use.config.currency if use.config.prices else None

@@ -1,0 +1,1 @@
+"""Request bodies of chat, completions, responses and embeddings."""

@@ -1,0 +1,29 @@
+"""The body of POST /v1/completions."""
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from loragate.gateway.schemas.inference.output_fields import OutputFields
+from loragate.gateway.schemas.inference.prompts import Prompt, Prompts
+from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, SamplingFields
+from loragate.prompts.findings import finding
+
+
+class CompletionRequest(SamplingFields, OutputFields):
+    """OpenAI's completion request. `prompt` is always a list once parsed."""
+
+    prompt: Prompts
+    echo: bool | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> "CompletionRequest":
+        if self.echo and self.logprobs is not None:
+            raise finding("logprobs", "those of an echoed prompt are not supported: leave one of the two out")
+        return self
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """The texts to go on with, in their order."""
+        return self.prompt

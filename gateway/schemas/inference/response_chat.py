@@ -1,0 +1,112 @@
+"""A request for a response as the chat request that means the same."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from loragate.gateway.errors import InvalidRequest
+from loragate.gateway.schemas.inference.chat import ChatRequest
+from loragate.gateway.schemas.inference.response_items import FunctionCallItem, FunctionOutputItem, text_of
+from loragate.gateway.schemas.inference.responses import (
+    AllowedTools,
+    NamedTool,
+    ResponseJsonSchema,
+    ResponseRequest,
+    ResponseTool,
+)
+from loragate.gateway.schemas.validation import validated
+
+# What a finding about the chat request names → what the caller sent.
+_NAMES = {
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "response_format": "text.format",
+}
+
+
+def chat_request(body: ResponseRequest) -> ChatRequest:
+    """Raises InvalidRequest, in the words of `body`."""
+    chat: dict[str, Any] = {
+        "model": body.model,
+        "messages": _messages(body),
+        "max_completion_tokens": body.max_output_tokens,
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "tools": [_tool(tool) for tool in body.tools] if body.tools else None,
+        "tool_choice": _choice(body.tool_choice),
+        "parallel_tool_calls": body.parallel_tool_calls,
+        "response_format": _format(body),
+        "logprobs": body.wants_logprobs,
+        "top_logprobs": body.top_logprobs,
+        "user": body.user,
+        "safety_identifier": body.safety_identifier,
+    }
+    with in_its_words():
+        return validated(ChatRequest, chat)
+
+
+@contextmanager
+def in_its_words() -> Iterator[None]:
+    """Refusals of a chat request, as such of a request for a response."""
+    try:
+        yield
+    except InvalidRequest as error:
+        head = (error.param or "").partition(".")[0]
+        if head not in _NAMES:
+            raise
+        # Messages are not items one by one: which of them is at fault is not told.
+        message = error.message.replace(f"'{error.param}'", f"'{_NAMES[head]}'")
+        raise InvalidRequest(message, param=_NAMES[head], code=error.code) from None
+
+
+def _messages(body: ResponseRequest) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    if body.instructions is not None:
+        messages.append({"role": "system", "content": body.instructions})
+    for item in body.input:
+        if isinstance(item, FunctionCallItem):
+            _add_call(messages, item)
+        elif isinstance(item, FunctionOutputItem):
+            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": text_of(item.output)})
+        else:
+            messages.append({"role": item.role, "content": text_of(item.content)})
+    return messages
+
+
+def _add_call(messages: list[dict[str, Any]], item: FunctionCallItem) -> None:
+    """To the assistant's message in front of it, or to one of its own."""
+    function = {"name": item.name, "arguments": item.arguments}
+    call = {"id": item.call_id, "type": "function", "function": function}
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": None})
+    messages[-1].setdefault("tool_calls", []).append(call)
+
+
+def _tool(tool: ResponseTool) -> dict[str, Any]:
+    return {"type": "function", "function": tool.model_dump(exclude={"type"}, exclude_none=True)}
+
+
+def _choice(choice: Any) -> Any:
+    match choice:
+        case NamedTool(name=name):
+            return _named(name)
+        case AllowedTools(mode=mode, tools=tools):
+            allowed = {"mode": mode, "tools": [_named(tool.name) for tool in tools]}
+            return {"type": "allowed_tools", "allowed_tools": allowed}
+        case _:
+            return choice
+
+
+def _named(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def _format(body: ResponseRequest) -> dict[str, Any] | None:
+    given = None if body.text is None else body.text.format
+    if isinstance(given, ResponseJsonSchema):
+        return {
+            "type": "json_schema",
+            "json_schema": given.model_dump(by_alias=True, exclude={"type"}, exclude_none=True),
+        }
+    return None if given is None else {"type": given.type}

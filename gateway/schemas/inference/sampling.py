@@ -1,0 +1,132 @@
+"""The fields that say how tokens are chosen and when a completion ends; both endpoints share them."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+
+from loragate.engine.sequence.prompt_lookup import MAX_DRAFT_TOKENS
+from loragate.gateway.schemas.inference.openai_fields import describe_openai_extras, without_openai_extras
+from loragate.prompts.body import Body
+from loragate.prompts.findings import finding
+from loragate.v1 import engine_pb2 as pb
+
+MAX_TOP_LOGPROBS = 20
+_MAX_TOKENS = (1 << 31) - 1
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _integer_keys(value: Any) -> Any:
+    # JSON's keys are strings; OpenAI writes token ids as keys.
+    if not isinstance(value, dict):
+        return value
+    if not all(isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= 10 for key in value):
+        raise ValueError("the keys must be token ids")
+    return {int(key): bias for key, bias in value.items()}
+
+
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+StopString = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+StopStrings = Annotated[list[StopString], Field(max_length=16)]
+ModelName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+DecimalKey = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,10}$")]
+Biases = Annotated[
+    dict[TokenId, Bias],
+    Field(max_length=1024),
+    BeforeValidator(_integer_keys, json_schema_input_type=dict[DecimalKey, Bias]),
+]
+Priority = Annotated[int, Field(ge=-100, le=100)]
+"""Ours: among the tenant's own requests that wait, higher goes first. (vLLM's field of this name counts the other way
+round, and across everybody.)"""
+
+
+User = Annotated[str, StringConstraints(max_length=512)]
+"""Whoever the request is for: the same one gets the same version of an alias that has several."""
+
+
+class StreamOptions(Body):
+    """`stream_options`."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None  # accepted; nothing is obfuscated
+
+
+class SamplingFields(Body):
+    """Null means the default, as in OpenAI's API. Fields that OpenAI does not have are named as in vLLM."""
+
+    model_config = ConfigDict(json_schema_extra=describe_openai_extras)
+
+    model: ModelName
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=_MAX_TOKENS)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    logit_bias: Biases | None = None
+    seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
+    stop: Annotated[StopStrings, BeforeValidator(_as_list, json_schema_input_type=StopString | StopStrings)] | None = (
+        None
+    )
+
+    top_k: Annotated[int, Field(ge=-1, le=_MAX_TOKENS)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] | None = None
+    ignore_eos: bool | None = None
+    min_tokens: Annotated[int, Field(ge=0, le=_MAX_TOKENS)] | None = None
+    include_stop_str_in_output: bool | None = None
+    draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)] | None = None  # no one else's name
+    priority: Priority | None = None
+    user: User | None = None
+    safety_identifier: User | None = None  # OpenAI's newer name for the same
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_extras(cls, document: Any) -> Any:
+        return without_openai_extras(document)
+
+    @model_validator(mode="after")
+    def _options_need_a_stream(self) -> "SamplingFields":
+        if self.stream_options is not None and not self.stream:
+            raise finding("stream_options", "it is only allowed when 'stream' is true")
+        return self
+
+    @property
+    def sticky_key(self) -> str | None:
+        """By which one of an alias's versions is chosen; None: by chance."""
+        return self.user or self.safety_identifier or None
+
+    @property
+    def wants_usage_event(self) -> bool:
+        """The stream's last event tells the usage."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    def sampling(self, max_tokens: int, top_logprobs: int | None, defaults: pb.SamplingDefaults) -> pb.Sampling:
+        """As the engine takes it. What the request leaves open is as the model's makers recommend; where they say
+        nothing, OpenAI's default is temperature 1."""
+        recommended = defaults.temperature if defaults.HasField("temperature") else 1.0
+        sampling = pb.Sampling(
+            max_tokens=max_tokens,
+            temperature=recommended if self.temperature is None else self.temperature,
+            top_k=max(0, defaults.top_k if self.top_k is None else self.top_k),
+            top_p=self.top_p or defaults.top_p or 1.0,
+            min_p=self.min_p or 0.0,
+            repetition_penalty=self.repetition_penalty or 1.0,
+            presence_penalty=self.presence_penalty or 0.0,
+            frequency_penalty=self.frequency_penalty or 0.0,
+            logit_bias=self.logit_bias or {},
+            stop_token_ids=self.stop_token_ids or (),
+            ignore_eos=bool(self.ignore_eos),
+            min_tokens=self.min_tokens or 0,
+            top_logprobs=top_logprobs,
+        )
+        if self.seed is not None:
+            sampling.seed = self.seed % (1 << 64)
+        return sampling

@@ -1,0 +1,1 @@
+"""Request bodies of adapters, files, jobs, usage and administration."""

@@ -1,0 +1,30 @@
+"""Which adapters a request's query asks for."""
+
+from typing import Annotated
+
+from fastapi import Depends, Query
+
+from loragate.adapter_store.adapters.adapter import AdapterStatus
+from loragate.adapter_store.adapters.filter import MAX_TAGS_ASKED, AdapterFilter
+
+
+async def _wanted(
+    search: Annotated[
+        str,
+        Query(
+            max_length=1000,
+            description="Part of the name, of a tag or of the description, in capitals or not. One or two letters are "
+            "looked for where words begin.",
+        ),
+    ] = "",
+    tag: Annotated[
+        tuple[str, ...], Query(max_length=MAX_TAGS_ASKED, description="Adapters with this tag; may be given again.")
+    ] = (),
+    status: Annotated[
+        AdapterStatus | None, Query(description="Those in this state; without it all that are not deleted.")
+    ] = None,
+) -> AdapterFilter:
+    return AdapterFilter(search, tag, status)
+
+
+Wanted = Annotated[AdapterFilter, Depends(_wanted)]

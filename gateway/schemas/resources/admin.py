@@ -1,0 +1,50 @@
+"""Bodies of the operator's routes. What a value may be is the store's to say."""
+
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints
+
+from loragate.gateway.schemas.resources.limits import LimitsBody, TenantLimitsBody
+from loragate.prompts.body import Body
+
+Text = Annotated[str, StringConstraints(max_length=1000)]
+
+
+def _time(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError("a time is written as RFC 3339 text")
+    return value
+
+
+Time = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_time)]  # RFC 3339
+
+
+class TenantCreate(Body):
+    """POST /admin/v1/tenants."""
+
+    name: Text
+    weight: float = 1.0
+    limits: TenantLimitsBody = Field(default_factory=TenantLimitsBody)
+
+
+class TenantPatch(Body):
+    """PATCH /admin/v1/tenants/{tenant_id}: what is absent or null stays as it is; null within `limits` lifts one."""
+
+    name: Text | None = None
+    weight: float | None = None
+    limits: TenantLimitsBody | None = None
+
+
+class KeyCreate(Body):
+    """POST /admin/v1/tenants/{tenant_id}/keys."""
+
+    name: Text = ""
+    scopes: Annotated[list[Text], Field(max_length=16)] = ["all"]  # noqa: RUF012
+    expires_at: Time | None = None
+    limits: LimitsBody = Field(default_factory=LimitsBody)
+
+
+class KeyRotate(Body):
+    """POST /admin/v1/keys/{key_id}/rotate."""
+
+    grace_seconds: Annotated[int, Field(ge=0, lt=1 << 31)] = 0

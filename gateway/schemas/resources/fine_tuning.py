@@ -1,0 +1,98 @@
+"""The body of POST /v1/fine_tuning/jobs, and what jobs can be found by."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
+from loragate.finetune.jobs.model_name import SUFFIX
+from loragate.prompts.body import Body
+from loragate.prompts.findings import finding
+
+_MOST_LABELS = 16
+_FileId = Annotated[str, StringConstraints(max_length=64)]
+_LabelName = Annotated[str, StringConstraints(max_length=64, pattern=r"^[^\x00]*$")]
+_LabelText = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00]*$")]
+Labels = Annotated[dict[_LabelName, _LabelText], Field(max_length=_MOST_LABELS)]
+
+
+class SupervisedMethod(Body):
+    """Learns the answers that examples give."""
+
+    hyperparameters: Hyperparameters = Field(default_factory=Hyperparameters)
+
+
+class DpoMethod(Body):
+    """Learns which of two answers is preferred."""
+
+    hyperparameters: DpoHyperparameters = Field(default_factory=DpoHyperparameters)
+
+
+class FineTuningMethod(Body):
+    """The field that `type` names has the method's hyperparameters."""
+
+    type: Literal["supervised", "dpo"]
+    supervised: SupervisedMethod | None = None
+    dpo: DpoMethod | None = None
+
+    @model_validator(mode="after")
+    def _is_one_method(self) -> "FineTuningMethod":
+        for name in ("supervised", "dpo"):
+            if name != self.type and getattr(self, name) is not None:
+                raise finding(name, f"`type` is {self.type}; give the hyperparameters there")
+        return self
+
+
+class JobCreate(Body):
+    """As in OpenAI's API, with more hyperparameters. Top-level `hyperparameters` are what `method` had before it."""
+
+    model: Annotated[str, StringConstraints(max_length=1024)]
+    training_file: _FileId
+    validation_file: _FileId | None = None
+    method: FineTuningMethod | None = None
+    hyperparameters: Hyperparameters | None = Field(None, deprecated=True)
+    suffix: Annotated[str, StringConstraints(pattern=f"^{SUFFIX}$")] | None = None
+    seed: Annotated[int, Field(ge=0, lt=1 << 31)] | None = None
+    metadata: Labels | None = None
+    integrations: list[Any] | None = None
+
+    @field_validator("integrations")
+    @classmethod
+    def _are_none(cls, integrations: list[Any] | None) -> list[Any] | None:
+        if integrations:
+            words = "where runs are reported is the operator's to say; leave it out"
+            raise PydanticCustomError("refused", "{message}", {"message": words})
+        return integrations
+
+    @model_validator(mode="after")
+    def _has_one_set(self) -> "JobCreate":
+        if self.hyperparameters is not None and self.method is not None:
+            raise finding("hyperparameters", "give them in `method` alone")
+        return self
+
+    @model_validator(mode="after")
+    def _can_stop_early(self) -> "JobCreate":
+        if self.asked.early_stopping_patience is not None and self.validation_file is None:
+            words = "without a `validation_file` there is nothing to tell by whether it gets better: give one as well"
+            raise finding(f"{self.path}.early_stopping_patience", words)
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The method's type."""
+        return "supervised" if self.method is None else self.method.type
+
+    @property
+    def asked(self) -> Hyperparameters:
+        """What the job is to be trained with; what is not set is open."""
+        if self.method is None:
+            return self.hyperparameters or Hyperparameters()
+        if self.method.type == "dpo":
+            return (self.method.dpo or DpoMethod()).hyperparameters
+        return (self.method.supervised or SupervisedMethod()).hyperparameters
+
+    @property
+    def path(self) -> str:
+        """Where `asked` stands in the body."""
+        return "hyperparameters" if self.method is None else f"method.{self.method.type}.hyperparameters"

@@ -1,0 +1,63 @@
+"""OpenTelemetry's SDK, set up by our settings. The variables that it reads itself (`OTEL_…`) keep their meaning."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+
+from loragate.engine.client.client import EngineClient
+from loragate.gateway.config.tracing import TracingConfig
+from loragate.gateway.grpc.tracing_interceptor import TracingInterceptor
+from loragate.gateway.http.tracing_middleware import TracingMiddleware
+from loragate.gateway.resilience.timeouts import happens
+from loragate.gateway.tracing.engine import TracedEngine
+
+_LAST_SECONDS = 2.0  # for the last spans, when this process ends
+
+
+class Tracing:
+    """Spans are sent by a thread of their own; what a collector does not take is dropped, never waited for."""
+
+    def __init__(self, config: TracingConfig) -> None:
+        resource = Resource.create({"service.name": "loragate-gateway", "service.version": version("loragate")})
+        sampler = ParentBased(TraceIdRatioBased(config.sample_ratio))
+        self._provider = TracerProvider(resource=resource, sampler=sampler, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(config.traces_url)))
+        self._tracer = self._provider.get_tracer("loragate", version("loragate"))
+        self.interceptor = TracingInterceptor(self._tracer)
+
+    def watch(self, app: FastAPI) -> None:
+        """A span for each of its requests."""
+        app.add_middleware(TracingMiddleware, tracer=self._tracer)
+
+    def engine(self, client: EngineClient) -> TracedEngine:
+        """What stands in the client's place."""
+        return TracedEngine(client)
+
+    @asynccontextmanager
+    async def sending(self) -> AsyncIterator[None]:
+        """Until the block ends; then the last spans are sent."""
+        try:
+            yield
+        finally:
+            await self._send_the_last()
+
+    async def _send_the_last(self) -> None:
+        """In a thread that nobody waits for when it takes too long: not even the end of this process."""
+        loop, sent = asyncio.get_running_loop(), asyncio.Event()
+
+        def shut_down() -> None:
+            self._provider.shutdown()
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(sent.set)
+
+        threading.Thread(target=shut_down, name="last-spans", daemon=True).start()
+        await happens(sent, _LAST_SECONDS)

@@ -1,0 +1,115 @@
+"""Large bodies wait on the disk while they come.
+
+The spool is an anonymous file in the data directory: whatever happens, nothing is left behind. Where it is known how
+much will come, the disk's room for it is taken first, so that one that is full says so at once.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.requests import Request
+
+from loragate.adapter_store.blobs.durability import reserve
+from loragate.adapter_store.database.error_mapping import blob_faults
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.errors import InvalidRequest, UnsupportedMediaType
+from loragate.gateway.http.bodies import announced, check_encoding, chunks
+from loragate.gateway.uploads.multipart import Form, FormShape
+
+_WRITE_BYTES = 1 << 20
+_DATA = FormShape({}, spooled="data")
+_FORM_BYTES = 64 << 10  # beside the data itself
+
+
+@asynccontextmanager
+async def form_of(request: Request, form: Form, limit: int, config: GatewayConfig) -> AsyncIterator[BinaryIO]:
+    """Fills `form` with the body of `request`, of at most `limit` bytes; yields what its large file holds.
+
+    Raises ApiError for what the form should not hold, StorageFull when the disk is full.
+    """
+    parser = MultipartParser(_boundary(request), form.callbacks())
+    steps = _parsed(request, form, parser, limit, config)
+    async with spooled(form, steps, config, min(limit, announced(request))) as spool:
+        yield spool
+
+
+@asynccontextmanager
+async def data_of(request: Request, most: int, config: GatewayConfig) -> AsyncIterator[BinaryIO]:
+    """What the one field of a form, `data`, holds, of `most` bytes and little more.
+
+    Raises ApiError for another form, StorageFull when the disk is full.
+    """
+    form = Form(_DATA)
+    async with form_of(request, form, most + _FORM_BYTES, config) as content:
+        form.require("data")
+        yield content
+
+
+@asynccontextmanager
+async def spooled(
+    form: Form, steps: AsyncIterator[None], config: GatewayConfig, size: int = 0
+) -> AsyncIterator[BinaryIO]:
+    """What the large file of `form` holds once `steps`, each of which adds a little, are done; about `size` bytes."""
+    async with empty_spool(config, size) as spool:
+        async for _ in steps:
+            if len(form.unspooled) >= _WRITE_BYTES:
+                await _write(form, spool)
+        await _write(form, spool)
+        await asyncio.to_thread(spool.truncate)
+        yield spool
+
+
+@asynccontextmanager
+async def empty_spool(config: GatewayConfig, size: int) -> AsyncIterator[BinaryIO]:
+    """With room for so many bytes. Raises StorageFull, Unavailable."""
+    with blob_faults():
+        spool = await asyncio.to_thread(_open, config.upload_dir)
+    try:
+        with blob_faults():
+            await asyncio.to_thread(reserve, spool, size)
+        yield spool
+    finally:
+        await asyncio.to_thread(spool.close)  # giving gigabytes back takes a file system its time
+
+
+async def _parsed(
+    request: Request, form: Form, parser: MultipartParser, limit: int, config: GatewayConfig
+) -> AsyncIterator[None]:
+    try:
+        async for chunk in chunks(request, limit, config.upload_pace):
+            parser.write(chunk)
+            yield
+    except FormParserError:
+        raise _broken() from None
+    if not form.complete:
+        raise _broken()
+
+
+def _open(directory: Path) -> BinaryIO:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return tempfile.TemporaryFile(dir=directory)
+
+
+async def _write(form: Form, spool: BinaryIO) -> None:
+    data, form.unspooled = form.unspooled, bytearray()
+    with blob_faults():
+        await asyncio.to_thread(spool.write, data)
+
+
+def _boundary(request: Request) -> bytes:
+    check_encoding(request)
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    boundary = options.get(b"boundary", b"")
+    if kind != b"multipart/form-data" or not 1 <= len(boundary) <= 200:
+        raise UnsupportedMediaType("Send the file as multipart/form-data.", param="content-type")
+    return bytes(boundary)
+
+
+def _broken() -> InvalidRequest:
+    return InvalidRequest("The multipart form is broken or incomplete.", code="invalid_form")

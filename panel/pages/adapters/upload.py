@@ -1,0 +1,81 @@
+"""An upload: two files, a name, and the validator's verdict in words."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from nicegui import ui
+
+from loragate.panel.pages.page import Here
+from loragate.panel.parts.controls.button import button
+from loragate.panel.parts.controls.drop_zone import DropZone
+from loragate.panel.parts.controls.fields import text_field
+from loragate.panel.parts.dialog import sheet
+from loragate.panel.parts.display.tag import div, tag
+from loragate.panel.parts.keyed_redraw import redrawn
+from loragate.panel.parts.notify import said
+
+
+def upload_sheet(here: Here, then: Callable[[str], Awaitable[None]], name: str = "") -> None:
+    """`then` is told the adapter's name; a given `name` is that of an adapter that gets a new version."""
+    with sheet(f"A new version of {name}" if name else "Upload an adapter") as dialog:
+        _Upload(name, then, dialog)
+
+
+class _Upload:
+    def __init__(self, name: str, then: Callable[[str], Awaitable[None]], dialog: ui.dialog) -> None:
+        self._fixed = name
+        self._then = then
+        self._dialog = dialog
+        self._missing = ["the files"]
+        self._zone = DropZone(self._picked, self._verdict)
+        self._name = text_field("Name", name, hint="What requests call it: letters, digits, dots, dashes")
+        self._name.set_visibility(not name)
+        alias = "The new version takes this alias over; canary tries it beside what serves now" if name else ""
+        self._alias = text_field("Alias", "default", hint=alias)
+        self._tags = text_field("Tags", placeholder="team:verse, three-lines")
+        self._notes = text_field("Notes on this version")
+        self._tags.set_visibility(not name)
+        self._words = div("hidden", role="alert")
+        with div("row-of apart"):
+            self._close = button("Cancel", dialog.close)
+            self._go = button("Upload", self._send, "primary")
+
+    def _picked(self, folder: str, missing: list[str]) -> None:
+        self._missing = missing
+        if folder and not self._name.value:
+            self._name.value = folder
+        self._tell("", "")
+
+    def _send(self) -> None:
+        if self._missing:
+            self._tell(f"Still missing: {' and '.join(self._missing)}.", "warn")
+        elif not self._name.value.strip():
+            self._tell("Give the adapter a name.", "warn")
+        else:
+            self._tell("", "")
+            self._busy(True)
+            given = {"name": self._name, "alias": self._alias, "tags": self._tags, "notes": self._notes}
+            texts = {field: (element.value or "").strip() for field, element in given.items()}
+            self._zone.send("/transfer/adapters", {field: text for field, text in texts.items() if text})
+
+    async def _verdict(self, status: int, document: dict[str, Any]) -> None:
+        self._busy(False)
+        if status == 201:
+            self._dialog.close()
+            said(f"{document['name']} version {document['version']} is checked and ready.")
+            await self._then(document["name"])
+        elif status == 401:
+            ui.navigate.to("/sign-in?ended=key")
+        else:
+            error = document.get("error") or {"message": "The upload was cut: the panel or the gateway went away."}
+            field = f" ({error['param']})" if error.get("param") else ""
+            self._tell(f"Refused{field}: {error['message']}" if status else error["message"], "bad")
+
+    def _busy(self, busy: bool) -> None:
+        self._go.props["disabled"] = busy
+        self._go.text = "Uploading…" if busy else "Upload"
+
+    def _tell(self, words: str, kind: str) -> None:
+        self._words.classes(replace=f"notice {kind}" if words else "hidden")
+        with redrawn(self._words):
+            tag("p", words, classes="grow")

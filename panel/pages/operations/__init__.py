@@ -1,0 +1,1 @@
+"""Pages of usage, keys, tenants, audit and the engine."""

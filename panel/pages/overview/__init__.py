@@ -1,0 +1,1 @@
+"""The overview, of the server or of a tenant."""

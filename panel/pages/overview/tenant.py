@@ -1,0 +1,144 @@
+"""A tenant's overview: the last day, and which adapters are busiest."""
+
+import asyncio
+from collections.abc import Awaitable
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from loragate.panel.api import Json, path
+from loragate.panel.failure import Failure, SignedOut
+from loragate.panel.pages.page import Here
+from loragate.panel.parts.async_region import Region
+from loragate.panel.parts.display import chart, formats
+from loragate.panel.parts.display.empty import empty
+from loragate.panel.parts.display.figure import figure
+from loragate.panel.parts.display.table import Column, table
+from loragate.panel.parts.display.tag import div, link, muted, tag
+from loragate.panel.parts.frame import heading
+
+_BUSIEST = 5
+_HOURS = 24
+
+T = TypeVar("T")
+
+
+def draw_tenant(here: Here) -> None:
+    """Anew every few seconds."""
+    with div("head"):
+        heading("Overview", f"What {here.caller.name} did in the last {_HOURS} hours.")
+    _Tenant(here).draw()
+
+
+class _Tenant:
+    def __init__(self, here: Here) -> None:
+        self._here = here
+
+    def draw(self) -> None:
+        if self._here.caller.may("usage"):
+            Region(self._fetch, self._show, every=5)
+        else:
+            with (
+                div("card"),
+                empty("o_bar_chart", "Not with this key", "What was used is shown to keys with the scope “usage”."),
+            ):
+                link("To the adapters", "/adapters", "button")
+
+    async def _fetch(self) -> dict[str, Any]:
+        now = datetime.now(UTC)
+        period = {"start": (now - timedelta(hours=_HOURS - 1)).isoformat(), "end": now.isoformat()}
+        hours, adapters, service = await asyncio.gather(
+            self._here.api.get("/v1/usage", **period, group_by="hour", limit=100),
+            self._here.api.get("/v1/usage", **period, group_by="adapter", limit=100),
+            self._here.api.get("/v1/usage/service", hours=_HOURS),
+        )
+        rows = sorted((row for row in adapters["data"] if row["adapter"]), key=lambda row: -row["requests"])[:_BUSIEST]
+        arms = await asyncio.gather(*(self._arms(row["adapter"]) for row in rows))
+        rows = [{**row, **arm} for row, arm in zip(rows, arms, strict=True)]
+        return {"hours": hours, "service": service, "rows": rows}
+
+    async def _arms(self, name: str) -> Json:
+        """How its default alias did: errors, and the first token's times of the arm with most requests."""
+        if not self._here.caller.may("adapters:read"):
+            return {"errors": None, "first": None}
+        url = path("v1", "adapters", name, "aliases", "default", "metrics")
+        found = await _or_none(self._here.api.get(url, hours=_HOURS))
+        arms = [] if found is None else found["arms"]
+        busiest = max(arms, key=lambda arm: arm["requests"], default=None)
+        return {"errors": sum(arm["errors"] for arm in arms), "first": busiest and busiest["first_token_ms"]}
+
+    def _show(self, found: dict[str, Any]) -> None:
+        totals, service = found["hours"]["totals"], found["service"]
+        if not totals["requests"] and not sum(service["turned_away"].values()):
+            _nothing()
+            return
+        with div("grid-figures"):
+            figure("Requests", formats.count(totals["requests"]))
+            figure("Tokens in", formats.count(totals["prompt_tokens"]))
+            figure("Tokens out", formats.count(totals["completion_tokens"]))
+            _service_figures(service)
+        with div("card"), div("stack"):
+            tag("h2", "Tokens by hour")
+            names, values = _by_hour(found["hours"]["data"])
+            chart.bars("Tokens by hour", values, names)
+            muted("Hours of UTC.", "small")
+        with tag("section", classes="stack"):
+            tag("h2", "Your busiest adapters")
+            self._busiest(found["rows"])
+
+    def _busiest(self, rows: list[Json]) -> None:
+        columns = [
+            Column[Json]("Adapter", lambda row: _linked(row["adapter"]), "break"),
+            Column[Json]("Requests", lambda row: formats.count(row["requests"]), "number"),
+            Column[Json]("Tokens out", lambda row: formats.count(row["completion_tokens"]), "number"),
+            Column[Json]("Errors", lambda row: formats.count(row["errors"]), "number"),
+            Column[Json]("First token, median", lambda row: _ms(row["first"] and row["first"]["p50"]), "number"),
+            Column[Json]("First token, p99", lambda row: _ms(row["first"] and row["first"]["p99"]), "number"),
+        ]
+        with div("card flush"):
+            if rows:
+                table("Your busiest adapters", columns, rows, itemgetter("adapter"))
+            else:
+                with empty("o_layers", "The base model alone", "No adapter was asked in this time."):
+                    link("To the adapters", "/adapters", "button")
+
+
+def _nothing() -> None:
+    words = "Upload an adapter, or ask the base model in the playground."
+    with div("card"), empty("o_rocket_launch", "Nothing asked yet", words), div("row-of"):
+        link("Upload an adapter", "/adapters", "button primary")
+        link("To the playground", "/playground", "button")
+
+
+def _service_figures(service: Json) -> None:
+    first, away = service["first_token_ms"], service["turned_away"]
+    slow = f"95 % within {_ms(first['p95'])}" if first else "no answers yet"
+    figure("First token, median", _ms(first and first["p50"]), slow)
+    figure("Errors", formats.count(service["errors"]), f"of the last {formats.count(service['requests'])} requests")
+    over, busy = formats.count(away["over_limit"]), formats.count(away["overloaded"])
+    figure("Turned away", formats.count(sum(away.values())), f"{over} over a limit, {busy} too busy")
+
+
+async def _or_none(work: Awaitable[T]) -> T | None:
+    """None for what is not there, such as a deleted adapter's metrics."""
+    try:
+        return await work
+    except SignedOut:
+        raise
+    except Failure:
+        return None
+
+
+def _linked(name: str) -> None:
+    link(name, path("adapters", name))
+
+
+def _by_hour(rows: list[Json]) -> tuple[list[str], list[float]]:
+    tokens = {row["start"][:13]: row["total_tokens"] for row in rows}
+    now = datetime.now(UTC)
+    hours = [(now - timedelta(hours=back)).isoformat()[:13] for back in reversed(range(_HOURS))]
+    return [f"{hour[11:]}:00" for hour in hours], [tokens.get(hour, 0) for hour in hours]
+
+
+def _ms(value: float | None) -> str:
+    return "–" if value is None else formats.seconds(value / 1000)

@@ -1,0 +1,113 @@
+"""One of the two conversations that stand side by side."""
+
+import time
+from collections.abc import Callable
+
+from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
+
+from loragate.panel.api import Json
+from loragate.panel.failure import Failure, SignedOut
+from loragate.panel.pages.page import Here
+from loragate.panel.parts.display import formats
+from loragate.panel.parts.display.tag import div, muted, tag
+
+_DRAW_SECONDS = 0.05  # between two drawings of what has come
+
+
+class Side:
+    """A model and what was said with it. An empty `model` is none."""
+
+    def __init__(self, here: Here, model: str) -> None:
+        self.model = model
+        self.messages: list[Json] = []
+        self._here = here
+
+    def draw(self, label: str) -> None:
+        """An empty card; nothing while there is no model."""
+        self._card = tag("section", classes="card", aria_label=label)
+        with self._card, div("stack"):
+            self._title = tag("h2", self.model, classes="break")
+            self._talk = div("talk", role="log", tabindex="0", aria_label=f"{label}: conversation")
+            self._figures = muted("", "small")
+        self.choose(self.model)
+
+    def choose(self, model: str) -> None:
+        """Another model, and a new conversation."""
+        self.model = model
+        self._title.text = model
+        self._card.set_visibility(bool(model))
+        self.forget()
+
+    def forget(self) -> None:
+        """Begins anew."""
+        self.messages = []
+        self._talk.clear()
+        self._figures.text = ""
+        with self._talk:
+            muted("Nothing said yet.", "small")
+
+    async def ask(self, prompt: str, body: Callable[[str, list[Json]], Json]) -> None:
+        """Draws the answer as it comes; a failure stands where it would."""
+        if not self.messages:
+            self._talk.clear()
+        self.messages.append({"role": "user", "content": prompt})
+        with self._talk:
+            _bubble("You", prompt, "user")
+            words = _bubble(self.model, "", "assistant")
+        answer = _Answer()
+        with words:
+            drawing = ui.timer(_DRAW_SECONDS, lambda: words.set_text(answer.text))
+        try:
+            await self._stream(body(self.model, self.messages), answer)
+        except SignedOut:
+            with self._talk:
+                ui.navigate.to("/sign-in?ended=key")
+        except Failure as failure:
+            with self._talk, div("notice bad", role="alert"):
+                tag("p", failure.message, classes="grow")
+        finally:
+            drawing.cancel()
+            words.text = answer.text
+            self.messages.append({"role": "assistant", "content": answer.text})
+            self._figures.text = answer.figures
+
+    async def _stream(self, body: Json, answer: "_Answer") -> None:
+        asked = body | {"stream": True, "stream_options": {"include_usage": True}}
+        async for event in self._here.api.stream("/v1/chat/completions", asked):
+            answer.take(event)
+
+
+class _Answer:
+    def __init__(self) -> None:
+        self.text = ""
+        self._began = time.monotonic()
+        self._first: float | None = None
+        self._last = self._began
+        self._tokens: int | None = None
+
+    def take(self, event: Json) -> None:
+        for choice in event.get("choices", ()):
+            piece = choice.get("delta", {}).get("content") or ""
+            if piece:
+                self._last = time.monotonic()
+                self._first = self._first or self._last
+            self.text += piece
+        if event.get("usage"):
+            self._tokens = event["usage"]["completion_tokens"]
+
+    @property
+    def figures(self) -> str:
+        """How fast it was."""
+        if self._first is None:
+            return "" if self._tokens is None else "It ended at once, without a word."
+        first = f"First token after {formats.seconds(self._first - self._began)}"
+        if self._tokens is None or self._tokens < 2:
+            return first
+        return f"{first} · {self._tokens} tokens in {formats.seconds(self._last - self._began)}"
+
+
+def _bubble(who: str, text: str, role: str) -> TextElement:
+    with div(f"said-by {role}"):
+        tag("span", who, classes="muted small")
+        return tag("div", text, classes="words")

@@ -1,0 +1,1 @@
+"""Buttons, fields and pickers."""

@@ -1,0 +1,1 @@
+"""Charts, chips, tables and formats."""

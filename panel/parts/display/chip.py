@@ -1,0 +1,41 @@
+"""States in a word and a colour."""
+
+from nicegui.elements.mixins.text_element import TextElement
+
+from loragate.panel.parts.display.tag import tag
+
+_COLOURS = {
+    "ready": "good",
+    "active": "good",
+    "succeeded": "good",
+    "ok": "good",
+    "device": "accent",
+    "host": "info",
+    "disk": "",
+    "verifying": "info",
+    "running": "info",
+    "queued": "info",
+    "validating_files": "info",
+    "paused": "warn",
+    "disabled": "warn",
+    "degraded": "warn",
+    "expiring": "warn",
+    "unreachable": "bad",
+    "quarantined": "bad",
+    "rejected": "bad",
+    "failed": "bad",
+    "deleted": "bad",
+    "revoked": "bad",
+    "expired": "bad",
+}
+_WORDS = {"device": "on the device", "host": "in memory", "disk": "on disk", "none": "in storage"}
+
+
+def state_chip(state: str) -> TextElement:
+    """The state of an adapter, a key, a job, or where an adapter is."""
+    return chip(_WORDS.get(state, state.replace("_", " ")), f"{_COLOURS.get(state, '')} nowrap")
+
+
+def chip(text: str, colour: str = "") -> TextElement:
+    """`colour`: good, warn, bad, info, accent; none is quiet."""
+    return tag("span", text, classes=f"chip {colour}".strip())

@@ -1,0 +1,1 @@
+"""Checks of tensor values and sizes."""

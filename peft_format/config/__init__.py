@@ -1,0 +1,1 @@
+"""adapter_config.json: strict JSON, its fields, and what is accepted."""

@@ -1,0 +1,51 @@
+"""Whether a config can be read at all: every field known, none set to what is never served, the base unchanged."""
+
+from loragate.peft_format.config.fields import FIELDS, refused_fields
+from loragate.peft_format.config.json_fields import Fields
+from loragate.peft_format.errors import clipped, in_config, quoted
+
+_HARMLESS_INITS = frozenset({"gaussian", "eva", "orthogonal", "mica"})
+_CONVERTIBLE_INITS = ("pissa", "corda", "olora", "lora_ga")
+
+
+def check_acceptable(fields: Fields) -> None:
+    """Raises AdapterRefused, naming the first field at fault."""
+    _check_known(fields)
+    _check_refused(fields)
+    _check_initialisation(fields.get("init_lora_weights", True))
+
+
+def _check_known(fields: Fields) -> None:
+    for name in fields:
+        if name not in FIELDS:
+            raise in_config(
+                name,
+                f"{clipped(name)} is not a field of PEFT 0.21's LoraConfig; remove it if the adapter does not need it.",
+            )
+
+
+def _check_refused(fields: Fields) -> None:
+    if "peft_type" not in fields:
+        raise in_config("peft_type", 'peft_type is missing; a LoRA adapter has "LORA".')
+    for field in refused_fields():
+        value = fields.get(field.name, field.neutral[0])
+        if not any(type(value) is type(neutral) and value == neutral for neutral in field.neutral):
+            raise in_config(field.name, f"{field.name} is {quoted(value)}: {field.advice}.")
+
+
+def _check_initialisation(value: object) -> None:
+    if isinstance(value, bool):
+        return
+    kind = value.lower() if isinstance(value, str) else ""
+    if kind in _HARMLESS_INITS:
+        return
+    if kind.startswith(_CONVERTIBLE_INITS):
+        advice = (
+            "changes the base model's weights, so the adapter alone gives wrong tokens; save it again with "
+            "save_pretrained(…, path_initial_model_for_weight_conversion=…)"
+        )
+    elif kind == "loftq":
+        advice = "trains against quantised base weights; train on the base model as it is served"
+    else:
+        advice = "is not an initialisation that PEFT 0.21 writes"
+    raise in_config("init_lora_weights", f"init_lora_weights is {quoted(value)}, which {advice}.")

@@ -1,0 +1,1 @@
+"""Bounded matching of target patterns."""

@@ -1,0 +1,1 @@
+"""From a config and the base's manifest to a plan per module."""

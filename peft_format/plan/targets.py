@@ -1,0 +1,116 @@
+"""Which modules an adapter changes: PEFT 0.21's `check_target_module_exists` over the base model's layout."""
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from loragate.peft_format.config.lora_config import LoraConfig
+from loragate.peft_format.errors import AdapterRefused, in_config, quoted
+from loragate.peft_format.patterns.automaton import Budget
+from loragate.peft_format.patterns.pattern import FullPattern
+from loragate.peft_format.plan.layout import BaseLayout, ModuleKind, TargetModule
+
+_ALL_LINEAR = "all-linear"
+_NO_TARGETS = "dummy-target-modules"
+_ANY_LAYER = re.compile(r".*?\.[^.]*\.(?P<idx>\d+)\.")
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The modules in the layout's order, and what of the config matched nothing."""
+
+    modules: tuple[TargetModule, ...]
+    warnings: tuple[str, ...]
+
+
+def is_all_linear(target_modules: str | tuple[str, ...]) -> bool:
+    return isinstance(target_modules, str) and target_modules.lower() == _ALL_LINEAR
+
+
+def resolve_targets(config: LoraConfig, layout: BaseLayout, budget: Budget) -> Targets:
+    """The modules that PEFT would wrap; raises AdapterRefused when names are given and none of them matches."""
+    names = _all_linear(layout) if is_all_linear(config.target_modules) else config.target_modules
+    if not names or names == _NO_TARGETS:
+        return Targets((), ())
+    listed = frozenset[str]() if isinstance(names, str) else frozenset(names)
+    excluded = selector(config.exclude_modules, "exclude_modules", budget)
+    targeted = selector(names, "target_modules", budget)
+    in_layers = _layer_filter(config)
+    saved = frozenset(config.modules_to_save)
+    modules = tuple(
+        module
+        for name, module in layout.modules.items()
+        # A name that is listed whole is taken whatever its layer: so PEFT does.
+        if not excluded(name) and not lies_in(name, saved) and targeted(name) and (name in listed or in_layers(name))
+    )
+    if not modules and not config.target_parameters:
+        raise nothing_matched(config.target_modules, layout)
+    return Targets(modules, tuple(_unmatched(config, layout)))
+
+
+def nothing_matched(target_modules: str | tuple[str, ...], layout: BaseLayout) -> AdapterRefused:
+    """The refusal of names or a pattern that are none of this model's."""
+    return in_config(
+        "target_modules",
+        f"target_modules, {quoted(target_modules)}, matches no module of this {layout.model_type} "
+        "model that is not excluded; list the modules by the names they have in it.",
+    )
+
+
+def lies_in(name: str, paths: Collection[str]) -> bool:
+    """Whether one of `paths` is a run of whole components of the dotted name. Work does not grow with `paths`."""
+    parts = name.split(".")
+    ends = range(1, len(parts) + 1)
+    return bool(paths) and any(".".join(parts[start:end]) in paths for end in ends for start in range(end))
+
+
+def _all_linear(layout: BaseLayout) -> tuple[str, ...]:
+    head = layout.output_head
+    return tuple(
+        module.name
+        for module in layout.modules.values()
+        if module.kind in (ModuleKind.LINEAR, ModuleKind.CONV1D) and module is not head
+    )
+
+
+def selector(spec: str | tuple[str, ...], field: str, budget: Budget) -> Callable[[str], bool]:
+    """Whether a pattern matches a name, or a list holds it or one of its dotted suffixes."""
+    if isinstance(spec, str):
+        return FullPattern(spec, field, budget).matches
+    names = frozenset(spec)
+    return lambda name: not names.isdisjoint(dotted_suffixes(name))
+
+
+def dotted_suffixes(name: str) -> Iterator[str]:
+    """ "a.b.c" gives "a.b.c", "b.c" and "c"."""
+    yield name
+    dot = name.find(".")
+    while dot >= 0:
+        yield name[dot + 1 :]
+        dot = name.find(".", dot + 1)
+
+
+def _layer_filter(config: LoraConfig) -> Callable[[str], bool]:
+    """Whether the first numbered list in a module's path has one of the layers to transform."""
+    if not config.layers_to_transform:
+        return lambda name: True
+    layers = frozenset(config.layers_to_transform)
+    patterns = [re.compile(rf"(?:^|.*?\.){path}\.(?P<idx>\d+)\.") for path in config.layers_pattern] or [_ANY_LAYER]
+
+    def in_layers(name: str) -> bool:
+        match = next(filter(None, (pattern.match(name) for pattern in patterns)), None)
+        return match is not None and int(match["idx"]) in layers
+
+    return in_layers
+
+
+def _unmatched(config: LoraConfig, layout: BaseLayout) -> Iterator[str]:
+    """PEFT skips a listed name that no module has while another one matches; the owner should hear of it."""
+    existing = {suffix for name in layout.modules for suffix in dotted_suffixes(name)}
+    for field, spec in (
+        ("target_modules", config.target_modules),
+        ("exclude_modules", config.exclude_modules),
+    ):
+        if not isinstance(spec, str):
+            for name in sorted(set(spec) - existing):
+                yield f"{field}: {quoted(name)} matches no module of this {layout.model_type} model."

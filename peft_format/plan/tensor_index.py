@@ -1,0 +1,50 @@
+"""The tensors of a file while a plan is made of them: each is taken once, with the shape it must have."""
+
+from collections.abc import Callable, Iterator
+
+from loragate.peft_format.errors import in_tensor, quoted
+from loragate.peft_format.safetensors.header import Header, TensorSpec
+
+
+class Tensors:
+    """`renamed` maps a name in the file to the name that planning uses for it."""
+
+    def __init__(self, header: Header, renamed: Callable[[str], str]) -> None:
+        self._left: dict[str, TensorSpec] = {}
+        for spec in header.tensors.values():
+            name = renamed(spec.name)
+            if name in self._left:
+                raise in_tensor(
+                    spec.name,
+                    f"The tensor {quoted(spec.name)} is there twice, as {quoted(self._left[name].name)} too; "
+                    "write the file with one version of PEFT.",
+                )
+            self._left[name] = spec
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._left
+
+    def take(self, name: str, shape: tuple[int, ...], reason: str) -> TensorSpec:
+        """Raises AdapterRefused when it is missing, though `reason`, or has another shape."""
+        spec = self._left.pop(name, None)
+        if spec is None:
+            raise in_tensor(name, f"The tensor {quoted(name)} is missing, though {reason}.")
+        if spec.shape != shape:
+            raise in_tensor(
+                name,
+                f"The tensor {quoted(spec.name)} has the shape {list(spec.shape)}; "
+                f"as {reason}, it must be {list(shape)}.",
+            )
+        return spec
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        spec = self._left.get(name)
+        return None if spec is None else spec.shape
+
+    def drop(self, name: str) -> None:
+        """It is explained, but nothing needs it."""
+        self._left.pop(name, None)
+
+    def left(self) -> Iterator[str]:
+        """The names that nobody has taken yet."""
+        return iter(tuple(self._left))

@@ -1,0 +1,1 @@
+"""The safetensors header, read strictly and as a stream."""
