@@ -18,6 +18,7 @@ Each class owns its HTTP status and the `type` and `code` of OpenAI's error enve
 the drivers and of the file system never leave the store: `loragate.adapter_store.database.error_mapping` maps them.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 
@@ -91,3 +92,12 @@ class WrongSecretKey(CannotOpen):
 
 class SchemaMismatch(CannotOpen):
     default_code = "schema_mismatch"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """As the error envelope says it."""
+
+    code: str
+    message: str
+    param: str | None = None

@@ -1,16 +1,18 @@
 """Reclaims bytes that nothing needs: of uploads that were cut off, of deleted versions, of files that are gone."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import ColumnElement, and_, delete, exists, false, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.blobs.blobs import Blobs, TenantBlobs
 from loragate.adapter_store.database.database import Database
-from loragate.adapter_store.piece_sweep import sweep_pieces
+from loragate.adapter_store.files.upload import UploadStatus
 from loragate.adapter_store.tables.base import AdapterVersionRow, TenantRow
+from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploadRow
 from loragate.adapter_store.timestamps import utc_now
 
 DEFAULT_GRACE = timedelta(hours=1)
@@ -75,3 +77,80 @@ async def _is_needed(
         ),
     )
     return (await session.scalars(query.limit(1))).first() is not None
+
+
+_TOLD = timedelta(days=1)  # so much longer it is told what became of an upload
+_AT_ONCE = 100  # a tenant's writers wait meanwhile
+
+
+async def sweep_pieces(database: Database, owned: TenantBlobs, tenant_id: str, before: datetime) -> int:
+    """Of those written before then; returns how many it removed."""
+    removed = 0
+    old = await owned.pieces.older_than(before)
+    for start in range(0, len(old), _AT_ONCE):
+        batch = old[start : start + _AT_ONCE]
+        async with database.operator() as session:
+            unneeded = set(batch) - await _needed(session, tenant_id, batch, before)
+        if unneeded:
+            removed += await _remove(database, owned, tenant_id, unneeded, before)
+    await _forget(database, tenant_id, before)
+    return removed
+
+
+async def _remove(
+    database: Database, owned: TenantBlobs, tenant_id: str, pieces: Collection[str], before: datetime
+) -> int:
+    """Works under the tenant's lock, so that nobody makes a file of them meanwhile."""
+    async with database.operator(write=True) as session:
+        lock = select(TenantRow.id).where(TenantRow.id == tenant_id).with_for_update(key_share=True)
+        if await session.scalar(lock) is None:
+            return 0
+        unneeded = set(pieces) - await _needed(session, tenant_id, pieces, before)
+        row = FilePieceRow
+        await session.execute(delete(row).where(row.tenant_id == tenant_id, row.id.in_(unneeded)))
+        await owned.pieces.remove(*unneeded)
+        return len(unneeded)
+
+
+async def _needed(session: AsyncSession, tenant_id: str, pieces: Collection[str], before: datetime) -> set[str]:
+    piece, file, upload = FilePieceRow, FileRow, FileUploadRow
+    of_file = and_(file.tenant_id == piece.tenant_id, file.id == piece.file_id)
+    of_upload = and_(upload.tenant_id == piece.tenant_id, upload.id == piece.upload_id)
+    query = (
+        select(piece.id)
+        .outerjoin(file, of_file)
+        .outerjoin(upload, of_upload)
+        .where(
+            piece.tenant_id == tenant_id,
+            piece.id.in_(pieces),
+            or_(
+                and_(file.id.is_not(None), ~_file_is_gone(before)),
+                and_(upload.status == UploadStatus.PENDING.value, upload.expires_at > before),
+            ),
+        )
+    )
+    return set(await session.scalars(query))
+
+
+async def _forget(database: Database, tenant_id: str, before: datetime) -> None:
+    """Rows without pieces of uploads that ended long ago, and of files that are gone."""
+    piece, file, upload = FilePieceRow, FileRow, FileUploadRow
+    uploads = delete(upload).where(
+        upload.tenant_id == tenant_id,
+        upload.expires_at <= before - _TOLD,
+        ~exists().where(piece.tenant_id == tenant_id, piece.upload_id == upload.id),
+    )
+    files = delete(file).where(
+        file.tenant_id == tenant_id,
+        _file_is_gone(before),
+        ~exists().where(piece.tenant_id == tenant_id, piece.file_id == file.id),
+        ~exists().where(upload.tenant_id == tenant_id, upload.file_id == file.id),
+    )
+    async with database.operator(write=True) as session:
+        await session.execute(uploads)
+        await session.execute(files)
+
+
+def _file_is_gone(before: datetime) -> ColumnElement[bool]:
+    gone = or_(FileRow.deleted_at <= before, FileRow.expires_at <= before)
+    return func.coalesce(gone, false())

@@ -27,3 +27,24 @@ class WorkerConfig:
         for name in ("most_of_tenant", "row_tokens", "checkpoint_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+NICEST = 19
+
+
+@dataclass(frozen=True)
+class ServiceConfig:
+    """`model` is the served base model's folder or hub id. `name` is this process's alone while it lives: whoever has
+    it next begins by letting go of what the last one held."""
+
+    name: str
+    model: str
+    database_url: str
+    blob_url: str
+    secret_key: bytes = field(repr=False)
+    engine_target: str
+    workspace: Path
+    trainer: TrainerSettings
+    nice: int = NICEST  # whoever serves comes first
+    most_of_tenant: int = 1  # jobs of one tenant in training at once
+    max_workspace_bytes: int = 50 << 30

@@ -1,6 +1,6 @@
 """How a job ends that cannot be trained."""
 
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Failure
 
 
 class JobRefused(Exception):

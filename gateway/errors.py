@@ -15,8 +15,13 @@ ApiError
 """
 
 import math
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
+
+from loragate.adapter_store import errors as store_errors
+from loragate.adapter_store.errors import StoreError
 
 OVERLOADED = "overloaded"
 """The code of what is refused because there is too much to do."""
@@ -151,3 +156,27 @@ class ShuttingDown(Unavailable):
 def _retry_headers(seconds: float) -> dict[str, str]:
     """HTTP's own in whole seconds, and the finer one that OpenAI's clients read first."""
     return {"retry-after": str(max(1, math.ceil(seconds))), "retry-after-ms": str(max(1, round(1000 * seconds)))}
+
+
+_INDEX = re.compile(r"\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """`param` is a dotted path; `headers` belong on the answer."""
+
+    status: int
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def refused(error: ApiError | StoreError) -> Refused:
+    """The same shape for the gateway's own errors and the store's."""
+    if isinstance(error, ApiError):
+        return Refused(error.status, error.message, error.type, error.param, error.code, error.headers)
+    param = None if error.param is None else _INDEX.sub(r".\1", error.param)
+    headers = {"retry-after": str(error.retry_after)} if isinstance(error, store_errors.Unavailable) else {}
+    return Refused(error.status, error.message, error.type, param, error.code, headers)

@@ -2,7 +2,7 @@
 
 from prometheus_client import Counter
 
-from loragate.gateway.calls.shedding_metrics import SheddingMetrics
+from loragate.gateway.calls.shedding import SheddingMetrics
 from loragate.gateway.http.metrics import HttpMetrics
 from loragate.gateway.imports.metrics import ImportMetrics
 from loragate.gateway.limits.metrics import LimitMetrics

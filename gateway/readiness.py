@@ -1,6 +1,9 @@
 """Whether this process can serve, and if not, why."""
 
 import asyncio
+import json
+from pathlib import Path
+from typing import Any
 
 from loragate.adapter_store.errors import StoreError
 from loragate.gateway.services import Services
@@ -30,3 +33,15 @@ async def _database(services: Services) -> str:
     except (StoreError, TimeoutError):
         return "not reachable"
     return _OK
+
+
+_FILE = "runtime.json"  # which the supervisor keeps in the data directory
+
+
+def optional_parts(data_dir: Path) -> dict[str, str | None]:
+    """By name what is wrong with each, None for nothing. Without a supervisor none is known."""
+    try:
+        content: Any = json.loads((data_dir / _FILE).read_text(encoding="utf-8"))
+        return dict(content["optional"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}

@@ -15,8 +15,7 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from loragate.engine.runtime.interpreter import collect_seldom, keep_for_good
-from loragate.engine.thread_switching import switch_soon
+from loragate.engine.runtime.interpreter import collect_seldom, keep_for_good, switch_soon
 from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.http.acceptor import Acceptor

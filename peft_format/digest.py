@@ -14,11 +14,13 @@ What the base was called, what dropout was used and the like are no part of it.
 import hashlib
 import json
 from collections.abc import Mapping
+from io import BytesIO
 from typing import BinaryIO
 
-from loragate.peft_format.config.lora_config import LoraConfig
+from loragate.peft_format.config.lora_config import LoraConfig, parse_config
+from loragate.peft_format.errors import TENSOR_FILE, AdapterRefused
 from loragate.peft_format.plan.targets import is_all_linear
-from loragate.peft_format.safetensors.header import Header, TensorSpec
+from loragate.peft_format.safetensors.header import Header, TensorSpec, header_bytes, read_header
 from loragate.peft_format.safetensors.streaming import chunks
 
 _FORMAT = "loragate-adapter-1"
@@ -79,3 +81,56 @@ def _names(value: str | tuple[str, ...]) -> str | list[str]:
     if isinstance(value, str):
         return value.lower() if is_all_linear(value) else value
     return sorted(set(value))
+
+
+class StreamDigest:
+    """`feed` takes the tensors' file in order; `value` is what `adapter_digest` says of the whole.
+
+    All raise AdapterRefused for what can be no adapter, or one of another size.
+    """
+
+    def __init__(self, config_json: bytes, size: int) -> None:
+        self._config = parse_config(config_json)
+        self._size = size
+        self._head = bytearray()
+        self._header: Header | None = None
+        self._left: list[TensorSpec] = []  # to come, the next one last
+        self._at = 0
+        self._hash = hashlib.sha256()
+        self._hashes: dict[str, str] = {}
+
+    def feed(self, chunk: bytes) -> None:
+        if self._header is not None:
+            self._take(memoryview(chunk))
+            return
+        self._head += chunk
+        length = header_bytes(self._head, self._size)
+        if length is not None and len(self._head) >= length:
+            self._header = read_header(BytesIO(self._head), self._size)
+            self._left = list(self._header.tensors.values())[::-1]
+            self._at = length
+            rest, self._head = bytes(self._head[length:]), bytearray()
+            self._take(memoryview(rest))
+
+    def value(self) -> str:
+        """Once all has been fed."""
+        self._end_tensors()
+        if self._header is None or self._left or self._at != self._size:
+            raise AdapterRefused(f"{TENSOR_FILE} is cut short.", TENSOR_FILE)
+        return digest_of_hashes(self._config, self._header, self._hashes)
+
+    def _take(self, data: memoryview) -> None:
+        while data:
+            self._end_tensors()
+            if not self._left:
+                raise AdapterRefused(f"{TENSOR_FILE} goes on after its end.", TENSOR_FILE)
+            part = data[: self._left[-1].end - self._at]
+            self._hash.update(part)
+            self._at += len(part)
+            data = data[len(part) :]
+
+    def _end_tensors(self) -> None:
+        """Those that are complete, empty ones included."""
+        while self._left and self._at == self._left[-1].end:
+            self._hashes[self._left.pop().name] = self._hash.hexdigest()
+            self._hash = hashlib.sha256()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
-from sqlalchemy import select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters import deletion
@@ -15,28 +15,27 @@ from loragate.adapter_store.adapters.adapter import (
     AliasTarget,
     VersionStatus,
 )
-from loragate.adapter_store.adapters.aliases import Targets, check_targets, previous_targets
-from loragate.adapter_store.adapters.description import described
+from loragate.adapter_store.adapters.aliases import AliasMoves, Targets, check_targets, previous_targets
+from loragate.adapter_store.adapters.description import Description, described
 from loragate.adapter_store.adapters.filter import EVERY_ADAPTER, AdapterFilter
 from loragate.adapter_store.adapters.routing import Route, route_to_alias, route_to_version
 from loragate.adapter_store.adapters.rows import adapter_named
 from loragate.adapter_store.adapters.search import adapter_page
+from loragate.adapter_store.adapters.search_text import search_text
 from loragate.adapter_store.adapters.versions import (
     adapter_missing,
+    enable_version,
     require_adapter,
     require_version,
     select_in_state,
     version_of,
 )
-from loragate.adapter_store.alias_moves import AliasMoves
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page, checked_limit, cut_page
-from loragate.adapter_store.describing import describe
-from loragate.adapter_store.enabling import enable_version
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.names import check_alias_name, could_be_name, could_be_version
 from loragate.adapter_store.quotas import check_quotas, limits_of
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.tables.base import AdapterRow, AdapterTagRow, AdapterVersionRow
 from loragate.adapter_store.timestamps import utc_now
 
 
@@ -220,3 +219,13 @@ class AdapterRepository:
 
 def _version_target(name: str, version: int) -> str:
     return f"adapter_version:{name}:{version}"
+
+
+async def describe(session: AsyncSession, adapter: Adapter, said: Description) -> None:
+    """In place of what was said before. A tenant's session."""
+    texts = {"tags": said.tags, "description": said.text, "search_text": search_text(adapter.name, said)}
+    await session.execute(update(AdapterRow).where(AdapterRow.id == adapter.id).values(**texts))
+    await session.execute(delete(AdapterTagRow).where(AdapterTagRow.adapter_id == adapter.id))
+    for tag in said.tags:
+        row = {"adapter_id": adapter.id, "tag": tag, "created_at": adapter.created_at}
+        await session.execute(insert(AdapterTagRow).values(**row))

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import orjson
-from sqlalchemy import Select, select
+from sqlalchemy import Select, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from loragate.adapter_store.adapters.adapter import PUBLISHED, AdapterVersion, VersionStatus
 from loragate.adapter_store.adapters.lineage import Lineage
-from loragate.adapter_store.errors import NotFound
+from loragate.adapter_store.errors import Conflict, NotFound
 from loragate.adapter_store.names import could_be_name, could_be_version, is_tuned
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
 
@@ -141,3 +141,17 @@ def _lineage_of(row: Any) -> Lineage:
         evaluation={} if row.evaluation is None else orjson.loads(row.evaluation),
         notes=row.notes,
     )
+
+
+async def enable_version(session: AsyncSession, version: AdapterVersion, enabled: bool) -> None:
+    """Raises Conflict for a quarantined one, which nobody can enable."""
+    if version.status is VersionStatus.QUARANTINED:
+        raise Conflict(
+            f"Version {version.version} of `{version.name}` is quarantined: {version.reason}.",
+            code="version_quarantined",
+            param="status",
+        )
+    row = AdapterVersionRow
+    here = (row.adapter_id == version.adapter_id, row.version == version.version)
+    status = VersionStatus.READY if enabled else VersionStatus.DISABLED
+    await session.execute(update(row).where(*here).values(status=status.value))

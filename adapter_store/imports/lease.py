@@ -12,8 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatus
 from loragate.adapter_store.database.clock import database_now
-from loragate.adapter_store.errors import Conflict
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Conflict, Failure
 from loragate.adapter_store.imports.rows import INTERRUPTED, RUNNING, SILENCE, Import, ImportStatus, import_of
 from loragate.adapter_store.tables.base import AdapterImportRow, AdapterVersionRow, TenantRow
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Failure
 from loragate.adapter_store.tables.base import AdapterImportRow
 
 SILENCE = timedelta(minutes=1)

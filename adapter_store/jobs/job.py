@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Failure
 
 Document = Mapping[str, Any]
 

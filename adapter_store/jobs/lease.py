@@ -9,8 +9,7 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.database.clock import database_now
-from loragate.adapter_store.errors import Conflict
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Conflict, Failure
 from loragate.adapter_store.files.run_files import forget_run
 from loragate.adapter_store.ids import random_base62
 from loragate.adapter_store.jobs.job import JobStatus, Order

@@ -2,7 +2,7 @@
 
 import orjson
 
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Failure
 from loragate.adapter_store.jobs.job import Job, JobCheckpoint, JobEvent, JobRequest, JobStart, JobStatus
 from loragate.adapter_store.tables.jobs import JobCheckpointRow, JobEventRow, JobRow
 

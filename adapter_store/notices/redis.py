@@ -8,10 +8,11 @@ from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from loragate.adapter_store.notices.notices import Listener, LocalNotices
-from loragate.adapter_store.redis_retry import only_once
 
 log = logging.getLogger(__name__)
 
@@ -92,3 +93,8 @@ class RedisNotices:
             self._local.tell(None)  # what was announced before this moment was missed
         elif message["type"] == "message":
             self._local.tell(message["data"].decode())
+
+
+def only_once() -> Retry:
+    """Of a client or a pool of connections."""
+    return Retry(NoBackoff(), 0)

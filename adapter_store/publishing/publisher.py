@@ -11,10 +11,10 @@ from typing import BinaryIO
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS, AdapterVersion, VersionStatus
+from loragate.adapter_store.adapters.aliases import AliasMoves
 from loragate.adapter_store.adapters.description import NOTHING_SAID, described
 from loragate.adapter_store.adapters.lineage import UPLOADED, Lineage
 from loragate.adapter_store.adapters.repository import AdapterRepository
-from loragate.adapter_store.alias_moves import AliasMoves
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.base_model.manifests import Manifests
 from loragate.adapter_store.blobs.blobs import TenantBlobs

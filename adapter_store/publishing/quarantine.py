@@ -15,8 +15,8 @@ from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.blobs.blobs import StoredAdapter, TenantBlobs
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
+from loragate.peft_format.digest import StreamDigest
 from loragate.peft_format.errors import AdapterRefused
-from loragate.peft_format.stream_digest import StreamDigest
 
 log = logging.getLogger(__name__)
 

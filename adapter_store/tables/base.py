@@ -27,8 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from loragate.adapter_store.limits import Limits, TenantLimits
-from loragate.adapter_store.tables.columns import LimitsColumn
-from loragate.adapter_store.tags_column import TagsColumn
+from loragate.adapter_store.tables.columns import LimitsColumn, TagsColumn
 
 _ALIVE = text("deleted_at IS NULL")
 _EMPTY = text("''")

@@ -22,3 +22,16 @@ class LimitsColumn(TypeDecorator[Limits]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Limits:
         return self._unlimited if value is None else self.kind(**orjson.loads(value))
+
+
+class TagsColumn(TypeDecorator[tuple[str, ...]]):
+    """In the order in which they are told."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: tuple[str, ...] | None, dialect: Dialect) -> str | None:
+        return orjson.dumps(value).decode() if value else None
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[str, ...]:
+        return () if value is None else tuple(orjson.loads(value))

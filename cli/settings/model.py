@@ -32,7 +32,7 @@ from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.limits import MAX_LIMIT, TenantLimits
 from loragate.engine.config import EngineConfig
 from loragate.engine.runtime.log_format import LogFormat
-from loragate.finetune.service_config import NICEST
+from loragate.finetune.config import NICEST
 from loragate.gateway.config.imports import BucketGrant, ImportConfig
 from loragate.gateway.config.oidc import OidcConfig
 from loragate.gateway.config.tracing import TracingConfig

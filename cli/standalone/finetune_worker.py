@@ -8,7 +8,7 @@ from loragate.adapter_store.ids import random_base62
 from loragate.cli.refusal import BAD_SETTING, Refusal
 from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, FinetuneSettings, Settings
 from loragate.cli.supervisor.preparation import make_data_dir, secret_key
-from loragate.finetune.service_config import NICEST, ServiceConfig
+from loragate.finetune.config import NICEST, ServiceConfig
 from loragate.finetune.training.operator_settings import TrainerSettings
 
 _NEEDED = ("torch", "transformers", "peft", "trl", "datasets", "bitsandbytes")

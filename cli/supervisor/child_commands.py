@@ -8,9 +8,9 @@ from pydantic import SecretStr
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.model import Settings
 from loragate.cli.supervisor import finetuning, panel, shared_metrics
-from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.program import Program, our_command
+from loragate.cli.supervisor.runtime_file import Addresses
 
 _ENGINE = ("log_format", "model", "data_dir", "engine")
 _GATEWAY = (

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from loragate.cli.settings.model import Settings
-from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.demo_key import DEMO_FILE
+from loragate.cli.supervisor.runtime_file import Addresses
 from loragate.engine.runtime.log_format import Fields, LogFormat
 
 log = logging.getLogger(__name__)

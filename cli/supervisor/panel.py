@@ -9,10 +9,10 @@ import httpx
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.model import Settings
 from loragate.cli.standalone.panel import INSTALL, is_installed
-from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.ports import PANEL, listen
 from loragate.cli.supervisor.program import Program, our_command
+from loragate.cli.supervisor.runtime_file import Addresses
 
 _SETTINGS = ("log_format", "panel")
 _ANSWER_SECONDS = 5.0

@@ -56,3 +56,12 @@ def base_url(data_dir: Path) -> str | None:
         return None
     url = content.get("base_url") if isinstance(content, dict) else None
     return url if isinstance(url, str) else None
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Known before anything runs: the supervisor holds the ports."""
+
+    base_url: str
+    grpc_target: str
+    panel_url: str | None = None

@@ -6,7 +6,6 @@ from contextlib import closing, contextmanager
 from loragate.cli.refusal import BAD_SETTING, FAILED, Refusal
 from loragate.cli.settings.model import Settings
 from loragate.cli.supervisor import runtime_file, shared_metrics
-from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.child_commands import Programs
 from loragate.cli.supervisor.engine_socket import engine_socket
 from loragate.cli.supervisor.lock import exclusive
@@ -14,6 +13,7 @@ from loragate.cli.supervisor.notifications import Announcements
 from loragate.cli.supervisor.panel import panel_listener
 from loragate.cli.supervisor.ports import address_of, hold, listen, target_of, url_of
 from loragate.cli.supervisor.preparation import make_data_dir
+from loragate.cli.supervisor.runtime_file import Addresses
 from loragate.cli.supervisor.stop_signals import stop_orders
 from loragate.cli.supervisor.supervisor import Supervisor
 from loragate.engine.runtime.log_format import log_to_stderr

@@ -8,14 +8,13 @@ from typing import Any
 from loragate.cli.refusal import Refusal
 from loragate.cli.settings.model import Settings
 from loragate.cli.supervisor import demo_key, runtime_file
-from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.child import Child
 from loragate.cli.supervisor.child_commands import Programs
 from loragate.cli.supervisor.notifications import Announcements
 from loragate.cli.supervisor.preparation import prepare_store
 from loragate.cli.supervisor.program import Program, run_once
 from loragate.cli.supervisor.readiness import until_ready
-from loragate.cli.supervisor.runtime_file import Pids, Runtime
+from loragate.cli.supervisor.runtime_file import Addresses, Pids, Runtime
 from loragate.cli.supervisor.stop_signals import StopOrders
 
 _GATEWAY_GRACE_SECONDS = 10.0  # after its own drain deadline

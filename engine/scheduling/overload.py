@@ -1,12 +1,32 @@
 """What is refused before any work is done on it, and when trying again makes sense."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from loragate.engine.adapters.token_cost import GENERATED_UNITS, PROMPT_UNITS
-from loragate.engine.queue_load import QueueLoad, queue_load
 from loragate.engine.scheduling.virtual_counters import Account, Ledger
 from loragate.engine.sequence.sequence import ErrorCode, Failure, Request, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class TenantQueue:
+    """One tenant with open requests. `seconds` of the whole engine's time its waiting ones will take."""
+
+    tenant_id: str
+    weight: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLoad:
+    """`request_seconds` of the whole engine's time a waiting request takes on average. Tenants who wait the longest,
+    each at its share of the engine, come first. Nobody waits: there are no tenants."""
+
+    request_seconds: float = 0.0
+    active_weight: float = 0.0
+    tenants: tuple[TenantQueue, ...] = ()
+
 
 _RATE_SECONDS = 10.0  # busy time after which a measurement is worth 1/e
 _LENGTH_MEMORY = 0.95  # what a finished sequence's length is worth after one more
@@ -89,3 +109,17 @@ class Overload:
     def _retry(self, seconds: float) -> float:
         least, most = _RETRY_SECONDS
         return min(most, max(least, seconds or _UNKNOWN_SECONDS))
+
+
+def queue_load(accounts: Iterable[Account], active_weight: float, units_per_second: float, most: int) -> QueueLoad:
+    """At the rate at which the engine served while others waited. At most so many tenants are named."""
+    active = [account for account in accounts if account.sequences]
+    waiting = sum(account.waiting for account in active)
+    if not waiting or not units_per_second:
+        return QueueLoad()
+    active.sort(key=lambda account: account.backlog / account.weight, reverse=True)
+    return QueueLoad(
+        sum(account.backlog for account in active) / waiting / units_per_second,
+        active_weight,
+        tuple(TenantQueue(a.tenant_id, a.weight, a.backlog / units_per_second) for a in active[:most]),
+    )

@@ -14,19 +14,17 @@ from itertools import islice
 from loragate.engine.adapters.pool import AdapterPool
 from loragate.engine.adapters.token_cost import GENERATED_UNITS, PROMPT_UNITS
 from loragate.engine.kv_cache.block_pool import BlockPool
-from loragate.engine.queue_load import QueueLoad
 from loragate.engine.scheduling import preemption
 from loragate.engine.scheduling.deadlines import Deadlines
 from loragate.engine.scheduling.fair_queue import FairQueue, Lane
-from loragate.engine.scheduling.overload import Overload, QueueBounds
+from loragate.engine.scheduling.overload import Overload, QueueBounds, QueueLoad
 from loragate.engine.scheduling.preemption import Ticket
 from loragate.engine.scheduling.reserved_seats import KeptSeats
 from loragate.engine.scheduling.sequence_index import Roster
 from loragate.engine.scheduling.slot_assignment import SlotTurns
-from loragate.engine.scheduling.step_budget import StepTimes, StepWork
+from loragate.engine.scheduling.step_budget import StepBound, StepTimes, StepWork
 from loragate.engine.scheduling.virtual_counters import Account, Ledger
 from loragate.engine.sequence.sequence import AdapterKey, Failure, Request, Sequence
-from loragate.engine.step_bound import StepBound
 
 
 @dataclass(frozen=True, slots=True)

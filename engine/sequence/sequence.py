@@ -3,7 +3,9 @@
 import enum
 import hashlib
 import itertools
+import sys
 import time
+from collections import abc
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,12 +14,13 @@ import numpy.typing as npt
 
 from loragate.engine.grammar.matcher import Matcher
 from loragate.engine.grammar.spec import Grammar
-from loragate.engine.invocation import active_from
 from loragate.engine.sequence.pooling import PooledStates, Pooling
 from loragate.engine.sequence.prefix_path import PrefixPath
 from loragate.engine.sequence.prompt_lookup import PromptLookup
 from loragate.engine.sequence.request import RequestTrace
 from loragate.engine.sequence.token_counts import TokenCounts
+
+NEVER = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,3 +237,13 @@ class Sequence:
     def slot(self) -> int:
         """−1: the base model."""
         return -1 if self.lease is None else self.lease.slot
+
+
+def active_from(invocation: abc.Sequence[int], prompt: abc.Sequence[int]) -> int:
+    """The position at which the invocation tokens last begin in the prompt; NEVER where they do not occur in it,
+    whatever is generated after it."""
+    first, length = invocation[0], len(invocation)
+    for start in range(len(prompt) - length, -1, -1):
+        if prompt[start] == first and tuple(prompt[start : start + length]) == tuple(invocation):
+            return start
+    return NEVER

@@ -4,7 +4,7 @@ import os
 import time
 
 from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind, choice_of
-from loragate.engine.queue_load import QueueLoad
+from loragate.engine.scheduling.overload import QueueLoad
 from loragate.engine.sequence.pooling import Pooling
 from loragate.engine.sequence.prompt_lookup import MAX_DRAFT_TOKENS
 from loragate.engine.sequence.request import RequestTrace

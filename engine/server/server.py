@@ -17,7 +17,6 @@ from loragate.engine.adapters.prefetch import Prefetch
 from loragate.engine.client.channel_options import SERVER_OPTIONS
 from loragate.engine.client.frames import each_of
 from loragate.engine.config import EngineConfig
-from loragate.engine.inventory import inventory_of
 from loragate.engine.loop.commands import Abort, AdapterFailed, AdapterRead, Pin, Retire, Submit
 from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.metrics.trace_events import trace_json
@@ -26,7 +25,7 @@ from loragate.engine.runtime.interpreter import keep_for_good
 from loragate.engine.sequence.sequence import AdapterKey, Output
 from loragate.engine.server import session as sessions
 from loragate.engine.server.conversions import delta_from, load_from, request_from
-from loragate.engine.server.stats import stats_of
+from loragate.engine.server.stats import inventory_of, stats_of
 from loragate.engine.startup.build import LoadedModel, build_core, load
 from loragate.kernels.cpu.openmp import compute_alone
 from loragate.v1 import engine_pb2 as pb

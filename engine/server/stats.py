@@ -1,6 +1,9 @@
 """The engine's numbers as the service sends them. Everything here may run beside the step loop."""
 
+from collections.abc import Iterable
+
 from loragate.engine.adapters.disk_tier import DiskTier
+from loragate.engine.adapters.pool import AdapterPool
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.metrics.adapters import AdapterCounts
@@ -173,3 +176,18 @@ def _reference(key: AdapterKey) -> pb.AdapterRef:
 
 def _room(used: int, total: int) -> pb.Room:
     return pb.Room(used_bytes=used, total_bytes=total)
+
+
+def inventory_of(pool: AdapterPool, on_disk: Iterable[AdapterKey]) -> pb.InventoryResponse:
+    """May be called beside the step loop."""
+    residents = pool.residents()
+    tiers = dict.fromkeys(on_disk, pb.TIER_DISK)
+    tiers |= dict.fromkeys(pool.host.keys(), pb.TIER_HOST)
+    tiers |= dict.fromkeys((resident.key for resident in residents), pb.TIER_DEVICE)
+    pinned = {resident.key for resident in residents if resident.pinned}
+    return pb.InventoryResponse(
+        held=[
+            pb.Held(adapter=pb.AdapterRef(tenant_id=key.tenant_id, digest=key.digest), tier=tier, pinned=key in pinned)
+            for key, tier in tiers.items()
+        ]
+    )

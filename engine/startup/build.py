@@ -46,7 +46,7 @@ from loragate.v1 import engine_pb2 as pb
 
 if cpu.available():
     from loragate.kernels.cpu.compile_all import compile_loops
-from loragate.engine.thread_switching import switch_soon
+from loragate.engine.runtime.interpreter import switch_soon
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from loragate.adapter_store.errors import StoreError, Unavailable
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Failure, StoreError, Unavailable
 from loragate.adapter_store.jobs.job import Order
 from loragate.adapter_store.jobs.lease import LeaseLost
 from loragate.finetune.errors import JobRefused, no_room

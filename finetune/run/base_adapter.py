@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE, StoredAdapter
-from loragate.adapter_store.errors import Unavailable
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Failure, Unavailable
 from loragate.adapter_store.jobs.job import Job, JobStart
 from loragate.adapter_store.store import Store
 from loragate.finetune.errors import JobRefused

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from loragate.adapter_store.errors import NotFound
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Failure, NotFound
 from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.jobs.job import Job
 from loragate.adapter_store.store import Store

@@ -10,8 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from loragate.adapter_store.errors import NotFound, StoreError
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Failure, NotFound, StoreError
 from loragate.adapter_store.files.file import File, Purpose
 from loragate.adapter_store.store import Store
 from loragate.finetune.data.formats import Method

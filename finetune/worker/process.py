@@ -7,9 +7,8 @@ import signal
 from functools import partial
 
 from loragate.adapter_store.store import Store
-from loragate.finetune.config import WorkerConfig
+from loragate.finetune.config import ServiceConfig, WorkerConfig
 from loragate.finetune.run.context import alone
-from loragate.finetune.service_config import ServiceConfig
 from loragate.finetune.worker.engine_link import EngineLink, linked
 from loragate.finetune.worker.engine_load import loads
 from loragate.finetune.worker.presence import appear

@@ -5,8 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Failure, StoreError
 from loragate.adapter_store.jobs.job import JobStatus, Order
 from loragate.adapter_store.jobs.lease import LeaseLost
 from loragate.adapter_store.jobs.queue import Claim

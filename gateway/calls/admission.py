@@ -22,8 +22,7 @@ from loragate.gateway.calls.call import Admitted, EmbeddingCall, TextCall
 from loragate.gateway.calls.delivered_tokens import Told
 from loragate.gateway.calls.inference_request import Ask, Endpoint, ask_for_embeddings, ask_for_text
 from loragate.gateway.errors import OVERLOADED, ApiError, Unavailable
-from loragate.gateway.generation.pooling import PoolingRequest
-from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.generation.request import GenerationRequest, PoolingRequest
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.limits.refusal import RateLimited
 from loragate.gateway.services import Services

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 from loragate.gateway.calls.delivered_tokens import Told
 from loragate.gateway.errors import ApiError
-from loragate.gateway.generation.delta import Completion, TextDelta
-from loragate.gateway.generation.output import put_together
-from loragate.gateway.generation.pooling import Embedding, PoolingRequest
-from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.generation.output import Completion, TextDelta, put_together
+from loragate.gateway.generation.request import Embedding, GenerationRequest, PoolingRequest
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.limits.lease import Lease
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from loragate.gateway.calls.inference_request import Ask
-from loragate.gateway.generation.delta import TextDelta
+from loragate.gateway.generation.output import TextDelta
 from loragate.gateway.metering.meter import Meter
 
 

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
-from loragate.gateway.generation.pooling import PoolingRequest
-from loragate.gateway.generation.request import GenerationRequest
-from loragate.gateway.generation.target import Target
+from loragate.gateway.generation.request import GenerationRequest, PoolingRequest, Target
 
 Endpoint = Literal["chat", "completions", "embeddings", "responses"]
 

@@ -5,13 +5,48 @@ that its weight gives it among all who are active. So a flood turns away the one
 waits, those with the least weight are turned away first.
 """
 
-from collections import Counter
+import collections
 from collections.abc import Callable, Mapping
 
+from prometheus_client import CollectorRegistry, Counter
+
 from loragate.adapter_store.auth.principal import TenantPrincipal
-from loragate.gateway.calls.shedding_metrics import SheddingMetrics
 from loragate.gateway.errors import OVERLOADED, ApiError, Unavailable
+from loragate.gateway.instruments.tenant_counter import TenantCounter
 from loragate.v1 import engine_pb2 as pb
+
+
+class SheddingMetrics:
+    """One per application."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._shed = Counter(
+            "loragate_gateway_shed_requests",
+            "Requests turned away because the engine had too much to do.",
+            registry=registry,
+        )
+        self._refused = Counter(
+            "loragate_gateway_engine_refusals",
+            "Requests let in that the engine refused because too much waited, or they did for too long, by status.",
+            ("status",),
+            registry=registry,
+        )
+        for status in (429, 503):
+            self._refused.labels(status)
+        self._shed_of_tenant = TenantCounter(
+            "shed_requests", "Requests turned away because the engine had too much to do, by tenant.", registry
+        )
+
+    def shed(self, tenant_id: str) -> None:
+        """A request was turned away."""
+        self._shed.inc()
+        self._shed_of_tenant.inc(tenant_id)
+
+    def refused(self, tenant_id: str, status: int) -> None:
+        """The engine turned one away that had been let in."""
+        self._refused.labels(status).inc()
+        self._shed_of_tenant.inc(tenant_id)
+
 
 _RESUME = 0.75  # of the bound: who is being turned away is let in again below
 _RETRY_SECONDS = (1.0, 60.0)
@@ -26,7 +61,8 @@ class Shedding:
         self._metrics = metrics
         self._known: pb.Load | None = None
         self._queues: Mapping[str, pb.TenantQueue] = {}
-        self._sent: Counter[str] = Counter()  # requests by tenant since the engine last said what waits
+        # Requests by tenant since the last load report of the engine.
+        self._sent: collections.Counter[str] = collections.Counter()
         self._turned_away: set[str] = set()  # tenants
 
     def check(self, caller: TenantPrincipal) -> None:

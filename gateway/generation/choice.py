@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 
-from loragate.gateway.generation.delta import FinishReason, TextDelta, TokenLogprob
+from loragate.gateway.generation.output import FinishReason, TextDelta, TokenLogprob
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.text.detokenizer import detokenizer
 from loragate.gateway.text.stop_strings import StopMatcher

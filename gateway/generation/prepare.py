@@ -4,13 +4,11 @@ import asyncio
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.errors import InvalidRequest
-from loragate.gateway.generation.constraint import Constraint, chat_constraint, constraint
+from loragate.gateway.generation.constraint import Constraint, chat_constraint, constraint, tool_use
 from loragate.gateway.generation.context_window import check_length, room_for_completion
-from loragate.gateway.generation.pooling import PoolingRequest
 from loragate.gateway.generation.priority import share_of
-from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.generation.request import GenerationRequest, PoolingRequest
 from loragate.gateway.generation.tokenize import chat_to_tokens, prompts_to_tokens
-from loragate.gateway.generation.tool_choice import tool_use
 from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest

@@ -1,10 +1,16 @@
 """From the `model` of a request to the weights that answer it."""
 
+import re
+from dataclasses import dataclass
+
+from loragate.adapter_store import errors
 from loragate.adapter_store.adapters.routing import Route
 from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.adapter_store.scopes import TenantScope
 from loragate.adapter_store.store import Store
-from loragate.gateway.generation.routing import route_of
-from loragate.gateway.generation.target import Target
+from loragate.finetune.jobs.model_name import meaning_of
+from loragate.gateway.errors import NotFound
+from loragate.gateway.generation.request import Target
 from loragate.gateway.resilience.clock import elapsed
 from loragate.gateway.resilience.ttl_cache import Snapshot, Snapshots
 from loragate.gateway.text.base_model import BaseModel
@@ -38,3 +44,49 @@ class Resolver:
         read_at = elapsed()
         async with self._store.tenant(tenant_id) as scope:
             return Snapshot(await route_of(scope, model), tenant_id, read_at)
+
+
+_GRAMMAR = re.compile(
+    r"(?P<adapter>[A-Za-z0-9][A-Za-z0-9._-]*)(?::(?P<version>[1-9][0-9]{0,8})|@(?P<alias>[A-Za-z0-9][A-Za-z0-9._-]*))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterName:
+    """An adapter as a request names it; at most one of version and alias is given."""
+
+    adapter: str
+    version: int | None = None
+    alias: str | None = None
+
+
+def parse_adapter_name(model: str) -> AdapterName:
+    """`model`, which is not the base model's id. Raises NotFound for what cannot name an adapter."""
+    match = _GRAMMAR.fullmatch(model)
+    if match is None:
+        raise model_not_found(model)
+    version = match["version"]
+    return AdapterName(match["adapter"], int(version) if version else None, match["alias"])
+
+
+def model_not_found(model: str) -> NotFound:
+    """The one answer for a model that is missing, malformed or somebody else's."""
+    return NotFound(
+        f"The model '{model}' does not exist or you do not have access to it.",
+        param="model",
+        code="model_not_found",
+    )
+
+
+async def route_of(scope: TenantScope, model: str) -> Route:
+    """Of any name but the base model's. Raises NotFound."""
+    try:
+        tuned = meaning_of(model)
+        if tuned is not None:
+            if not await scope.jobs.has_made(model):
+                raise model_not_found(model)
+            return await scope.adapters.route(tuned.adapter, alias=tuned.alias)
+        name = parse_adapter_name(model)
+        return await scope.adapters.route(name.adapter, version=name.version, alias=name.alias)
+    except errors.NotFound:
+        raise model_not_found(model) from None

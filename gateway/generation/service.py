@@ -10,12 +10,10 @@ import numpy as np
 from loragate.engine.client.client import EngineError
 from loragate.gateway.generation.cache_salt import CacheSalts
 from loragate.gateway.generation.choice import Choice
-from loragate.gateway.generation.delta import TextDelta
 from loragate.gateway.generation.errors import refusal_of
 from loragate.gateway.generation.merge import merge
-from loragate.gateway.generation.pooling import Embedding, PoolingRequest
-from loragate.gateway.generation.request import GenerationRequest
-from loragate.gateway.generation.target import Target
+from loragate.gateway.generation.output import TextDelta
+from loragate.gateway.generation.request import Embedding, GenerationRequest, PoolingRequest, Target
 from loragate.v1 import engine_pb2 as pb
 
 _EMBEDDED_AT_ONCE = 64  # of one request: the others do not take its tenant's places in the engine's queue

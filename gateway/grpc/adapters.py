@@ -15,8 +15,7 @@ from loragate.gateway.grpc.releases import document_of, once_for
 from loragate.gateway.grpc.requests import body_of, parsed
 from loragate.gateway.grpc.responses import adapter_response, adapters_response
 from loragate.gateway.operations import adapters as actions
-from loragate.gateway.schemas.aliases import AliasPut
-from loragate.gateway.schemas.resources.adapters import AdapterPatch
+from loragate.gateway.schemas.resources.adapters import AdapterPatch, AliasPut
 from loragate.gateway.schemas.validation import validated
 from loragate.gateway.uploads.adapter_upload import ADAPTER_FORM, collected
 from loragate.gateway.uploads.multipart import Form

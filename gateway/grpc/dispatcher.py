@@ -10,17 +10,15 @@ import grpc.aio
 
 from loragate.adapter_store.errors import StoreError
 from loragate.gateway.dependencies.requirements import Public
-from loragate.gateway.errors import OVERLOADED, ApiError, InternalError, ShuttingDown, Unavailable
+from loragate.gateway.errors import OVERLOADED, ApiError, InternalError, ShuttingDown, Unavailable, refused
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.connection import Hangup, Wire
 from loragate.gateway.grpc.methods import Method
 from loragate.gateway.grpc.metrics import GrpcMetrics
 from loragate.gateway.grpc.status import code_of, message_of, trailers_of
-from loragate.gateway.http.access_log import write_access_line
+from loragate.gateway.http.access_log import log_trouble, write_access_line
 from loragate.gateway.http.context import RequestContext, new_context
 from loragate.gateway.http.disconnect import until_deadline
-from loragate.gateway.http.refused import refused
-from loragate.gateway.http.trouble import log_trouble
 from loragate.gateway.services import Services
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from loragate.gateway.grpc.responses import adapter_response
 from loragate.gateway.http.idempotency import REPLAYED, Once, once_of
 from loragate.gateway.operations import releases as release_actions
 from loragate.gateway.operations.alias_metrics import alias_metrics as alias_metrics_of
-from loragate.gateway.schemas.releases import MetricsQuery, Promotion, Rollback, VersionPatch
+from loragate.gateway.schemas.resources.adapters import MetricsQuery, Promotion, Rollback, VersionPatch
 from loragate.gateway.schemas.validation import validated
 from loragate.v1 import adapters_pb2 as pb
 

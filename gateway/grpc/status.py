@@ -11,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from loragate.gateway.http.refused import Refused
+from loragate.gateway.errors import Refused
 
 _DOMAIN = "loragate"
 _DETAILS_KEY = "grpc-status-details-bin"

@@ -1,6 +1,7 @@
 """One line for each request, without anything that its client wrote."""
 
 import logging
+import traceback
 
 import orjson
 
@@ -34,3 +35,9 @@ def write_access_line(level: int, method: str, route: str, context: RequestConte
         if spans is not None:
             line["trace_id"] = spans.trace_id
         access_log.log(level, line)
+
+
+def log_trouble(log: logging.Logger, error: BaseException, request_id: str) -> None:
+    """Where `error` came from. Its message is left out: it may hold a prompt or a key."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    log.error("request %s failed: %s\n%s", request_id, type(error).__qualname__, frames)

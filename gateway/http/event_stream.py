@@ -17,11 +17,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from loragate.gateway.errors import ApiError, InternalError
+from loragate.gateway.http.access_log import log_trouble
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import error_body
 from loragate.gateway.http.lifecycle import Lifecycle
-from loragate.gateway.http.trouble import log_trouble
 
 log = logging.getLogger(__name__)
 

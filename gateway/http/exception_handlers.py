@@ -8,9 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from loragate.adapter_store.errors import StoreError
-from loragate.gateway.errors import ApiError
+from loragate.gateway.errors import ApiError, refused
 from loragate.gateway.http.envelope import envelope, error_response, error_type, json_response
-from loragate.gateway.http.refused import refused
 from loragate.gateway.schemas.validation import refusal
 
 

@@ -7,12 +7,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from loragate.gateway.errors import InternalError, ShuttingDown
-from loragate.gateway.http.access_log import write_access_line
+from loragate.gateway.http.access_log import log_trouble, write_access_line
 from loragate.gateway.http.context import RequestContext, open_context
 from loragate.gateway.http.envelope import error_response
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.metrics import HttpMetrics
-from loragate.gateway.http.trouble import log_trouble
 
 log = logging.getLogger(__name__)
 

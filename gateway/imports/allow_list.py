@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from loragate.gateway.imports.failures import ImportFailed
+from loragate.gateway.imports.source import ImportFailed
 
 # No userinfo, no backslash, no blank, no escape in the host, nothing but ASCII.
 _URL = re.compile(r"(https?)://([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?(/[!-\[\]-~]*)?")

@@ -8,8 +8,7 @@ from functools import partial
 from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE, open_objects
 from loragate.adapter_store.blobs.filesystem import Objects
 from loragate.adapter_store.errors import CannotOpen
-from loragate.gateway.imports.failures import ImportFailed
-from loragate.gateway.imports.source import BucketSource
+from loragate.gateway.imports.source import BucketSource, ImportFailed
 
 log = logging.getLogger(__name__)
 

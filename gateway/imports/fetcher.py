@@ -18,8 +18,8 @@ import httpx
 from loragate.gateway.errors import PayloadTooLarge
 from loragate.gateway.http.body_limits import Intake, Pace
 from loragate.gateway.imports.allow_list import Place, Places
-from loragate.gateway.imports.failures import ImportFailed
 from loragate.gateway.imports.public_addresses import addresses_of, is_public
+from loragate.gateway.imports.source import ImportFailed
 
 _MOST_REDIRECTS = 5
 _CONNECT_SECONDS = 10.0

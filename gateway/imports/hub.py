@@ -5,9 +5,8 @@ import re
 from collections.abc import AsyncIterator, Callable
 
 from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
-from loragate.gateway.imports.failures import ImportFailed
 from loragate.gateway.imports.fetcher import Download, Fetcher
-from loragate.gateway.imports.source import HubSource
+from loragate.gateway.imports.source import HubSource, ImportFailed
 
 _MAX_CONFIG_BYTES = 1 << 20
 _SHA256 = re.compile(r'"?([0-9a-f]{64})"?')

@@ -4,8 +4,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Failure, StoreError
 from loragate.adapter_store.imports.rows import Import
 from loragate.adapter_store.store import Store
 

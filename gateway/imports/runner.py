@@ -11,20 +11,18 @@ import orjson
 from loragate.adapter_store.adapters.lineage import Lineage
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
-from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Failure, StoreError
 from loragate.adapter_store.imports.rows import Import, ImportStatus
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.errors import ApiError
 from loragate.gateway.http.idempotency import Once
 from loragate.gateway.imports.allow_list import Places
 from loragate.gateway.imports.buckets import bucket_files
-from loragate.gateway.imports.failures import ImportFailed
 from loragate.gateway.imports.fetcher import Fetcher
 from loragate.gateway.imports.hub import hub_files
 from loragate.gateway.imports.metrics import ImportMetrics
 from loragate.gateway.imports.progress import Job
-from loragate.gateway.imports.source import BucketSource, HubSource, not_allowed, parse_source
+from loragate.gateway.imports.source import BucketSource, HubSource, ImportFailed, not_allowed, parse_source
 from loragate.gateway.operations import adapters as actions
 from loragate.gateway.resilience.timeouts import ended
 from loragate.gateway.services import Services

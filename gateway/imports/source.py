@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from loragate.adapter_store.errors import Failure
 from loragate.gateway.errors import InvalidRequest
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}"
@@ -47,3 +48,11 @@ def parse_source(text: str) -> HubSource | BucketSource:
 def not_allowed(words: str) -> InvalidRequest:
     """The operator does not let this tenant import from there."""
     return InvalidRequest(words, param="source", code="source_not_allowed")
+
+
+class ImportFailed(Exception):
+    """Never holds a URL's path or query: those of redirects are secrets."""
+
+    def __init__(self, code: str, message: str, param: str | None = "source") -> None:
+        super().__init__(message)
+        self.failure = Failure(code, message, param)

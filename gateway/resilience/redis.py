@@ -11,7 +11,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
-from loragate.adapter_store.redis_retry import only_once
+from loragate.adapter_store.notices.redis import only_once
 from loragate.gateway.resilience.circuit_breaker import CircuitBreaker
 from loragate.gateway.resilience.timeouts import within
 

@@ -4,8 +4,7 @@ from typing import Protocol
 
 from loragate.gateway.tools.lark import Lark
 from loragate.gateway.tools.text_stream import TextStream
-from loragate.gateway.tools.tool import Tools
-from loragate.gateway.tools.types import Steps
+from loragate.gateway.tools.types import Steps, Tools
 
 
 class ToolFormat(Protocol):

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
-from loragate.gateway.tools.tool import Schema, Tools
+from loragate.gateway.tools.types import Schema, Tools
 
 # White space as chat templates write it: a weak model that may write more of it writes nothing else. No \uXXXX, with
 # which an argument's name could be spelt a second time. All are named, so that none is the schema's to choose.

@@ -6,8 +6,7 @@ from typing import TypeAlias
 
 from loragate.gateway.tools.format import ToolFormat
 from loragate.gateway.tools.text_stream import TextStream
-from loragate.gateway.tools.tool import Tools
-from loragate.gateway.tools.types import Arguments, CallStart, Content, Event
+from loragate.gateway.tools.types import Arguments, CallStart, Content, Event, Tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from loragate.gateway.tools.format import ToolFormat
 from loragate.gateway.tools.message import MessageReader
-from loragate.gateway.tools.tool import Tools
+from loragate.gateway.tools.types import Tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loragate.gateway.tools.text_stream import TextStream, expect, sees, skip, space, text_until, until, word
-from loragate.gateway.tools.tool import Schema
-from loragate.gateway.tools.types import Arguments, Malformed, Steps
+from loragate.gateway.tools.types import Arguments, Malformed, Schema, Steps
 from loragate.prompts.json_text import dumped, parsed
 
 _PYTHON = {"True": "true", "False": "false", "None": "null"}

@@ -1,8 +1,8 @@
 """What is read from a model's text, piece by piece."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +36,9 @@ Steps: TypeAlias = Generator[Event | None, None, T]
 
 class Malformed(Exception):
     """The text is not what the format says. What was read and not committed becomes content."""
+
+
+Schema: TypeAlias = Mapping[str, Any]
+
+# Name → the JSON Schema of its arguments, which is an object's.
+Tools: TypeAlias = Mapping[str, Schema]

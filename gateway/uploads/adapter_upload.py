@@ -15,7 +15,7 @@ from loragate.adapter_store.adapters.lineage import UPLOADED, Lineage
 from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.errors import InvalidRequest
-from loragate.gateway.schemas.lineage import LineageFields
+from loragate.gateway.schemas.resources.adapters import LineageFields
 from loragate.gateway.schemas.validation import validated
 from loragate.gateway.uploads.multipart import Form, FormShape
 from loragate.gateway.uploads.spool import form_of, spooled

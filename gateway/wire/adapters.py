@@ -6,8 +6,7 @@ from typing import Any
 from loragate.adapter_store.adapters.adapter import Adapter, AdapterVersion, AliasTarget
 from loragate.adapter_store.adapters.lineage import Lineage
 from loragate.gateway.engine.residency import Holdings
-from loragate.gateway.wire.limits import limits_object
-from loragate.gateway.wire.times import rfc3339
+from loragate.gateway.wire.common import limits_object, rfc3339
 
 
 def adapter_object(adapter: Adapter, holdings: Holdings) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from loragate.adapter_store.audit.log import AuditEvent
-from loragate.gateway.wire.times import rfc3339
+from loragate.gateway.wire.common import rfc3339
 
 
 def audit_object(event: AuditEvent) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from loragate.gateway.generation.delta import Completion, TextDelta, TokenLogprob
+from loragate.gateway.generation.output import Completion, TextDelta, TokenLogprob
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 from loragate.gateway.wire.logprobs import completion_logprobs

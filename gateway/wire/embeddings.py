@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from loragate.gateway.generation.pooling import Embedding, PoolingRequest
+from loragate.gateway.generation.request import Embedding, PoolingRequest
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 
 Vector = npt.NDArray[np.float32]

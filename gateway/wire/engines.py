@@ -6,7 +6,7 @@ from typing import Any
 
 from loragate.gateway.engine.adapter_names import Names, content_of
 from loragate.gateway.engine.residency import Holdings
-from loragate.gateway.wire.times import rfc3339
+from loragate.gateway.wire.common import rfc3339
 from loragate.v1 import engine_pb2 as pb
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from loragate.adapter_store.files.file import File
 from loragate.adapter_store.files.upload import FileUpload, Part
-from loragate.gateway.wire.times import unix_seconds
+from loragate.gateway.wire.common import unix_seconds
 
 
 def file_object(file: File) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from loragate.adapter_store.jobs.job import Job, JobCheckpoint, JobEvent, JobStatus, OwnedJob
 from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
-from loragate.gateway.wire.times import unix_seconds
+from loragate.gateway.wire.common import unix_seconds
 
 _OPENAIS = ("n_epochs", "batch_size", "learning_rate_multiplier")
 _OF_RECIPE = {"n_epochs": "epochs"}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from loragate.adapter_store.imports.rows import Import
-from loragate.gateway.wire.times import rfc3339
+from loragate.gateway.wire.common import rfc3339
 
 
 def import_object(found: Import) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from loragate.gateway.generation.delta import TokenLogprob
+from loragate.gateway.generation.output import TokenLogprob
 from loragate.prompts.tokenizer import TextTokenizer
 
 _LEAST = -9999.0  # OpenAI's value for a token that was all but impossible; JSON has no infinity

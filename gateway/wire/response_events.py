@@ -18,7 +18,7 @@ from contextlib import aclosing
 from typing import Any
 
 from loragate.gateway.errors import ApiError
-from loragate.gateway.generation.delta import Completion, TextDelta
+from loragate.gateway.generation.output import Completion, TextDelta
 from loragate.gateway.tools.message import MoreArguments, Piece, ToolCall
 from loragate.gateway.tools.types import Content
 from loragate.gateway.wire.response import ResponseHead

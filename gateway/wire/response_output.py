@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from loragate.gateway.generation.delta import TokenLogprob
+from loragate.gateway.generation.output import TokenLogprob
 from loragate.gateway.wire.logprobs import chat_logprobs
 from loragate.gateway.wire.response import new_item_id
 from loragate.prompts.tokenizer import TextTokenizer

@@ -4,8 +4,7 @@ from typing import Any
 
 from loragate.adapter_store.auth.api_key import ApiKey, NewApiKey
 from loragate.adapter_store.tenants.tenant import Tenant
-from loragate.gateway.wire.limits import limits_object
-from loragate.gateway.wire.times import rfc3339
+from loragate.gateway.wire.common import limits_object, rfc3339
 
 
 def tenant_object(tenant: Tenant) -> dict[str, Any]:

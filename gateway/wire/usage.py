@@ -1,11 +1,14 @@
 """Usage, as it is listed."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
+from loragate.adapter_store.usage.first_token import FirstToken
 from loragate.adapter_store.usage.query import Grouping, UsageQuery, UsageRow, UsageSums
 from loragate.adapter_store.usage.record import amount_text
-from loragate.gateway.wire.times import rfc3339
+from loragate.adapter_store.usage.service_quality import Reason, Service, ServiceQuery
+from loragate.gateway.wire.common import rfc3339
 
 _FIELDS: dict[Grouping, tuple[str, ...]] = {
     Grouping.HOUR: ("start", "end"),
@@ -51,3 +54,21 @@ def sum_fields(sums: UsageSums, currency: str | None) -> dict[str, Any]:
 
 def _grouped_by(query: UsageQuery) -> Iterator[str]:
     return (name for grouping in Grouping if grouping in query.group_by for name in _FIELDS[grouping])
+
+
+def service_object(query: ServiceQuery, service: Service) -> dict[str, Any]:
+    """Every reason is told, also one that nobody was turned away for."""
+    return {
+        "object": "usage.service",
+        "start": rfc3339(query.start),
+        "end": rfc3339(query.end),
+        "requests": service.requests,
+        "errors": service.errors,
+        "first_token_ms": first_token_object(service.first_token),
+        "turned_away": {reason.value: service.turned_away.get(reason, 0) for reason in Reason},
+    }
+
+
+def first_token_object(first: FirstToken | None) -> dict[str, Any] | None:
+    """Null where no request got one."""
+    return None if first is None else asdict(first)

@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import update
 
 from loragate.adapter_store.adapters.adapter import VersionStatus
-from loragate.adapter_store.errors import AdapterInvalid, Conflict, Invalid, NotFound, NotTried
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import AdapterInvalid, Conflict, Failure, Invalid, NotFound, NotTried
 from loragate.adapter_store.imports import repository as imports
 from loragate.adapter_store.imports.lease import MOST_ATTEMPTS
 from loragate.adapter_store.imports.rows import INTERRUPTED, ImportStatus

@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from loragate.adapter_store.database.clock import database_now
-from loragate.adapter_store.errors import Conflict, Invalid, NotFound
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Conflict, Failure, Invalid, NotFound
 from loragate.adapter_store.jobs.job import JobRequest, JobStart, JobStatus, Order
 from loragate.adapter_store.jobs.lease import LeaseLost
 from loragate.adapter_store.jobs.queue import MOST_ATTEMPTS, Claim

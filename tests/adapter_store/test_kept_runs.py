@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import update
 
 from loragate.adapter_store.database.clock import database_now
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Failure
 from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.jobs.job import JobRequest, JobStatus
 from loragate.adapter_store.jobs.lease import LeaseLost

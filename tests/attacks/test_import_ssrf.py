@@ -16,9 +16,9 @@ from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.http.body_limits import Pace
 from loragate.gateway.imports.allow_list import Places
-from loragate.gateway.imports.failures import ImportFailed
 from loragate.gateway.imports.fetcher import Fetcher
 from loragate.gateway.imports.public_addresses import is_public
+from loragate.gateway.imports.source import ImportFailed
 from tests.gateway import tiny_model
 from tests.gateway.prepared import new_config, new_tenants, stub_engine
 from tests.gateway.running import Gateway, serving

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tiny_models import add_adapter, greedy
 
-from loragate.engine.invocation import NEVER, active_from
+from loragate.engine.sequence.sequence import NEVER, active_from
 
 SALT = b"a tenant's"
 

@@ -3,7 +3,7 @@
 import pytest
 from stepping import Stepping
 
-from loragate.engine.queue_load import QueueLoad
+from loragate.engine.scheduling.overload import QueueLoad
 
 
 def busy() -> Stepping:

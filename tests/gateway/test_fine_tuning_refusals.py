@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 
 from loragate.adapter_store.limits import TenantLimits
 from loragate.gateway.errors import InvalidRequest
-from loragate.gateway.job_bounds import checked_hyperparameters
+from loragate.gateway.operations.job_creation import checked_hyperparameters
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 
 from . import tiny_model

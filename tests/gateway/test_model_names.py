@@ -1,7 +1,7 @@
 import pytest
 
 from loragate.gateway.errors import NotFound
-from loragate.gateway.model_names import AdapterName, parse_adapter_name
+from loragate.gateway.generation.resolver import AdapterName, parse_adapter_name
 
 
 @pytest.mark.parametrize(

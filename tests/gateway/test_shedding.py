@@ -9,8 +9,7 @@ from openai import APIStatusError
 from prometheus_client import CollectorRegistry
 
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
-from loragate.gateway.calls.shedding import Shedding
-from loragate.gateway.calls.shedding_metrics import SheddingMetrics
+from loragate.gateway.calls.shedding import Shedding, SheddingMetrics
 from loragate.gateway.errors import Unavailable
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1.inference_pb2 import ChatMessage, ChatRequest, GenerateRequest

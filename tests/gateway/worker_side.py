@@ -3,7 +3,7 @@
 from typing import Any
 
 from loragate.adapter_store.adapters.adapter import AliasTarget
-from loragate.adapter_store.failure import Failure
+from loragate.adapter_store.errors import Failure
 from loragate.adapter_store.jobs.job import Job, JobStatus
 from loragate.adapter_store.store import Store
 from loragate.finetune.data.formats import Method

@@ -5,13 +5,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from loragate.gateway.schemas.aliases import AliasPut
 from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.inference.responses import ResponseRequest
-from loragate.gateway.schemas.releases import Promotion, Rollback, VersionPatch
-from loragate.gateway.schemas.resources.adapters import AdapterFromFiles, AdapterKeep, AdapterPatch
+from loragate.gateway.schemas.resources.adapters import (
+    AdapterFromFiles,
+    AdapterKeep,
+    AdapterPatch,
+    AliasPut,
+    Promotion,
+    Rollback,
+    VersionPatch,
+)
 from loragate.gateway.schemas.resources.admin import KeyCreate, KeyRotate, TenantCreate, TenantPatch
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 from loragate.gateway.schemas.resources.imports import ImportCreate

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from loragate.gateway.calls.admission import EmbeddingAdmission, admit_embeddings
 from loragate.gateway.dependencies.requirements import Inference
-from loragate.gateway.generation.pooling import PoolingRequest
 from loragate.gateway.generation.prepare import prepare_embeddings
+from loragate.gateway.generation.request import PoolingRequest
 from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise

@@ -28,9 +28,8 @@ from loragate.gateway.operations import adapters as actions
 from loragate.gateway.operations import releases
 from loragate.gateway.operations.adapters_from_files import from_files
 from loragate.gateway.operations.files import check_room
-from loragate.gateway.schemas.releases import VersionPatch
 from loragate.gateway.schemas.resources.adapter_query import Wanted
-from loragate.gateway.schemas.resources.adapters import AdapterFromFiles, AdapterPatch
+from loragate.gateway.schemas.resources.adapters import AdapterFromFiles, AdapterPatch, VersionPatch
 from loragate.gateway.services import Services, Use
 from loragate.gateway.uploads.adapter_upload import Upload, received
 

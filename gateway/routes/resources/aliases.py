@@ -12,8 +12,7 @@ from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.adapters import Alias, AliasList, AliasMetrics, DeletedAlias
 from loragate.gateway.operations import adapters as actions
 from loragate.gateway.operations.alias_metrics import alias_metrics
-from loragate.gateway.schemas.aliases import AliasPut
-from loragate.gateway.schemas.releases import DEFAULT_HOURS, MOST_HOURS
+from loragate.gateway.schemas.resources.adapters import DEFAULT_HOURS, MOST_HOURS, AliasPut
 from loragate.gateway.services import Use
 from loragate.gateway.wire.adapters import alias_object
 from loragate.gateway.wire.common import list_object

@@ -10,7 +10,7 @@ from loragate.gateway.http.idempotency import OnlyOnce
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.adapters import Adapter, AdapterVersion, Alias
 from loragate.gateway.operations import releases as actions
-from loragate.gateway.schemas.releases import Promotion, Rollback
+from loragate.gateway.schemas.resources.adapters import Promotion, Rollback
 from loragate.gateway.services import Use
 
 router = APIRouter(prefix="/v1/adapters/{name}", tags=["adapters"])

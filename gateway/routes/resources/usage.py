@@ -18,10 +18,10 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.usage import Service, UsageList
 from loragate.gateway.operations.usage_report import Report
-from loragate.gateway.schemas.releases import DEFAULT_HOURS, MOST_HOURS
+from loragate.gateway.schemas.resources.adapters import DEFAULT_HOURS, MOST_HOURS
 from loragate.gateway.schemas.resources.usage import Id, UsageParams, usage_params
 from loragate.gateway.services import Services, Use
-from loragate.gateway.wire.service import service_object
+from loragate.gateway.wire.usage import service_object
 
 router = APIRouter()
 

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from loragate.gateway.schemas.inference.output_fields import OutputFields
 from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, SamplingFields
-from loragate.gateway.schemas.tool_fields import ToolFields
+from loragate.gateway.schemas.inference.tools import ToolFields
 from loragate.prompts.findings import finding
 from loragate.prompts.messages import ChatMessage, check_answers
 

@@ -1,15 +1,31 @@
 """Bodies of /v1/adapters."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS
 from loragate.adapter_store.adapters.desired_state import Tier
-from loragate.gateway.schemas.lineage import LineageFields
-from loragate.gateway.schemas.releases import Status
+from loragate.adapter_store.adapters.lineage import MAX_FIGURES, Lineage
 from loragate.gateway.schemas.resources.limits import LimitsBody
 from loragate.prompts.body import Body
 from loragate.prompts.findings import finding
+
+Status = Literal["ready", "disabled"]
+
+
+class LineageFields(Body):
+    """Beside the files; in a form each is a text of its own, `evaluation` as JSON."""
+
+    notes: str | None = None
+    dataset_digest: str | None = None
+    parent_version: Annotated[int, Field(ge=1, lt=1 << 31)] | None = None
+    evaluation: Annotated[dict[str, float], Field(max_length=MAX_FIGURES)] | None = None
+
+    def lineage(self, source: str = "upload") -> Lineage:
+        """Raises Invalid."""
+        return Lineage(source, self.dataset_digest, self.parent_version, self.evaluation or {}, self.notes)
+
 
 _FileId = Annotated[str, StringConstraints(max_length=64)]
 Tag = Annotated[str, StringConstraints(max_length=1000)]
@@ -49,3 +65,52 @@ class AdapterFromFiles(LineageFields):
         if (self.config_file_id is None) == (self.adapter_config is None):
             raise finding("adapter_config", "give one of adapter_config and config_file_id")
         return self
+
+
+class AliasTargetBody(Body):
+    """One arm."""
+
+    version: Annotated[int, Field(ge=1, lt=1 << 31)]
+    weight: Annotated[int, Field(ge=1, lt=1 << 31)] = 1
+
+
+class AliasPut(Body):
+    """The alias points at these versions and no others afterwards."""
+
+    targets: Annotated[list[AliasTargetBody], Field(fail_fast=True, min_length=1, max_length=64)]
+
+
+DEFAULT_HOURS, MOST_HOURS = 24, 168
+Version = Annotated[int, Field(ge=1, lt=1 << 31)]
+
+
+class VersionPatch(Body):
+    """Takes a version out of service, or puts it back."""
+
+    status: Status
+
+
+class MetricsQuery(Body):
+    """Of an alias: the last hours, a week at most."""
+
+    hours: Annotated[int, Field(ge=1, le=MOST_HOURS)] = DEFAULT_HOURS
+
+
+class Promotion(Body):
+    """The alias points at this version alone afterwards, or at the one that another alias points at."""
+
+    alias: str = DEFAULT_ALIAS
+    version: Version | None = None
+    from_alias: str | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "Promotion":
+        if (self.version is None) == (self.from_alias is None):
+            raise finding("version", "give either `version` or `from_alias`")
+        return self
+
+
+class Rollback(Body):
+    """The alias goes back to what it pointed at before."""
+
+    alias: str = DEFAULT_ALIAS

@@ -8,8 +8,7 @@ from contextlib import suppress
 from loragate.gateway.tools.json_call import call_with_arguments
 from loragate.gateway.tools.lark import Lark
 from loragate.gateway.tools.text_stream import TextStream, content_until, expect, sees, skip, space, word
-from loragate.gateway.tools.tool import Tools
-from loragate.gateway.tools.types import Malformed, Steps
+from loragate.gateway.tools.types import Malformed, Steps, Tools
 
 CALLS_BEGIN, CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL_BEGIN, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"

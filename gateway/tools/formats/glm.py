@@ -6,8 +6,7 @@ from loragate.gateway.tools.formats.hermes import CLOSE, OPEN, tagged_call, tagg
 from loragate.gateway.tools.lark import Lark
 from loragate.gateway.tools.tagged_arguments import Tags, tagged_arguments
 from loragate.gateway.tools.text_stream import TextStream, content_until, sees, skip, space, word
-from loragate.gateway.tools.tool import Tools
-from loragate.gateway.tools.types import CallStart, Malformed, Steps
+from loragate.gateway.tools.types import CallStart, Malformed, Steps, Tools
 
 _TAGS = Tags(name=("<arg_key>", "</arg_key>"), value=("<arg_value>", "</arg_value>"))
 

@@ -5,8 +5,7 @@ from contextlib import suppress
 from loragate.gateway.tools.json_call import call_object
 from loragate.gateway.tools.lark import Lark
 from loragate.gateway.tools.text_stream import TextStream, content_until, expect, space
-from loragate.gateway.tools.tool import Tools
-from loragate.gateway.tools.types import Malformed, Steps
+from loragate.gateway.tools.types import Malformed, Steps, Tools
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 

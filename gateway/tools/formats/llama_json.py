@@ -6,8 +6,7 @@ Without the tag only an answer that begins with a call holds calls; several are 
 from loragate.gateway.tools.json_call import call_object
 from loragate.gateway.tools.lark import Lark
 from loragate.gateway.tools.text_stream import TextStream, content_until, sees, skip, space
-from loragate.gateway.tools.tool import Tools
-from loragate.gateway.tools.types import Malformed, Steps
+from loragate.gateway.tools.types import Malformed, Steps, Tools
 
 TAG = "<|python_tag|>"
 

@@ -10,8 +10,7 @@ from loragate.gateway.tools.brackets import bracketed
 from loragate.gateway.tools.lark import Lark
 from loragate.gateway.tools.python_literals import keyword_arguments
 from loragate.gateway.tools.text_stream import TextStream, content_until, expect, sees, skip, space, word
-from loragate.gateway.tools.tool import Schema, Tools
-from loragate.gateway.tools.types import Arguments, CallStart, Malformed, Steps
+from loragate.gateway.tools.types import Arguments, CallStart, Malformed, Schema, Steps, Tools
 from loragate.prompts.json_text import dumped
 
 START, END = "<|python_start|>", "<|python_end|>"

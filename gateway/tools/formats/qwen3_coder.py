@@ -6,8 +6,7 @@ from loragate.gateway.tools.formats.hermes import CLOSE, OPEN, tagged_call, tagg
 from loragate.gateway.tools.lark import Lark
 from loragate.gateway.tools.tagged_arguments import Tags, tagged_arguments
 from loragate.gateway.tools.text_stream import TextStream, content_until, expect, sees, skip, space, word
-from loragate.gateway.tools.tool import Tools
-from loragate.gateway.tools.types import CallStart, Malformed, Steps
+from loragate.gateway.tools.types import CallStart, Malformed, Steps, Tools
 
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 _TAGS = Tags(name=("<parameter=", ">"), value=("", "</parameter>"), lines=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 from loragate.cli.refusal import Refusal
 from loragate.cli.settings.load import load
 from loragate.cli.supervisor import panel
-from loragate.cli.supervisor.addresses import Addresses
 from loragate.cli.supervisor.child_commands import Programs
 from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.program import Program
+from loragate.cli.supervisor.runtime_file import Addresses
 from loragate.cli.supervisor.serve import serve
 
 HERE = Path(__file__).parent
