@@ -7,11 +7,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.errors import Conflict
-from loragate.adapter_store.files.run_files import RUN
-from loragate.adapter_store.files.upload import UploadStatus
 from loragate.adapter_store.limits import TenantLimits
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, TenantRow
-from loragate.adapter_store.tables.files import FileRow, FileUploadRow
+from loragate.adapter_store.tables.files import RUN, FileRow, FileUploadRow, UploadStatus
 from loragate.adapter_store.timestamps import utc_now
 
 

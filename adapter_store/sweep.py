@@ -10,9 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.blobs.blobs import Blobs, TenantBlobs
 from loragate.adapter_store.database.database import Database
-from loragate.adapter_store.files.upload import UploadStatus
 from loragate.adapter_store.tables.base import AdapterVersionRow, TenantRow
-from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploadRow
+from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploadRow, UploadStatus
 from loragate.adapter_store.timestamps import utc_now
 
 DEFAULT_GRACE = timedelta(hours=1)

@@ -27,7 +27,8 @@ from loragate.demo.corpus import base_samples
 from loragate.demo.tokenizer import encode
 from loragate.engine.layers.quantization import is_quantised
 from loragate.engine.local import LocalEngine
-from loragate.engine.sequence.sequence import Request, SamplingParams, Sequence
+from loragate.engine.sequence.request import Request, SamplingParams
+from loragate.engine.sequence.sequence import Sequence
 from loragate.engine.startup.kv_allocation import STORAGE
 
 FORMATS: dict[str, dict[str, Any]] = {

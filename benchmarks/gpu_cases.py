@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loragate.kernels.gpu.segmented_lora import SlotTable
-from loragate.kernels.paged_attention import DecodeRows, LayerCache
+from loragate.kernels.attention_rows import DecodeRows
+from loragate.kernels.expert_weights import ExpertFactors
+from loragate.kernels.gpu.slot_tables import SlotTable
+from loragate.kernels.kv_cache import LayerCache
+from loragate.kernels.lora_weights import Expand, LoraWeights
+from loragate.kernels.paged_attention import write_kv
 from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
-from loragate.kernels.segmented_experts import ExpertFactors
-from loragate.kernels.segmented_lora import Expand, LoraWeights
 
 PAGE = 16  # places of a page of the cache, as they are served
 
@@ -209,7 +211,7 @@ class Setting:
         order = (torch.randperm(sequences * blocks) + 1).view(sequences, blocks, 1) * PAGE
         found = (order + torch.arange(PAGE)).view(sequences, -1)[:, :longest].contiguous().to(self.device)
         new = (self.numbers(kv_heads, sequences * longest, dim, dtype=dtype) for _ in range(2))
-        cache.write(found.reshape(-1), *new)
+        write_kv(cache, found.reshape(-1), *new)
         return cache, found
 
     def decode_rows(self, places: Tensor) -> DecodeRows:

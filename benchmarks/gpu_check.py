@@ -8,14 +8,17 @@ from findings import Findings
 from gpu_cases import Setting
 from torch import Tensor
 
+from loragate.kernels.attention_rows import AttentionOptions, PrefillRows
 from loragate.kernels.gated import Activation
 from loragate.kernels.gpu import decode_attention, gated, kv_write, prefill_attention, rms_norm, rotary
-from loragate.kernels.gpu.segmented_lora import DECODE, TILINGS, Work
-from loragate.kernels.paged_attention import AttentionOptions, LayerCache, PrefillRows, gathered_decode_attention
+from loragate.kernels.gpu.segmented_lora import add_segments
+from loragate.kernels.kv_cache import LayerCache
+from loragate.kernels.paged_attention import gathered_decode_attention
 from loragate.kernels.rms_norm import RmsNorm
 from loragate.kernels.rotary import rotate as turned_in_torch
 from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, experts_reference, stacked_reference
-from loragate.kernels.segmented_lora import lora_reference, segments_of
+from loragate.kernels.segmented_lora import lora_reference
+from loragate.kernels.segments import DECODE, TILINGS, Work, segments_of
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.15}
 STORAGES = (None, torch.int8, torch.float8_e4m3fn)
@@ -56,7 +59,9 @@ def _lora(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Fi
             out = setting.numbers(len(slots), sum(widths), dtype=dtype)
             weights = {s: setting.weights(inputs, widths, ranks[s % len(ranks)], dtype) for s in set(slots)}
             expected = lora_reference(out, x, slots, weights)
-            setting.table(inputs, widths, weights).add(out, x, (Work.of(segments_of(slots), setting.device, tiling),))
+            add_segments(
+                setting.table(inputs, widths, weights), out, x, (Work.of(segments_of(slots), setting.device, tiling),)
+            )
             yield f"lora, tiles of {tiling.rows}", out.double() - expected, tolerance * expected.abs().max().item()
 
 
@@ -143,7 +148,7 @@ def _written(setting: Setting, dtype: torch.dtype, _: float) -> Iterator[Finding
         for other, own in zip(twin.stored, cache.stored, strict=True):
             other.copy_(own)
         kv_write.write(cache, places[1], *new)
-        twin._write(places[1], *new)
+        twin.write(places[1], *new)
         different = [torch.ne(a, b).double().amax() for a, b in zip(cache.stored, twin.stored, strict=True)]
         yield f"write, {_kept(storage)}", torch.stack(different), 0.0
 

@@ -20,15 +20,17 @@ from findings import Findings
 from gpu_cases import PAGE, Setting
 from torch import Tensor
 
+from loragate.kernels.attention_rows import AttentionOptions
 from loragate.kernels.gated import Activation
 from loragate.kernels.gpu import decode_attention, gated, kv_write, prefill_attention, rms_norm, rotary
 from loragate.kernels.gpu.grouped_experts import FLOATS, HALF_TILINGS, grouped_linear
-from loragate.kernels.gpu.segmented_lora import DECODE_TILINGS, PREFILL_TILINGS, Tiling, Work
-from loragate.kernels.paged_attention import AttentionOptions, gathered_decode_attention, tile_rows
+from loragate.kernels.gpu.segmented_lora import add_segments
+from loragate.kernels.paged_attention import gathered_decode_attention, tile_rows
 from loragate.kernels.rms_norm import RmsNorm
 from loragate.kernels.rotary import rotate as turned_in_torch
 from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, route
-from loragate.kernels.segmented_lora import add_segment_by_segment, segments_of
+from loragate.kernels.segmented_lora import add_segment_by_segment
+from loragate.kernels.segments import DECODE_TILINGS, PREFILL_TILINGS, Tiling, Work, segments_of
 
 Figures = dict[str, Any]
 
@@ -79,7 +81,7 @@ def _step(setting: Setting, bandwidth: float) -> list[Figures]:
 
         def step(work: tuple[Work, ...] = work) -> None:
             for table, _, x, out in tables:
-                table.add(out, x, work)
+                add_segments(table, out, x, work)
 
         us, read = _microseconds(setting, _replayed(setting, step)), reading * adapters // rows
         found.append(
@@ -107,7 +109,7 @@ def _prefill_lora(setting: Setting, rank: int, bandwidth: float) -> Figures:
     a, b = weights[0].a.T.contiguous(), setting.numbers(rank, sum(widths), dtype=dtype)
     tilings = PREFILL_TILINGS if dtype != torch.float32 else DECODE_TILINGS
     works = [(Work.of(segments_of([0] * rows), setting.device, tiling),) for tiling in tilings]
-    us, tiling = min((_in_graph(setting, lambda w=w: table.add(out, x, w)), w[0].tiling) for w in works)
+    us, tiling = min((_in_graph(setting, lambda w=w: add_segments(table, out, x, w)), w[0].tiling) for w in works)
     dense = _microseconds(setting, lambda: torch.mm(torch.mm(x, a)[:, :rank], b))
     figures = {"rank": rank, "rows": rows, "tiling": tiling._asdict(), "dense_us": dense}
     moved = sum(t.nbytes for t in (*weights[0].tensors, x, out, out))
@@ -129,7 +131,7 @@ def _launch(setting: Setting, rank: int, popularity: str, slots: list[int], band
     tables = [setting.table(inputs, widths, each) for each in sets]
     works = [(Work.of(segments, setting.device, tiling),) for tiling in DECODE_TILINGS]
     best: tuple[float, Tiling] = min(
-        (_in_graph(setting, *(lambda t=t, w=w: t.add(out, x, w) for t in tables)), w[0].tiling) for w in works
+        (_in_graph(setting, *(lambda t=t, w=w: add_segments(t, out, x, w) for t in tables)), w[0].tiling) for w in works
     )
     a = torch.stack([weights[slot].a for slot in slots]).transpose(1, 2)
     b = [torch.stack([weights[slot].expands[i].b for slot in slots]) for i in range(len(widths))]

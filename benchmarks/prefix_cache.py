@@ -33,8 +33,9 @@ from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.kv_cache.host_tier import KVHostTier
 from loragate.engine.kv_cache.prefix_cache import PrefixCache
 from loragate.engine.local import LocalEngine
-from loragate.engine.sequence.sequence import Request, SamplingParams, Sequence
-from loragate.kernels.paged_attention import LayerCache
+from loragate.engine.sequence.request import Request, SamplingParams
+from loragate.engine.sequence.sequence import Sequence
+from loragate.kernels.kv_cache import LayerCache
 
 SYSTEM, QUESTION, NEW, UNSHARED = 1024, 24, 16, 256
 CHATS, BURST = 4, 16

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from loragate.engine.local import LocalEngine
-from loragate.engine.sequence.sequence import Output
+from loragate.engine.sequence.output import Output
 
 
 class TimedEngine(LocalEngine):

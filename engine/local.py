@@ -12,8 +12,9 @@ from loragate.engine.adapters.weights.load import load_weights, read_files
 from loragate.engine.config import EngineConfig
 from loragate.engine.grammar.spec import Grammar
 from loragate.engine.loop.commands import Abort, AdapterFailed, AdapterRead, Submit
+from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.pooling import Pooling
-from loragate.engine.sequence.sequence import AdapterKey, Output, Request, SamplingParams, Share
+from loragate.engine.sequence.request import AdapterKey, Request, SamplingParams, Share
 from loragate.engine.startup.build import LoadedModel, build_core, load
 from loragate.kernels.cpu.openmp import compute_alone
 

@@ -1,10 +1,7 @@
 """What the routes of one process share."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
-
-from fastapi import Depends
-from starlette.requests import Request
+from typing import TYPE_CHECKING
 
 from loragate.adapter_store.store import Store
 from loragate.gateway.auth.authenticator import Authenticator
@@ -47,16 +44,3 @@ class Services:
     imports: "ImportRunner"
     uploads: UploadSlots
     started_at: int  # Unix time
-
-
-def services_of(request: Request) -> Services:
-    """The services of the application that serves `request`."""
-    services: Services = request.app.state.services
-    return services
-
-
-async def _services(request: Request) -> Services:
-    return services_of(request)
-
-
-Use = Annotated[Services, Depends(_services)]

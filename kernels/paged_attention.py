@@ -5,14 +5,13 @@ Paging is vLLM's (Kwon et al., 2023, arXiv:2309.06180); grouped-query attention 
 logit a head that takes part in the softmax and carries no value.
 """
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from loragate.kernels import cpu, gpu
-from loragate.kernels.memory_advice import prefer_huge_pages
+from loragate.kernels.attention_rows import AttentionOptions, DecodeRows, PaddedRows, PrefillRows
+from loragate.kernels.kv_cache import LayerCache
 
 if cpu.available():
     from loragate.kernels.cpu import decode_attention as cpu_decode
@@ -25,126 +24,12 @@ if gpu.available():
 _TILE_ROWS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionOptions:
-    """What a model's attention layer asks for beyond plain causal attention."""
-
-    scale: float
-    window: int | None = None  # a query sees keys at distance < window
-    softcap: float | None = None
-    sinks: Tensor | None = None  # [heads]
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeRows:
-    """The first `len(lengths)` rows of the batch: one new token of each of as many sequences.
-
-    token_places [sequences, longest] gives where each key lies in the cache; places past a sequence's length
-    point at the null place, which holds zeros. lengths [sequences] count the new token.
-    """
-
-    token_places: Tensor
-    lengths: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillRows:
-    """Rows [start, stop) of the batch: a chunk of one sequence's prompt, `context` tokens of which came before.
-
-    token_places [context + stop − start]: where its keys lie in the cache.
-    """
-
-    start: int
-    stop: int
-    context: int
-    token_places: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class PaddedRows:
-    """All rows of a batch of fixed size, in memory of the device that each step fills anew: no launch depends on what
-    it holds. Row i is sequence i's new token where `lengths` says so; the rows of chunks are in tiles.
-
-    tables [sequences, pages]: which pages of the cache, of `page` places each, hold a sequence's tokens.
-    lengths [sequences]: tokens of those that decode, the new one included; 0 for all others.
-    tiles [tiles, 4]: first row, rows, first position and sequence; no rows where a tile is not needed.
-    owners and positions [rows]: whose token each row is, and its place in the sequence.
-    """
-
-    tables: Tensor
-    lengths: Tensor
-    tiles: Tensor
-    owners: Tensor
-    positions: Tensor
-    page: int
-    tile_rows: int  # at most
-
-
-class LayerCache:
-    """Keys and values of one layer: [kv_heads, places, head_dim] each. Place 0 is the null place: zeros, for ever.
-
-    The head is the slowest dimension so that gathering the places of a batch yields the operand of a batched
-    matrix product without a further copy.
-    """
-
-    scales: Tensor | None = None  # [2, kv_heads, places], of keys and of values, where they are quantised
-
-    def __init__(
-        self,
-        places: int,
-        kv_heads: int,
-        key_dim: int,
-        value_dim: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        self.keys = torch.zeros(kv_heads, places, key_dim, dtype=dtype, device=device)
-        self.values = torch.zeros(kv_heads, places, value_dim, dtype=dtype, device=device)
-        for part in (self.keys, self.values):
-            prefer_huge_pages(part)
-
-    def write(self, places: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Store keys and values [kv_heads, rows, dim] of new tokens at `places` [rows]."""
-        if gpu.serves(self.keys.device):
-            gpu_write.write(self, places, keys, values)
-        else:
-            self._write(places, keys, values)
-
-    def _write(self, places: Tensor, keys: Tensor, values: Tensor) -> None:
-        self.keys.index_copy_(1, places, keys)
-        self.values.index_copy_(1, places, values)
-
-    def gather(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values at `places`: [kv_heads, places, dim]."""
-        return self.keys.index_select(1, places), self.values.index_select(1, places)
-
-    @property
-    def numbers_per_place(self) -> int:
-        """Elements that one token takes."""
-        return sum(part.shape[0] * part.shape[2] for part in self.stored)
-
-    @property
-    def stored(self) -> tuple[Tensor, ...]:
-        """All that it keeps, each [kv_heads, places, …] and of one dtype, to be moved as it is."""
-        return self.keys, self.values
-
-    def read_blocks(self, places: Tensor, blocks: int) -> Tensor:
-        """Everything at the places of so many equal blocks, a block a row: [blocks, numbers]."""
-        return torch.cat([_by_block(part.index_select(1, places), blocks) for part in self.stored], dim=1)
-
-    def write_blocks(self, places: Tensor, rows: Tensor) -> None:
-        """Store what `read_blocks` gave, at other places."""
-        kv_heads, blocks = self.keys.shape[0], rows.shape[0]
-        size = places.shape[0] // blocks
-        widths = [kv_heads * size * part.shape[2] for part in self.stored]
-        for part, row in zip(self.stored, rows.split(widths, dim=1), strict=True):
-            part.index_copy_(1, places, row.reshape(blocks, kv_heads, size, -1).transpose(0, 1).flatten(1, 2))
-
-
-def _by_block(part: Tensor, blocks: int) -> Tensor:
-    """[kv_heads, places, dim] → [blocks, kv_heads · places of a block · dim]."""
-    by_block: Tensor = part.unflatten(1, (blocks, -1)).transpose(0, 1).flatten(1)
-    return by_block
+def write_kv(cache: LayerCache, places: Tensor, keys: Tensor, values: Tensor) -> None:
+    """Store keys and values [kv_heads, rows, dim] of new tokens at `places` [rows]."""
+    if gpu.serves(cache.keys.device):
+        gpu_write.write(cache, places, keys, values)
+    else:
+        cache.write(places, keys, values)
 
 
 def decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows, options: AttentionOptions) -> Tensor:

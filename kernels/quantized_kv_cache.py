@@ -8,7 +8,7 @@ gathers them, so that attention computes in the model's dtype.
 import torch
 from torch import Tensor
 
-from loragate.kernels.paged_attention import LayerCache
+from loragate.kernels.kv_cache import LayerCache
 
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 
@@ -30,7 +30,7 @@ class QuantisedLayerCache(LayerCache):
         self.scales: Tensor = torch.zeros(2, kv_heads, places, dtype=torch.float32, device=device)
         self._dtype = dtype
 
-    def _write(self, places: Tensor, keys: Tensor, values: Tensor) -> None:
+    def write(self, places: Tensor, keys: Tensor, values: Tensor) -> None:
         for (part, scales), new in zip(self._parts(), (keys, values), strict=True):
             numbers, scale = quantise(new, part.dtype)
             _bytes(part).index_copy_(1, places, _bytes(numbers))

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from loragate.kernels import cpu, gpu
+from loragate.kernels.expert_weights import ExpertFactors
 from loragate.kernels.packed_linear import PackedLinear
-from loragate.kernels.segmented_lora import FixedSegments, Segment
-from loragate.kernels.segmented_lora import Segments as RowSegments
+from loragate.kernels.segments import FixedSegments, Segment
+from loragate.kernels.segments import Segments as RowSegments
 
 if cpu.available():
     from loragate.kernels.cpu.low_rank import LowRankRows
@@ -77,26 +78,6 @@ def _equal(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
     """Runs of equal values: what they are, where they start and where they stop."""
     starts = np.flatnonzero(np.diff(values, prepend=-1))
     return values[starts], starts, np.append(starts[1:], len(values))
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertFactors:
-    """One adapter's weights for one stacked parameter."""
-
-    a: Tensor  # [experts, rank, in]
-    b: Tensor  # [experts, rank, out], scaled by alpha/r
-
-    def __post_init__(self) -> None:
-        assert self.a.shape[0] == self.b.shape[0]
-        assert self.a.shape[1] == self.b.shape[1]
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return (self.a, self.b)
-
-    def on(self, tensors: Sequence[Tensor]) -> "ExpertFactors":
-        """The same weights in other memory."""
-        return ExpertFactors(*tensors)
 
 
 class StackedLinear:

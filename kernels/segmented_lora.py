@@ -7,102 +7,22 @@ adapter changes of the base output itself (`base_output`) comes first.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from loragate.kernels import cpu, gpu
-from loragate.kernels.base_output import Affine, BaseChange
+from loragate.kernels.base_output import Affine
+from loragate.kernels.lora_weights import LoraWeights
+from loragate.kernels.segments import FixedSegments, Segment, Segments
 
 if cpu.available():
     from loragate.kernels.cpu.low_rank import LowRankRows
 if gpu.available():
-    from loragate.kernels.gpu.segmented_lora import SlotTable, WorkList, work_list
-    from loragate.kernels.gpu.slot_tables import SlotMemory
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Rows [start, stop) of the packed batch belong to the adapter in `slot`. Base-only rows are in no segment."""
-
-    slot: int
-    start: int
-    stop: int
-
-    def __post_init__(self) -> None:
-        assert 0 <= self.start < self.stop
-        assert self.slot >= 0
-
-
-@dataclass(frozen=True, slots=True)
-class FixedSegments:
-    """The segments of a batch of fixed size, in memory of the device that each step fills anew: no launch depends on
-    who is in the batch. Such a batch has no adapters that change more than a linear's low-rank product, scale and
-    shift."""
-
-    slots: Tensor  # [rows], int64; −1: the base model alone
-    work: "WorkList"  # of the kernels of a GPU; tiles that are not needed are NOBODY's
-
-
-Segments = tuple[Segment, ...] | FixedSegments
-
-
-def segments_of(slots: npt.ArrayLike) -> tuple[Segment, ...]:
-    """Runs of equal slots, given that of each row; rows of the base model alone have −1, and are left out."""
-    numbers = np.asarray(slots)
-    edges = np.flatnonzero(np.diff(numbers)) + 1
-    starts, stops = [0, *edges.tolist()], [*edges.tolist(), len(numbers)]
-    return tuple(
-        Segment(int(numbers[start]), start, stop)
-        for start, stop in zip(starts, stops, strict=True)
-        if numbers[start] >= 0
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Expand:
-    """The second half of one target module: columns [rank_start, rank_stop) of the shrunken rows, times `b`."""
-
-    rank_start: int
-    rank_stop: int
-    out_start: int  # first column of the module in the fused output
-    b: Tensor  # [rank, out], with the scaling in it
-
-
-@dataclass(frozen=True)
-class LoraWeights:
-    """One adapter's weights for one fused module: the A of all its targets side by side, and a B for each."""
-
-    a: Tensor  # [sum of ranks, in]
-    expands: tuple[Expand, ...]
-    base_changes: tuple[BaseChange, ...] = ()  # made in this order
-
-    def __post_init__(self) -> None:
-        assert self.a.shape[0] == sum(e.rank_stop - e.rank_start for e in self.expands)
-
-    @cached_property
-    def rank(self) -> int:
-        """Of all targets together."""
-        return self.a.shape[0]
-
-    @cached_property
-    def expand_addresses(self) -> list[tuple[int, int, int, int, int]]:
-        """As `LowRankRows` wants them."""
-        return [(e.rank_start, *e.b.shape, e.out_start, e.b.data_ptr()) for e in self.expands]
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return (self.a, *(e.b for e in self.expands), *(t for change in self.base_changes for t in change.tensors))
-
-    def on(self, tensors: Sequence[Tensor]) -> "LoraWeights":
-        """The same weights in other memory; `tensors` in the order of the property."""
-        left = iter(tensors)
-        a = next(left)
-        expands = tuple(Expand(e.rank_start, e.rank_stop, e.out_start, next(left)) for e in self.expands)
-        return LoraWeights(a, expands, tuple(change.on(left) for change in self.base_changes))
+    from loragate.kernels.gpu.segmented_lora import add_segments
+    from loragate.kernels.gpu.slot_tables import SlotMemory, SlotTable
+    from loragate.kernels.segments import work_list
 
 
 @dataclass(eq=False, slots=True)
@@ -167,7 +87,7 @@ class LoraTable:
 
     def _add_fixed(self, out: Tensor, x: Tensor, segments: FixedSegments) -> None:
         if self.slots is not None:
-            self.slots.add(out, x, segments.work)
+            add_segments(self.slots, out, x, segments.work)
             return
         for slot, weights in self.weights.items():  # every adapter to all rows, of which its own are selected
             everyone = Segment(slot, 0, out.shape[0])
@@ -221,7 +141,7 @@ class _Prepared:
     def add(self, out: Tensor, x: Tensor) -> None:
         if self._slots is not None:
             assert self._work is not None
-            self._slots.add(out, x, self._work)
+            add_segments(self._slots, out, x, self._work)
         elif self._rows is not None:
             self._rows.add(out, x)
         else:

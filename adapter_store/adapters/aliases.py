@@ -8,10 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import PUBLISHED, AliasTarget, VersionStatus
 from loragate.adapter_store.adapters.route_summary import tell_versions
+from loragate.adapter_store.adapters.versions import is_deferred
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
 from loragate.adapter_store.names import could_be_version
-from loragate.adapter_store.publishing.deferred import is_deferred
 from loragate.adapter_store.tables.base import AdapterAliasRow, AdapterVersionRow, AliasTargetRow
 from loragate.adapter_store.timestamps import utc_now
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import orjson
-from sqlalchemy import Select, select, update
+from sqlalchemy import ColumnElement, Select, exists, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -12,7 +12,7 @@ from loragate.adapter_store.adapters.adapter import PUBLISHED, AdapterVersion, V
 from loragate.adapter_store.adapters.lineage import Lineage
 from loragate.adapter_store.errors import Conflict, NotFound
 from loragate.adapter_store.names import could_be_name, could_be_version, is_tuned
-from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
+from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, DeferredPublicationRow
 
 VersionSelect = Select[*tuple[Any, ...]]
 _ECHOED = 100  # characters of an unknown name
@@ -155,3 +155,10 @@ async def enable_version(session: AsyncSession, version: AdapterVersion, enabled
     here = (row.adapter_id == version.adapter_id, row.version == version.version)
     status = VersionStatus.READY if enabled else VersionStatus.DISABLED
     await session.execute(update(row).where(*here).values(status=status.value))
+
+
+def is_deferred() -> ColumnElement[bool]:
+    """Of an AdapterVersionRow: it waits for an engine, and its publisher knows. A tenant's session."""
+    row, kept = AdapterVersionRow, DeferredPublicationRow
+    same = (kept.tenant_id == row.tenant_id, kept.adapter_id == row.adapter_id, kept.version == row.version)
+    return exists(select(kept.version).where(*same)).correlate(row)

@@ -3,10 +3,8 @@
 from sqlalchemy import ColumnElement, and_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.tables.files import FileRow
+from loragate.adapter_store.tables.files import RUN, FileRow
 from loragate.adapter_store.timestamps import utc_now
-
-RUN = "run"  # a purpose that the API does not have
 
 
 def of_run(job_id: str) -> ColumnElement[bool]:

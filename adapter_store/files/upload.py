@@ -2,18 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
 from loragate.adapter_store.files.file import File, Purpose
-
-
-class UploadStatus(StrEnum):
-    """Parts are taken while it is pending."""
-
-    PENDING = "pending"
-    COMPLETED = "completed"
-    CANCELLED = "cancelled"
-    EXPIRED = "expired"
+from loragate.adapter_store.tables.files import UploadStatus
 
 
 @dataclass(frozen=True)

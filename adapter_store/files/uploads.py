@@ -16,11 +16,11 @@ from loragate.adapter_store.blobs.pieces import TenantPieces
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound, Unavailable
 from loragate.adapter_store.files.file import FileFacts, Purpose, check_text
 from loragate.adapter_store.files.repository import FileRepository, file_of
-from loragate.adapter_store.files.upload import FileUpload, Part, UploadStatus
+from loragate.adapter_store.files.upload import FileUpload, Part
 from loragate.adapter_store.ids import new_id
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.quotas import check_storage
-from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploadRow
+from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploadRow, UploadStatus
 from loragate.adapter_store.timestamps import utc_now
 
 MOST_PART_BYTES = 64 << 20

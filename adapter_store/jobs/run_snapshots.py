@@ -13,10 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.blobs.pieces import TenantPieces
 from loragate.adapter_store.errors import Unavailable
-from loragate.adapter_store.files.run_files import RUN, forget_run, of_run
+from loragate.adapter_store.files.run_files import forget_run, of_run
 from loragate.adapter_store.ids import new_id, random_base62
 from loragate.adapter_store.jobs.lease import JobWork
-from loragate.adapter_store.tables.files import FilePieceRow, FileRow
+from loragate.adapter_store.tables.files import RUN, FilePieceRow, FileRow
 from loragate.adapter_store.timestamps import utc_now
 
 

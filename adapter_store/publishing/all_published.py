@@ -11,11 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.adapters.adapter import Adapter, VersionStatus
 from loragate.adapter_store.adapters.filter import EVERY_ADAPTER, AdapterFilter
 from loragate.adapter_store.adapters.search import adapter_page
+from loragate.adapter_store.adapters.versions import is_deferred
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.imports.lease import Waiting, next_waiting
 from loragate.adapter_store.names import could_be_id
-from loragate.adapter_store.publishing.deferred import Due, is_deferred, next_due
+from loragate.adapter_store.publishing.deferred import Due, next_due
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.timestamps import utc_now
 

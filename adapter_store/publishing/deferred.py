@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import orjson
-from sqlalchemy import ColumnElement, and_, delete, exists, insert, or_, select, update
+from sqlalchemy import and_, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatus
-from loragate.adapter_store.adapters.versions import version_columns, version_of
+from loragate.adapter_store.adapters.versions import is_deferred, version_columns, version_of
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.publishing.staging import StagedAdapter
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, DeferredPublicationRow, TenantRow
@@ -120,13 +120,6 @@ async def forget(session: AsyncSession, adapter_id: str, version: int) -> None:
     """It waits no more."""
     row = DeferredPublicationRow
     await session.execute(delete(row).where(row.adapter_id == adapter_id, row.version == version))
-
-
-def is_deferred() -> ColumnElement[bool]:
-    """Of an AdapterVersionRow: it waits for an engine, and its publisher knows. A tenant's session."""
-    row, kept = AdapterVersionRow, DeferredPublicationRow
-    same = (kept.tenant_id == row.tenant_id, kept.adapter_id == row.adapter_id, kept.version == row.version)
-    return exists(select(kept.version).where(*same)).correlate(row)
 
 
 async def find_awaited(session: AsyncSession, name: str, version: int) -> AdapterVersion | None:

@@ -16,10 +16,9 @@ from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatu
 from loragate.adapter_store.adapters.description import NOTHING_SAID
 from loragate.adapter_store.adapters.lineage import Lineage
 from loragate.adapter_store.adapters.search_text import search_text
-from loragate.adapter_store.adapters.versions import find_adapter, version_columns, version_of
+from loragate.adapter_store.adapters.versions import find_adapter, is_deferred, version_columns, version_of
 from loragate.adapter_store.errors import Conflict, Invalid
 from loragate.adapter_store.ids import new_id
-from loragate.adapter_store.publishing.deferred import is_deferred
 from loragate.adapter_store.publishing.staging import StagedAdapter
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.timestamps import utc_now

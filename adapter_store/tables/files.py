@@ -1,6 +1,7 @@
 """The schema of tenants' files. A file is its pieces in order; parts of an upload wait for their file."""
 
 from datetime import datetime
+from enum import StrEnum
 
 from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
@@ -64,3 +65,15 @@ class FilePieceRow(TenantOwned, Base):
     position: Mapped[int | None]  # in the file
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime]
+
+
+class UploadStatus(StrEnum):
+    """Parts are taken while it is pending."""
+
+    PENDING = "pending"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+RUN = "run"  # a purpose that the API does not have

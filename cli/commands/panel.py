@@ -27,14 +27,15 @@ def panel(
     """
     import socket
 
+    from loragate.cli.optional_dependencies import INSTALL_PANEL, is_panel_installed
     from loragate.cli.refusal import BAD_SETTING, Refusal
     from loragate.cli.settings.load import load
-    from loragate.cli.standalone.panel import INSTALL, is_installed, panel_config
+    from loragate.cli.standalone.panel import panel_config
     from loragate.cli.supervisor.ports import PANEL, listen
     from loragate.engine.runtime.log_format import log_to_stderr
 
-    if not is_installed():
-        raise Refusal(f"the web panel's packages are not installed: {INSTALL}", BAD_SETTING)
+    if not is_panel_installed():
+        raise Refusal(f"the web panel's packages are not installed: {INSTALL_PANEL}", BAD_SETTING)
     given = {} if gateway_url is None else {"panel": {"gateway_url": gateway_url}}
     settings = load(host=host, panel_port=panel_port, config=config, **given)
     log_to_stderr(settings.log_format)

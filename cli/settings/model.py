@@ -33,11 +33,11 @@ from loragate.adapter_store.limits import MAX_LIMIT, TenantLimits
 from loragate.engine.config import EngineConfig
 from loragate.engine.runtime.log_format import LogFormat
 from loragate.finetune.config import NICEST
+from loragate.gateway.config.gateway import MIN_RETENTION_DAYS
 from loragate.gateway.config.imports import BucketGrant, ImportConfig
 from loragate.gateway.config.oidc import OidcConfig
+from loragate.gateway.config.prices import Price
 from loragate.gateway.config.tracing import TracingConfig
-from loragate.gateway.metering.prices import Price
-from loragate.gateway.metering.retention import MIN_RETENTION_DAYS
 from loragate.gateway.tools.formats.detection import FORMATS
 
 PREFIX = "LORAGATE_"

@@ -5,28 +5,21 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from loragate.adapter_store.ids import random_base62
+from loragate.cli.optional_dependencies import INSTALL_FINETUNE, missing_finetune_packages
 from loragate.cli.refusal import BAD_SETTING, Refusal
 from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, FinetuneSettings, Settings
 from loragate.cli.supervisor.preparation import make_data_dir, secret_key
 from loragate.finetune.config import NICEST, ServiceConfig
 from loragate.finetune.training.operator_settings import TrainerSettings
 
-_NEEDED = ("torch", "transformers", "peft", "trl", "datasets", "bitsandbytes")
-INSTALL = "pip install 'loragate[finetune]'"
-
-
-def missing_packages() -> list[str]:
-    """Those that training needs and that are not installed."""
-    return [name for name in _NEEDED if find_spec(name) is None]
-
 
 def service_config(settings: Settings, name: str | None) -> ServiceConfig:
     """What the worker is started with. Raises Refusal."""
     if settings.model is None:
         raise Refusal("no model to train on: give the engine's as --model DIR_OR_HUB_ID (LORAGATE_MODEL)", BAD_SETTING)
-    missing = missing_packages()
+    missing = missing_finetune_packages()
     if missing:
-        raise Refusal(f"training needs {', '.join(missing)}: {INSTALL}", BAD_SETTING)
+        raise Refusal(f"training needs {', '.join(missing)}: {INSTALL_FINETUNE}", BAD_SETTING)
     unknown = [name for name in settings.finetune.report_to if find_spec(name) is None]
     if unknown:
         raise Refusal(f"LORAGATE_FINETUNE__REPORT_TO: {', '.join(unknown)} is not installed", BAD_SETTING)

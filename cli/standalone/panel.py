@@ -1,19 +1,11 @@
 """What `loragate panel` starts the panel with."""
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from loragate.cli.settings.model import Settings
 
 if TYPE_CHECKING:
     from loragate.panel.config import PanelConfig
-
-INSTALL = "pip install 'loragate[panel]'"
-
-
-def is_installed() -> bool:
-    """Whether its packages are there."""
-    return find_spec("nicegui") is not None
 
 
 def panel_config(settings: Settings) -> "PanelConfig":

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 from loragate.adapter_store.ids import random_base62
+from loragate.cli.optional_dependencies import INSTALL_FINETUNE, missing_finetune_packages
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.model import Settings
-from loragate.cli.standalone.finetune_worker import INSTALL, missing_packages
 from loragate.cli.supervisor import shared_metrics
 from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.program import Program, our_command
@@ -19,9 +19,9 @@ def part(settings: Settings, model: str, engine_target: str, say: Callable[[str]
     """None where it is switched off, or where `say` has to hear that its packages are not installed."""
     if not settings.finetune.enabled:
         return None
-    missing = missing_packages()
+    missing = missing_finetune_packages()
     if missing:
-        say(f"no fine-tuning: {', '.join(missing)} not installed ({INSTALL})")
+        say(f"no fine-tuning: {', '.join(missing)} not installed ({INSTALL_FINETUNE})")
         return None
     chosen = settings.model_copy(update={"model": model, "engine_target": engine_target})
     # The next one to have this name starts when this one has ended: what it held is let go of at once.

@@ -6,9 +6,9 @@ from contextlib import closing, contextmanager
 
 import httpx
 
+from loragate.cli.optional_dependencies import INSTALL_PANEL, is_panel_installed
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.model import Settings
-from loragate.cli.standalone.panel import INSTALL, is_installed
 from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.ports import PANEL, listen
 from loragate.cli.supervisor.program import Program, our_command
@@ -24,8 +24,8 @@ def panel_listener(settings: Settings, say: Callable[[str], None]) -> Iterator[s
     a port that is in use."""
     if not settings.panel.enabled:
         yield None
-    elif not is_installed():
-        say(f"no web panel: its packages are not installed ({INSTALL})")
+    elif not is_panel_installed():
+        say(f"no web panel: its packages are not installed ({INSTALL_PANEL})")
         yield None
     else:
         with closing(listen(settings.host, settings.panel_port, PANEL)) as listener:

@@ -20,7 +20,7 @@ from loragate.engine.adapters.token_cost import token_cost
 from loragate.engine.adapters.weights.load import CONFIG_FILE, TENSORS_FILE, load_weights, read_files
 from loragate.engine.layers.patch import HostAdapter
 from loragate.engine.model.base_model import BaseModel
-from loragate.engine.sequence.sequence import AdapterKey
+from loragate.engine.sequence.request import AdapterKey
 from loragate.peft_format.errors import AdapterRefused
 from loragate.peft_format.plan.layout import BaseLayout
 from loragate.peft_format.read import AdapterReading

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 
 from loragate.engine.layers.patch import HostAdapter
-from loragate.engine.sequence.sequence import AdapterKey
+from loragate.engine.sequence.request import AdapterKey
 
 
 class HostTier:

@@ -15,7 +15,8 @@ from loragate.engine.adapters.arena import PAGE, AdapterArena, Run
 from loragate.engine.adapters.host_tier import HostTier
 from loragate.engine.layers.patch import HostAdapter, Patch, Patchable, views
 from loragate.engine.runtime.copy_stream import Event, Mark
-from loragate.engine.sequence.sequence import AdapterKey, Sequence, SlotLease
+from loragate.engine.sequence.request import AdapterKey
+from loragate.engine.sequence.sequence import Sequence, SlotLease
 
 _READS_AT_ONCE = 4
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterable
 
 from loragate.engine.adapters.files import AdapterFiles, AdapterUnavailable
-from loragate.engine.sequence.sequence import AdapterKey
+from loragate.engine.sequence.request import AdapterKey
 
 log = logging.getLogger(__name__)
 

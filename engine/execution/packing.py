@@ -9,9 +9,9 @@ import torch
 from loragate.engine.layers.forward_context import StepBatch
 from loragate.engine.runtime.arrays import Integers
 from loragate.engine.sequence.sequence import Sequence
+from loragate.kernels.attention_rows import DecodeRows, PrefillRows
 from loragate.kernels.host_to_device import sent
-from loragate.kernels.paged_attention import DecodeRows, PrefillRows
-from loragate.kernels.segmented_lora import Segment, segments_of
+from loragate.kernels.segments import Segment, segments_of
 
 PLACES_MULTIPLE = 16  # decode gathers keys to a multiple of this, so that small growth does not change shapes
 _COMPOSITIONS = 16

@@ -19,23 +19,14 @@ from loragate.engine.execution.packing import PackedRows
 from loragate.engine.layers.forward_context import StepBatch
 from loragate.engine.runtime.arrays import Integers
 from loragate.kernels import gpu
-from loragate.kernels.paged_attention import PaddedRows
-from loragate.kernels.segmented_lora import FixedSegments, Segment, segments_of
+from loragate.kernels.attention_rows import PaddedRows
+from loragate.kernels.segments import FixedSegments, Segment, segments_of
 
 if gpu.available():
-    from loragate.kernels.gpu.segmented_lora import (
-        DECODE,
-        LONG,
-        NOBODY,
-        PREFILL,
-        TILE_FIELDS,
-        Work,
-        by_tiling,
-        tiles_of,
-    )
+    from loragate.kernels.segments import DECODE, LONG, NOBODY, PREFILL, TILE_FIELDS, Work, by_tiling, tiles_of
 
 if TYPE_CHECKING:
-    from loragate.kernels.gpu.segmented_lora import Tiling
+    from loragate.kernels.segments import Tiling
 
 _STEP = 32  # rows between sizes with prefill, at least
 _TILE = 16  # the fewest rows of a full tile of any kind

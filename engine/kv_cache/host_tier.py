@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from loragate.kernels.host_to_device import sent
-from loragate.kernels.paged_attention import LayerCache
+from loragate.kernels.kv_cache import LayerCache
 
 log = logging.getLogger(__name__)
 

@@ -11,13 +11,9 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from loragate.engine.layers.forward_context import CurrentStep
-from loragate.kernels.paged_attention import (
-    AttentionOptions,
-    LayerCache,
-    decode_attention,
-    padded_attention,
-    prefill_attention,
-)
+from loragate.kernels.attention_rows import AttentionOptions
+from loragate.kernels.kv_cache import LayerCache
+from loragate.kernels.paged_attention import decode_attention, padded_attention, prefill_attention, write_kv
 
 IMPLEMENTATION = "loragate_paged"
 _STATE = "_loragate_attention"
@@ -64,7 +60,7 @@ def paged_attention(
         sinks=s_aux,
     )
     query = query[0]
-    cache.write(batch.write_places, key[0], value[0])
+    write_kv(cache, batch.write_places, key[0], value[0])
     if batch.padded is not None:
         return padded_attention(query, cache, batch.padded, options).transpose(0, 1)[None], None
     parts = []

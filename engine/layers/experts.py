@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from transformers.integrations.moe import ExpertsInterface
 
 from loragate.engine.layers.forward_context import CurrentStep
-from loragate.kernels.segmented_experts import ExpertFactors, ExpertTable, Routing, StackedLinear
-from loragate.kernels.segmented_lora import FixedSegments
+from loragate.kernels.expert_weights import ExpertFactors
+from loragate.kernels.segmented_experts import ExpertTable, Routing, StackedLinear
+from loragate.kernels.segments import FixedSegments
 
 IMPLEMENTATION = "loragate_experts"
 _STATE = "_loragate_experts"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from loragate.kernels.paged_attention import DecodeRows, PaddedRows, PrefillRows
-from loragate.kernels.segmented_lora import Segments
+from loragate.kernels.attention_rows import DecodeRows, PaddedRows, PrefillRows
+from loragate.kernels.segments import Segments
 
 
 @dataclass(frozen=True, slots=True)

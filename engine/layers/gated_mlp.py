@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from loragate.engine.layers.lora_linear import linear_shape
-from loragate.engine.model.tracing import is_linear
+from loragate.engine.layers.lora_linear import is_linear, linear_shape
 from loragate.kernels.gated import Activation
 from loragate.kernels.gpu import gated as kernel
 

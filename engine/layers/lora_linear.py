@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from loragate.engine.layers.forward_context import CurrentStep
-from loragate.engine.layers.quantization import BaseLinear, CalledLinears, dense_weight, is_quantised
+from loragate.engine.layers.quantization import BaseLinear, CalledLinears, dense_weight, is_models_own, is_quantised
 from loragate.kernels.base_output import Affine
+from loragate.kernels.lora_weights import LoraWeights
 from loragate.kernels.memory_advice import page_out
 from loragate.kernels.packed_linear import PackedLinear
-from loragate.kernels.segmented_lora import FixedSegments, LoraTable, LoraWeights
+from loragate.kernels.segmented_lora import LoraTable
+from loragate.kernels.segments import FixedSegments
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +140,8 @@ def _share(fused: Tensor, modules: Sequence[nn.Module]) -> None:
     for module, part in zip(modules, parts, strict=True):
         assert isinstance(module.weight, Tensor)
         module.weight.data = part.T if isinstance(module, Conv1D) else part
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether the module is a dense layer, quantised or not, that an adapter may target."""
+    return isinstance(module, nn.Linear | Conv1D) and not is_models_own(module)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from loragate.engine.layers.rowwise_module import twin
-from loragate.engine.model.tracing_rows import is_norm
 from loragate.kernels.rms_norm import RmsNorm
 
 _EPS_NAMES = ("variance_epsilon", "eps", "epsilon")
@@ -53,3 +52,9 @@ def _kinds(module: nn.Module) -> Iterator[RmsNorm]:
             for shift in (0.0, 1.0):
                 for rounds_first in (True, False):
                     yield RmsNorm(eps, shift, rounds_first)
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether its parameters are a weight for each feature, and perhaps a bias."""
+    parameters = dict(module.named_parameters())
+    return parameters.keys() <= {"weight", "bias"} and "weight" in parameters and parameters["weight"].ndim == 1

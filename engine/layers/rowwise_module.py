@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from loragate.engine.layers.forward_context import CurrentStep
 from loragate.engine.layers.patch import Patch
-from loragate.kernels.segmented_lora import FixedSegments
+from loragate.kernels.segments import FixedSegments
 
 RowFunction = Callable[[Tensor, Tensor], Tensor]
 """From some rows of a module's input and output to what the output is to be."""

@@ -6,7 +6,7 @@ from loragate.engine.adapters.pool import Copy
 from loragate.engine.grammar.compiler import Compiled
 from loragate.engine.grammar.spec import Grammar
 from loragate.engine.layers.patch import HostAdapter, Patch, Patchable
-from loragate.engine.sequence.sequence import AdapterKey, Request
+from loragate.engine.sequence.request import AdapterKey, Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,9 @@ from loragate.engine.loop.stepper import Stepper
 from loragate.engine.metrics.counters import BatchSize, EngineMetrics
 from loragate.engine.metrics.timeline import EngineState, Timeline
 from loragate.engine.scheduling.scheduler import Scheduler
-from loragate.engine.sequence.sequence import AdapterKey, ErrorCode, Failure, FinishReason, Output, Request, Sequence
+from loragate.engine.sequence.output import ErrorCode, Failure, FinishReason, Output
+from loragate.engine.sequence.request import AdapterKey, Request
+from loragate.engine.sequence.sequence import Sequence
 from loragate.kernels.cpu.openmp import compute_with
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """Requests whose grammar is being compiled: outside the batch, and outside the scheduler's queue."""
 
 from loragate.engine.grammar.spec import Grammar
-from loragate.engine.sequence.sequence import Request
+from loragate.engine.sequence.request import Request
 
 
 class GrammarWait:

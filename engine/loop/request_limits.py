@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from loragate.engine.sequence.sequence import FinishReason, Request, Sequence
+from loragate.engine.sequence.output import FinishReason
+from loragate.engine.sequence.request import Request
+from loragate.engine.sequence.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ from loragate.engine.sampling.grammar_mask import token_mask
 from loragate.engine.sampling.random_sampling import rows_of
 from loragate.engine.sampling.sampler import Sampled, choose
 from loragate.engine.scheduling.scheduler import Scheduler
-from loragate.engine.sequence.sequence import ErrorCode, Failure, FinishReason, Output, Sequence
+from loragate.engine.sequence.output import ErrorCode, Failure, FinishReason, Output
+from loragate.engine.sequence.sequence import Sequence
 
 log = logging.getLogger(__name__)
 

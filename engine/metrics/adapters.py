@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from loragate.engine.sequence.sequence import AdapterKey
+from loragate.engine.sequence.request import AdapterKey
 
 MAX_ADAPTERS = 1024
 """Adapters counted one by one. The one that nobody asked for the longest makes room; it starts from zero again."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from loragate.engine.metrics.adapters import AdapterCounts, AdapterMetrics
 from loragate.engine.metrics.histogram import SECONDS, SIZES, Histogram
-from loragate.engine.sequence.sequence import AdapterKey, ErrorCode, FinishReason, Output, Request, Sequence
+from loragate.engine.sequence.output import ErrorCode, FinishReason, Output
+from loragate.engine.sequence.request import AdapterKey, Request
+from loragate.engine.sequence.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)

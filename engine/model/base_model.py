@@ -21,7 +21,7 @@ from loragate.engine.layers.rowwise_module import SlotModule
 from loragate.engine.model.errors import ModelRefused
 from loragate.engine.model.tracing import AttentionLayer, Trace, trace
 from loragate.kernels import gpu
-from loragate.kernels.paged_attention import LayerCache
+from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
 from loragate.kernels.segmented_lora import settle_together
 

@@ -8,11 +8,10 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from loragate.engine.layers.lora_linear import linear_shape
+from loragate.engine.layers.lora_linear import is_linear, linear_shape
+from loragate.engine.layers.rms_norm import is_norm
 from loragate.engine.model.base_model import BaseModel
 from loragate.engine.model.checkpoint import TokenizerFiles
-from loragate.engine.model.tracing import is_linear
-from loragate.engine.model.tracing_rows import is_norm
 from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.plan.layout import BaseLayout, BaseParameter, ModuleKind, TargetModule
 from loragate.v1 import engine_pb2 as pb

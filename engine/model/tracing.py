@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
-from transformers.pytorch_utils import Conv1D
 
-from loragate.engine.layers.quantization import is_models_own
+from loragate.engine.layers.lora_linear import is_linear
 from loragate.engine.model.tracing_mixtures import BareWeights, check_experts, recording_experts
 from loragate.engine.model.tracing_rows import RowwiseModules
 
@@ -64,11 +63,6 @@ def trace(model: PreTrainedModel) -> Trace:
         raise RuntimeError("its attention does not go through transformers' attention interface")
     result.groups = _group(calls)
     return result
-
-
-def is_linear(module: nn.Module) -> bool:
-    """Whether the module is a dense layer, quantised or not, that an adapter may target."""
-    return isinstance(module, nn.Linear | Conv1D) and not is_models_own(module)
 
 
 def _bare_weights(model: PreTrainedModel) -> Iterator[tuple[str, nn.Parameter]]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from loragate.engine.layers.rms_norm import is_norm
 from loragate.engine.layers.rowwise_module import twin
 
 
@@ -40,12 +41,6 @@ class RowwiseModules:
             self.calls.setdefault(name, []).append(dim)
 
         return record
-
-
-def is_norm(module: nn.Module) -> bool:
-    """Whether its parameters are a weight for each feature, and perhaps a bias."""
-    parameters = dict(module.named_parameters())
-    return parameters.keys() <= {"weight", "bias"} and "weight" in parameters and parameters["weight"].ndim == 1
 
 
 def rows_dim(module: nn.Module, x: Any, y: Any, rows: int) -> int | None:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from loragate.engine.runtime.arrays import Floats, Integers
-from loragate.engine.sequence.sequence import SamplingParams, Sequence
+from loragate.engine.sequence.request import SamplingParams
+from loragate.engine.sequence.sequence import Sequence
 from loragate.engine.sequence.token_counts import TokenCounts
 from loragate.kernels.host_to_device import sent
 

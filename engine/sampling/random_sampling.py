@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from loragate.engine.sequence.sequence import SamplingParams
+from loragate.engine.sequence.request import SamplingParams
 from loragate.kernels.host_to_device import sent
 
 _AT_ONCE, _AT_ONCE_ON_CPU = 1 << 23, 1 << 16  # numbers: 64 MB; what stays in a core's cache

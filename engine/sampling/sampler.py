@@ -13,7 +13,8 @@ from torch import Tensor
 from loragate.engine.sampling.grammar_mask import TokenMask
 from loragate.engine.sampling.logits_processors import adjust, adjusts, hold_back
 from loragate.engine.sampling.random_sampling import draw, rows_of
-from loragate.engine.sequence.sequence import Sequence, TokenLogprob
+from loragate.engine.sequence.output import TokenLogprob
+from loragate.engine.sequence.sequence import Sequence
 from loragate.kernels.host_to_device import sent
 
 NOT_FINITE = -1  # no token

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from loragate.engine.runtime.lazy_heap import LazyHeap
 from loragate.engine.scheduling.virtual_counters import Account
-from loragate.engine.sequence.sequence import AdapterKey, Sequence
+from loragate.engine.sequence.request import AdapterKey
+from loragate.engine.sequence.sequence import Sequence
 
 Order = tuple[int, int]
 

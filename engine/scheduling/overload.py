@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from loragate.engine.adapters.token_cost import GENERATED_UNITS, PROMPT_UNITS
 from loragate.engine.scheduling.virtual_counters import Account, Ledger
-from loragate.engine.sequence.sequence import ErrorCode, Failure, Request, Sequence
+from loragate.engine.sequence.output import ErrorCode, Failure
+from loragate.engine.sequence.request import Request
+from loragate.engine.sequence.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)

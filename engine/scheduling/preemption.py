@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from loragate.engine.adapters.token_cost import PROMPT_UNITS
 from loragate.engine.scheduling.fair_queue import order_of
 from loragate.engine.scheduling.virtual_counters import Account
-from loragate.engine.sequence.sequence import AdapterKey, Sequence
+from loragate.engine.sequence.request import AdapterKey
+from loragate.engine.sequence.sequence import Sequence
 
 RECOMPUTE_UNITS = 0.25
 """What computing a token again counts for: it goes through in large chunks, and nothing is sampled."""

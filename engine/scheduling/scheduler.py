@@ -24,7 +24,9 @@ from loragate.engine.scheduling.sequence_index import Roster
 from loragate.engine.scheduling.slot_assignment import SlotTurns
 from loragate.engine.scheduling.step_budget import StepBound, StepTimes, StepWork
 from loragate.engine.scheduling.virtual_counters import Account, Ledger
-from loragate.engine.sequence.sequence import AdapterKey, Failure, Request, Sequence
+from loragate.engine.sequence.output import Failure
+from loragate.engine.sequence.request import AdapterKey, Request
+from loragate.engine.sequence.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)

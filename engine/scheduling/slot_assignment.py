@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 from loragate.engine.adapters.pool import AdapterPool
 from loragate.engine.scheduling.fair_queue import FairQueue, Lane
-from loragate.engine.sequence.sequence import AdapterKey, Sequence
+from loragate.engine.sequence.request import AdapterKey
+from loragate.engine.sequence.sequence import Sequence
 
 OVERTAKE_STEPS = 32
 """Steps for which sequences with a slot may overtake one that waits for a slot. After that nobody whose turn is later

@@ -10,7 +10,7 @@ import heapq
 from dataclasses import dataclass
 
 from loragate.engine.runtime.lazy_heap import LazyHeap
-from loragate.engine.sequence.sequence import Share
+from loragate.engine.sequence.request import Share
 
 
 @dataclass(eq=False, slots=True)

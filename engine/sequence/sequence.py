@@ -1,144 +1,21 @@
 """The engine's nouns: what was asked, and one completion in the making."""
 
-import enum
-import hashlib
 import itertools
 import sys
-import time
 from collections import abc
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from loragate.engine.grammar.matcher import Matcher
-from loragate.engine.grammar.spec import Grammar
 from loragate.engine.sequence.pooling import PooledStates, Pooling
 from loragate.engine.sequence.prefix_path import PrefixPath
 from loragate.engine.sequence.prompt_lookup import PromptLookup
-from loragate.engine.sequence.request import RequestTrace
+from loragate.engine.sequence.request import AdapterKey, Request
 from loragate.engine.sequence.token_counts import TokenCounts
 
 NEVER = sys.maxsize
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterKey:
-    """An adapter's content for one tenant. Two tenants never share an entry, even of equal bytes: loading times
-    would tell one what the other holds."""
-
-    tenant_id: str
-    digest: str
-
-    @property
-    def opaque_id(self) -> str:
-        """Stands for it where others may look. Nobody can tell whose it is without the tenant's id, which is random."""
-        return "ad_" + hashlib.sha256(f"{self.tenant_id}\0{self.digest}".encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How the next token is chosen. Neutral values switch a step off: temperature 0 is greedy, top_k 0,
-    top_p 1, min_p 0, repetition_penalty 1 and the other penalties 0."""
-
-    max_tokens: int
-    seed: int
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    stop_token_ids: frozenset[int] = frozenset()
-    ignore_eos: bool = False
-    min_tokens: int = 0
-    top_logprobs: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Whose turn a request takes. `weight` is the tenant's against others; a higher `priority` goes first within
-    the tenant; `deadline` is a time.monotonic() before which its first token must come."""
-
-    tenant_id: str
-    weight: float = 1.0
-    priority: int = 0
-    deadline: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One submitted request; n of them become n sequences. Without a `cache_salt` it shares its prefix with nobody.
-
-    With `pooling` it generates nothing: its one output is an embedding, and `sampling` says nothing.
-    """
-
-    session_id: int
-    request_id: int
-    prompt: tuple[int, ...]
-    adapter: AdapterKey | None
-    sampling: SamplingParams
-    n: int = 1
-    share: Share = Share("")
-    cache_salt: bytes = b""
-    grammar: Grammar | None = None
-    draft_tokens: int = 0  # guessed a step, at most, by prompt lookup
-    pooling: Pooling | None = None
-    trace: RequestTrace | None = field(default=None, compare=False)  # None: nobody traces it
-    received: float = field(default_factory=time.monotonic, compare=False)
-
-    @property
-    def key(self) -> tuple[int, int]:
-        return self.session_id, self.request_id
-
-
-class FinishReason(enum.Enum):
-    STOP = "stop"
-    LENGTH = "length"
-    ERROR = "error"
-
-
-class ErrorCode(enum.Enum):
-    INVALID_REQUEST = "invalid_request"
-    ADAPTER_UNAVAILABLE = "adapter_unavailable"
-    NON_FINITE = "non_finite"
-    INTERNAL = "internal"
-    OVERLOADED = "overloaded"
-
-
-class Failure(NamedTuple):
-    """Why a sequence ended without an answer. `retry_after`, in seconds, goes with OVERLOADED, and so does
-    `own_queue`: it is the tenant's own requests that wait, not the engine's in general."""
-
-    code: ErrorCode
-    message: str
-    retry_after: float | None = None
-    own_queue: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
-    """Natural logs under the model's own distribution; `top` holds (token, logprob), most probable first."""
-
-    logprob: float
-    top: tuple[tuple[int, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What one step produced for one sequence: at most one token, and perhaps its end, or its embedding."""
-
-    request: Request
-    index: int
-    token: int | None = None
-    logprob: TokenLogprob | None = None
-    finish: FinishReason | None = None
-    error: Failure | None = None
-    cached_tokens: int = 0  # with its first token: prompt tokens that were found cached
-    embedding: tuple[float, ...] | None = None  # [hidden size], not normalised
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,10 @@ import time
 
 from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind, choice_of
 from loragate.engine.scheduling.overload import QueueLoad
+from loragate.engine.sequence.output import ErrorCode, FinishReason, Output, TokenLogprob
 from loragate.engine.sequence.pooling import Pooling
 from loragate.engine.sequence.prompt_lookup import MAX_DRAFT_TOKENS
-from loragate.engine.sequence.request import RequestTrace
-from loragate.engine.sequence.sequence import (
-    AdapterKey,
-    ErrorCode,
-    FinishReason,
-    Output,
-    Request,
-    SamplingParams,
-    Share,
-    TokenLogprob,
-)
+from loragate.engine.sequence.request import AdapterKey, Request, RequestTrace, SamplingParams, Share
 from loragate.v1 import engine_pb2 as pb
 
 _FINISH = {

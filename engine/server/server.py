@@ -22,7 +22,8 @@ from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.metrics.trace_events import trace_json
 from loragate.engine.model.errors import ModelRefused
 from loragate.engine.runtime.interpreter import keep_for_good
-from loragate.engine.sequence.sequence import AdapterKey, Output
+from loragate.engine.sequence.output import Output
+from loragate.engine.sequence.request import AdapterKey
 from loragate.engine.server import session as sessions
 from loragate.engine.server.conversions import delta_from, load_from, request_from
 from loragate.engine.server.stats import inventory_of, stats_of

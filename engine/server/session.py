@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from loragate.engine.adapters.files import SessionEnded
-from loragate.engine.sequence.sequence import AdapterKey
+from loragate.engine.sequence.request import AdapterKey
 from loragate.v1 import engine_pb2 as pb
 
 HEARTBEAT_SECONDS = 0.5

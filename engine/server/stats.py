@@ -10,7 +10,8 @@ from loragate.engine.metrics.adapters import AdapterCounts
 from loragate.engine.metrics.histogram import Histogram
 from loragate.engine.metrics.timeline import Timeline, percentile
 from loragate.engine.scheduling.virtual_counters import Account
-from loragate.engine.sequence.sequence import AdapterKey, ErrorCode, FinishReason
+from loragate.engine.sequence.output import ErrorCode, FinishReason
+from loragate.engine.sequence.request import AdapterKey
 from loragate.engine.server.conversions import ERRORS
 from loragate.v1 import engine_pb2 as pb
 

@@ -34,7 +34,8 @@ from loragate.engine.runtime.copy_stream import mark_of
 from loragate.engine.runtime.memory import free_device_memory, free_host_memory
 from loragate.engine.scheduling.overload import QueueBounds
 from loragate.engine.scheduling.scheduler import Limits, Scheduler
-from loragate.engine.sequence.sequence import AdapterKey, Output
+from loragate.engine.sequence.output import Output
+from loragate.engine.sequence.request import AdapterKey
 from loragate.engine.startup import self_check
 from loragate.engine.startup.kv_allocation import STORAGE, allocate_kv
 from loragate.engine.startup.memory_profile import GRAPH_SHARE, DeviceBudget, measured, peak_of

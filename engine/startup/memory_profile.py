@@ -11,7 +11,7 @@ from loragate.engine.execution.padded_step import PaddedShape
 from loragate.engine.execution.step_graphs import Forward
 from loragate.engine.model.base_model import BaseModel
 from loragate.engine.sampling.random_sampling import draw
-from loragate.engine.sequence.sequence import SamplingParams
+from loragate.engine.sequence.request import SamplingParams
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,8 @@ from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.layers.quantization import is_quantised_model
 from loragate.engine.model.base_model import BaseModel, prepare
 from loragate.engine.model.errors import ModelRefused
-from loragate.engine.sequence.sequence import Request, SamplingParams, Sequence
+from loragate.engine.sequence.request import Request, SamplingParams
+from loragate.engine.sequence.sequence import Sequence
 
 _THRESHOLDS = ("sliding_window", "attention_chunk_size", "original_max_position_embeddings")
 _LENGTHS = (1, 5, 17, 40)

@@ -21,12 +21,13 @@ from loragate.adapter_store.usage.service_quality import Reason
 from loragate.gateway.calls.call import Admitted, EmbeddingCall, TextCall
 from loragate.gateway.calls.delivered_tokens import Told
 from loragate.gateway.calls.inference_request import Ask, Endpoint, ask_for_embeddings, ask_for_text
+from loragate.gateway.calls.span import model_call
 from loragate.gateway.errors import OVERLOADED, ApiError, Unavailable
 from loragate.gateway.generation.request import GenerationRequest, PoolingRequest
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.limits.refusal import RateLimited
 from loragate.gateway.services import Services
-from loragate.gateway.tracing.current import model_call, step
+from loragate.gateway.tracing.current import step
 
 Admission = AbstractAsyncContextManager[TextCall]
 EmbeddingAdmission = AbstractAsyncContextManager[EmbeddingCall]

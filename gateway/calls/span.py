@@ -3,17 +3,10 @@
 https://github.com/open-telemetry/semantic-conventions-genai
 """
 
-from typing import TYPE_CHECKING
-
-from opentelemetry.trace import SpanKind
-
 from loragate.adapter_store.usage.record import Outcome
 from loragate.gateway.calls.delivered_tokens import Told
 from loragate.gateway.calls.inference_request import Ask, Endpoint
-from loragate.gateway.tracing.span import failed
-
-if TYPE_CHECKING:
-    from loragate.gateway.tracing.spans import RequestSpans
+from loragate.gateway.tracing.current import CURRENT, Spans
 
 _OPERATIONS: dict[Endpoint, str] = {
     "chat": "chat",
@@ -23,10 +16,18 @@ _OPERATIONS: dict[Endpoint, str] = {
 }
 
 
+def model_call(ask: Ask, base_model: str) -> "ModelCall | None":
+    """Open the span of an admitted request, which its caller ends; None where the request is not traced."""
+    spans = CURRENT.get()
+    return None if spans is None else ModelCall(spans, ask, base_model)
+
+
 class ModelCall:
     """From its admission to its end; the spans of what happens meanwhile belong to it."""
 
-    def __init__(self, spans: "RequestSpans", ask: Ask, base_model: str) -> None:
+    def __init__(self, spans: Spans, ask: Ask, base_model: str) -> None:
+        from opentelemetry.trace import SpanKind  # what no gateway loads that traces nothing
+
         adapter = ask.target.adapter
         model = base_model if adapter is None else f"{adapter.name}:{adapter.version}"
         operation = _OPERATIONS[ask.endpoint]
@@ -57,6 +58,8 @@ class ModelCall:
         self._span.set_attribute("gen_ai.usage.cache_read.input_tokens", told.cached_tokens)
         self._span.set_attribute("loragate.outcome", outcome.value)
         if outcome is not Outcome.COMPLETED:
+            from loragate.gateway.tracing.span import failed
+
             failed(self._span, outcome.value)
         self._span.end()
         self._spans.parent = self._outer

@@ -6,10 +6,9 @@ from pathlib import Path
 from loragate.adapter_store.limits import TenantLimits
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.config.oidc import OidcConfig
+from loragate.gateway.config.prices import Price
 from loragate.gateway.config.tracing import TracingConfig
 from loragate.gateway.http.body_limits import Pace
-from loragate.gateway.metering.prices import Price
-from loragate.gateway.metering.retention import MIN_RETENTION_DAYS
 from loragate.gateway.tools.formats.detection import FORMATS
 
 DEFAULT_LIMITS = TenantLimits(requests_per_minute=600_000, tokens_per_minute=100_000_000, max_unfinished_jobs=32)
@@ -104,3 +103,6 @@ class GatewayConfig:
     def usage_dir(self) -> Path:
         """Where usage waits until the database has it. Shared by the workers of this machine."""
         return self.data_dir / "usage"
+
+
+MIN_RETENTION_DAYS = 7  # a spooled record that came after its row had gone would count twice

@@ -10,9 +10,11 @@ from starlette.requests import Request
 
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import AdminPrincipal, Principal, Scope, TenantPrincipal
+from loragate.gateway.auth.scopes import require_scope
+from loragate.gateway.dependencies.services import services_of
 from loragate.gateway.errors import Forbidden, Unauthenticated
 from loragate.gateway.http.context import RequestContext, context_of
-from loragate.gateway.services import Services, services_of
+from loragate.gateway.services import Services
 
 _LONGEST_CREDENTIAL = 8192  # tokens of identity providers are long
 
@@ -83,13 +85,6 @@ class AdminOrAnybody(Requirement):
             return None
         principal = await _principal(request)
         return principal if isinstance(principal, AdminPrincipal) else None
-
-
-def require_scope(principal: TenantPrincipal, *scopes: Scope) -> None:
-    """One of them. Raises Forbidden."""
-    if not any(principal.allows(scope) for scope in scopes):
-        wanted = " or ".join(f"'{scope}'" for scope in scopes)
-        raise Forbidden(f"This key lacks the scope {wanted}.")
 
 
 async def _principal(request: Request) -> Principal:

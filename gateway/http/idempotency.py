@@ -14,10 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import Depends, Header
-from starlette.requests import Request
 from starlette.responses import Response
 
 from loragate.adapter_store.errors import StoreError
@@ -25,7 +22,6 @@ from loragate.adapter_store.idempotency import Claim, Replies, Reply
 from loragate.adapter_store.store import Store
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.services import Use
 
 REPLAYED = "idempotent-replayed"
 _HEADER = "Idempotency-Key"
@@ -86,13 +82,6 @@ def once_of(key: str | None, store: Store, route: str) -> Once:
     if key is not None and not (1 <= len(key) <= _LONGEST and key.isascii() and key.isprintable()):
         raise InvalidRequest(f"'{_HEADER}' must be 1 to {_LONGEST} printable ASCII characters.", param=_HEADER)
     return Once(key, store, route)
-
-
-async def _once(request: Request, use: Use, key: Annotated[str | None, Header(alias=_HEADER)] = None) -> Once:
-    return once_of(key, use.store, f"{request.method} {request.scope['path']}")
-
-
-OnlyOnce = Annotated[Once, Depends(_once)]
 
 
 def _joined(*parts: bytes) -> bytes:

@@ -1,35 +1,9 @@
 """What tokens cost."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from decimal import Decimal
 
-from loragate.adapter_store.usage.record import AMOUNT_DIGITS, UsageRecord
-
-_MILLION_DIGITS = 6
-_PRICE_DIGITS = AMOUNT_DIGITS - _MILLION_DIGITS  # behind the point, so that amounts are whole numbers
-_MOST = Decimal(1_000_000)
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """Of a million tokens, in the installation's currency. `cached` is of prompt tokens that needed no computing.
-
-    It holds for the tenant and the adapter that it names, by id and by name; None stands for all, the base model among
-    them.
-    """
-
-    prompt: Decimal = Decimal(0)
-    completion: Decimal = Decimal(0)
-    cached: Decimal | None = None  # None: as `prompt`
-    tenant: str | None = None
-    adapter: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("prompt", "completion", "cached"):
-            value = getattr(self, name)
-            if value is not None and not _is_price(value):
-                raise ValueError(f"prices.{name} must be 0 to {_MOST} with at most {_PRICE_DIGITS} decimals")
+from loragate.adapter_store.usage.record import UsageRecord
+from loragate.gateway.config.prices import _PRICE_DIGITS, Price
 
 
 class Prices:
@@ -54,7 +28,3 @@ def _rates(price: Price) -> tuple[int, int, int]:
     cached = price.prompt if price.cached is None else price.cached
     prompt, cached_, completion = (int(each.scaleb(_PRICE_DIGITS)) for each in (price.prompt, cached, price.completion))
     return prompt, cached_, completion
-
-
-def _is_price(value: Decimal) -> bool:
-    return value.is_finite() and 0 <= value <= _MOST and value.scaleb(_PRICE_DIGITS) % 1 == 0

@@ -10,7 +10,6 @@ from loragate.adapter_store.timestamps import utc_now
 
 log = logging.getLogger(__name__)
 
-MIN_RETENTION_DAYS = 7  # a spooled record that came after its row had gone would count twice
 _EVERY_SECONDS = 3600.0
 _BATCH = 1000  # rows of one transaction
 

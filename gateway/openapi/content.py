@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from inspect import cleandoc
 from typing import Any
 
-from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.openapi.examples.requests import REQUESTS
 from loragate.gateway.openapi.examples.responses import ANSWERS
 from loragate.gateway.openapi.headers import header_references

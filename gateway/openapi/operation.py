@@ -6,8 +6,8 @@ from typing import Any
 
 from fastapi.dependencies.models import Dependant
 
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Requirement
-from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.openapi.content import answer_of, other_answer, request_of
 from loragate.gateway.openapi.error_responses import reference
 from loragate.gateway.openapi.responses import Answers

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from loragate.gateway.http.bodies import JsonBody
+    from loragate.gateway.dependencies.json_body import JsonBody
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Response
 from prometheus_client import Metric
 
 from loragate.gateway.dependencies.requirements import OperatorOrAnybody
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.engine.adapter_names import Names, names_of
 from loragate.gateway.instruments.tenant_counter import PREFIX
 from loragate.gateway.observability.adapter_families import adapter_families, lora_requests_info, tenant_families
@@ -13,7 +14,7 @@ from loragate.gateway.observability.engine_families import engine_families
 from loragate.gateway.observability.exposition import CONTENT_TYPE, exposition
 from loragate.gateway.observability.finetune_families import finetune_families
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.services import Services, Use
+from loragate.gateway.services import Services
 from loragate.v1 import engine_pb2 as pb
 
 router = APIRouter(tags=["health"])

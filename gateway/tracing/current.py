@@ -2,25 +2,37 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
-
-from loragate.gateway.calls.inference_request import Ask
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from loragate.gateway.calls.span import ModelCall
-    from loragate.gateway.tracing.spans import RequestSpans
+    from opentelemetry.trace import Span, SpanKind
 
-CURRENT: "ContextVar[RequestSpans | None]" = ContextVar("loragate_spans", default=None)
+
+class Spans(Protocol):
+    """One traced request: `root` is its own span, `parent` what new spans belong to."""
+
+    root: "Span"
+    parent: "Span"
+
+    @property
+    def trace_id(self) -> str:
+        """Return the trace's id in hexadecimal, as logs name it."""
+
+    def step(self, name: str) -> AbstractContextManager[None]:
+        """Open a span around the block."""
+
+    def begin(self, name: str, kind: "SpanKind" = ..., *, at: int | None = None) -> "Span":
+        """Open a span that its caller ends."""
+
+    def traceparent(self) -> str:
+        """Return the W3C header that names `parent`."""
+
+
+CURRENT: ContextVar[Spans | None] = ContextVar("loragate_spans", default=None)
 _OFF: AbstractContextManager[None] = nullcontext()
 
 
 def step(name: str) -> AbstractContextManager[None]:
-    """A span around the block."""
+    """Open a span around the block, where the request is traced."""
     spans = CURRENT.get()
     return _OFF if spans is None else spans.step(name)
-
-
-def model_call(ask: Ask, base_model: str) -> "ModelCall | None":
-    """A span of the admitted request, which its caller ends; None while nobody traces it."""
-    spans = CURRENT.get()
-    return None if spans is None else spans.model_call(ask, base_model)

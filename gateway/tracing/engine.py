@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from loragate.engine.client.client import EngineClient
-from loragate.gateway.tracing.current import CURRENT
+from loragate.gateway.tracing.current import CURRENT, Spans
 from loragate.gateway.tracing.span import now
-from loragate.gateway.tracing.spans import RequestSpans
 from loragate.v1 import engine_pb2 as pb
 
 _REASONS = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length", pb.FINISH_REASON_ERROR: "error"}
@@ -25,7 +24,7 @@ class TracedEngine:
         return self._client.generate(submit) if spans is None else self._traced(submit, spans)
 
     @asynccontextmanager
-    async def _traced(self, submit: pb.Submit, spans: RequestSpans) -> AsyncIterator[AsyncIterator[pb.Delta]]:
+    async def _traced(self, submit: pb.Submit, spans: Spans) -> AsyncIterator[AsyncIterator[pb.Delta]]:
         submit.traceparent = spans.traceparent()
         _describe_request(submit, spans)
         submission = _Submission(spans)
@@ -39,7 +38,7 @@ class TracedEngine:
 class _Submission:
     """One prompt's way through the engine."""
 
-    def __init__(self, spans: RequestSpans) -> None:
+    def __init__(self, spans: Spans) -> None:
         self._spans = spans
         self._parent = spans.parent
         self._sent = now()
@@ -75,7 +74,7 @@ class _Submission:
             self._parent.set_attribute("gen_ai.response.finish_reasons", self._reasons)
 
 
-def _describe_request(submit: pb.Submit, spans: RequestSpans) -> None:
+def _describe_request(submit: pb.Submit, spans: Spans) -> None:
     if submit.pooling:
         return
     sampling = submit.sampling

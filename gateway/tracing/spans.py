@@ -7,8 +7,6 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Tracer, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from loragate.gateway.calls.inference_request import Ask
-from loragate.gateway.calls.span import ModelCall
 from loragate.gateway.tracing.current import CURRENT
 from loragate.gateway.tracing.span import failed
 
@@ -40,10 +38,6 @@ class RequestSpans:
             raise
         finally:
             span.end()
-
-    def model_call(self, ask: Ask, base_model: str) -> ModelCall:
-        """A span around all that an admitted inference request does; until it ends, others belong to it."""
-        return ModelCall(self, ask, base_model)
 
     def begin(self, name: str, kind: SpanKind = SpanKind.INTERNAL, *, at: int | None = None) -> Span:
         """A span that somebody else ends; `at` in nanoseconds of Unix time, else now."""

@@ -26,7 +26,8 @@ from loragate.kernels.cpu.parallel import (
 )
 
 if TYPE_CHECKING:
-    from loragate.kernels.paged_attention import AttentionOptions, DecodeRows, LayerCache
+    from loragate.kernels.attention_rows import AttentionOptions, DecodeRows
+    from loragate.kernels.kv_cache import LayerCache
 
 _FLOAT, _HALF = 4, 2  # bytes
 _LINE = 16  # floats of a cache line

@@ -12,7 +12,7 @@ from loragate.kernels.gpu.quantization import FORMATS, PLAIN, as_stored, expande
 from loragate.kernels.gpu.variant import POINTERS
 
 if TYPE_CHECKING:
-    from loragate.kernels.paged_attention import LayerCache
+    from loragate.kernels.kv_cache import LayerCache
 
 BLOCK_BYTES = 16384
 """Of keys at a time: more does not stay in registers."""

@@ -33,7 +33,8 @@ from loragate.kernels.gpu.quantization import PLAIN
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
-    from loragate.kernels.paged_attention import AttentionOptions, DecodeRows, LayerCache
+    from loragate.kernels.attention_rows import AttentionOptions, DecodeRows
+    from loragate.kernels.kv_cache import LayerCache
 
 STRETCH = 256
 SPLITS = 16  # programs that share a sequence

@@ -19,13 +19,15 @@ from torch import Tensor
 
 from loragate.kernels.gpu.dot import dot, widen
 from loragate.kernels.gpu.ops import operator
-from loragate.kernels.gpu.segmented_lora import DECODE, NOBODY, SlotTable, Work, WorkList
+from loragate.kernels.gpu.segmented_lora import add_segments
+from loragate.kernels.gpu.slot_tables import SlotTable
 from loragate.kernels.gpu.variant import POINTERS, Variant
 from loragate.kernels.identity_cache import Recent
+from loragate.kernels.segments import DECODE, NOBODY, Work, WorkList
 
 if TYPE_CHECKING:
-    from loragate.kernels.segmented_experts import ExpertFactors
-    from loragate.kernels.segmented_lora import Segment, Segments
+    from loragate.kernels.expert_weights import ExpertFactors
+    from loragate.kernels.segments import Segment, Segments
 
 
 class GroupedTiling(NamedTuple):
@@ -189,7 +191,7 @@ class ExpertSlots:
 
     def add(self, out: Tensor, x: Tensor, work: WorkList) -> None:
         """Change the rows of `out` [routed, out] that are in the list, given `x` [routed, in], in place."""
-        self._table.add(out, x, work)
+        add_segments(self._table, out, x, work)
 
 
 def grouped_linear(

@@ -18,7 +18,7 @@ from loragate.kernels.gpu.quantization import FORMATS, PLAIN, narrowed, scale_fo
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
-    from loragate.kernels.paged_attention import LayerCache
+    from loragate.kernels.kv_cache import LayerCache
 
 _PLAIN = tl.constexpr(PLAIN)
 

@@ -31,7 +31,8 @@ from loragate.kernels.gpu.quantization import FORMATS, PLAIN
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
-    from loragate.kernels.paged_attention import AttentionOptions, LayerCache, PrefillRows
+    from loragate.kernels.attention_rows import AttentionOptions, PrefillRows
+    from loragate.kernels.kv_cache import LayerCache
 
 QUERIES = 64  # of a program, at most
 _STAGES = 2

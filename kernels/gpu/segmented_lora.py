@@ -14,65 +14,23 @@ No two programs write to the same number, and each sums in an order of its own t
 row's result is the same in any batch, to the last bit. Rows of no adapter are in no tile.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
 
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from loragate.kernels.base_output import Affine
 from loragate.kernels.gpu.dot import dot, widen
 from loragate.kernels.gpu.ops import nothing, operator
-from loragate.kernels.gpu.slot_tables import SlotMemory
+from loragate.kernels.gpu.slot_tables import MEMBER_FIELDS, SLOT_FIELDS, SlotTable
 from loragate.kernels.gpu.variant import POINTERS, Variant
-from loragate.kernels.host_to_device import sent
-from loragate.kernels.identity_cache import Recent
-
-if TYPE_CHECKING:
-    from loragate.kernels.segmented_lora import LoraWeights, Segment
+from loragate.kernels.segments import DECODE, PREFILL, TILINGS, WorkList
 
 RANK_CHUNK = 16
-LONG = 64  # rows from which on a segment counts as prefill
-NOBODY = 1 << 30  # in place of a slot, in a tile of a list of fixed length that is not needed: more than there are
 _PROGRAMS = 1024  # about as many of shrink as a GPU runs at once
 _FEWEST_TURNS = 4  # rank 16 on q, k and v takes three
-TILE_FIELDS = 3  # slot, first row, rows
 _SUMS_OF_FOUR_WARPS = 4096  # 32 a thread
-_MEMBER_FIELDS = 5  # first rank, ranks, addresses of B, scale and shift; 0 stands for none
-_SLOT_FIELDS = 2  # address of A, ranks of all members; then the members' fields
-
-
-class Tiling(NamedTuple):
-    """How a launch divides its work; a choice of speed, and of the order in which shrink sums.
-
-    A GPU's memory is at its fastest with some 32 to 64 KB on their way to each multiprocessor (Little's law: 25 to 36
-    bytes a nanosecond, of an H100 and an H200, times a latency near one microsecond). 64 rows of as many adapters of
-    rank 16 are 512 programs of shrink for a linear, four a multiprocessor, each with three blocks of A, of 4 KB, on
-    their way.
-    """
-
-    rows: int = 16  # of a tile, at most
-    ranks: int = 16  # of a program of shrink
-    block_k: int = 128  # inputs that a program of shrink takes at a time
-    splits: int = 8  # programs that share the inputs of a tile, if there are as many blocks of inputs
-    block_n: int = 128  # columns of a program of expand
-    stages: int = 4  # blocks of inputs, of which all but one are on their way
-
-
-DECODE = Tiling()
-PREFILL = Tiling(rows=64, ranks=64, block_k=64, splits=4, block_n=128, stages=3)
-DECODE_TILINGS = (
-    DECODE,
-    Tiling(splits=4, block_n=256, stages=5),
-    Tiling(block_k=256, splits=4, stages=3),
-    Tiling(splits=16, stages=3),
-)
-PREFILL_TILINGS = PREFILL, PREFILL._replace(ranks=32, splits=2, block_n=64)
-TILINGS = DECODE_TILINGS + PREFILL_TILINGS
 
 
 @triton.jit(do_not_specialize=["slot_count"])
@@ -225,174 +183,14 @@ def turns(tiles: int, chunks: int) -> int:
     return max(1, min(chunks, max(_FEWEST_TURNS, _PROGRAMS // max(1, tiles))))
 
 
-def tiles_of(segments: Iterable["Segment"], rows: int) -> list[tuple[int, int, int]]:
-    """Cut into tiles of at most so many rows: slot, first row and rows of each."""
-    return [
-        (segment.slot, start, min(rows, segment.stop - start))
-        for segment in segments
-        for start in range(segment.start, segment.stop, rows)
-    ]
-
-
-class Work(NamedTuple):
-    """What one launch does: tiles [tiles, 3] of slot, first row and rows."""
-
-    tiles: Tensor
-    tiling: Tiling
-
-    @classmethod
-    def of(cls, segments: Iterable["Segment"], device: torch.device, tiling: Tiling) -> "Work":
-        return cls(sent(tiles_of(segments, tiling.rows), device, torch.int64).view(-1, TILE_FIELDS), tiling)
-
-
-WorkList = tuple[Work, ...]
-"""The work of one composition of the batch, which all modules share."""
-
-_recent: Recent[WorkList] = Recent()
-
-
-def divide(segments: Iterable["Segment"], device: torch.device, dtype: torch.dtype) -> WorkList:
-    """Into that of decode and that of prefill; what is empty is left out."""
-    parts = by_tiling(segments, dtype)
-    return tuple(Work.of(part, device, tiling) for tiling, part in parts.items() if part)
-
-
-def by_tiling(
-    segments: Iterable["Segment"], dtype: torch.dtype, *, prefill: bool = True
-) -> dict[Tiling, list["Segment"]]:
-    """Which segments are decode's and which prefill's; all are decode's of a step without `prefill`. Exact products of
-    float32 have no use for large tiles, which tensor cores want."""
-    long = LONG if prefill and dtype != torch.float32 else math.inf
-    parts: dict[Tiling, list[Segment]] = {DECODE: [], PREFILL: []}
-    for segment in segments:
-        parts[PREFILL if segment.stop - segment.start >= long else DECODE].append(segment)
-    return parts
-
-
-def work_list(segments: tuple["Segment", ...], device: torch.device, dtype: torch.dtype) -> WorkList:
-    """Of the identical tuple, the identical list: all modules of a step ask for the same ones."""
-    return _recent.get(segments, (device, dtype), lambda: divide(segments, device, dtype))
-
-
-class SlotTable:
-    """Where the weights of one fused module's adapters lie on the device, by slot.
-
-    `widths` are the outputs of its members. A slot may take several places, which work lists name one by one: those of
-    slot 1 are `places` to 2 · `places` − 1.
-    """
-
-    def __init__(
-        self, widths: Sequence[int], in_features: int, dtype: torch.dtype, device: torch.device, places: int = 1
-    ) -> None:
-        self.in_features, self.dtype, self.device = in_features, dtype, device
-        self._places = places
-        self._start = 0  # of its part of `_memory`
-        self._starts = [sum(widths[:i]) for i in range(len(widths))]
-        self._widths = tuple(widths)
-        self._fields = torch.zeros(1, _SLOT_FIELDS + _MEMBER_FIELDS * len(widths), dtype=torch.int64, device=device)
-        self._memory: SlotMemory | None = None
-        self._ranks: dict[int, int] = {}
-        self._reserved = 0
-        self._blocks: dict[int, Tensor] = {}
-
-    def reserve(self, slots: int, rank: int) -> None:
-        """Room for so many slots with adapters of at most such a rank: from now on launches are alike, and read the
-        same memory, whoever comes and goes."""
-        self._fields = F.pad(self._fields, (0, 0, 0, max(0, slots * self._places - self._fields.shape[0])))
-        self._reserved = rank
-
-    def put(self, slot: int, weights: "LoraWeights") -> None:
-        """What stands there is read by launches from now on; the caller keeps the weights alive."""
-        members = [[0] * _MEMBER_FIELDS for _ in self._widths]
-        for expand in weights.expands:
-            members[self._starts.index(expand.out_start)][:3] = [
-                expand.rank_start,
-                expand.b.shape[0],
-                expand.b.data_ptr(),
-            ]
-        for change in weights.base_changes:
-            if isinstance(change, Affine):
-                self._put_affine(members, change)
-        fields = [weights.a.data_ptr(), weights.rank, *(number for member in members for number in member)]
-        self.put_fields(slot, [fields], weights.rank)
-
-    def put_fields(self, slot: int, fields: Sequence[Sequence[int]], rank: int) -> None:
-        """For each place of the slot: address of A, ranks of all members, and the members' fields."""
-        assert not self._reserved or rank <= self._reserved
-        assert not (self.aligned and any(address % 16 for place in fields for address in _addresses(place)))
-        missing = (slot + 1) * self._places - self._fields.shape[0]
-        if missing > 0:
-            assert not self._reserved, "captured launches read the table where it is"
-            self._fields = F.pad(self._fields, (0, 0, 0, missing))
-        self._write(slot, fields)
-        self._ranks[slot] = rank
-
-    def clear(self, slot: int) -> None:
-        if self._ranks.pop(slot, None) is not None:
-            self._write(slot, [[0] * self.width] * self._places)
-
-    def move(self, memory: "SlotMemory", start: int) -> None:
-        """Be a part of that memory from now on, from its field `start` on."""
-        assert not self._ranks
-        assert self._places == 1
-        self._fields = memory.fields[:, start : start + self.width]
-        self._memory, self._start = memory, start
-
-    @property
-    def aligned(self) -> bool:
-        """Whether whatever programs read begins at a multiple of 16 bytes. All that adapters bring does, and so do
-        their rows if these are multiples of 16 numbers."""
-        return all(size % 16 == 0 for size in (self.in_features, *self._widths))
-
-    @property
-    def width(self) -> int:
-        """Fields of a place."""
-        return self._fields.shape[1]
-
-    def _write(self, slot: int, fields: Sequence[Sequence[int]]) -> None:
-        if self._memory is not None:
-            self._memory.write(slot, self._start, fields[0])
-        else:
-            places = slice(slot * self._places, (slot + 1) * self._places)
-            self._fields[places].copy_(sent(fields, self._fields.device))
-
-    def add(self, out: Tensor, x: Tensor, work: WorkList) -> None:
-        """Change the rows of `out` [rows, out] that are in the list, given `x` [rows, in], in place."""
-        assert x.stride(1) == 1
-        assert out.stride(1) == 1
-        if self._ranks or self._reserved:
-            widest = self._reserved or max(self._ranks.values())
-            for tiles, tiling in work:
-                blocks = self._blocks_of(tiling.block_n)
-                _add(out, x, tiles, self._fields, blocks, widest, self.aligned, list(tiling))
-
-    def _put_affine(self, members: list[list[int]], change: Affine) -> None:
-        """An affine change spans members; each gets the address of its own part."""
-        item = change.shift.element_size()
-        for member, start, width in zip(members, self._starts, self._widths, strict=True):
-            offset = start - change.out_start
-            if 0 <= offset < change.shift.shape[0]:
-                assert offset + width <= change.shift.shape[0]
-                member[4] = change.shift.data_ptr() + offset * item
-                member[3] = 0 if change.scale is None else change.scale.data_ptr() + offset * item
-
-    def _blocks_of(self, size: int) -> Tensor:
-        """Columns in blocks that lie within one member each."""
-        if size not in self._blocks:
-            rows = [
-                (member, column, start, start + width)
-                for member, (start, width) in enumerate(zip(self._starts, self._widths, strict=True))
-                for column in range(start, start + width, size)
-            ]
-            self._blocks[size] = torch.tensor(rows, dtype=torch.int64, device=self._fields.device)
-        return self._blocks[size]
-
-
-def _addresses(place: Sequence[int]) -> Iterator[int]:
-    """Of A, and of each member's B, scale and shift."""
-    yield place[0]
-    for start in range(_SLOT_FIELDS, len(place), _MEMBER_FIELDS):
-        yield from place[start + 2 : start + _MEMBER_FIELDS]
+def add_segments(table: SlotTable, out: Tensor, x: Tensor, work: WorkList) -> None:
+    """Change the rows of `out` [rows, out] that are in the list, given `x` [rows, in], in place."""
+    assert x.stride(1) == 1
+    assert out.stride(1) == 1
+    if table.is_used:
+        for tiles, tiling in work:
+            blocks = table.blocks(tiling.block_n)
+            _add(out, x, tiles, table.fields, blocks, table.widest, table.aligned, list(tiling))
 
 
 @operator(
@@ -460,7 +258,7 @@ def variants() -> Iterator[Variant]:
         for tiling in tilings:  # float16 compiles like bfloat16; exact products are divided in one way
             rows, adapters = (16, 16) if tiling.rows == DECODE.rows else (1024, 1)
             common = {
-                "SLOT_STRIDE": _SLOT_FIELDS + _MEMBER_FIELDS * len(widths),
+                "SLOT_STRIDE": SLOT_FIELDS + MEMBER_FIELDS * len(widths),
                 "ROWS": tiling.rows,
                 "SPLITS": tiling.splits,
                 "ALIGNED": True,

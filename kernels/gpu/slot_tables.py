@@ -1,16 +1,21 @@
-"""The tables of all modules side by side: an adapter that comes or goes is one small copy, not one for each module."""
+"""Where the weights of resident adapters lie on the device, by slot: one table a fused module.
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+The tables of all modules lie side by side: an adapter that comes or goes is one small copy, not one for each module.
+"""
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
+from loragate.kernels.base_output import Affine
 from loragate.kernels.host_to_device import sent
+from loragate.kernels.lora_weights import LoraWeights
 
-if TYPE_CHECKING:
-    from loragate.kernels.gpu.segmented_lora import SlotTable
-
+MEMBER_FIELDS = 5  # first rank, ranks, addresses of B, scale and shift; 0 stands for none
+SLOT_FIELDS = 2  # address of A, ranks of all members; then the members' fields
 _ALIGNMENT = 2  # fields: kernels are compiled for addresses that are multiples of 16 bytes, and again for others
 
 
@@ -35,3 +40,129 @@ class SlotMemory:
         for slot in self._changed:
             self.fields[slot].copy_(sent(self._host[slot], self.fields.device))
         self._changed.clear()
+
+
+class SlotTable:
+    """Where the weights of one fused module's adapters lie on the device, by slot.
+
+    `widths` are the outputs of its members. A slot may take several places, which work lists name one by one: those of
+    slot 1 are `places` to 2 · `places` − 1.
+    """
+
+    def __init__(
+        self, widths: Sequence[int], in_features: int, dtype: torch.dtype, device: torch.device, places: int = 1
+    ) -> None:
+        self.in_features, self.dtype, self.device = in_features, dtype, device
+        self._places = places
+        self._start = 0  # of its part of `_memory`
+        self._starts = [sum(widths[:i]) for i in range(len(widths))]
+        self._widths = tuple(widths)
+        self._fields = torch.zeros(1, SLOT_FIELDS + MEMBER_FIELDS * len(widths), dtype=torch.int64, device=device)
+        self._memory: SlotMemory | None = None
+        self._ranks: dict[int, int] = {}
+        self._reserved = 0
+        self._blocks: dict[int, Tensor] = {}
+
+    def reserve(self, slots: int, rank: int) -> None:
+        """Room for so many slots with adapters of at most such a rank: from now on launches are alike, and read the
+        same memory, whoever comes and goes."""
+        self._fields = F.pad(self._fields, (0, 0, 0, max(0, slots * self._places - self._fields.shape[0])))
+        self._reserved = rank
+
+    def put(self, slot: int, weights: LoraWeights) -> None:
+        """What stands there is read by launches from now on; the caller keeps the weights alive."""
+        members = [[0] * MEMBER_FIELDS for _ in self._widths]
+        for expand in weights.expands:
+            members[self._starts.index(expand.out_start)][:3] = [
+                expand.rank_start,
+                expand.b.shape[0],
+                expand.b.data_ptr(),
+            ]
+        for change in weights.base_changes:
+            if isinstance(change, Affine):
+                self._put_affine(members, change)
+        fields = [weights.a.data_ptr(), weights.rank, *(number for member in members for number in member)]
+        self.put_fields(slot, [fields], weights.rank)
+
+    def put_fields(self, slot: int, fields: Sequence[Sequence[int]], rank: int) -> None:
+        """For each place of the slot: address of A, ranks of all members, and the members' fields."""
+        assert not self._reserved or rank <= self._reserved
+        assert not (self.aligned and any(address % 16 for place in fields for address in _addresses(place)))
+        missing = (slot + 1) * self._places - self._fields.shape[0]
+        if missing > 0:
+            assert not self._reserved, "captured launches read the table where it is"
+            self._fields = F.pad(self._fields, (0, 0, 0, missing))
+        self._write(slot, fields)
+        self._ranks[slot] = rank
+
+    def clear(self, slot: int) -> None:
+        if self._ranks.pop(slot, None) is not None:
+            self._write(slot, [[0] * self.width] * self._places)
+
+    def move(self, memory: "SlotMemory", start: int) -> None:
+        """Be a part of that memory from now on, from its field `start` on."""
+        assert not self._ranks
+        assert self._places == 1
+        self._fields = memory.fields[:, start : start + self.width]
+        self._memory, self._start = memory, start
+
+    @property
+    def aligned(self) -> bool:
+        """Whether whatever programs read begins at a multiple of 16 bytes. All that adapters bring does, and so do
+        their rows if these are multiples of 16 numbers."""
+        return all(size % 16 == 0 for size in (self.in_features, *self._widths))
+
+    @property
+    def widest(self) -> int:
+        """The largest sum of ranks of a slot that a launch has to serve; 0 while nothing is resident or reserved."""
+        return self._reserved or max(self._ranks.values(), default=0)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether launches may find weights here."""
+        return bool(self._ranks or self._reserved)
+
+    @property
+    def fields(self) -> Tensor:
+        """The table on the device: [places of all slots, fields of a place]."""
+        return self._fields
+
+    @property
+    def width(self) -> int:
+        """Fields of a place."""
+        return self._fields.shape[1]
+
+    def _write(self, slot: int, fields: Sequence[Sequence[int]]) -> None:
+        if self._memory is not None:
+            self._memory.write(slot, self._start, fields[0])
+        else:
+            places = slice(slot * self._places, (slot + 1) * self._places)
+            self._fields[places].copy_(sent(fields, self._fields.device))
+
+    def _put_affine(self, members: list[list[int]], change: Affine) -> None:
+        """An affine change spans members; each gets the address of its own part."""
+        item = change.shift.element_size()
+        for member, start, width in zip(members, self._starts, self._widths, strict=True):
+            offset = start - change.out_start
+            if 0 <= offset < change.shift.shape[0]:
+                assert offset + width <= change.shift.shape[0]
+                member[4] = change.shift.data_ptr() + offset * item
+                member[3] = 0 if change.scale is None else change.scale.data_ptr() + offset * item
+
+    def blocks(self, size: int) -> Tensor:
+        """Columns in blocks that lie within one member each."""
+        if size not in self._blocks:
+            rows = [
+                (member, column, start, start + width)
+                for member, (start, width) in enumerate(zip(self._starts, self._widths, strict=True))
+                for column in range(start, start + width, size)
+            ]
+            self._blocks[size] = torch.tensor(rows, dtype=torch.int64, device=self._fields.device)
+        return self._blocks[size]
+
+
+def _addresses(place: Sequence[int]) -> Iterator[int]:
+    """Of A, and of each member's B, scale and shift."""
+    yield place[0]
+    for start in range(SLOT_FIELDS, len(place), MEMBER_FIELDS):
+        yield from place[start + 2 : start + MEMBER_FIELDS]

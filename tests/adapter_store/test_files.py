@@ -11,8 +11,8 @@ from loragate.adapter_store.blobs.pieces import TenantPieces
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound, StorageFull
 from loragate.adapter_store.files import uploads as file_uploads
 from loragate.adapter_store.files.file import File, FileFacts, Purpose
-from loragate.adapter_store.files.upload import FileUpload, Part, UploadStatus
-from loragate.adapter_store.tables.files import FileRow, FileUploadRow
+from loragate.adapter_store.files.upload import FileUpload, Part
+from loragate.adapter_store.tables.files import FileRow, FileUploadRow, UploadStatus
 from loragate.adapter_store.timestamps import utc_now
 
 ALL = frozenset(Purpose)

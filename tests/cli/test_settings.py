@@ -13,7 +13,7 @@ from loragate.cli.settings.model import EngineSettings, Settings
 from loragate.cli.settings.names import environment_names
 from loragate.cli.supervisor.child_commands import Programs
 from loragate.engine.config import EngineConfig
-from loragate.gateway.metering.prices import Price
+from loragate.gateway.config.prices import Price
 
 
 def write_file(text: str) -> None:

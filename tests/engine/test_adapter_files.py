@@ -11,7 +11,7 @@ from loragate.engine.adapters.files import AdapterFiles, AdapterUnavailable
 from loragate.engine.adapters.weights.load import CONFIG_FILE, TENSORS_FILE, read_files
 from loragate.engine.layers.patch import HostAdapter
 from loragate.engine.local import LocalEngine
-from loragate.engine.sequence.sequence import AdapterKey
+from loragate.engine.sequence.request import AdapterKey
 from loragate.v1 import engine_pb2 as pb
 
 

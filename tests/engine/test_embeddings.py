@@ -11,8 +11,9 @@ from tiny_models import VOCABULARY, add_adapter, final_states, greedy
 
 from loragate.engine.grammar.spec import JSON_OBJECT
 from loragate.engine.local import LocalEngine
+from loragate.engine.sequence.output import ErrorCode, FinishReason
 from loragate.engine.sequence.pooling import PooledStates, Pooling
-from loragate.engine.sequence.sequence import ErrorCode, FinishReason, Sequence
+from loragate.engine.sequence.sequence import Sequence
 from loragate.engine.server.conversions import delta_from, request_from
 from loragate.v1 import engine_pb2 as pb
 

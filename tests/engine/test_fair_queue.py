@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from loragate.engine.runtime.lazy_heap import LazyHeap
 from loragate.engine.scheduling.fair_queue import FairQueue
 from loragate.engine.scheduling.virtual_counters import Account
-from loragate.engine.sequence.sequence import AdapterKey, Request, SamplingParams, Sequence, Share
+from loragate.engine.sequence.request import AdapterKey, Request, SamplingParams, Share
+from loragate.engine.sequence.sequence import Sequence
 
 
 def sequence(tenant: str = "t", adapter: str | None = None, priority: int = 0) -> Sequence:

@@ -13,8 +13,8 @@ from torch import Tensor
 from loragate.engine.layers.experts import attach, routed_experts
 from loragate.engine.layers.forward_context import CurrentStep, StepBatch
 from loragate.kernels import gpu, segmented_experts
-from loragate.kernels.segmented_experts import ExpertFactors
-from loragate.kernels.segmented_lora import segments_of
+from loragate.kernels.expert_weights import ExpertFactors
+from loragate.kernels.segments import segments_of
 
 SLOTS = [-1, 0, 0, 1, 1, 1, 2]
 TARGETS = {0: (True, True), 1: (True, False), 2: (False, True)}

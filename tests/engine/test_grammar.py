@@ -18,7 +18,7 @@ from loragate.engine.grammar import compiler as grammar_compiler
 from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind, choice_of
 from loragate.engine.local import LocalEngine
 from loragate.engine.runtime.tenant_executor import TenantPool
-from loragate.engine.sequence.sequence import ErrorCode, FinishReason, Output
+from loragate.engine.sequence.output import ErrorCode, FinishReason, Output
 
 PROMPT = [40, 50, 60]
 VOCABULARY = 416  # more than either tokenizer has

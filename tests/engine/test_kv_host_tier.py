@@ -11,7 +11,7 @@ from torch import Tensor
 
 from loragate.engine.kv_cache import host_tier as kv_host_tier
 from loragate.engine.kv_cache.host_tier import KVHostTier, blocks_of_chunks
-from loragate.kernels.paged_attention import LayerCache
+from loragate.kernels.kv_cache import LayerCache
 
 BLOCK, BLOCKS, MB = 4, 24, 1 << 20
 

@@ -11,7 +11,8 @@ from tiny_models import greedy
 from loragate.engine.adapters.pool import Copy
 from loragate.engine.local import LocalEngine
 from loragate.engine.scheduling.step_budget import StepBound
-from loragate.engine.sequence.sequence import ErrorCode, Sequence
+from loragate.engine.sequence.output import ErrorCode
+from loragate.engine.sequence.sequence import Sequence
 
 from .test_scheduling import at_rest
 

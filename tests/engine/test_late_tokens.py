@@ -15,9 +15,9 @@ from tiny_models import add_adapter, greedy
 from loragate.engine.execution.last_tokens import LastTokens
 from loragate.engine.local import LocalEngine
 from loragate.engine.loop.in_flight import Draw
+from loragate.engine.sequence.output import ErrorCode, FinishReason, Output
 from loragate.engine.sequence.pooling import Pooling
 from loragate.engine.sequence.prompt_lookup import PromptLookup
-from loragate.engine.sequence.sequence import ErrorCode, FinishReason, Output
 from loragate.engine.startup import build as assembly
 
 from .test_scheduling import at_rest

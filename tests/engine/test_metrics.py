@@ -12,15 +12,9 @@ from loragate.engine.local import LocalEngine
 from loragate.engine.metrics.adapters import MAX_ADAPTERS, AdapterMetrics
 from loragate.engine.metrics.counters import EngineMetrics
 from loragate.engine.metrics.histogram import Histogram
-from loragate.engine.sequence.sequence import (
-    AdapterKey,
-    ErrorCode,
-    FinishReason,
-    Output,
-    Request,
-    SamplingParams,
-    Sequence,
-)
+from loragate.engine.sequence.output import ErrorCode, FinishReason, Output
+from loragate.engine.sequence.request import AdapterKey, Request, SamplingParams
+from loragate.engine.sequence.sequence import Sequence
 from loragate.engine.server.stats import stats_of
 from loragate.v1 import engine_pb2 as pb
 

@@ -11,7 +11,7 @@ from tiny_models import VOCABULARY, add_adapter, greedy, make_model
 from transformers import PreTrainedModel
 
 from loragate.engine.local import LocalEngine
-from loragate.engine.sequence.sequence import ErrorCode
+from loragate.engine.sequence.output import ErrorCode
 from loragate.peft_format.kinds import AdapterKind
 
 # PEFT says so of patterns for parameters too, but heeds them.

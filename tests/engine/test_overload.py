@@ -9,7 +9,8 @@ from stepping import Stepping
 from loragate.engine.local import LocalEngine
 from loragate.engine.scheduling.overload import QueueBounds
 from loragate.engine.scheduling.scheduler import Limits
-from loragate.engine.sequence.sequence import ErrorCode, Failure, Share
+from loragate.engine.sequence.output import ErrorCode, Failure
+from loragate.engine.sequence.request import Share
 
 NOW = 1000.0
 

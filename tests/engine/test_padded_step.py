@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from loragate.engine.execution.packing import PackedRows
 from loragate.engine.execution.padded_step import PaddedShape
-from loragate.engine.sequence.sequence import Request, SamplingParams, Sequence, SlotLease
-from loragate.kernels.gpu.segmented_lora import NOBODY, PREFILL
-from loragate.kernels.segmented_lora import FixedSegments
+from loragate.engine.sequence.request import Request, SamplingParams
+from loragate.engine.sequence.sequence import Sequence, SlotLease
+from loragate.kernels.segments import NOBODY, PREFILL, FixedSegments
 
 
 def shape(rows: int, sequences: int, dtype: torch.dtype) -> PaddedShape:

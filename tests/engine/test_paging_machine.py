@@ -14,7 +14,8 @@ from tiny_models import add_adapter, greedy, make_model
 
 from loragate.engine.local import LocalEngine
 from loragate.engine.loop.commands import Pin
-from loragate.engine.sequence.sequence import AdapterKey, ErrorCode
+from loragate.engine.sequence.output import ErrorCode
+from loragate.engine.sequence.request import AdapterKey
 
 RANKS = (4, 8, 64, 8, 16, 4)
 PROMPTS = ((5, 9, 13, 21, 34), (7,), tuple(range(10, 60)), (5, 9, 13, 21, 40))

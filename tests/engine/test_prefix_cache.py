@@ -15,7 +15,9 @@ from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.kv_cache.prefix_cache import PrefixCache
 from loragate.engine.kv_cache.prefix_stats import MAX_TENANTS, PrefixCounters, PrefixCounts
 from loragate.engine.local import LocalEngine
-from loragate.engine.sequence.sequence import AdapterKey, ErrorCode, Request, SamplingParams, Sequence
+from loragate.engine.sequence.output import ErrorCode
+from loragate.engine.sequence.request import AdapterKey, Request, SamplingParams
+from loragate.engine.sequence.sequence import Sequence
 
 SYSTEM = [(7 * i) % 90 + 3 for i in range(40)]  # five blocks of eight
 A, B = b"salt of tenant a", b"salt of tenant b"

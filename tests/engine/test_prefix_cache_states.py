@@ -12,8 +12,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.kv_cache.host_tier import KVHostTier
 from loragate.engine.kv_cache.prefix_cache import PrefixCache
-from loragate.engine.sequence.sequence import AdapterKey, Request, SamplingParams, Sequence
-from loragate.kernels.paged_attention import LayerCache
+from loragate.engine.sequence.request import AdapterKey, Request, SamplingParams
+from loragate.engine.sequence.sequence import Sequence
+from loragate.kernels.kv_cache import LayerCache
+from loragate.kernels.paged_attention import write_kv
 
 BLOCK = 2
 SALTS = (b"", b"one", b"two")
@@ -151,7 +153,8 @@ class Blocks(RuleBasedStateMachine):
         numbers = torch.tensor(self._meanings(sequence, start, stop), dtype=torch.float64)
         places = torch.from_numpy(sequence.places[start:stop].copy())
         for cache in self.caches:
-            cache.write(
+            write_kv(
+                cache,
                 places,
                 numbers[None, :, None].expand(cache.keys.shape[0], -1, cache.keys.shape[2]),
                 -numbers[None, :, None].expand(cache.values.shape[0], -1, cache.values.shape[2]),

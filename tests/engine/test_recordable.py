@@ -24,7 +24,8 @@ from loragate.engine.layers.experts import ExpertProjection
 from loragate.engine.model.base_model import BaseModel, prepare
 from loragate.engine.sampling.grammar_mask import TokenMask
 from loragate.engine.sampling.sampler import choose
-from loragate.engine.sequence.sequence import Request, SamplingParams, Sequence
+from loragate.engine.sequence.request import Request, SamplingParams
+from loragate.engine.sequence.sequence import Sequence
 from loragate.engine.startup import build as assembly
 from loragate.kernels import gpu, packed_linear
 from loragate.kernels.packed_linear import PackedLinear

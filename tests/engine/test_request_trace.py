@@ -1,7 +1,7 @@
 """What the engine says to a client that traces its request."""
 
+from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.request import RequestTrace
-from loragate.engine.sequence.sequence import Output
 from loragate.engine.server.conversions import delta_from, request_from
 from loragate.v1 import engine_pb2 as pb
 

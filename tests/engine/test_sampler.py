@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from loragate.engine.sampling.random_sampling import draw
 from loragate.engine.sampling.sampler import choose, sample, uniform
-from loragate.engine.sequence.sequence import Request, SamplingParams, Sequence
+from loragate.engine.sequence.request import Request, SamplingParams
+from loragate.engine.sequence.sequence import Sequence
 
 EOS = frozenset([2])
 VOCABULARY = 8

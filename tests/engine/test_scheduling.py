@@ -9,7 +9,8 @@ from safetensors.torch import load_file, save_file
 from tiny_models import greedy
 
 from loragate.engine.local import LocalEngine
-from loragate.engine.sequence.sequence import ErrorCode, FinishReason, SlotLease
+from loragate.engine.sequence.output import ErrorCode, FinishReason
+from loragate.engine.sequence.sequence import SlotLease
 
 PROMPT = [5, 9, 13, 21]
 Start = Callable[..., LocalEngine]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from loragate.engine.layers.forward_context import CurrentStep, StepBatch
 from loragate.engine.layers.row_patches import EmbeddingLora, OwnParameters, OwnVectors
 from loragate.engine.layers.rowwise_module import RowPatch, SlotModule
-from loragate.kernels.segmented_lora import Segment
+from loragate.kernels.segments import Segment
 
 VOCABULARY, DIM, ROWS = 12, 4, 6
 MINE, OTHERS = Segment(2, 1, 3), Segment(0, 4, 6)

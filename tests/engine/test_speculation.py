@@ -7,7 +7,7 @@ import pytest
 from tiny_models import greedy
 
 from loragate.engine.local import LocalEngine
-from loragate.engine.sequence.sequence import FinishReason
+from loragate.engine.sequence.output import FinishReason
 
 REPEATING = [5, 9, 13, 21, 34, 7] * 6
 OTHER = [40, 41, 42, 43, 44]

@@ -3,7 +3,8 @@ from decimal import Decimal
 import pytest
 
 from loragate.adapter_store.usage.record import amount_text
-from loragate.gateway.metering.prices import Price, Prices
+from loragate.gateway.config.prices import Price
+from loragate.gateway.metering.prices import Prices
 
 from .usage_records import opened
 

@@ -23,9 +23,10 @@ from loragate.adapter_store.store import Store
 from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.usage.query import UsageQuery
 from loragate.adapter_store.usage.record import Outcome
+from loragate.gateway.config.prices import Price
 from loragate.gateway.metering import retention
 from loragate.gateway.metering.ledger import Ledger
-from loragate.gateway.metering.prices import Price, Prices
+from loragate.gateway.metering.prices import Prices
 from loragate.gateway.metering.record_format import line_of
 from loragate.gateway.metering.spool import Spool
 

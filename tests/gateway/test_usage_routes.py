@@ -15,7 +15,7 @@ from loragate.adapter_store.store import Store
 from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.usage.record import UsageRecord
 from loragate.gateway.config.gateway import GatewayConfig
-from loragate.gateway.metering.prices import Price
+from loragate.gateway.config.prices import Price
 from loragate.gateway.wire.csv_table import csv_lines
 
 from .running import Gateway, serving

@@ -5,7 +5,9 @@ import torch
 from torch import Tensor
 
 from loragate.kernels.base_output import Affine, BaseChange, Dense, DenseOutputs
-from loragate.kernels.segmented_lora import LoraTable, LoraWeights, Segment
+from loragate.kernels.lora_weights import LoraWeights
+from loragate.kernels.segmented_lora import LoraTable
+from loragate.kernels.segments import Segment
 
 IN, OUT, ROWS = 6, 10, 5
 MINE = Segment(1, 1, 3)

@@ -8,7 +8,9 @@ from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, decode_rows, fille
 from lacking import lacking
 
 from loragate.kernels import cpu
-from loragate.kernels.paged_attention import LayerCache, PrefillRows, decode_attention, prefill_attention
+from loragate.kernels.attention_rows import PrefillRows
+from loragate.kernels.kv_cache import LayerCache
+from loragate.kernels.paged_attention import decode_attention, prefill_attention, write_kv
 
 
 @pytest.fixture(autouse=True, params=["in place", "gathered"])
@@ -48,7 +50,7 @@ def test_padding_does_not_reach_a_row(variant: str) -> None:
     query = torch.randn(HEADS, 2, DIM, generator=torch.Generator().manual_seed(1))
     alone = decode_attention(query[:, :1], cache, decode_rows(places[:1]), VARIANTS[variant])
     unused = sorted(set(range(1, PLACES)) - set(torch.cat(places).tolist()))
-    cache.write(torch.tensor(unused), *torch.full((2, KV_HEADS, len(unused), DIM), float("nan")))
+    write_kv(cache, torch.tensor(unused), *torch.full((2, KV_HEADS, len(unused), DIM), float("nan")))
     together = decode_attention(query, cache, decode_rows(places, padding=16), VARIANTS[variant])
     assert torch.equal(alone[:, 0], together[:, 0])
 
@@ -76,7 +78,7 @@ def test_layers_of_different_shapes_and_windows_share_a_step() -> None:
         out = decode_attention(query, cache, rows, options)
         assert torch.allclose(out[:, 1:].double(), reference(query[:, 1:], keys[1], values[1], options), atol=1e-5)
     narrow = LayerCache(PLACES, HEADS, DIM // 2, DIM // 4, torch.float32, torch.device("cpu"))
-    narrow.write(places[1], keys[1].repeat(3, 1, 1)[..., : DIM // 2], values[1].repeat(3, 1, 1)[..., : DIM // 4])
+    write_kv(narrow, places[1], keys[1].repeat(3, 1, 1)[..., : DIM // 2], values[1].repeat(3, 1, 1)[..., : DIM // 4])
     out = decode_attention(query[..., : DIM // 2], narrow, rows, VARIANTS["plain"])
     assert out.shape == (HEADS, 2, DIM // 4)
     scores = query[:, 1:, : DIM // 2] @ keys[1].repeat(3, 1, 1)[..., : DIM // 2].transpose(1, 2) * 0.25

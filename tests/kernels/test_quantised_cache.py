@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from loragate.kernels.paged_attention import AttentionOptions, DecodeRows, LayerCache, decode_attention
+from loragate.kernels.attention_rows import AttentionOptions, DecodeRows
+from loragate.kernels.kv_cache import LayerCache
+from loragate.kernels.paged_attention import decode_attention, write_kv
 from loragate.kernels.quantized_kv_cache import LARGEST, QuantisedLayerCache, quantise
 
 STORAGES = sorted(LARGEST, key=str)
@@ -25,7 +27,7 @@ def test_what_was_read_is_written_back_unchanged(storage: torch.dtype) -> None:
     cache = QuantisedLayerCache(64, 2, 8, 4, torch.float32, CPU, storage)
     generator = torch.Generator().manual_seed(1)
     keys, values = torch.randn(2, 32, 8, generator=generator), torch.randn(2, 32, 4, generator=generator)
-    cache.write(torch.arange(16, 48), keys, values)
+    write_kv(cache, torch.arange(16, 48), keys, values)
     once = cache.read_blocks(torch.arange(16, 48), 2)
     cache.write_blocks(torch.cat([torch.arange(48, 64), torch.arange(0, 16)]), once)
     again = cache.read_blocks(torch.cat([torch.arange(48, 64), torch.arange(0, 16)]), 2)
@@ -43,7 +45,7 @@ def test_attention_stays_close(storage: torch.dtype) -> None:
     places = torch.randperm(63, generator=generator)[:40] + 1
     keys, values = torch.randn(2, 2, 40, 16, generator=generator)
     for cache in (plain, small):
-        cache.write(places, keys, values)
+        write_kv(cache, places, keys, values)
     rows = DecodeRows(places[None], torch.tensor([40]))
     query = torch.randn(4, 1, 16, generator=generator)
     exact, close = (decode_attention(query, cache, rows, AttentionOptions(0.25)) for cache in (plain, small))
@@ -54,7 +56,7 @@ def test_attention_stays_close(storage: torch.dtype) -> None:
 def test_the_null_place_holds_zeros_and_nan_stays_its_own() -> None:
     cache = QuantisedLayerCache(8, 1, 4, 4, torch.float32, CPU, torch.int8)
     bad = torch.full((1, 1, 4), float("nan"))
-    cache.write(torch.tensor([3]), bad, bad)
+    write_kv(cache, torch.tensor([3]), bad, bad)
     keys, _ = cache.gather(torch.tensor([0, 3, 4]))
     assert (keys[:, [0, 2]] == 0).all()
     assert keys[:, 1].isnan().all()

@@ -8,15 +8,9 @@ from lacking import lacking
 from torch import Tensor
 
 from loragate.kernels import cpu
-from loragate.kernels.segmented_experts import (
-    ExpertFactors,
-    ExpertTable,
-    Routing,
-    StackedLinear,
-    experts_reference,
-    route,
-)
-from loragate.kernels.segmented_lora import Segment
+from loragate.kernels.expert_weights import ExpertFactors
+from loragate.kernels.segmented_experts import ExpertTable, Routing, StackedLinear, experts_reference, route
+from loragate.kernels.segments import Segment
 
 EXPERTS, IN, OUT, TOP_K = 5, 24, 40, 2
 RANKS = {0: 4, 1: 16, 3: 5}

@@ -10,7 +10,9 @@ from lacking import lacking
 
 from loragate.kernels import cpu
 from loragate.kernels.base_output import Affine
-from loragate.kernels.segmented_lora import Expand, LoraTable, LoraWeights, Segment, lora_reference, segments_of
+from loragate.kernels.lora_weights import Expand, LoraWeights
+from loragate.kernels.segmented_lora import LoraTable, lora_reference
+from loragate.kernels.segments import Segment, segments_of
 
 IN, OUT = 24, 40
 POPULARITY = {

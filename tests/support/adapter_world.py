@@ -11,7 +11,8 @@ from loragate.engine.adapters.pool import AdapterPool, Copy
 from loragate.engine.adapters.staging_buffers import Staging
 from loragate.engine.layers.patch import HostAdapter, pack
 from loragate.engine.runtime.copy_stream import Mark
-from loragate.engine.sequence.sequence import AdapterKey, Request, SamplingParams, Sequence, SlotLease
+from loragate.engine.sequence.request import AdapterKey, Request, SamplingParams
+from loragate.engine.sequence.sequence import Sequence, SlotLease
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
-from loragate.kernels.paged_attention import AttentionOptions, DecodeRows, LayerCache
+from loragate.kernels.attention_rows import AttentionOptions, DecodeRows
+from loragate.kernels.kv_cache import LayerCache
+from loragate.kernels.paged_attention import write_kv
 
 HEADS, KV_HEADS, DIM, PLACES = 6, 2, 16, 256
 VARIANTS = {
@@ -47,7 +49,7 @@ def filled_cache(lengths: list[int], block: int = 1) -> tuple[LayerCache, list[T
         taken = -(-length // block) * block
         mine, free = free[:length], free[taken:]
         k, v = torch.randn(2, KV_HEADS, length, DIM, generator=generator)
-        cache.write(mine, k, v)
+        write_kv(cache, mine, k, v)
         places.append(mine)
         keys.append(k)
         values.append(v)

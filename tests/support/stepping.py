@@ -10,7 +10,8 @@ from loragate.engine.adapters.pool import AdapterPool, Copy
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.layers.patch import pack
 from loragate.engine.scheduling.scheduler import Limits, Scheduler
-from loragate.engine.sequence.sequence import AdapterKey, Request, SamplingParams, Sequence, Share
+from loragate.engine.sequence.request import AdapterKey, Request, SamplingParams, Share
+from loragate.engine.sequence.sequence import Sequence
 
 BLOCK = 8
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from loragate.engine.adapters.weights.dora import row_scale
 from loragate.engine.layers.lora_linear import LoraGroup, Member, weight_and_bias
 from loragate.kernels.base_output import Affine, BaseChange, Dense, DenseOutputs
+from loragate.kernels.lora_weights import Expand, LoraWeights
 from loragate.kernels.memory_advice import page_out
 from loragate.kernels.packed_linear import PackedLinear
-from loragate.kernels.segmented_lora import Expand, LoraWeights
 from loragate.peft_format.plan.layout import ModuleKind
 from loragate.peft_format.plan.plan import AdapterPlan, ModulePlan
 from loragate.peft_format.safetensors.header import TensorSpec

@@ -7,8 +7,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from loragate.engine.layers.patch import Patch, Patchable
-from loragate.kernels.segmented_experts import ExpertFactors
-from loragate.kernels.segmented_lora import Expand, LoraWeights
+from loragate.kernels.expert_weights import ExpertFactors
+from loragate.kernels.lora_weights import Expand, LoraWeights
 from loragate.peft_format.plan.plan import Branch, ParameterPlan, SplitFactors, StackedFactors
 from loragate.peft_format.safetensors.header import TensorSpec
 

@@ -6,15 +6,16 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from loragate.adapter_store.adapters.desired_state import KeepBounds
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Administrator, By, Operator
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.engine.link import ENGINE_ID
-from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.admin import AdminAdapter, AdminAdapterList
 from loragate.gateway.schemas.resources.adapter_query import Wanted
 from loragate.gateway.schemas.resources.adapters import AdapterKeep
-from loragate.gateway.services import Services, Use
+from loragate.gateway.services import Services
 from loragate.gateway.wire.adapters import admin_adapter_object
 from loragate.gateway.wire.common import list_object
 

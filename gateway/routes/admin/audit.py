@@ -7,10 +7,10 @@ from pydantic import AwareDatetime, WithJsonSchema
 
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.gateway.dependencies.requirements import Administrator
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.admin import AuditEventList
-from loragate.gateway.services import Use
 from loragate.gateway.wire.audit import audit_object
 from loragate.gateway.wire.common import list_object
 

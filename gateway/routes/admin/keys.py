@@ -4,15 +4,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
+from loragate.gateway.dependencies.idempotency_key import OnlyOnce
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Administrator, By
-from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.http.idempotency import OnlyOnce
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.admin import ApiKey, DeletedThing, NewApiKey
 from loragate.gateway.schemas.resources.admin import KeyRotate
 from loragate.gateway.schemas.resources.limits import LimitsPatch
-from loragate.gateway.services import Use
 from loragate.gateway.wire.common import deleted_object
 from loragate.gateway.wire.tenants import key_object, new_key_object
 

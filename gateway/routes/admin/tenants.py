@@ -6,14 +6,14 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.adapter_store.limits import UNLIMITED
+from loragate.gateway.dependencies.idempotency_key import OnlyOnce
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Administrator, By, Operator
-from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.http.idempotency import OnlyOnce
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.admin import ApiKeyList, DeletedThing, NewApiKey, Tenant, TenantList
 from loragate.gateway.schemas.resources.admin import KeyCreate, TenantCreate, TenantPatch
-from loragate.gateway.services import Use
 from loragate.gateway.wire.common import deleted_object, list_object
 from loragate.gateway.wire.tenants import key_object, new_key_object, tenant_object
 

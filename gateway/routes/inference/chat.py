@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from loragate.gateway.calls.admission import Admission, admit
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Inference
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.generation.prepare import prepare_chat
-from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
@@ -19,7 +20,6 @@ from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.inference import ChatCompletion, ChatCompletionChunk
 from loragate.gateway.schemas.inference.chat import ChatRequest
-from loragate.gateway.services import Use
 from loragate.gateway.wire.chat import chat_chunks, chat_completion
 from loragate.gateway.wire.response_head import Answer, new_answer
 

@@ -5,10 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from loragate.gateway.calls.admission import EmbeddingAdmission, admit_embeddings
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Inference
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.generation.prepare import prepare_embeddings
 from loragate.gateway.generation.request import PoolingRequest
-from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
@@ -17,7 +18,6 @@ from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.inference import EmbeddingList
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
-from loragate.gateway.services import Use
 from loragate.gateway.wire.embeddings import embedding_list
 
 router = APIRouter(tags=["inference"], route_class=PlainRoute)

@@ -12,12 +12,13 @@ from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.jobs.job import TunedModel
 from loragate.finetune.jobs.model_name import TRAINED, TunedAlias, meaning_of
 from loragate.gateway.dependencies.requirements import AdapterWriter, By, Inference
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.generation.resolver import model_not_found
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.openapi.headers import ADAPTER
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.inference import DeletedModel, Model, ModelList
-from loragate.gateway.services import Services, Use
+from loragate.gateway.services import Services
 from loragate.gateway.wire.common import deleted_object, unix_seconds
 
 router = APIRouter(prefix="/v1/models", tags=["models"])

@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from loragate.gateway.calls.admission import Admission, admit
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Inference
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.generation.prepare import prepare_chat
-from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
@@ -20,7 +21,6 @@ from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.responses import ResponseEvent, ResponseObject
 from loragate.gateway.schemas.inference.response_chat import chat_request, in_its_words
 from loragate.gateway.schemas.inference.responses import ResponseRequest
-from loragate.gateway.services import Use
 from loragate.gateway.wire.response import ResponseHead
 from loragate.gateway.wire.response_events import ResponseEvents, whole_response
 

@@ -10,11 +10,13 @@ from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.gateway.dependencies.idempotency_key import OnlyOnce
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import AdapterReader, AdapterWriter, By
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.errors import Unavailable
-from loragate.gateway.http.bodies import JsonBody, announced
+from loragate.gateway.http.bodies import announced
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.http.idempotency import OnlyOnce
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.adapters import (
     UPLOAD_FORM,
@@ -30,7 +32,7 @@ from loragate.gateway.operations.adapters_from_files import from_files
 from loragate.gateway.operations.files import check_room
 from loragate.gateway.schemas.resources.adapter_query import Wanted
 from loragate.gateway.schemas.resources.adapters import AdapterFromFiles, AdapterPatch, VersionPatch
-from loragate.gateway.services import Services, Use
+from loragate.gateway.services import Services
 from loragate.gateway.uploads.adapter_upload import Upload, received
 
 router = APIRouter(prefix="/v1/adapters", tags=["adapters"])

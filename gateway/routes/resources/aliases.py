@@ -4,16 +4,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import AdapterReader, AdapterWriter, By
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.errors import NotFound
-from loragate.gateway.http.bodies import JsonBody
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.adapters import Alias, AliasList, AliasMetrics, DeletedAlias
 from loragate.gateway.operations import adapters as actions
 from loragate.gateway.operations.alias_metrics import alias_metrics
 from loragate.gateway.schemas.resources.adapters import DEFAULT_HOURS, MOST_HOURS, AliasPut
-from loragate.gateway.services import Use
 from loragate.gateway.wire.adapters import alias_object
 from loragate.gateway.wire.common import list_object
 

@@ -7,16 +7,16 @@ from starlette.responses import StreamingResponse
 
 from loragate.adapter_store.files.file import FileFacts, Purpose
 from loragate.adapter_store.files.repository import MOST_LISTED
+from loragate.gateway.dependencies.idempotency_key import OnlyOnce
 from loragate.gateway.dependencies.requirements import By, FileKeeper
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.http.bodies import announced
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.http.idempotency import OnlyOnce
 from loragate.gateway.http.prefetch_first import started
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.files import FILE_FORM, LINES_FORM, DeletedFile, File, FileList
 from loragate.gateway.operations import files as actions
-from loragate.gateway.services import Use
 from loragate.gateway.uploads.multipart import Form, FormShape
 from loragate.gateway.uploads.spool import data_of, form_of
 from loragate.gateway.uploads.training_lines import MOST_LINES_BYTES

@@ -5,17 +5,17 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.gateway.dependencies.idempotency_key import OnlyOnce
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import By, FineTuner
-from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.http.idempotency import OnlyOnce
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.fine_tuning import CheckpointList, EventList, FineTuningJob, JobList
 from loragate.gateway.operations import jobs as actions
 from loragate.gateway.operations.job_creation import create_job
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 from loragate.gateway.schemas.resources.job_query import METADATA_PARAMETER, Wanted
-from loragate.gateway.services import Use
 
 router = APIRouter(prefix="/v1/fine_tuning/jobs", tags=["fine-tuning"])
 

@@ -5,15 +5,15 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
+from loragate.gateway.dependencies.idempotency_key import OnlyOnce
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import AdapterReader, AdapterWriter, By
-from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.http.idempotency import OnlyOnce
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.imports import AdapterImport, AdapterImportList
 from loragate.gateway.operations import imports as actions
 from loragate.gateway.schemas.resources.imports import ImportCreate
-from loragate.gateway.services import Use
 
 router = APIRouter(prefix="/v1/imports", tags=["adapters"])
 

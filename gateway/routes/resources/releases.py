@@ -4,14 +4,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Response
 
+from loragate.gateway.dependencies.idempotency_key import OnlyOnce
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import AdapterWriter, By
-from loragate.gateway.http.bodies import JsonBody
-from loragate.gateway.http.idempotency import OnlyOnce
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.adapters import Adapter, AdapterVersion, Alias
 from loragate.gateway.operations import releases as actions
 from loragate.gateway.schemas.resources.adapters import Promotion, Rollback
-from loragate.gateway.services import Use
 
 router = APIRouter(prefix="/v1/adapters/{name}", tags=["adapters"])
 

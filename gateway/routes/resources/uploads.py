@@ -5,15 +5,15 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from loragate.adapter_store.files.uploads import MOST_PART_BYTES
+from loragate.gateway.dependencies.idempotency_key import OnlyOnce
+from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import By, FileKeeper
-from loragate.gateway.http.bodies import JsonBody
+from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.http.idempotency import OnlyOnce
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.openapi.shapes.files import PART_FORM, Upload, UploadPart, UploadPartList
 from loragate.gateway.operations import files as actions
 from loragate.gateway.schemas.resources.uploads import UploadComplete, UploadCreate
-from loragate.gateway.services import Use
 from loragate.gateway.uploads.spool import data_of
 
 router = APIRouter(prefix="/v1/uploads", tags=["files"])

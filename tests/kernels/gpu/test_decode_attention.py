@@ -4,9 +4,11 @@ import pytest
 import torch
 from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, decode_rows, filled_cache, reference
 
+from loragate.kernels.attention_rows import DecodeRows
 from loragate.kernels.gpu import decode_attention as kernels
 from loragate.kernels.gpu.decode_attention import decode_attention
-from loragate.kernels.paged_attention import DecodeRows, LayerCache, gathered_decode_attention
+from loragate.kernels.kv_cache import LayerCache
+from loragate.kernels.paged_attention import gathered_decode_attention, write_kv
 from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -59,7 +61,7 @@ def test_a_sequence_alone_is_bitwise_the_sequence_in_company(variant: str) -> No
         query[:, :1], on_device(cache, torch.float32), rows_on_device(places[:1]), VARIANTS[variant]
     )
     unused = sorted(set(range(1, PLACES)) - set(torch.cat(places).tolist()))
-    cache.write(torch.tensor(unused), *torch.full((2, KV_HEADS, len(unused), DIM), float("nan")))
+    write_kv(cache, torch.tensor(unused), *torch.full((2, KV_HEADS, len(unused), DIM), float("nan")))
     together = decode_attention(
         query, on_device(cache, torch.float32), rows_on_device(places, padding=16), VARIANTS[variant]
     )
@@ -73,7 +75,7 @@ def test_head_sizes_and_groups(key_dim: int, value_dim: int, kv_heads: int) -> N
     places = torch.arange(1, 41)
     keys = torch.randn(kv_heads, 40, key_dim, generator=generator)
     values = torch.randn(kv_heads, 40, value_dim, generator=generator)
-    cache.write(places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
+    write_kv(cache, places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
     query = torch.randn(HEADS, 1, key_dim, generator=generator)
     out = decode_attention(query.to(DEVICE), cache, rows_on_device([places]), VARIANTS["plain"]).cpu()
     group = HEADS // kv_heads
@@ -87,7 +89,7 @@ def test_eight_bits_are_read_as_torch_reads_them(variant: str, storage: torch.dt
     _, places, keys, values = filled_cache([1, 33, 70])
     small = QuantisedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
     for mine, k, v in zip(places, keys, values, strict=True):
-        small.write(mine.to(DEVICE), k.to(DEVICE), v.to(DEVICE))
+        write_kv(small, mine.to(DEVICE), k.to(DEVICE), v.to(DEVICE))
     rows, query = rows_on_device(places), queries(3, torch.float32)
     out = decode_attention(query, small, rows, VARIANTS[variant])
     expected = gathered_decode_attention(query, small, rows, VARIANTS[variant])

@@ -11,15 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from loragate.kernels import gpu
+from loragate.kernels.expert_weights import ExpertFactors
 from loragate.kernels.gpu.grouped_experts import HALVES, route_on_device
-from loragate.kernels.segmented_experts import (
-    ExpertFactors,
-    ExpertTable,
-    StackedLinear,
-    experts_reference,
-    stacked_reference,
-)
-from loragate.kernels.segmented_lora import segments_of
+from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, experts_reference, stacked_reference
+from loragate.kernels.segments import segments_of
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 EXPERTS, IN, OUT, TOP_K = 5, 136, 40, 2  # more inputs than a program of shrink takes at a time

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from loragate.kernels.gpu.kv_write import write
-from loragate.kernels.paged_attention import LayerCache
+from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -40,7 +40,7 @@ def test_equals_torch(dtype: torch.dtype, storage: torch.dtype | None, size: flo
     ours, expected = caches(dtype, storage or dtype)
     keys, values = new_tokens(dtype, size)
     write(ours, TARGETS.to(DEVICE), keys, values)
-    expected._write(TARGETS.to(DEVICE), keys, values)
+    expected.write(TARGETS.to(DEVICE), keys, values)
     assert_same(ours, expected)
 
 
@@ -53,7 +53,7 @@ def test_zeros_and_ties_and_both_ends(storage: torch.dtype) -> None:
     keys[1, :, 0], keys[1, :, 1] = 127.0, -127.0
     values[0] = torch.tensor([448.0, -448.0, 0.0, 2**-9, 3 * 2**-10, 17.0, 19.0, -0.001])
     write(ours, TARGETS.to(DEVICE), keys, values)
-    expected._write(TARGETS.to(DEVICE), keys, values)
+    expected.write(TARGETS.to(DEVICE), keys, values)
     assert_same(ours, expected)
 
 

@@ -7,6 +7,8 @@ import torch
 from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache
 from torch import Tensor
 
+from loragate.kernels.attention_rows import DecodeRows, PrefillRows
+from loragate.kernels.expert_weights import ExpertFactors
 from loragate.kernels.gated import Activation
 from loragate.kernels.gpu.decode_attention import decode_attention
 from loragate.kernels.gpu.gated import gated
@@ -15,12 +17,14 @@ from loragate.kernels.gpu.kv_write import write
 from loragate.kernels.gpu.prefill_attention import prefill_attention
 from loragate.kernels.gpu.rms_norm import rms_norm
 from loragate.kernels.gpu.rotary import rotate
-from loragate.kernels.gpu.segmented_lora import SlotTable, divide
-from loragate.kernels.paged_attention import DecodeRows, LayerCache, PrefillRows
+from loragate.kernels.gpu.segmented_lora import add_segments
+from loragate.kernels.gpu.slot_tables import SlotTable
+from loragate.kernels.kv_cache import LayerCache
+from loragate.kernels.lora_weights import Expand, LoraWeights
+from loragate.kernels.paged_attention import write_kv
 from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
 from loragate.kernels.rms_norm import RmsNorm
-from loragate.kernels.segmented_experts import ExpertFactors
-from loragate.kernels.segmented_lora import Expand, LoraWeights, segments_of
+from loragate.kernels.segments import divide, segments_of
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -41,7 +45,7 @@ def cache_of(storage: torch.dtype | None) -> tuple[LayerCache, Tensor]:
         cache = LayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE)
     else:
         cache = QuantisedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
-    cache.write(places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
+    write_kv(cache, places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
     return cache, places.to(DEVICE)
 
 
@@ -53,7 +57,7 @@ def test_lora() -> None:
 
     def add(x: Tensor) -> Tensor:
         out = x[:, :16] * 2
-        table.add(out, x, work)
+        add_segments(table, out, x, work)
         return out + 1
 
     x = numbers(3, 16)

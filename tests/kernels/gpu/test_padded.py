@@ -9,25 +9,28 @@ from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache
 from torch import Tensor
 
 from loragate.kernels import gpu, segmented_experts
+from loragate.kernels.attention_rows import DecodeRows, PaddedRows, PrefillRows
+from loragate.kernels.expert_weights import ExpertFactors
 from loragate.kernels.gpu import decode_attention as decode
 from loragate.kernels.gpu import prefill_attention as prefill
 from loragate.kernels.gpu.grouped_experts import ExpertSlots, route_on_device
-from loragate.kernels.gpu.segmented_lora import (
+from loragate.kernels.gpu.segmented_lora import add_segments, turns
+from loragate.kernels.gpu.slot_tables import SlotMemory, SlotTable
+from loragate.kernels.kv_cache import LayerCache
+from loragate.kernels.lora_weights import Expand, LoraWeights
+from loragate.kernels.paged_attention import padded_attention
+from loragate.kernels.segments import (
     DECODE,
     NOBODY,
     PREFILL,
-    SlotTable,
+    FixedSegments,
     Tiling,
     Work,
     by_tiling,
     divide,
+    segments_of,
     tiles_of,
-    turns,
 )
-from loragate.kernels.gpu.slot_tables import SlotMemory
-from loragate.kernels.paged_attention import DecodeRows, LayerCache, PaddedRows, PrefillRows, padded_attention
-from loragate.kernels.segmented_experts import ExpertFactors
-from loragate.kernels.segmented_lora import Expand, FixedSegments, LoraWeights, segments_of
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 PAGE = 8
@@ -122,8 +125,8 @@ def test_lora_of_small_and_large_ranks() -> None:
         reserved.put(slot, each)
     x, out = numbers(80, 24), numbers(80, 32)
     expected = out.clone()
-    plain.add(expected[: len(slots)], x[: len(slots)], divide(segments_of(slots), DEVICE, torch.float32))
-    reserved.add(out, x, fixed(slots, 80, torch.float32).work)
+    add_segments(plain, expected[: len(slots)], x[: len(slots)], divide(segments_of(slots), DEVICE, torch.float32))
+    add_segments(reserved, out, x, fixed(slots, 80, torch.float32).work)
     assert torch.equal(out, expected)
 
 
@@ -158,7 +161,7 @@ def test_tables_side_by_side_change_when_they_are_sent() -> None:
     def computed(tables: list[SlotTable]) -> list[Tensor]:
         outs = [start.clone() for _ in tables]
         for table, out in zip(tables, outs, strict=True):
-            table.add(out, x, divide(segments_of(slots), DEVICE, torch.float32))
+            add_segments(table, out, x, divide(segments_of(slots), DEVICE, torch.float32))
         return outs
 
     assert all(torch.equal(out, start) for out in computed(shared))
@@ -208,5 +211,5 @@ def test_nobodys_tiles_change_nothing(tiling: Tiling) -> None:
     table.reserve(2, 16)
     out = numbers(64, 24).half()
     before = out.clone()
-    table.add(out, numbers(64, 24).half(), (Work(torch.full((7, 3), NOBODY).to(DEVICE), tiling),))
+    add_segments(table, out, numbers(64, 24).half(), (Work(torch.full((7, 3), NOBODY).to(DEVICE), tiling),))
     assert torch.equal(out, before)

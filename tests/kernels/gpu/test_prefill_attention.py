@@ -4,9 +4,11 @@ import pytest
 import torch
 from attention import DIM, HEADS, KV_HEADS, PLACES, VARIANTS, filled_cache, reference
 
+from loragate.kernels.attention_rows import PrefillRows
 from loragate.kernels.gpu import prefill_attention as kernels
 from loragate.kernels.gpu.prefill_attention import prefill_attention
-from loragate.kernels.paged_attention import LayerCache, PrefillRows
+from loragate.kernels.kv_cache import LayerCache
+from loragate.kernels.paged_attention import write_kv
 from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -60,7 +62,7 @@ def test_however_the_prompt_is_cut(variant: str) -> None:
 def test_eight_bits_are_read_as_torch_reads_them(variant: str, storage: torch.dtype) -> None:
     _, (places,), (keys,), (values,) = filled_cache([61])
     small = QuantisedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
-    small.write(places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
+    write_kv(small, places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
     query = torch.randn(HEADS, 21, DIM, generator=torch.Generator().manual_seed(1))
     out = attend(query, small, places, 40, variant)
     stored = (part.cpu() for part in small.gather(places.to(DEVICE)))

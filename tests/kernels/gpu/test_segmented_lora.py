@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loragate.kernels.base_output import Affine
-from loragate.kernels.gpu.segmented_lora import DECODE, LONG, PREFILL, SlotTable, Tiling, Work, WorkList, divide
-from loragate.kernels.segmented_lora import Expand, LoraWeights, lora_reference, segments_of
+from loragate.kernels.gpu.segmented_lora import add_segments
+from loragate.kernels.gpu.slot_tables import SlotTable
+from loragate.kernels.lora_weights import Expand, LoraWeights
+from loragate.kernels.segmented_lora import lora_reference
+from loragate.kernels.segments import DECODE, LONG, PREFILL, Tiling, Work, WorkList, divide, segments_of
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 IN, WIDTHS = 72, (40, 24, 24)
@@ -68,7 +71,7 @@ def test_equals_the_reference(popularity: str, rows: int, dtype: torch.dtype) ->
     weights = {slot: make_weights(slot, dtype) for slot in set(slots) if slot >= 0}
     x, out = rows_of(rows, IN, dtype, 2), rows_of(rows, OUT, dtype, 3)
     expected = lora_reference(out, x, slots, weights)
-    make_table(weights).add(out, x, work(slots))
+    add_segments(make_table(weights), out, x, work(slots))
     assert torch.allclose(out.double(), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
@@ -80,7 +83,7 @@ def test_however_the_work_is_divided(tiling: Tiling) -> None:
     weights = {slot: make_weights(slot, torch.float32) for slot in slots}
     x, out = rows_of(6, IN, torch.float32, 2), rows_of(6, OUT, torch.float32, 3)
     expected = lora_reference(out, x, slots, weights)
-    make_table(weights).add(out, x, (Work.of(segments_of(slots), DEVICE, tiling),))
+    add_segments(make_table(weights), out, x, (Work.of(segments_of(slots), DEVICE, tiling),))
     assert torch.allclose(out.double(), expected, atol=1e-4)
 
 
@@ -92,7 +95,7 @@ def test_prefill_beside_decode(dtype: torch.dtype) -> None:
     expected = lora_reference(out, x, slots, weights)
     parts = work(slots, dtype)
     assert [part.tiling for part in parts] == ([DECODE] if dtype == torch.float32 else [DECODE, PREFILL])
-    make_table(weights).add(out, x, parts)
+    add_segments(make_table(weights), out, x, parts)
     assert torch.allclose(out.double(), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
@@ -113,7 +116,7 @@ def test_any_division_into_segments(slots: list[int]) -> None:
     weights = {slot: make_weights(slot, torch.float32) for slot in range(5)}  # slot 5 targets another module
     x, out = rows_of(len(slots), IN, torch.float32, 3), rows_of(len(slots), OUT, torch.float32, 4)
     expected = lora_reference(out, x, slots, weights)
-    make_table(weights).add(out, x, work(slots))
+    add_segments(make_table(weights), out, x, work(slots))
     assert torch.allclose(out.double(), expected, atol=1e-4)
 
 
@@ -141,7 +144,7 @@ def test_whatever_programs_read_at_once_is_aligned() -> None:
     table.put(0, weights[0])
     x, out = rows_of(3, 48, torch.float32, 4), rows_of(3, 48, torch.float32, 5)
     expected = lora_reference(out, x, [0, 0, -1], weights)
-    table.add(out, x, work([0, 0, -1]))
+    add_segments(table, out, x, work([0, 0, -1]))
     assert torch.allclose(out.double(), expected, atol=1e-4)
     elsewhere = rows_of(9, 16, torch.float32, 2).flatten()[1 : 1 + 8 * 16].view(8, 16)
     with pytest.raises(AssertionError):
@@ -152,7 +155,7 @@ def test_nan_in_one_adapter_stays_in_its_rows() -> None:
     weights = {0: make_weights(0, torch.float32), 1: make_weights(1, torch.float32)}
     weights[1].a.fill_(float("nan"))
     out = torch.zeros(4, OUT, device=DEVICE)
-    make_table(weights).add(out, torch.ones(4, IN, device=DEVICE), work([0, 0, 1, -1]))
+    add_segments(make_table(weights), out, torch.ones(4, IN, device=DEVICE), work([0, 0, 1, -1]))
     assert out[:2].isfinite().all()
     assert out[2].isnan().all()
     assert (out[3] == 0).all()
@@ -168,12 +171,12 @@ def test_a_slot_that_changed_hands_gives_the_new_adapter() -> None:
     assert torch.equal(without, start)
     table.put(0, second)
     out = start.clone()
-    table.add(out, x, work([0, 0]))
+    add_segments(table, out, x, work([0, 0]))
     assert torch.allclose(out.double(), lora_reference(start, x, [0, 0], {0: second}), atol=1e-4)
 
 
 def test_nothing_to_do() -> None:
     table = make_table({0: make_weights(0, torch.float32)})
     out = torch.ones(3, OUT, device=DEVICE)
-    table.add(out, torch.ones(3, IN, device=DEVICE), work([-1, -1, -1]))
+    add_segments(table, out, torch.ones(3, IN, device=DEVICE), work([-1, -1, -1]))
     assert (out == 1).all()

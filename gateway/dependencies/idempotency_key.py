@@ -1,0 +1,16 @@
+"""Idempotency key."""
+
+from typing import Annotated
+
+from fastapi import Depends, Header
+from starlette.requests import Request
+
+from loragate.gateway.dependencies.services import Use
+from loragate.gateway.http.idempotency import _HEADER, Once, once_of
+
+
+async def _once(request: Request, use: Use, key: Annotated[str | None, Header(alias=_HEADER)] = None) -> Once:
+    return once_of(key, use.store, f"{request.method} {request.scope['path']}")
+
+
+OnlyOnce = Annotated[Once, Depends(_once)]

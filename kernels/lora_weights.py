@@ -1,0 +1,52 @@
+"""Lora weights."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from loragate.kernels.base_output import BaseChange
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """The second half of one target module: columns [rank_start, rank_stop) of the shrunken rows, times `b`."""
+
+    rank_start: int
+    rank_stop: int
+    out_start: int  # first column of the module in the fused output
+    b: Tensor  # [rank, out], with the scaling in it
+
+
+@dataclass(frozen=True)
+class LoraWeights:
+    """One adapter's weights for one fused module: the A of all its targets side by side, and a B for each."""
+
+    a: Tensor  # [sum of ranks, in]
+    expands: tuple[Expand, ...]
+    base_changes: tuple[BaseChange, ...] = ()  # made in this order
+
+    def __post_init__(self) -> None:
+        assert self.a.shape[0] == sum(e.rank_stop - e.rank_start for e in self.expands)
+
+    @cached_property
+    def rank(self) -> int:
+        """Of all targets together."""
+        return self.a.shape[0]
+
+    @cached_property
+    def expand_addresses(self) -> list[tuple[int, int, int, int, int]]:
+        """As `LowRankRows` wants them."""
+        return [(e.rank_start, *e.b.shape, e.out_start, e.b.data_ptr()) for e in self.expands]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.a, *(e.b for e in self.expands), *(t for change in self.base_changes for t in change.tensors))
+
+    def on(self, tensors: Sequence[Tensor]) -> "LoraWeights":
+        """The same weights in other memory; `tensors` in the order of the property."""
+        left = iter(tensors)
+        a = next(left)
+        expands = tuple(Expand(e.rank_start, e.rank_stop, e.out_start, next(left)) for e in self.expands)
+        return LoraWeights(a, expands, tuple(change.on(left) for change in self.base_changes))
