@@ -31,7 +31,7 @@ def serve(setting: Setting, found: Findings) -> None:
     speed = bandwidth(setting)  # while there is room for it
     setting.free()
     engine = LocalEngine(
-        folder / "base", folder / "cache", names, adapter_slots=sizes.adapters, late_tokens="on", **setting.room
+        folder / "base", folder / "cache", names, adapter_slots=sizes.adapters, async_scheduling="on", **setting.room
     )
     try:
         _serve(setting, engine, speed, found)

@@ -30,7 +30,7 @@ class EngineConfig:
     max_batch_tokens: int = 512  # rows of one step: the chunk budget of prefill
     max_batch_size: int = 64  # sequences of one step
     cuda_graphs: bool = True  # on a GPU, record the launches of steps of fixed sizes at start, and play them back
-    late_tokens: str = "auto"  # read a step's tokens once the next is launched: auto (on a GPU), on, off
+    async_scheduling: str = "auto"  # read a step's tokens once the next is launched: auto (on a GPU), on, off
     max_step_ms: float | None = 100.0  # prefill beside decoding sequences is cut so that a step takes about this long
     max_waiting: int = 4096  # sequences in the queue; more are shed
     max_waiting_per_tenant: int = 1024
@@ -68,8 +68,8 @@ class EngineConfig:
             raise ValueError(f"engine.kv_cache_dtype must be auto, int8 or fp8, got {self.kv_cache_dtype!r}")
         if self.quantization not in ("none", "nf4", "int8"):
             raise ValueError(f"engine.quantization must be none, nf4 or int8, got {self.quantization!r}")
-        if self.late_tokens not in ("auto", "on", "off"):
-            raise ValueError(f"engine.late_tokens must be auto, on or off, got {self.late_tokens!r}")
+        if self.async_scheduling not in ("auto", "on", "off"):
+            raise ValueError(f"engine.async_scheduling must be auto, on or off, got {self.async_scheduling!r}")
         if self.device not in ("auto", "cpu", "cuda"):
             raise ValueError(f"engine.device must be auto, cpu or cuda, got {self.device!r}")
         if self.max_batch_size > self.max_batch_tokens:

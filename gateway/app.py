@@ -117,7 +117,7 @@ async def _open_services(
     tracing: "Tracing | None",
     notices: Notices,
 ) -> AsyncIterator[Services]:
-    kept = timedelta(hours=config.keep_deleted_hours)
+    kept = timedelta(hours=config.deleted_retention_hours)
     store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices, kept=kept)
     store.heard_of_damage = counted.quarantines.inc
     try:

@@ -124,7 +124,7 @@ class EngineSettings(BaseModel):
     max_batch_tokens: PositiveInt = 512
     max_batch_size: PositiveInt = 64
     cuda_graphs: bool = True
-    late_tokens: Literal["auto", "on", "off"] = "auto"
+    async_scheduling: Literal["auto", "on", "off"] = "auto"
     max_step_ms: PositiveFloat | None = 100.0
     max_waiting: PositiveInt = 4096
     max_waiting_per_tenant: PositiveInt = 1024
@@ -208,11 +208,11 @@ class TracingSettings(BaseModel):
 
 
 class BucketSettings(BaseModel):
-    """One of `[[imports.buckets]]`: everything below `place`, for these tenants by id; without any, for all."""
+    """One of `[[imports.buckets]]`: everything below `path`, for these tenants by id; without any, for all."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    place: str
+    path: str
     tenants: tuple[str, ...] | None = None
 
 
@@ -224,7 +224,7 @@ class ImportSettings(BaseModel):
     hub: str = "https://huggingface.co"
     hosts: tuple[str, ...] = ImportConfig().hosts
     buckets: tuple[BucketSettings, ...] = ()
-    at_once: PositiveInt = 2
+    max_concurrent: PositiveInt = 2
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ImportSettings":
@@ -234,10 +234,10 @@ class ImportSettings(BaseModel):
     def config(self) -> ImportConfig:
         """What the gateway is started with."""
         grants = (
-            BucketGrant(bucket.place, None if bucket.tenants is None else frozenset(bucket.tenants))
+            BucketGrant(bucket.path, None if bucket.tenants is None else frozenset(bucket.tenants))
             for bucket in self.buckets
         )
-        return ImportConfig(None if self.hub == "none" else self.hub, self.hosts, tuple(grants), self.at_once)
+        return ImportConfig(None if self.hub == "none" else self.hub, self.hosts, tuple(grants), self.max_concurrent)
 
 
 class PriceSettings(BaseModel):
@@ -321,10 +321,10 @@ class Settings(BaseSettings):
     workers: PositiveInt = 1
     replicas: PositiveInt = 1
     drain_seconds: NonNegativeFloat = 25.0
-    first_token_seconds: PositiveFloat | None = None
+    first_token_deadline_seconds: PositiveFloat | None = None
     max_queue_seconds: PositiveFloat = 30.0
     upload_stall_seconds: PositiveFloat = 10.0
-    min_upload_rate: PositiveFloat = 10_000.0
+    min_upload_bytes_per_second: PositiveFloat = 10_000.0
     database_url: str | None = None
     redis_url: RedisUrl | None = None
     limits: LimitSettings = LimitSettings()
@@ -339,7 +339,7 @@ class Settings(BaseSettings):
     panel: PanelSettings = PanelSettings()
     prices: tuple[PriceSettings, ...] = ()
     currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
-    keep_deleted_hours: NonNegativeFloat = 168.0
+    deleted_retention_hours: NonNegativeFloat = 168.0
     usage_retention_days: Annotated[int, Field(ge=MIN_RETENTION_DAYS)] | None = None
     engine: EngineSettings = EngineSettings()
     finetune: FinetuneSettings = FinetuneSettings()

@@ -17,10 +17,10 @@ _GATEWAY = (
     "log_format",
     "data_dir",
     "drain_seconds",
-    "first_token_seconds",
+    "first_token_deadline_seconds",
     "max_queue_seconds",
     "upload_stall_seconds",
-    "min_upload_rate",
+    "min_upload_bytes_per_second",
     "database_url",
     "redis_url",
     "workers",
@@ -35,7 +35,7 @@ _GATEWAY = (
     "imports",
     "prices",
     "currency",
-    "keep_deleted_hours",
+    "deleted_retention_hours",
     "usage_retention_days",
 )
 

@@ -140,6 +140,7 @@ def build_core(
     last = LastTokens(config.max_batch_size, loaded.base.device)
     runner = ModelRunner(loaded.base, last, _graphs(loaded, config, last))
     limits = ModelLimits(manifest.max_model_len, manifest.vocab_size, eos, runner.embeds)
+    on_gpu = loaded.base.device.type == "cuda"
     core = EngineCore(
         runner,
         scheduler,
@@ -151,7 +152,7 @@ def build_core(
         died=died,
         retired=retired,
         stopped=copier.close,
-        late=loaded.base.device.type == "cuda" if config.late_tokens == "auto" else config.late_tokens == "on",
+        late=on_gpu if config.async_scheduling == "auto" else config.async_scheduling == "on",
     )
     return core
 

@@ -37,7 +37,7 @@ class GatewayConfig:
     key_use_seconds: float = 30.0  # how often it is written when keys were last used
     stall_seconds: float = 60.0  # a client that takes no bytes, or sends none, for this long is dropped
     upload_stall_seconds: float = 10.0  # an upload that brings nothing for this long is ended
-    min_upload_rate: float = 10_000.0  # bytes a second, of the last `upload_window_seconds`
+    min_upload_bytes_per_second: float = 10_000.0  # over the last `upload_window_seconds`
     upload_window_seconds: float = 30.0
     max_json_bytes: int = 8 << 20
     max_upload_bytes: int = 4 << 30  # an adapter, or a file in parts
@@ -45,11 +45,11 @@ class GatewayConfig:
     max_n: int = 16  # completions of one prompt
     max_prompts: int = 64  # prompts of one request
     default_chat_tokens: int = 4096  # cap on a chat answer whose request names no max_tokens
-    first_token_seconds: float | None = None  # a request that cannot begin its answer in this time is refused
+    first_token_deadline_seconds: float | None = None  # requests that cannot begin to answer in time are rejected
     max_queue_seconds: float = 30.0  # a request that would wait longer in the engine is turned away; inf: none is
     prices: tuple[Price, ...] = ()  # of tokens; the most specific one counts
     currency: str = "USD"  # of the prices, for whoever reads amounts
-    keep_deleted_hours: float = 168.0  # adapters can be restored for so long
+    deleted_retention_hours: float = 168.0  # adapters can be restored for so long
     usage_retention_days: int | None = None  # of the ledger's rows, one a request; None: for ever. Sums stay.
     imports: ImportConfig = ImportConfig()  # noqa: RUF009 (frozen)
     tool_parser: str | None = None  # how the model writes tool calls; None: told from its chat template
@@ -62,18 +62,19 @@ class GatewayConfig:
         for name in (*counts, "default_chat_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"gateway.{name} must be at least 1, got {getattr(self, name)}")
-        uploads = ("upload_stall_seconds", "min_upload_rate", "upload_window_seconds")
+        uploads = ("upload_stall_seconds", "min_upload_bytes_per_second", "upload_window_seconds")
         for name in ("heartbeat_timeout", "stall_seconds", "key_use_seconds", *uploads):
             if getattr(self, name) <= 0:
                 raise ValueError(f"gateway.{name} must be positive, got {getattr(self, name)}")
-        if self.first_token_seconds is not None and self.first_token_seconds <= 0:
-            raise ValueError(f"gateway.first_token_seconds must be positive, got {self.first_token_seconds}")
+        deadline = self.first_token_deadline_seconds
+        if deadline is not None and deadline <= 0:
+            raise ValueError(f"gateway.first_token_deadline_seconds must be positive, got {deadline}")
         if not self.max_queue_seconds > 0:
             raise ValueError(f"gateway.max_queue_seconds must be positive, got {self.max_queue_seconds}")
         if self.drain_seconds < 0:
             raise ValueError(f"gateway.drain_seconds must not be negative, got {self.drain_seconds}")
-        if self.keep_deleted_hours < 0:
-            raise ValueError(f"keep_deleted_hours must not be negative, got {self.keep_deleted_hours}")
+        if self.deleted_retention_hours < 0:
+            raise ValueError(f"deleted_retention_hours must not be negative, got {self.deleted_retention_hours}")
         if self.tool_parser is not None and self.tool_parser not in FORMATS:
             raise ValueError(f"gateway.tool_parser must be one of {', '.join(FORMATS)}, got {self.tool_parser!r}")
         if self.usage_retention_days is not None and self.usage_retention_days < MIN_RETENTION_DAYS:
@@ -92,7 +93,7 @@ class GatewayConfig:
     def upload_pace(self) -> Pace:
         """Of uploads, which hold the disk's room meanwhile."""
         stall = min(self.stall_seconds, self.upload_stall_seconds)
-        return Pace(stall, self.min_upload_rate, self.upload_window_seconds)
+        return Pace(stall, self.min_upload_bytes_per_second, self.upload_window_seconds)
 
     @property
     def upload_dir(self) -> Path:

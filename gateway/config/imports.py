@@ -10,18 +10,18 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9][A-Za-z0-9._
 
 @dataclass(frozen=True, slots=True)
 class BucketGrant:
-    """Everything below `place` ("bucket" or "bucket/prefix"), for these tenants by id; None: for all of them."""
+    """Everything below `path` ("bucket" or "bucket/prefix"), for these tenants by id; None: for all of them."""
 
-    place: str
+    path: str
     tenants: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
-        if not _BUCKET.fullmatch(self.place):
-            raise ValueError(f"imports.buckets must name a bucket or bucket/prefix, got {self.place!r}")
+        if not _BUCKET.fullmatch(self.path):
+            raise ValueError(f"imports.buckets must name a bucket or bucket/prefix, got {self.path!r}")
 
-    def covers(self, place: str) -> bool:
-        """Whether it is the place, or contains it."""
-        return f"{place}/".startswith(f"{self.place}/")
+    def covers(self, path: str) -> bool:
+        """Return whether the grant's path is `path` or contains it."""
+        return f"{path}/".startswith(f"{self.path}/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ImportConfig:
     hub: str | None = "https://huggingface.co"
     hosts: tuple[str, ...] = ("huggingface.co", "*.huggingface.co", "*.hf.co")
     buckets: tuple[BucketGrant, ...] = field(default=())
-    at_once: int = 2  # imports that one process fetches; the others wait
+    max_concurrent: int = 2  # imports that one process fetches; the others wait
 
     def __post_init__(self) -> None:
         for host in self.hosts:
@@ -44,18 +44,18 @@ class ImportConfig:
                 raise ValueError(f"imports.hosts takes names, *.names and origins (https://host:port), got {host!r}")
         if self.hub is not None and not _ORIGIN.fullmatch(self.hub):
             raise ValueError(f"imports.hub must be an origin (https://host), got {self.hub!r}")
-        if self.at_once < 1:
-            raise ValueError(f"imports.at_once must be at least 1, got {self.at_once}")
+        if self.max_concurrent < 1:
+            raise ValueError(f"imports.max_concurrent must be at least 1, got {self.max_concurrent}")
 
-    def grants(self, place: str, tenant_id: str) -> bool:
-        """Whether the tenant may have what is there."""
+    def grants(self, path: str, tenant_id: str) -> bool:
+        """Return whether the tenant may import from `path`."""
         return any(
-            grant.covers(place) and (grant.tenants is None or tenant_id in grant.tenants) for grant in self.buckets
+            grant.covers(path) and (grant.tenants is None or tenant_id in grant.tenants) for grant in self.buckets
         )
 
     def check_apart(self, blob_url: str) -> None:
         """Raises ValueError where a grant would open our own blobs, which are all tenants'."""
         scheme, _, blobs = blob_url.partition("://")
         for grant in self.buckets if scheme in ("s3", "s3a") else ():
-            if grant.covers(blobs.rstrip("/")) or f"{grant.place}/".startswith(f"{blobs.rstrip('/')}/"):
-                raise ValueError(f"imports.buckets: {grant.place} is where the adapters of all tenants are kept")
+            if grant.covers(blobs.rstrip("/")) or f"{grant.path}/".startswith(f"{blobs.rstrip('/')}/"):
+                raise ValueError(f"imports.buckets: {grant.path} is where the adapters of all tenants are kept")

@@ -12,5 +12,5 @@ def share_of(caller: TenantPrincipal, priority: int | None, config: GatewayConfi
 
 def share_of_tenant(tenant_id: str, weight: float, config: GatewayConfig, priority: int = 0) -> pb.Share:
     """The same, for what nobody waits for."""
-    deadline_ms = round(1000 * (config.first_token_seconds or 0))
+    deadline_ms = round(1000 * (config.first_token_deadline_seconds or 0))
     return pb.Share(tenant_id=tenant_id, weight=weight, priority=priority, deadline_ms=deadline_ms)

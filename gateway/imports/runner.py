@@ -41,7 +41,7 @@ class ImportRunner:
         self._config = config
         self._metrics = metrics
         self._places = Places((*config.hosts, *([config.hub] if config.hub else [])))
-        self._turns = asyncio.Semaphore(config.at_once)
+        self._turns = asyncio.Semaphore(config.max_concurrent)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def check(self, source: str, tenant_id: str) -> None:
@@ -61,7 +61,7 @@ class ImportRunner:
     @property
     def has_time(self) -> bool:
         """One more would be worked on at once."""
-        return len(self._tasks) < self._config.at_once
+        return len(self._tasks) < self._config.max_concurrent
 
     @property
     def running(self) -> int:

@@ -22,7 +22,7 @@ WAYS = {"/v1/adapters": b"adapter_model.safetensors", "/v1/files": b"file"}
 
 @pytest.fixture
 async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> AsyncIterator[Gateway]:
-    impatient = replace(config, upload_stall_seconds=0.4, min_upload_rate=RATE, upload_window_seconds=0.6)
+    impatient = replace(config, upload_stall_seconds=0.4, min_upload_bytes_per_second=RATE, upload_window_seconds=0.6)
     async with serving(impatient, engine, tenants) as running:
         await running.until_ready()
         yield running

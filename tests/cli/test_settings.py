@@ -277,11 +277,11 @@ IMPORTS = """
 hub = "https://hub.internal:8443"
 
 [[imports.buckets]]
-place = "acme-adapters/released"
+path = "acme-adapters/released"
 tenants = ["tn_1"]
 
 [[imports.buckets]]
-place = "everybodys"
+path = "everybodys"
 """
 
 
@@ -313,7 +313,7 @@ def test_the_hub_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
         ('[imports]\nhosts = ["localhost"]', "imports"),
         ('[[imports.buckets]]\nplace = "s3://bucket"', "imports"),
         ('[[imports.buckets]]\nbucket = "x"', "imports.buckets.0"),
-        ("[imports]\nat_once = 0", "imports.at_once"),
+        ("[imports]\nmax_concurrent = 0", "imports.max_concurrent"),
     ],
 )
 def test_bad_grants_are_refused_by_name(text: str, named: str) -> None:

@@ -132,7 +132,7 @@ def test_read_late_texts_are_the_same(fresh: Callable[..., Worded]) -> None:
     """A grammar says what the next token may be once the last is known: that is early enough."""
     texts = []
     for late in ("off", "on"):
-        worded = fresh(late_tokens=late, max_batch_size=6)
+        worded = fresh(async_scheduling=late, max_batch_size=6)
         grammars = (schema(PERSON), None, regex("(ab|c)+d[0-9]{1,9}"))
         requests = [worded.submit(g, "a", seed=seed, max_tokens=60) for seed in range(3) for g in grammars]
         for request in requests:

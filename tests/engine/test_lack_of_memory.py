@@ -41,7 +41,7 @@ def runs_out(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, when: Callabl
 def test_steps_shrink_until_they_fit_and_nothing_is_lost(
     start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch, room: int, late: str
 ) -> None:
-    engine = start(late_tokens=late)
+    engine = start(async_scheduling=late)
     runs_out(engine, monkeypatch, lambda rows: sum(rows.values()) > room)
     requests = [engine.submit(p, name, max_tokens=10) for p, name in zip(PROMPTS, NAMES, strict=True)]
     for request, prompt, name in zip(requests, PROMPTS, NAMES, strict=True):
@@ -92,7 +92,7 @@ def test_what_a_step_had_computed_is_let_go_of_before_it_is_tried_again(
 def test_only_the_one_without_room_for_a_single_token_fails(
     start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
-    engine = start(late_tokens=late)
+    engine = start(async_scheduling=late)
     runs_out(engine, monkeypatch, lambda rows: any(s.request.prompt == (9, 7) and s.generated > 2 for s in rows))
     culprit = engine.submit([9, 7], max_tokens=30)
     others = [engine.submit(p, name, max_tokens=20) for p, name in zip(PROMPTS, NAMES, strict=True)]
@@ -110,7 +110,7 @@ def test_only_the_one_without_room_for_a_single_token_fails(
 def test_a_step_that_fails_costs_those_in_it_and_not_the_tokens_before(
     start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
-    engine = start(late_tokens=late)
+    engine = start(async_scheduling=late)
     execute = engine.core._runner.execute
     fail = [True]
 

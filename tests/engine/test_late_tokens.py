@@ -57,7 +57,7 @@ def engines(
     plain = LocalEngine(tiny.base, cache, tiny.adapters, kv_cache_tokens=4096, max_model_len=90, **common)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assembly, "recorder", lambda device: (lambda launches: launches) if request.param else None)
-        late = LocalEngine(tiny.base, cache, tiny.adapters, late_tokens="on", **CROWDED, **common)
+        late = LocalEngine(tiny.base, cache, tiny.adapters, async_scheduling="on", **CROWDED, **common)
     yield plain, late
     assert bool(late.core.graphs.replayed) == request.param
     plain.close()
@@ -171,7 +171,7 @@ def order(monkeypatch: pytest.MonkeyPatch) -> Callable[[LocalEngine], list[str]]
 def test_a_step_is_launched_before_the_one_before_is_read(
     start: Start, tiny: Any, order: Callable[[LocalEngine], list[str]]
 ) -> None:
-    engine = start(late_tokens="on")
+    engine = start(async_scheduling="on")
     seen = order(engine)
     assert engine.generate(PROMPTS[1], "a", max_tokens=5) == greedy(tiny.model, PROMPTS[1], 5, tiny.adapters["a"])
     assert seen == ["launch", *4 * ["launch", "read"], "read"], "nothing is launched for one that has all its tokens"
@@ -190,7 +190,7 @@ def test_on_a_cpu_steps_are_read_at_once(start: Start, order: Callable[[LocalEng
 def test_an_end_that_nobody_foresaw_costs_one_row(
     start: Start, tiny: Any, order: Callable[[LocalEngine], list[str]]
 ) -> None:
-    engine = start(late_tokens="on")
+    engine = start(async_scheduling="on")
     tokens = greedy(tiny.model, PROMPTS[1], 4)
     assert len(set(tokens)) == 4
     seen = order(engine)
@@ -204,7 +204,7 @@ def test_an_end_that_nobody_foresaw_costs_one_row(
 def test_who_guesses_has_steps_read_at_once_unless_it_pauses(
     start: Start, order: Callable[[LocalEngine], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = start(late_tokens="on")
+    engine = start(async_scheduling="on")
     seen = order(engine)
     sevens: dict[str, Any] = {"max_tokens": 20, "draft_tokens": 4, "logit_bias": ((7, 100.0),)}
     assert engine.generate([7] * 6, **sevens) == [7] * 20
@@ -219,7 +219,7 @@ def test_who_guesses_has_steps_read_at_once_unless_it_pauses(
 
 
 def test_who_gives_way_keeps_the_token_in_flight(start: Start, tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = start(late_tokens="on")
+    engine = start(async_scheduling="on")
     scheduler, gave_way = engine.core.scheduler, []
     schedule = scheduler.schedule
 
@@ -241,7 +241,7 @@ def test_who_gives_way_keeps_the_token_in_flight(start: Start, tiny: Any, monkey
 
 def test_completions_of_one_prompt_compute_it_once(start: Start) -> None:
     """What a step computes is found by the next one, though its tokens are not read yet."""
-    engine = start(late_tokens="on", max_batch_tokens=512)
+    engine = start(async_scheduling="on", max_batch_tokens=512)
     request = engine.submit(PROMPTS[3], n=3, max_tokens=2, cache_salt=b"salt")
     outputs = engine.result(request, 3)
     assert sorted(o.cached_tokens for o in outputs if o.finish is None) == [0, 64, 64]
@@ -253,7 +253,7 @@ def test_numbers_that_are_not_finite_fail_their_own_request_alone(start: Start, 
     huge = add_adapter(tiny.model, tmp_path / "huge", 9)
     tensors = {k: torch.full_like(v, 3e18) for k, v in load_file(huge / "adapter_model.safetensors").items()}
     save_file(tensors, huge / "adapter_model.safetensors")
-    engine = start({**tiny.adapters, "huge": huge}, late_tokens="on")
+    engine = start({**tiny.adapters, "huge": huge}, async_scheduling="on")
     good = [engine.submit(PROMPTS[3], name, max_tokens=6, cache_salt=b"salt") for name in ("a", None)]
     bad = engine.submit(PROMPTS[3], "huge", max_tokens=6, cache_salt=b"salt")
     (output,) = engine.result(bad)

@@ -67,7 +67,7 @@ def make(tiny: Any, adapters: dict[str, Path], tmp_path_factory: pytest.TempPath
 @pytest.fixture(scope="module", params=["off", "on"])
 def engine(make: Make, request: pytest.FixtureRequest) -> LocalEngine:
     """Plays back its own launches, and reads its tokens at once or late."""
-    return make(lambda launches: launches, late_tokens=request.param)
+    return make(lambda launches: launches, async_scheduling=request.param)
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ async def hub() -> AsyncIterator[StandInHub]:
 
 def importing(config: GatewayConfig, hub: StandInHub, stall_seconds: float) -> GatewayConfig:
     """From this hub alone, one at a time."""
-    return replace(config, stall_seconds=stall_seconds, imports=ImportConfig(hub=hub.url, hosts=(), at_once=1))
+    return replace(config, stall_seconds=stall_seconds, imports=ImportConfig(hub=hub.url, hosts=(), max_concurrent=1))
 
 
 @pytest.fixture

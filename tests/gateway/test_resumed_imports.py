@@ -40,7 +40,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[StandInHub]:
 
 @pytest.fixture
 async def config(on_both: GatewayConfig, hub: StandInHub) -> GatewayConfig:
-    return replace(on_both, stall_seconds=60.0, imports=ImportConfig(hub=hub.url, hosts=(), at_once=1))
+    return replace(on_both, stall_seconds=60.0, imports=ImportConfig(hub=hub.url, hosts=(), max_concurrent=1))
 
 
 @asynccontextmanager

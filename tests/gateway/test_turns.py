@@ -33,7 +33,7 @@ async def test_a_request_takes_its_tenants_turn(gateway: Gateway, tenants: tuple
 
 
 async def test_the_deadline_is_the_operators(config: Any, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
-    async with serving(replace(config, first_token_seconds=1.5), engine, tenants) as gateway:
+    async with serving(replace(config, first_token_deadline_seconds=1.5), engine, tenants) as gateway:
         await gateway.until_ready()
         async with gateway.http() as http:
             assert (await http.post("/v1/chat/completions", json=CHAT)).status_code == 200
