@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 _SERVER = "Server"
-_CLIENT = "Where and as whom"
+_CLIENT = "Connection"
 
 Config = Annotated[Path | None, typer.Option(help="Settings file. [default: loragate.toml, if there]")]
 DataDir = Annotated[Path | None, typer.Option(help="Everything that is kept. [default: .loragate]")]
@@ -44,5 +44,5 @@ AdminKey = Annotated[
     typer.Option(help="The admin key; better in LORAGATE_ADMIN_KEY. [default: the demo's]", rich_help_panel=_CLIENT),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip confirmation.")]
 AdapterName = Annotated[str, typer.Argument(help="The adapter's name.")]

@@ -72,8 +72,8 @@ def checked(method: str, given: Document) -> Document:
     return given
 
 
-def labels(given: Sequence[str]) -> dict[str, str]:
-    """Of `name=text` texts. Raises Refusal."""
+def parse_metadata(given: Sequence[str]) -> dict[str, str]:
+    """Parse `name=text` texts. Raises Refusal."""
     pairs = [text.partition("=") for text in given]
     for text, (name, equals, _) in zip(given, pairs, strict=True):
         if not name or not equals:

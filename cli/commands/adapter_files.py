@@ -45,7 +45,7 @@ def upload(
 def upload_all(
     root: Annotated[Path, typer.Argument(help="A folder with such folders in it, at any depth.", file_okay=False)],
     alias: NewAlias = None,
-    at_once: Annotated[int, typer.Option(min=1, max=16, help="How many are sent at a time.")] = 4,
+    concurrency: Annotated[int, typer.Option(min=1, max=16, help="Number of concurrent uploads.")] = 4,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
@@ -57,14 +57,14 @@ def upload_all(
     Examples:
 
     - `loragate adapters upload-all ./outputs`
-    - `loragate adapters upload-all ./outputs --alias nightly --at-once 8 --json`
+    - `loragate adapters upload-all ./outputs --alias nightly --concurrency 8 --json`
     """
     from loragate.cli.client.http.connect import as_tenant
     from loragate.cli.client.terminal.output import show_rows
     from loragate.cli.client.transfer.bulk import upload_all as send_all
 
     with as_tenant(base_url, api_key, data_dir) as api:
-        outcomes = send_all(api, root, alias, at_once)
+        outcomes = send_all(api, root, alias, concurrency)
     columns = ("folder", "name", "status", "version", "words")
     show_rows([outcome.row() for outcome in outcomes], columns, as_json=as_json)
     count = {status: sum(outcome.status == status for outcome in outcomes) for status in ("uploaded", "unchanged")}
@@ -106,19 +106,19 @@ def import_(
 def download(
     name: options.AdapterName,
     version: Annotated[int, typer.Option(help="Which version.")],
-    to: Annotated[Path | None, typer.Option(help="A folder. [default: NAME-VERSION here]", file_okay=False)] = None,
+    output: Annotated[Path | None, typer.Option(help="A folder. [default: NAME-VERSION here]", file_okay=False)] = None,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
     """Download a version's two files, byte for byte as they were uploaded; PEFT loads the folder.
 
-    Example: `loragate adapters download support-bot --version 2 --to ./support-bot`
+    Example: `loragate adapters download support-bot --version 2 --output ./support-bot`
     """
     from loragate.cli.client.http.connect import as_tenant
     from loragate.cli.client.transfer.download import download as fetch
 
-    folder = to or Path(f"{name}-{version}")
+    folder = output or Path(f"{name}-{version}")
     with as_tenant(base_url, api_key, data_dir) as api:
         fetch(api, name, version, folder)
     typer.echo(str(folder))

@@ -36,7 +36,7 @@ def alias(
 
 def canary(
     name: options.AdapterName,
-    weight: Annotated[int, typer.Option(min=1, max=99, help="Percent of the requests.")] = 10,
+    percent: Annotated[int, typer.Option(min=1, max=99, help="Percent of the requests.")] = 10,
     version: Annotated[
         int | None, typer.Option(help="Who gets them. [default: what `canary` points at, or the latest]")
     ] = None,
@@ -50,15 +50,15 @@ def canary(
 
     Examples:
 
-    - `loragate adapters canary support-bot --weight 10`
-    - `loragate adapters canary support-bot --version 4 --weight 50`
+    - `loragate adapters canary support-bot --percent 10`
+    - `loragate adapters canary support-bot --version 4 --percent 50`
     """
     from loragate.cli.client.canary import send_share
     from loragate.cli.client.http.connect import as_tenant
     from loragate.cli.client.terminal.output import show_alias
 
     with as_tenant(base_url, api_key, data_dir) as api:
-        show_alias(send_share(api, name, alias, version, weight), as_json=as_json)
+        show_alias(send_share(api, name, alias, version, percent), as_json=as_json)
 
 
 def promote(

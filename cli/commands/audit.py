@@ -17,7 +17,7 @@ def audit(
     action: Annotated[str | None, typer.Option(help="For example api_key.revoke or tenant.update.")] = None,
     since: Annotated[datetime | None, typer.Option(help="From then on, in this machine's time zone.")] = None,
     until: Annotated[datetime | None, typer.Option(help="Before then.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of events.")] = 100,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     admin_key: options.AdminKey = None,

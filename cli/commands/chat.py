@@ -8,7 +8,7 @@ from loragate.cli import options
 
 
 def chat(
-    prompt: Annotated[str | None, typer.Argument(help="Ask this once; without it, talk.")] = None,
+    prompt: Annotated[str | None, typer.Argument(help="Send one prompt; without it, start a chat.")] = None,
     model: Annotated[
         str | None,
         typer.Option(help="The base model's id, an adapter, adapter:version or adapter@alias. [default: the base]"),

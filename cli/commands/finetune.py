@@ -33,7 +33,7 @@ def create(
         typer.Option("--set", "-s", help="A hyperparameter as NAME=VALUE, as n_epochs=3; may be repeated."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed on the same files gives the same losses.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="Metadata as NAME=TEXT; may be repeated.")] = None,
+    metadata: Annotated[list[str] | None, typer.Option(help="Metadata as NAME=TEXT; may be repeated.")] = None,
     wait: Annotated[bool, typer.Option("--watch/--no-watch", help="Stay until it has ended.")] = True,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
@@ -53,7 +53,7 @@ def create(
     - `MODEL=$(loragate finetune create pairs.jsonl --method dpo --set beta=0.2)`
     """
     from loragate.cli.client.http.connect import as_tenant
-    from loragate.cli.client.job import JOBS, checked, hyperparameters, labels
+    from loragate.cli.client.job import JOBS, checked, hyperparameters, parse_metadata
     from loragate.cli.client.terminal.chat import first_model
     from loragate.cli.client.transfer.training_file import file_id, look_at
     from loragate.cli.refusal import BAD_SETTING, Refusal
@@ -67,7 +67,7 @@ def create(
     for given, fewest in files.values():
         if given is not None:
             look_at(given, method, fewest)
-    wanted = {"suffix": suffix, "seed": seed, "metadata": labels(label or ()) or None}
+    wanted = {"suffix": suffix, "seed": seed, "metadata": parse_metadata(metadata or ()) or None}
     with as_tenant(base_url, api_key, data_dir, model) as api:
         body: dict[str, Any] = {
             "model": model or first_model(api),
@@ -106,7 +106,7 @@ def watch(
 
 @app.command("list")
 def list_(
-    label: Annotated[list[str] | None, typer.Option(help="Only those with this NAME=TEXT; may be repeated.")] = None,
+    metadata: Annotated[list[str] | None, typer.Option(help="Only those with this NAME=TEXT; may be repeated.")] = None,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
@@ -117,13 +117,13 @@ def list_(
     Examples:
 
     - `loragate finetune list`
-    - `loragate finetune list --label team=support --json`
+    - `loragate finetune list --metadata team=support --json`
     """
     from loragate.cli.client.http.connect import as_tenant
-    from loragate.cli.client.job import JOBS, labels
+    from loragate.cli.client.job import JOBS, parse_metadata
     from loragate.cli.client.terminal.output import show_rows
 
-    wanted = {f"metadata[{name}]": text for name, text in labels(label or ()).items()}
+    wanted = {f"metadata[{name}]": text for name, text in parse_metadata(metadata or ()).items()}
     with as_tenant(base_url, api_key, data_dir) as api:
         show_rows(api.every(JOBS, **wanted), _COLUMNS, as_json=as_json)
 

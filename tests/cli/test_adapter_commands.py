@@ -118,15 +118,15 @@ def test_a_canary_gets_its_share_and_gives_it_back(tmp_path: Path) -> None:
     for seed, more in enumerate(([], ["--alias", "canary"])):
         run("adapters", "upload", str(write_adapter(tmp_path / "bot", seed=seed)), *more)
     assert run("adapters", "canary", "bot").stdout == "bot@default: version 1: 90 %, version 2: 10 %\n"
-    placed = json.loads(run("adapters", "canary", "bot", "--weight", "50", "--version", "2", "--json").stdout)
+    placed = json.loads(run("adapters", "canary", "bot", "--percent", "50", "--version", "2", "--json").stdout)
     assert placed["targets"] == [{"version": 1, "weight": 1}, {"version": 2, "weight": 1}]
     assert run("adapters", "rollback", "bot").stdout == "bot@default: version 1: 90 %, version 2: 10 %\n"
     assert run("adapters", "promote", "bot").stdout == "bot@default: version 2: 100 %\n"
     assert run("adapters", "promote", "bot", "--version", "1").stdout == "bot@default: version 1: 100 %\n"
     assert "all of these requests" in run("adapters", "canary", "bot", "--version", "1", status=1).stderr
     assert "no alias nothing" in run("adapters", "canary", "bot", "--alias", "nothing", status=1).stderr
-    for weight in ("0", "100", "ten"):
-        run("adapters", "canary", "bot", "--weight", weight, status=2)
+    for percent in ("0", "100", "ten"):
+        run("adapters", "canary", "bot", "--percent", percent, status=2)
 
 
 @pytest.mark.usefixtures("tenant")

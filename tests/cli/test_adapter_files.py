@@ -82,7 +82,7 @@ def test_what_is_downloaded_is_what_was_uploaded(tmp_path: Path) -> None:
     assert all((tmp_path / "bot-1" / file).read_bytes() == (folder / file).read_bytes() for file in FILES)
     assert sorted(path.name for path in (tmp_path / "bot-1").iterdir()) == sorted(FILES)
     assert "is there already" in run("adapters", "download", "bot", "--version", "1", status=2).stderr
-    assert "version" in run("adapters", "download", "bot", "--version", "7", "--to", "x", status=1).stderr
+    assert "version" in run("adapters", "download", "bot", "--version", "7", "--output", "x", status=1).stderr
     assert list((tmp_path / "x").iterdir()) == []
 
 
@@ -134,7 +134,7 @@ def test_a_large_adapter_survives_connections_that_drop(tmp_path: Path, monkeypa
         monkeypatch.setenv("LORAGATE_BASE_URL", url)
         adapter = json.loads(run("adapters", "show", "bot").stdout)
         assert (adapter["latest_version"], list(adapter["aliases"])) == (1, ["canary"])
-        run("adapters", "download", "bot", "--version", "1", "--to", "back")
+        run("adapters", "download", "bot", "--version", "1", "--output", "back")
         assert all((tmp_path / "back" / file).read_bytes() == (folder / file).read_bytes() for file in FILES)
         with as_tenant(None, None, tmp_path) as api:
             assert list(api.every("/v1/files")) == []

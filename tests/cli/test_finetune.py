@@ -89,7 +89,8 @@ async def found_bad(worker: WorkerSide) -> None:
 
 
 def test_it_is_created_watched_and_listed(world: World) -> None:
-    job_id = begin(world, "--suffix", "x", "--label", "team=a", "--seed", "7", "-s", "n_epochs=2", "-s", "packing=true")
+    settings = ("-s", "n_epochs=2", "-s", "packing=true")
+    job_id = begin(world, "--suffix", "x", "--metadata", "team=a", "--seed", "7", *settings)
     assert job_id.startswith("ftjob-")
     world.worker(trained)
     watched = run("finetune", "watch", job_id)
@@ -105,8 +106,8 @@ def test_it_is_created_watched_and_listed(world: World) -> None:
     assert (asked["n_epochs"], asked["packing"]) == (2, True)
 
     assert run("finetune", "list").stdout.split("\t")[:2] == [job_id, "succeeded"]
-    assert run("finetune", "list", "--label", "team=b").stdout == ""
-    (listed,) = json.loads(run("finetune", "list", "--label", "team=a", "--json").stdout)
+    assert run("finetune", "list", "--metadata", "team=b").stdout == ""
+    (listed,) = json.loads(run("finetune", "list", "--metadata", "team=a", "--json").stdout)
     assert listed["metadata"] == {"team": "a"}
     assert run("finetune", "checkpoints", job_id).stdout.split("\t")[:2] == ["4", "ft:m:t:x:12345678:ckpt-step-4"]
 
@@ -189,7 +190,7 @@ def test_what_the_server_refuses_is_said(world: World) -> None:
     assert "(request req_" in unknown
     assert "--method" in run("finetune", "create", world.data(), "--method", "guess", status=2).stderr
     assert "NAME=VALUE" in run("finetune", "create", world.data(), "--set", "n_epochs", status=2).stderr
-    assert "NAME=TEXT" in run("finetune", "create", world.data(), "--label", "team", status=2).stderr
+    assert "NAME=TEXT" in run("finetune", "create", world.data(), "--metadata", "team", status=2).stderr
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,10 @@ class Outcome:
         return asdict(self)
 
 
-def upload_all(api: Api, root: Path, alias: str | None, at_once: int) -> list[Outcome]:
+def upload_all(api: Api, root: Path, alias: str | None, concurrency: int) -> list[Outcome]:
     """One outcome a folder, in the folders' order. Raises Refusal when there is nothing to upload, or two of a name."""
     named = _named(root, adapters_in(root))
-    with transfer() as progress, ThreadPoolExecutor(at_once) as pool:
+    with transfer() as progress, ThreadPoolExecutor(concurrency) as pool:
         whole = progress.add_task("all", total=sum(_size(folder) for folder in named.values()))
 
         def one(name: str, folder: Path) -> Outcome:
