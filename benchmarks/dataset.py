@@ -128,7 +128,7 @@ def read(folder: Path) -> Figures:
     """Batches in a random order, by memory map."""
     from torch.utils.data import DataLoader
 
-    from loragate.finetune.training.rows import Rows, one_row
+    from loragate.finetune.training.trainers.rows import Rows, one_row
 
     loader = DataLoader(Rows(our_tokens(folder)), batch_size=BATCH, shuffle=True, collate_fn=one_row)
     return drained(lambda: iter(loader), lambda batch: batch["input_ids"].numel())
@@ -160,7 +160,7 @@ def training_step(folder: Path) -> Figures:
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from loragate.finetune.training.rows import Rows, one_row
+    from loragate.finetune.training.trainers.rows import Rows, one_row
 
     torch.manual_seed(0)
     config = LlamaConfig(

@@ -26,10 +26,10 @@ from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.training.adapter import new_adapter
 from loragate.finetune.training.base_model import load_base
-from loragate.finetune.training.messages import Metrics
-from loragate.finetune.training.rows import Rows, one_row
+from loragate.finetune.training.protocol.messages import Metrics
 from loragate.finetune.training.train import train
 from loragate.finetune.training.trainers.callback import Watch
+from loragate.finetune.training.trainers.rows import Rows, one_row
 from loragate.finetune.training.trainers.trainer_arguments import Run
 
 CPU = torch.device("cpu")

@@ -8,9 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from loragate.demo.assets import DemoAssets, assets_in
-from loragate.demo.progress import progress, say
-from loragate.demo.publish import exclusive, published
-from loragate.demo.quiet import quiet_libraries
+from loragate.demo.atomic_folder import exclusive, published
+from loragate.demo.progress import progress, quiet_libraries, say
 from loragate.demo.recipe import AdapterRecipe, Recipe
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,3 +61,20 @@ class _Lines:
 def say(console: Console, line: str) -> None:
     """One line, whatever the console's width, and nothing read into its brackets."""
     console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """No bars from transformers, and no notices of bitsandbytes, which PEFT imports and the demo does not use."""
+    from transformers.utils import logging as transformers_logging
+
+    notices = logging.getLogger("bitsandbytes")
+    level, bars = notices.level, transformers_logging.is_progress_bar_enabled()
+    notices.setLevel(logging.ERROR)
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        notices.setLevel(level)
+        if bars:
+            transformers_logging.enable_progress_bar()

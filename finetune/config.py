@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loragate.finetune.training.operator_settings import TrainerSettings
+from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
 
 @dataclass(frozen=True)

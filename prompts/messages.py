@@ -7,8 +7,8 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.prompts.body import Body
-from loragate.prompts.findings import finding
 from loragate.prompts.tools import MAX_TOOLS, CallOfMessage
+from loragate.prompts.validation import finding
 
 # What clients send back when they append an answer as they got it. Empty, these say nothing.
 _EMPTY_ALLOWED = ("annotations", "audio", "function_call", "refusal", "tool_calls", "reasoning_content")

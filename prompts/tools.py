@@ -7,8 +7,8 @@ from pydantic import AfterValidator, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from loragate.prompts.body import Body
-from loragate.prompts.findings import finding
 from loragate.prompts.json_schema import JsonSchema
+from loragate.prompts.validation import finding
 
 MAX_TOOLS = 128
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}

@@ -57,7 +57,7 @@ def checked(method: str, given: Document) -> Document:
     """These hyperparameters, if a job with this method may have them. Raises Refusal, before anything is sent."""
     from loragate.cli.settings.names import suggestion
     from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
-    from loragate.prompts.reasons import Refused, read
+    from loragate.prompts.validation import Refused, read
 
     kind = DpoHyperparameters if method == "dpo" else Hyperparameters
     try:

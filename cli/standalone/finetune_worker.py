@@ -10,7 +10,7 @@ from loragate.cli.refusal import BAD_SETTING, Refusal
 from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, FinetuneSettings, Settings
 from loragate.cli.supervisor.preparation import make_data_dir, secret_key
 from loragate.finetune.config import NICEST, ServiceConfig
-from loragate.finetune.training.operator_settings import TrainerSettings
+from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
 
 def service_config(settings: Settings, name: str | None) -> ServiceConfig:

@@ -10,7 +10,7 @@ from loragate.cli.settings.model import Settings
 from loragate.cli.supervisor import shared_metrics
 from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.program import Program, our_command
-from loragate.finetune.worker.presence import is_at_work
+from loragate.finetune.worker.worker_pidfile import is_at_work
 
 _SETTINGS = ("log_format", "model", "data_dir", "database_url", "blob_url", "secret_key", "engine_target", "finetune")
 

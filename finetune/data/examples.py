@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from loragate.prompts.body import Body
-from loragate.prompts.findings import finding
 from loragate.prompts.messages import ChatMessage, check_answers
 from loragate.prompts.tools import MAX_TOOLS, Tool, names_of
+from loragate.prompts.validation import finding
 
 MAX_MESSAGES = 4096
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from loragate.finetune.data.errors import LineRefused
 from loragate.finetune.data.examples import Completion, Conversation, Example, Preference, Text, TextPreference
-from loragate.prompts.reasons import Refused, read
+from loragate.prompts.validation import Refused, read
 
 
 class Method(StrEnum):

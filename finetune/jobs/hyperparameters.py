@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from loragate.prompts.body import Body
-from loragate.prompts.findings import finding
+from loragate.prompts.validation import finding
 
 Auto = Literal["auto"]
 TargetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.]{1,128}$")]

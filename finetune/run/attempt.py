@@ -22,8 +22,8 @@ from loragate.finetune.run.publishing import Publisher, publisher_of
 from loragate.finetune.run.schedule import between_checkpoints, steps_of
 from loragate.finetune.run.streaming_file import Following
 from loragate.finetune.run.trainer_process import training
-from loragate.finetune.training.assignment import Assignment
-from loragate.finetune.training.messages import Checkpointed, Failed, Finished, News, Stepped, Stopped, Waiting
+from loragate.finetune.training.protocol.assignment import Assignment
+from loragate.finetune.training.protocol.messages import Checkpointed, Failed, Finished, News, Stepped, Stopped, Waiting
 
 log = logging.getLogger(__name__)
 

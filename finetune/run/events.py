@@ -9,7 +9,7 @@ from typing import Any
 
 from loragate.adapter_store.errors import StoreError
 from loragate.finetune.run.lease import Holding
-from loragate.finetune.training.messages import Metrics
+from loragate.finetune.training.protocol.messages import Metrics
 
 _GATHER_SECONDS = 1.0
 METRICS = "metrics.jsonl"

@@ -7,8 +7,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from loragate.finetune.training.assignment import Assignment
-from loragate.finetune.training.messages import Failed, News, news_of
+from loragate.finetune.training.protocol.assignment import Assignment
+from loragate.finetune.training.protocol.messages import Failed, News, news_of
 
 BOARDS = "tensorboard"  # a folder in the workspace
 _LINE_BYTES = 1 << 20

@@ -15,13 +15,22 @@ from transformers.utils import logging
 from loragate.finetune.data.streaming_token_file import GrowingTokenFile
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.training.adapter import continued_adapter, new_adapter
-from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.base_model import load_base
 from loragate.finetune.training.checkpoints.checkpoint import read_trainer_state, save_adapter
 from loragate.finetune.training.checkpoints.folders import checkpoints_in
 from loragate.finetune.training.checkpoints.run_lock import be_alone_in
 from loragate.finetune.training.memory import bound_memory, die_first, is_lack_of_memory
-from loragate.finetune.training.messages import Checkpointed, Failed, Finished, Metrics, News, Stepped, Stopped, Waiting
+from loragate.finetune.training.protocol.assignment import Assignment
+from loragate.finetune.training.protocol.messages import (
+    Checkpointed,
+    Failed,
+    Finished,
+    Metrics,
+    News,
+    Stepped,
+    Stopped,
+    Waiting,
+)
 from loragate.finetune.training.throttle import Breather, stand_back
 from loragate.finetune.training.train import train
 from loragate.finetune.training.trainers.callback import TrainingFailed, Watch, told_before

@@ -10,10 +10,10 @@ from loragate.finetune.data.formats import Method
 from loragate.finetune.data.streaming_token_file import GrowingTokenFile
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.training.checkpoints.folders import checkpoints_in
-from loragate.finetune.training.streaming_rows import GrowingRows
 from loragate.finetune.training.trainers.callback import TrainingFailed, Watch
 from loragate.finetune.training.trainers.dpo import preference_trainer
 from loragate.finetune.training.trainers.sft import supervised_trainer
+from loragate.finetune.training.trainers.streaming_rows import GrowingRows
 from loragate.finetune.training.trainers.trainer_arguments import Run
 
 _NOTHING = "In no example anything is left to learn: all of them are longer than `max_length`."

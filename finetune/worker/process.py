@@ -9,11 +9,10 @@ from functools import partial
 from loragate.adapter_store.store import Store
 from loragate.finetune.config import ServiceConfig, WorkerConfig
 from loragate.finetune.run.context import alone
-from loragate.finetune.worker.engine_link import EngineLink, linked
-from loragate.finetune.worker.engine_load import loads
-from loragate.finetune.worker.presence import appear
+from loragate.finetune.worker.engine_link import EngineLink, linked, loads
 from loragate.finetune.worker.served_model import served_model
 from loragate.finetune.worker.worker import Worker
+from loragate.finetune.worker.worker_pidfile import appear
 
 log = logging.getLogger(__name__)
 

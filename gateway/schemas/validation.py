@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from loragate.gateway.errors import InvalidRequest
-from loragate.prompts.reasons import Reason, Refused, first_reason, read
+from loragate.prompts.validation import Reason, Refused, first_reason, read
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -14,7 +14,7 @@ from loragate.cli.settings.model import Settings
 from loragate.cli.standalone import finetune_worker as finetuning
 from loragate.cli.standalone.finetune_worker import service_config
 from loragate.cli.supervisor.finetuning import part
-from loragate.finetune.training.operator_settings import TrainerSettings
+from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
 VARIABLE = "LORAGATE_FINETUNE__REPORT_TO"
 

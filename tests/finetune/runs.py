@@ -24,7 +24,7 @@ from loragate.finetune.jobs.hyperparameters import DpoHyperparameters
 from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, Recipe, recipe_of
 from loragate.finetune.training.adapter import new_adapter
 from loragate.finetune.training.base_model import load_base
-from loragate.finetune.training.messages import Metrics
+from loragate.finetune.training.protocol.messages import Metrics
 from loragate.finetune.training.train import train
 from loragate.finetune.training.trainers.callback import Watch
 from loragate.finetune.training.trainers.trainer_arguments import Run

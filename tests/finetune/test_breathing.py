@@ -14,7 +14,7 @@ import torch
 from loragate.engine.client.client import EngineUnavailable
 from loragate.finetune.training.session import listen
 from loragate.finetune.training.throttle import Breather, stand_back
-from loragate.finetune.worker.engine_load import loads
+from loragate.finetune.worker.engine_link import loads
 
 
 class Stop(threading.Event):

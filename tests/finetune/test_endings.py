@@ -15,10 +15,10 @@ from loragate.adapter_store.jobs.job import JobStatus
 from loragate.finetune.data.formats import Method
 from loragate.finetune.data.token_file import TokenFileWriter
 from loragate.finetune.training import session
-from loragate.finetune.training.assignment import Assignment
 from loragate.finetune.training.checkpoints.checkpoint import Checkpoint, CheckpointWriter
 from loragate.finetune.training.checkpoints.folders import checkpoints_in
-from loragate.finetune.training.messages import Failed
+from loragate.finetune.training.protocol.assignment import Assignment
+from loragate.finetune.training.protocol.messages import Failed
 from loragate.finetune.training.trainers.callback import TrainingFailed
 
 from .runs import RECIPES, make_tokens

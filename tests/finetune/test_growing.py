@@ -26,8 +26,8 @@ from loragate.finetune.data.streaming_token_file import (
     StillGrowing,
 )
 from loragate.finetune.data.token_file import TokenFile
-from loragate.finetune.training.rows import Row, one_row
-from loragate.finetune.training.streaming_rows import GrowingRows
+from loragate.finetune.training.trainers.rows import Row, one_row
+from loragate.finetune.training.trainers.streaming_rows import GrowingRows
 
 SEQUENCES = 3000  # more places than are taken at first
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from loragate.finetune.run.events import Journal
-from loragate.finetune.training.messages import Metrics
+from loragate.finetune.training.protocol.messages import Metrics
 
 STEPS = [
     Metrics(1, 3, 0.3, train_loss=2.0, learning_rate=1e-3, grad_norm=0.5, token_accuracy=0.25),

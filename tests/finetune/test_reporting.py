@@ -10,8 +10,8 @@ from transformers.integrations import integration_utils
 
 from loragate.finetune.data.formats import Method
 from loragate.finetune.run.trainer_process import _environment
-from loragate.finetune.training.assignment import Assignment
-from loragate.finetune.training.messages import Metrics
+from loragate.finetune.training.protocol.assignment import Assignment
+from loragate.finetune.training.protocol.messages import Metrics
 
 from .runs import RECIPES, go, make_tokens
 

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from loragate.finetune.data.encoding import Sample
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
-from loragate.finetune.training.rows import IGNORED, PackedRows, one_row, ragged_row
+from loragate.finetune.training.trainers.rows import IGNORED, PackedRows, one_row, ragged_row
 
 VOCABULARY = 64
 

@@ -13,7 +13,7 @@ from loragate.finetune.data.streaming_token_file import GrowingTokenFile, Growin
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.training.checkpoints.checkpoint import checkpoints_in
-from loragate.finetune.training.messages import Metrics
+from loragate.finetune.training.protocol.messages import Metrics
 from loragate.finetune.training.trainers.callback import TrainingFailed
 
 from .runs import RECIPES, examples, go, make_base, make_tokens

@@ -12,9 +12,9 @@ from safetensors.numpy import load_file
 
 from loragate.finetune.data.formats import Method
 from loragate.finetune.run.trainer_process import training
-from loragate.finetune.training.assignment import Assignment
-from loragate.finetune.training.messages import Checkpointed, Failed, Finished, News, Stepped, Stopped
-from loragate.finetune.training.operator_settings import TrainerSettings
+from loragate.finetune.training.protocol.assignment import Assignment
+from loragate.finetune.training.protocol.messages import Checkpointed, Failed, Finished, News, Stepped, Stopped
+from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
 from .runs import EXAMPLES, RECIPES, make_tokens
 

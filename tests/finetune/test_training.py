@@ -26,7 +26,7 @@ from loragate.finetune.run.preparation import Prepared
 from loragate.finetune.run.schedule import steps_of
 from loragate.finetune.training.base_model import load_base
 from loragate.finetune.training.checkpoints.folders import checkpoints_in
-from loragate.finetune.training.messages import Metrics
+from loragate.finetune.training.protocol.messages import Metrics
 from loragate.finetune.training.trainers.callback import TrainingFailed
 
 from .runs import EXAMPLES, RECIPES, go, make_base, make_tokens

@@ -26,7 +26,7 @@ from loragate.finetune.errors import JobRefused
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.run.attempt import Attempt
 from loragate.finetune.run.lease import holding
-from loragate.finetune.training.messages import Metrics
+from loragate.finetune.training.protocol.messages import Metrics
 
 from .runs import go
 from .worker_world import World, chats, ended, the_curve

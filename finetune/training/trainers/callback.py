@@ -8,8 +8,8 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from loragate.finetune.data.streaming_token_file import LOOK_SECONDS
-from loragate.finetune.training.messages import Metrics
-from loragate.finetune.training.trainers.run_length import known_steps
+from loragate.finetune.training.protocol.messages import Metrics
+from loragate.finetune.training.trainers.trainer_arguments import known_steps
 
 _WORTH_TELLING = 20  # pauses without a step between
 

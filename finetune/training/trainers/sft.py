@@ -8,10 +8,10 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from loragate.finetune.data.streaming_token_file import GrowingTokenFile
 from loragate.finetune.jobs.recipe import Recipe
-from loragate.finetune.training.rows import PackedRows, Rows, one_row, ragged_row
 from loragate.finetune.training.trainers.callback import Watch
 from loragate.finetune.training.trainers.reporting import reporting
 from loragate.finetune.training.trainers.resumable_trainer import Resumable
+from loragate.finetune.training.trainers.rows import PackedRows, Rows, one_row, ragged_row
 from loragate.finetune.training.trainers.streaming_trainer import STAND_IN, Streamed, stand_in
 from loragate.finetune.training.trainers.trainer_arguments import Run, arguments, by_number, early_stopping, together
 

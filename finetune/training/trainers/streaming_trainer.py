@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 
 from loragate.finetune.data.encoding import Sample
-from loragate.finetune.training.rows import Row
-from loragate.finetune.training.streaming_rows import GrowingRows
 from loragate.finetune.training.trainers.callback import Interrupted
+from loragate.finetune.training.trainers.rows import Row
+from loragate.finetune.training.trainers.streaming_rows import GrowingRows
 
 STAND_IN = Sample(np.zeros(2, np.uint32), np.array([False, True]))
 

@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 from loragate.gateway.schemas.inference.output_fields import OutputFields
 from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, SamplingFields
 from loragate.gateway.schemas.inference.tools import ToolFields
-from loragate.prompts.findings import finding
 from loragate.prompts.messages import ChatMessage, check_answers
+from loragate.prompts.validation import finding
 
 
 class ChatRequest(SamplingFields, ToolFields, OutputFields):

@@ -7,7 +7,7 @@ Those that would change it are refused in words, unless their value asks for not
 from collections.abc import Mapping
 from typing import Any
 
-from loragate.prompts.findings import finding
+from loragate.prompts.validation import finding
 
 NO_EFFECT = frozenset(
     {

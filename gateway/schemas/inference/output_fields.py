@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.prompts.body import Body
-from loragate.prompts.findings import finding
 from loragate.prompts.json_schema import JsonSchema
+from loragate.prompts.validation import finding
 from loragate.v1 import engine_pb2 as pb
 
 _MAX_OPTIONS = 1024

@@ -9,8 +9,8 @@ from loragate.gateway.schemas.inference.output_fields import JsonSchemaFormat
 from loragate.gateway.schemas.inference.response_items import InputItem
 from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, ModelName, User
 from loragate.prompts.body import Body
-from loragate.prompts.findings import finding
 from loragate.prompts.tools import MAX_TOOLS, FunctionDefinition, FunctionName
+from loragate.prompts.validation import finding
 
 _NO_EFFECT = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "service_tier")
 

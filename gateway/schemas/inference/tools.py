@@ -6,8 +6,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.prompts.body import Body
-from loragate.prompts.findings import finding
 from loragate.prompts.tools import MAX_TOOLS, FunctionName, Tool, names_of
+from loragate.prompts.validation import finding
 
 _MODES = ("none", "auto", "required")
 

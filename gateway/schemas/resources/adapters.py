@@ -9,7 +9,7 @@ from loragate.adapter_store.adapters.desired_state import Tier
 from loragate.adapter_store.adapters.lineage import MAX_FIGURES, Lineage
 from loragate.gateway.schemas.resources.limits import LimitsBody
 from loragate.prompts.body import Body
-from loragate.prompts.findings import finding
+from loragate.prompts.validation import finding
 
 Status = Literal["ready", "disabled"]
 

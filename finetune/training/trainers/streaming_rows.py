@@ -7,7 +7,7 @@ import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
 from loragate.finetune.data.streaming_token_file import GrowingTokenFile, Partition, Pause, StillGrowing, doze
-from loragate.finetune.training.rows import Row, pair_row, ragged_row
+from loragate.finetune.training.trainers.rows import Row, pair_row, ragged_row
 
 
 class GrowingRows(IterableDataset[Row]):

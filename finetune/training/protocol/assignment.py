@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from loragate.finetune.jobs.recipe import Recipe
-from loragate.finetune.training.operator_settings import TrainerSettings
+from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
 
 @dataclass(frozen=True)

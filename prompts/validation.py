@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticCustomError
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -69,3 +70,8 @@ def _named(error: Mapping[str, Any]) -> tuple[str, ...]:
     """The field that a check of the whole object found fault with (see `findings`)."""
     param = error.get("ctx", {}).get("param")
     return () if param is None else (param,)
+
+
+def finding(param: str, message: str) -> PydanticCustomError:
+    """An error about field `param`, for checks that see the whole body. `message` must not quote the input."""
+    return PydanticCustomError("refused", "{message}", {"message": message, "param": param})
