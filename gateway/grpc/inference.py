@@ -11,9 +11,9 @@ from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import chat_request, completion_request
 from loragate.gateway.grpc.responses import chat_chunk, chat_response, generate_response
-from loragate.gateway.wire.chat import chat_chunks, chat_completion
-from loragate.gateway.wire.completions import Echoes, echoes_of, text_chunks, text_completion
-from loragate.gateway.wire.response_head import Answer, new_answer
+from loragate.gateway.objects.chat import chat_chunks, chat_completion
+from loragate.gateway.objects.completions import Echoes, echoes_of, text_chunks, text_completion
+from loragate.gateway.objects.response_head import Answer, new_answer
 from loragate.v1 import inference_pb2 as pb
 
 

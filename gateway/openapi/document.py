@@ -8,13 +8,13 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import iter_route_contexts
 
+from loragate.gateway.objects.common import ErrorEnvelope
 from loragate.gateway.openapi.error_responses import refusal_components
 from loragate.gateway.openapi.headers import header_components
 from loragate.gateway.openapi.operation import Operation
 from loragate.gateway.openapi.responses import answers_of
 from loragate.gateway.openapi.schemas import collected
 from loragate.gateway.openapi.security import SECURITY_SCHEMES
-from loragate.gateway.openapi.shapes.common import ErrorEnvelope
 
 _DESCRIPTION = """\
 One base model, many tenants, many LoRA adapters. `/v1` is OpenAI's API, with adapters as models, and what a tenant \

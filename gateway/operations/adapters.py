@@ -15,11 +15,11 @@ from loragate.finetune.jobs.model_name import meaning_of
 from loragate.gateway.engine.adapter_probe import EngineProbe
 from loragate.gateway.generation.priority import share_of
 from loragate.gateway.http.idempotency import Once
+from loragate.gateway.objects.adapters import adapter_object, alias_object, version_object
+from loragate.gateway.objects.common import deleted_object, list_object
 from loragate.gateway.schemas.resources.adapters import AdapterPatch, AliasPut
 from loragate.gateway.services import Services
 from loragate.gateway.uploads.adapter_upload import Upload
-from loragate.gateway.wire.adapters import adapter_object, alias_object, version_object
-from loragate.gateway.wire.common import deleted_object, list_object
 
 Document = dict[str, Any]
 

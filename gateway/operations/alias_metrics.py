@@ -7,9 +7,9 @@ from loragate.adapter_store.adapters.aliases import alias_not_found
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.usage.target_usage import ArmQuery, ArmUsage
+from loragate.gateway.objects.common import rfc3339
+from loragate.gateway.objects.usage import first_token_object
 from loragate.gateway.services import Services
-from loragate.gateway.wire.common import rfc3339
-from loragate.gateway.wire.usage import first_token_object
 
 
 async def alias_metrics(use: Services, caller: TenantPrincipal, name: str, alias: str, hours: int) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from loragate.adapter_store.files.file import File, FileFacts, Purpose
 from loragate.gateway.auth.scopes import require_scope
 from loragate.gateway.errors import InvalidRequest, PayloadTooLarge
 from loragate.gateway.http.idempotency import Once
+from loragate.gateway.objects.common import deleted_object, list_object
+from loragate.gateway.objects.files import file_object, part_object, upload_object
 from loragate.gateway.schemas.resources.uploads import UploadComplete, UploadCreate
 from loragate.gateway.services import Services
 from loragate.gateway.uploads.adapter_upload import digest_of
 from loragate.gateway.uploads.training_lines import format_of_lines
-from loragate.gateway.wire.common import deleted_object, list_object
-from loragate.gateway.wire.files import file_object, part_object, upload_object
 
 Document = dict[str, Any]
 

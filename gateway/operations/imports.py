@@ -7,10 +7,10 @@ from starlette.responses import Response
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.http.idempotency import Once
+from loragate.gateway.objects.common import list_object
+from loragate.gateway.objects.imports import import_object
 from loragate.gateway.schemas.resources.imports import ImportCreate
 from loragate.gateway.services import Services
-from loragate.gateway.wire.common import list_object
-from loragate.gateway.wire.imports import import_object
 
 Document = dict[str, Any]
 

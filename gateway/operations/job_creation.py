@@ -15,11 +15,11 @@ from loragate.adapter_store.scopes import TenantScope
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.generation.resolver import route_of
 from loragate.gateway.http.idempotency import Once
+from loragate.gateway.objects.fine_tuning import job_object
 from loragate.gateway.operations.files import purposes_of
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 from loragate.gateway.services import Services
 from loragate.gateway.text.base_model import BaseModel
-from loragate.gateway.wire.fine_tuning import job_object
 from loragate.v1 import engine_pb2 as pb
 
 _SEEDS = 1 << 31

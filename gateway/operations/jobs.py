@@ -9,9 +9,9 @@ from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.database.page import Page
 from loragate.adapter_store.jobs.job import JobStatus
 from loragate.gateway.errors import InvalidRequest
+from loragate.gateway.objects.common import list_object
+from loragate.gateway.objects.fine_tuning import checkpoint_object, event_id, event_object, job_object
 from loragate.gateway.services import Services
-from loragate.gateway.wire.common import list_object
-from loragate.gateway.wire.fine_tuning import checkpoint_object, event_id, event_object, job_object
 
 Document = dict[str, Any]
 Act = Literal["cancel", "pause", "resume"]

@@ -13,10 +13,10 @@ from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.scopes import TenantScope
 from loragate.gateway.engine.residency import Holdings
 from loragate.gateway.http.idempotency import Once
+from loragate.gateway.objects.adapters import adapter_object, alias_object, version_object
 from loragate.gateway.operations.adapters import Document
 from loragate.gateway.schemas.resources.adapters import Promotion, Rollback, VersionPatch
 from loragate.gateway.services import Services
-from loragate.gateway.wire.adapters import adapter_object, alias_object, version_object
 
 
 async def change_version(

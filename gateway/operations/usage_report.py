@@ -8,9 +8,9 @@ from typing import Any
 from loragate.adapter_store.database.page import Page
 from loragate.adapter_store.usage.query import UsageQuery, UsageRow
 from loragate.adapter_store.usage.repository import MAX_ROWS, UsageRepository
-from loragate.gateway.wire.common import list_object, rfc3339
-from loragate.gateway.wire.csv_table import csv_lines
-from loragate.gateway.wire.usage import field_names, sum_fields, usage_fields
+from loragate.gateway.objects.common import list_object, rfc3339
+from loragate.gateway.objects.csv_table import csv_lines
+from loragate.gateway.objects.usage import field_names, sum_fields, usage_fields
 
 
 @dataclass(frozen=True)

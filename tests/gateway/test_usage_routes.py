@@ -16,7 +16,7 @@ from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.usage.record import UsageRecord
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.prices import Price
-from loragate.gateway.wire.csv_table import csv_lines
+from loragate.gateway.objects.csv_table import csv_lines
 
 from .running import Gateway, serving
 from .stub_engine import StubEngine

@@ -3,25 +3,28 @@
 from collections.abc import Mapping
 from typing import Any
 
+from loragate.gateway.objects import (
+    adapters,
+    admin,
+    chat,
+    completions,
+    embeddings,
+    engines,
+    files,
+    fine_tuning,
+    health,
+    imports,
+    models,
+    responses,
+    usage,
+    whoami,
+)
 from loragate.gateway.openapi.examples.adapters import ADAPTER, ADMIN_ADAPTER, ALIAS, IMPORT, VERSION
 from loragate.gateway.openapi.examples.engines import ENGINE, ENGINE_ADAPTER
 from loragate.gateway.openapi.examples.jobs import ADMIN_JOB, CHECKPOINT, JOB, JOB_EVENT
 from loragate.gateway.openapi.examples.requests import BASE as _BASE
 from loragate.gateway.openapi.examples.requests import NAME
 from loragate.gateway.openapi.examples.tenants import KEY, LATER, TENANT, THEN
-from loragate.gateway.openapi.shapes import (
-    adapters,
-    admin,
-    engines,
-    files,
-    fine_tuning,
-    health,
-    imports,
-    inference,
-    responses,
-    usage,
-    whoami,
-)
 
 _EVENT = {
     "id": "au_2bCd4eFg6hJk",
@@ -94,7 +97,7 @@ def _page(item: Mapping[str, Any], cursor: str = "id") -> dict[str, Any]:
 
 
 ANSWERS: Mapping[Any, Any] = {
-    inference.ChatCompletion: {
+    chat.ChatCompletion: {
         "id": "chatcmpl-5d41402abc4b2a76b9719d911017",
         "object": "chat.completion",
         **_HEAD,
@@ -157,22 +160,22 @@ ANSWERS: Mapping[Any, Any] = {
         },
         "user": None,
     },
-    inference.TextCompletion: {
+    completions.TextCompletion: {
         "id": "cmpl-5d41402abc4b2a76b9719d911017",
         "object": "text_completion",
         **_HEAD,
         "choices": [{"text": " wide and grey,", "index": 0, "logprobs": None, "finish_reason": "stop"}],
         "usage": _USAGE,
     },
-    inference.EmbeddingList: {
+    embeddings.EmbeddingList: {
         "object": "list",
         "data": [{"object": "embedding", "index": 0, "embedding": [0.6, -0.8]}],
         "model": NAME,
         "usage": {"prompt_tokens": 2, "total_tokens": 2},
     },
-    inference.Model: _ADAPTER_MODEL,
-    inference.DeletedModel: {"id": JOB["fine_tuned_model"], "object": "model", "deleted": True},
-    inference.ModelList: {
+    models.Model: _ADAPTER_MODEL,
+    models.DeletedModel: {"id": JOB["fine_tuned_model"], "object": "model", "deleted": True},
+    models.ModelList: {
         "object": "list",
         "data": [{**_ADAPTER_MODEL, "id": _BASE, "owned_by": "loragate", "parent": None}, _ADAPTER_MODEL],
     },

@@ -11,13 +11,13 @@ from loragate.gateway.dependencies.requirements import Administrator, By, Operat
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.engine.link import ENGINE_ID
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.adapters import admin_adapter_object
+from loragate.gateway.objects.admin import AdminAdapter, AdminAdapterList
+from loragate.gateway.objects.common import list_object
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.admin import AdminAdapter, AdminAdapterList
 from loragate.gateway.schemas.resources.adapter_query import Wanted
 from loragate.gateway.schemas.resources.adapters import AdapterKeep
 from loragate.gateway.services import Services
-from loragate.gateway.wire.adapters import admin_adapter_object
-from loragate.gateway.wire.common import list_object
 
 router = APIRouter(prefix="/admin/v1/adapters", tags=["admin"])
 

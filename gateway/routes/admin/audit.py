@@ -9,10 +9,9 @@ from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.gateway.dependencies.requirements import Administrator
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.admin import AuditEventList, audit_object
+from loragate.gateway.objects.common import list_object
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.admin import AuditEventList
-from loragate.gateway.wire.audit import audit_object
-from loragate.gateway.wire.common import list_object
 
 router = APIRouter(prefix="/admin/v1/audit", tags=["admin"])
 

@@ -11,11 +11,10 @@ from loragate.gateway.engine.adapter_names import names_of, tenant_names_of
 from loragate.gateway.engine.link import ENGINE_ID
 from loragate.gateway.errors import NotFound, Unavailable
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.common import list_object
+from loragate.gateway.objects.engines import Engine, EngineAdapterList, EngineList, adapter_row_object, engine_object
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.engines import Engine, EngineAdapterList, EngineList
 from loragate.gateway.services import Services
-from loragate.gateway.wire.common import list_object
-from loragate.gateway.wire.engines import adapter_row_object, engine_object
 from loragate.v1 import engine_pb2 as pb
 
 router = APIRouter(prefix="/admin/v1/engines", tags=["admin"])

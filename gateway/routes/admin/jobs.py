@@ -11,13 +11,12 @@ from loragate.adapter_store.jobs.job import JobStatus, OwnedJob
 from loragate.gateway.dependencies.requirements import Administrator, By
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.common import list_object
+from loragate.gateway.objects.fine_tuning import AdminJob, AdminJobList, CheckpointList, EventList, admin_job_object
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.fine_tuning import AdminJob, AdminJobList, CheckpointList, EventList
 from loragate.gateway.operations import jobs as actions
 from loragate.gateway.routes.resources.fine_tuning import CHECKPOINTS, After, Limit
 from loragate.gateway.services import Services
-from loragate.gateway.wire.common import list_object
-from loragate.gateway.wire.fine_tuning import admin_job_object
 
 router = APIRouter(prefix="/admin/v1/jobs", tags=["admin"])
 

@@ -9,12 +9,11 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Administrator, By
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.admin import ApiKey, DeletedThing, NewApiKey, key_object, new_key_object
+from loragate.gateway.objects.common import deleted_object
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.admin import ApiKey, DeletedThing, NewApiKey
 from loragate.gateway.schemas.resources.admin import KeyRotate
 from loragate.gateway.schemas.resources.limits import LimitsPatch
-from loragate.gateway.wire.common import deleted_object
-from loragate.gateway.wire.tenants import key_object, new_key_object
 
 router = APIRouter(prefix="/admin/v1/keys", tags=["admin"])
 

@@ -11,11 +11,19 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Administrator, By, Operator
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.admin import (
+    ApiKeyList,
+    DeletedThing,
+    NewApiKey,
+    Tenant,
+    TenantList,
+    key_object,
+    new_key_object,
+    tenant_object,
+)
+from loragate.gateway.objects.common import deleted_object, list_object
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.admin import ApiKeyList, DeletedThing, NewApiKey, Tenant, TenantList
 from loragate.gateway.schemas.resources.admin import KeyCreate, TenantCreate, TenantPatch
-from loragate.gateway.wire.common import deleted_object, list_object
-from loragate.gateway.wire.tenants import key_object, new_key_object, tenant_object
 
 router = APIRouter(prefix="/admin/v1/tenants", tags=["admin"])
 

@@ -16,12 +16,11 @@ from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
+from loragate.gateway.objects.completions import Echoes, TextCompletion, echoes_of, text_chunks, text_completion
+from loragate.gateway.objects.response_head import Answer, new_answer
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.inference import TextCompletion
 from loragate.gateway.schemas.inference.completions import CompletionRequest
-from loragate.gateway.wire.completions import Echoes, echoes_of, text_chunks, text_completion
-from loragate.gateway.wire.response_head import Answer, new_answer
 
 router = APIRouter(tags=["inference"], route_class=PlainRoute)
 

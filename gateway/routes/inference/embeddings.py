@@ -14,11 +14,10 @@ from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.plain_route import PlainRoute
+from loragate.gateway.objects.embeddings import EmbeddingList, embedding_list
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.inference import EmbeddingList
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
-from loragate.gateway.wire.embeddings import embedding_list
 
 router = APIRouter(tags=["inference"], route_class=PlainRoute)
 

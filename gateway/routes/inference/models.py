@@ -15,11 +15,11 @@ from loragate.gateway.dependencies.requirements import AdapterWriter, By, Infere
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.generation.resolver import model_not_found
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.common import deleted_object, unix_seconds
+from loragate.gateway.objects.models import DeletedModel, Model, ModelList
 from loragate.gateway.openapi.headers import ADAPTER
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.inference import DeletedModel, Model, ModelList
 from loragate.gateway.services import Services
-from loragate.gateway.wire.common import deleted_object, unix_seconds
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 

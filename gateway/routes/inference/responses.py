@@ -16,13 +16,12 @@ from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
+from loragate.gateway.objects.response_events import ResponseEvent, ResponseEvents, whole_response
+from loragate.gateway.objects.responses import ResponseHead, ResponseObject
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.responses import ResponseEvent, ResponseObject
 from loragate.gateway.schemas.inference.response_chat import chat_request, in_its_words
 from loragate.gateway.schemas.inference.responses import ResponseRequest
-from loragate.gateway.wire.response import ResponseHead
-from loragate.gateway.wire.response_events import ResponseEvents, whole_response
 
 router = APIRouter(tags=["inference"], route_class=PlainRoute)
 

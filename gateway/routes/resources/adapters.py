@@ -17,21 +17,14 @@ from loragate.gateway.dependencies.services import Use
 from loragate.gateway.errors import Unavailable
 from loragate.gateway.http.bodies import announced
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.adapters import Adapter, AdapterList, AdapterVersion, AdapterVersionList, DeletedAdapter
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.adapters import (
-    UPLOAD_FORM,
-    Adapter,
-    AdapterList,
-    AdapterVersion,
-    AdapterVersionList,
-    DeletedAdapter,
-)
 from loragate.gateway.operations import adapters as actions
 from loragate.gateway.operations import releases
 from loragate.gateway.operations.adapters_from_files import from_files
 from loragate.gateway.operations.files import check_room
 from loragate.gateway.schemas.resources.adapter_query import Wanted
-from loragate.gateway.schemas.resources.adapters import AdapterFromFiles, AdapterPatch, VersionPatch
+from loragate.gateway.schemas.resources.adapters import UPLOAD_FORM, AdapterFromFiles, AdapterPatch, VersionPatch
 from loragate.gateway.services import Services
 from loragate.gateway.uploads.adapter_upload import Upload, received
 

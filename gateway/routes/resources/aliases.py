@@ -9,13 +9,12 @@ from loragate.gateway.dependencies.requirements import AdapterReader, AdapterWri
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.errors import NotFound
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.adapters import Alias, AliasList, AliasMetrics, DeletedAlias, alias_object
+from loragate.gateway.objects.common import list_object
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.adapters import Alias, AliasList, AliasMetrics, DeletedAlias
 from loragate.gateway.operations import adapters as actions
 from loragate.gateway.operations.alias_metrics import alias_metrics
 from loragate.gateway.schemas.resources.adapters import DEFAULT_HOURS, MOST_HOURS, AliasPut
-from loragate.gateway.wire.adapters import alias_object
-from loragate.gateway.wire.common import list_object
 
 router = APIRouter(prefix="/v1/adapters/{name}/aliases", tags=["adapters"])
 

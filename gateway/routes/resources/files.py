@@ -14,9 +14,10 @@ from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.http.bodies import announced
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.prefetch_first import started
+from loragate.gateway.objects.files import DeletedFile, File, FileList
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.files import FILE_FORM, LINES_FORM, DeletedFile, File, FileList
 from loragate.gateway.operations import files as actions
+from loragate.gateway.schemas.resources.uploads import FILE_FORM, LINES_FORM
 from loragate.gateway.uploads.multipart import Form, FormShape
 from loragate.gateway.uploads.spool import data_of, form_of
 from loragate.gateway.uploads.training_lines import MOST_LINES_BYTES

@@ -10,8 +10,8 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import By, FineTuner
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.fine_tuning import CheckpointList, EventList, FineTuningJob, JobList
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.fine_tuning import CheckpointList, EventList, FineTuningJob, JobList
 from loragate.gateway.operations import jobs as actions
 from loragate.gateway.operations.job_creation import create_job
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate

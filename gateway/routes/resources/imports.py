@@ -10,8 +10,8 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import AdapterReader, AdapterWriter, By
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.imports import AdapterImport, AdapterImportList
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.imports import AdapterImport, AdapterImportList
 from loragate.gateway.operations import imports as actions
 from loragate.gateway.schemas.resources.imports import ImportCreate
 

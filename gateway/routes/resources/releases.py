@@ -8,8 +8,8 @@ from loragate.gateway.dependencies.idempotency_key import OnlyOnce
 from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import AdapterWriter, By
 from loragate.gateway.dependencies.services import Use
+from loragate.gateway.objects.adapters import Adapter, AdapterVersion, Alias
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.adapters import Adapter, AdapterVersion, Alias
 from loragate.gateway.operations import releases as actions
 from loragate.gateway.schemas.resources.adapters import Promotion, Rollback
 

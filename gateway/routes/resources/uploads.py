@@ -10,10 +10,10 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import By, FileKeeper
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.files import Upload, UploadPart, UploadPartList
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.files import PART_FORM, Upload, UploadPart, UploadPartList
 from loragate.gateway.operations import files as actions
-from loragate.gateway.schemas.resources.uploads import UploadComplete, UploadCreate
+from loragate.gateway.schemas.resources.uploads import PART_FORM, UploadComplete, UploadCreate
 from loragate.gateway.uploads.spool import data_of
 
 router = APIRouter(prefix="/v1/uploads", tags=["files"])

@@ -16,13 +16,12 @@ from loragate.adapter_store.usage.service_quality import ServiceQuery
 from loragate.gateway.dependencies.requirements import Operator, UsageReader
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.usage import Service, UsageList, service_object
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.usage import Service, UsageList
 from loragate.gateway.operations.usage_report import Report
 from loragate.gateway.schemas.resources.adapters import DEFAULT_HOURS, MOST_HOURS
 from loragate.gateway.schemas.resources.usage import Id, UsageParams, usage_params
 from loragate.gateway.services import Services
-from loragate.gateway.wire.usage import service_object
 
 router = APIRouter()
 

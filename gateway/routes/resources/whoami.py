@@ -7,8 +7,8 @@ from fastapi import APIRouter, Response
 from loragate.adapter_store.auth.principal import Principal, TenantPrincipal
 from loragate.gateway.dependencies.requirements import KeyHolder
 from loragate.gateway.http.envelope import json_response
+from loragate.gateway.objects.whoami import Caller
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.openapi.shapes.whoami import Caller
 
 router = APIRouter(tags=["keys"])
 

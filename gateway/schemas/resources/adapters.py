@@ -1,12 +1,12 @@
 """Bodies of /v1/adapters."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
 from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS
 from loragate.adapter_store.adapters.desired_state import Tier
-from loragate.adapter_store.adapters.lineage import MAX_FIGURES, Lineage
+from loragate.adapter_store.adapters.lineage import MAX_FIGURES, MAX_NOTES, Lineage
 from loragate.gateway.schemas.resources.limits import LimitsBody
 from loragate.prompts.body import Body
 from loragate.prompts.validation import finding
@@ -114,3 +114,29 @@ class Rollback(Body):
     """The alias goes back to what it pointed at before."""
 
     alias: str = DEFAULT_ALIAS
+
+
+_TEXT = {"type": "string"}
+
+_FILE = {"type": "string", "format": "binary"}
+
+_TEXTS = ("name", "alias", "tags", "description")
+
+_FILES = ("adapter_config.json", "adapter_model.safetensors")
+
+UPLOAD_FORM: dict[str, Any] = {
+    "type": "object",
+    "description": "The two files that PEFT saves, and the adapter's name. Without `alias` the alias is `default`. "
+    "`tags`, separated by commas, and `description` are the adapter's from then on. The rest says where the "
+    "version came from; `evaluation` is a JSON object of figures by name.",
+    "properties": {
+        **dict.fromkeys(_TEXTS, _TEXT),
+        "notes": {"type": "string", "maxLength": MAX_NOTES},
+        "dataset_digest": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+        "parent_version": {"type": "integer", "minimum": 1},
+        "evaluation": {"type": "string", "contentMediaType": "application/json"},
+        **dict.fromkeys(_FILES, _FILE),
+    },
+    "required": ["name", *_FILES],
+    "additionalProperties": False,
+}

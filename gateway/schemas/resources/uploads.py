@@ -1,6 +1,6 @@
 """Bodies of /v1/uploads."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -31,3 +31,34 @@ class UploadComplete(Body):
 
     part_ids: Annotated[list[_Id], Field(fail_fast=True, min_length=1, max_length=1000)]
     md5: Annotated[str, StringConstraints(pattern="^[0-9a-fA-F]{32}$")] | None = None
+
+
+FILE_FORM: dict[str, Any] = {
+    "type": "object",
+    "description": "The file, what it is for, and perhaps how long it is to live, in seconds from now.",
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "purpose": {"type": "string", "enum": ["fine-tune", "adapter"]},
+        "open": {"type": "string", "enum": ["true", "false"]},
+        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+        "expires_after[seconds]": {"type": "string", "pattern": "^[0-9]{4,7}$"},
+    },
+    "required": ["file", "purpose"],
+    "additionalProperties": False,
+}
+
+PART_FORM: dict[str, Any] = {
+    "type": "object",
+    "description": "At most 64 MiB.",
+    "properties": {"data": {"type": "string", "format": "binary"}},
+    "required": ["data"],
+    "additionalProperties": False,
+}
+
+LINES_FORM: dict[str, Any] = {
+    "type": "object",
+    "description": "JSON lines, at most 8 MiB.",
+    "properties": {"data": {"type": "string", "format": "binary"}},
+    "required": ["data"],
+    "additionalProperties": False,
+}

@@ -2,13 +2,37 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
 
 from loragate.gateway.generation.output import Completion, TextDelta, TokenLogprob
 from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.objects.common import Count
+from loragate.gateway.objects.logprobs import CompletionLogprobs, completion_logprobs
+from loragate.gateway.objects.response_head import Answer, AnswerHead, Usage
 from loragate.gateway.schemas.inference.completions import CompletionRequest
-from loragate.gateway.wire.logprobs import completion_logprobs
-from loragate.gateway.wire.response_head import Answer
+
+
+class TextChoice(TypedDict):
+    """One of `n` for each prompt. In a stream `finish_reason` is null but for a choice's last event."""
+
+    text: str
+    index: Count
+    logprobs: CompletionLogprobs | None
+    finish_reason: Literal["stop", "length"] | None
+
+
+class TextCompletion(AnswerHead):
+    """The whole answer, or an event of a stream, where only the last may have the usage.
+
+    `[DONE]` follows. A failure after the first event comes as the error envelope, and no `[DONE]` follows it.
+    """
+
+    object: Literal["text_completion"]
+    choices: list[TextChoice]
+    usage: NotRequired[Usage | None]
+
 
 Echoes = Sequence[str]  # by prompt: the text to repeat in front of its completions
 

@@ -1,14 +1,52 @@
 """The items of a response's output, and the events that they come in."""
 
+import secrets
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from loragate.gateway.generation.output import TokenLogprob
-from loragate.gateway.wire.logprobs import chat_logprobs
-from loragate.gateway.wire.response import new_item_id
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from loragate.gateway.generation import output as generated
+from loragate.gateway.objects.logprobs import TokenLogprob, chat_logprobs
 from loragate.prompts.tokenizer import TextTokenizer
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
+
+
+class OutputText(TypedDict):
+    """Text, with the logprobs of its tokens where they were asked for."""
+
+    type: Literal["output_text"]
+    text: str
+    annotations: Annotated[list[Any], Field(max_length=0)]
+    logprobs: list[TokenLogprob]
+
+
+class OutputMessage(TypedDict):
+    """The model says something."""
+
+    id: str
+    type: Literal["message"]
+    status: ItemStatus
+    role: Literal["assistant"]
+    content: list[OutputText]
+
+
+class OutputCall(TypedDict):
+    """The model asks for a function to be called; what came of it is sent back under the same `call_id`."""
+
+    id: str
+    type: Literal["function_call"]
+    status: ItemStatus
+    call_id: str
+    name: str
+    arguments: str
+
+
+def new_item_id(prefix: str) -> str:
+    """Such as "msg_…"."""
+    return f"{prefix}_{secrets.token_hex(24)}"
 
 
 class MessageItem:
@@ -25,7 +63,7 @@ class MessageItem:
         yield _item_event("added", self._place, {**self.document("in_progress"), "content": []})
         yield self._in_part("response.content_part.added", part=self._part)
 
-    def more(self, text: str, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
+    def more(self, text: str, logprobs: Sequence[generated.TokenLogprob]) -> dict[str, Any]:
         """The text goes on."""
         self._text += text
         told = chat_logprobs(self._tokenizer, logprobs)["content"]

@@ -3,13 +3,47 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from loragate.gateway.generation.output import TokenLogprob
+from typing_extensions import TypedDict
+
+from loragate.gateway.generation import output as generated
+from loragate.gateway.objects.common import Count
 from loragate.prompts.tokenizer import TextTokenizer
+
+
+class AlternativeToken(TypedDict):
+    """A token that might have been."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(AlternativeToken):
+    """A token, and the likeliest in its place."""
+
+    top_logprobs: list[AlternativeToken]
+
+
+class ChatLogprobs(TypedDict):
+    """Of the tokens that the text came from."""
+
+    content: list[TokenLogprob]
+    refusal: None
+
+
+class CompletionLogprobs(TypedDict):
+    """Four lists of the same length, one entry a token."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[Count]
+
 
 _LEAST = -9999.0  # OpenAI's value for a token that was all but impossible; JSON has no infinity
 
 
-def chat_logprobs(tokenizer: TextTokenizer, tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
+def chat_logprobs(tokenizer: TextTokenizer, tokens: Iterable[generated.TokenLogprob]) -> dict[str, Any]:
     """`logprobs` of a chat choice."""
     content = [
         {
@@ -21,7 +55,7 @@ def chat_logprobs(tokenizer: TextTokenizer, tokens: Iterable[TokenLogprob]) -> d
     return {"content": content, "refusal": None}
 
 
-def completion_logprobs(tokenizer: TextTokenizer, tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
+def completion_logprobs(tokenizer: TextTokenizer, tokens: Sequence[generated.TokenLogprob]) -> dict[str, Any]:
     """`logprobs` of a completion choice."""
     return {
         "tokens": [_name(tokenizer, token.token_id) for token in tokens],

@@ -3,9 +3,39 @@
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.objects.common import Count
+
+UnixTime = Annotated[int, Field(ge=0, description="Unix time in seconds.")]
+
+
+class PromptDetails(TypedDict):
+    """`cached_tokens` of the prompt needed no computing."""
+
+    cached_tokens: Count
+
+
+class Usage(TypedDict):
+    """Tokens, all choices together. Each prompt counts once."""
+
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count
+    prompt_tokens_details: PromptDetails
+
+
+class AnswerHead(TypedDict):
+    """`system_fingerprint` is that of the base model's weights."""
+
+    id: str
+    created: UnixTime
+    model: Annotated[str, Field(description="As the request named it.")]
+    system_fingerprint: str
 
 
 @dataclass(frozen=True, slots=True)

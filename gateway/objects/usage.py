@@ -2,13 +2,77 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
 
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from loragate.adapter_store.usage import query as stored
+from loragate.adapter_store.usage import service_quality
 from loragate.adapter_store.usage.first_token import FirstToken
-from loragate.adapter_store.usage.query import Grouping, UsageQuery, UsageRow, UsageSums
+from loragate.adapter_store.usage.query import Grouping, UsageQuery
 from loragate.adapter_store.usage.record import amount_text
-from loragate.adapter_store.usage.service_quality import Reason, Service, ServiceQuery
-from loragate.gateway.wire.common import rfc3339
+from loragate.adapter_store.usage.service_quality import Reason, ServiceQuery
+from loragate.gateway.objects.adapters import FirstTokenMs
+from loragate.gateway.objects.common import Count, Moment, Page, rfc3339
+
+Amount = Annotated[str | None, Field(description="A decimal number, in the currency; null where nothing has a price.")]
+
+
+class UsageSums(TypedDict):
+    """`cached_tokens` are among the prompts'."""
+
+    requests: Count
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count
+    cached_tokens: Count
+    amount: Amount
+    currency: str | None
+
+
+class UsageRow(UsageSums):
+    """The sums of one group, and what it was grouped by."""
+
+    object: Literal["usage"]
+    id: str
+    start: NotRequired[Moment]
+    end: NotRequired[Moment]
+    tenant_id: NotRequired[str]
+    key_id: NotRequired[str]
+    endpoint: NotRequired[str]
+    adapter: NotRequired[str | None]
+    model: NotRequired[str]
+
+
+class TurnedAway(TypedDict):
+    """Requests that nothing was done for: over a limit of the tenant's, or when the engine had too much to do."""
+
+    over_limit: Count
+    overloaded: Count
+
+
+class Service(TypedDict):
+    """How requests between `start` and `end` were served: of the latest 10,000 that were let in, `requests`, how many
+    failed for a reason of the server's and when their first tokens came; and how many others were turned away."""
+
+    object: Literal["usage.service"]
+    start: Moment
+    end: Moment
+    requests: Count
+    errors: Count
+    first_token_ms: FirstTokenMs | None
+    turned_away: TurnedAway
+
+
+class UsageList(Page):
+    """The latest first. `totals` are those of all pages."""
+
+    data: list[UsageRow]
+    start: Moment
+    end: Moment
+    totals: UsageSums
+
 
 _FIELDS: dict[Grouping, tuple[str, ...]] = {
     Grouping.HOUR: ("start", "end"),
@@ -23,10 +87,10 @@ _FIELDS: dict[Grouping, tuple[str, ...]] = {
 
 def field_names(query: UsageQuery) -> list[str]:
     """Of `usage_fields`, in their order."""
-    return [*_grouped_by(query), *sum_fields(UsageSums(), None)]
+    return [*_grouped_by(query), *sum_fields(stored.UsageSums(), None)]
 
 
-def usage_fields(query: UsageQuery, row: UsageRow, currency: str | None) -> dict[str, Any]:
+def usage_fields(query: UsageQuery, row: stored.UsageRow, currency: str | None) -> dict[str, Any]:
     """What the row was grouped by, and its sums. `currency` is None where nothing has a price."""
     known = dict(row.keys)
     if "start" in known:
@@ -38,7 +102,7 @@ def usage_fields(query: UsageQuery, row: UsageRow, currency: str | None) -> dict
     return {name: known[name] for name in _grouped_by(query)} | sum_fields(row.sums, currency)
 
 
-def sum_fields(sums: UsageSums, currency: str | None) -> dict[str, Any]:
+def sum_fields(sums: stored.UsageSums, currency: str | None) -> dict[str, Any]:
     """`amount` is a decimal number as text, in the currency's unit; null where nothing has a price."""
     priced = currency is not None or sums.amount > 0
     return {
@@ -56,7 +120,7 @@ def _grouped_by(query: UsageQuery) -> Iterator[str]:
     return (name for grouping in Grouping if grouping in query.group_by for name in _FIELDS[grouping])
 
 
-def service_object(query: ServiceQuery, service: Service) -> dict[str, Any]:
+def service_object(query: ServiceQuery, service: service_quality.Service) -> dict[str, Any]:
     """Every reason is told, also one that nobody was turned away for."""
     return {
         "object": "usage.service",

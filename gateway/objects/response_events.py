@@ -15,14 +15,72 @@ response.completed, or response.incomplete, or response.failed
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
 
 from loragate.gateway.errors import ApiError
 from loragate.gateway.generation.output import Completion, TextDelta
+from loragate.gateway.objects.common import Count
+from loragate.gateway.objects.response_output import (
+    CallItem,
+    ItemStatus,
+    MessageItem,
+    OutputCall,
+    OutputMessage,
+    OutputText,
+)
+from loragate.gateway.objects.responses import ResponseHead, ResponseObject
 from loragate.gateway.tools.message import MoreArguments, Piece, ToolCall
 from loragate.gateway.tools.types import Content
-from loragate.gateway.wire.response import ResponseHead
-from loragate.gateway.wire.response_output import CallItem, ItemStatus, MessageItem
+
+
+class BriefAlternative(TypedDict):
+    """A token that might have been."""
+
+    token: str
+    logprob: float
+
+
+class BriefLogprob(BriefAlternative):
+    """A token, and the likeliest in its place."""
+
+    top_logprobs: list[BriefAlternative]
+
+
+class ResponseEvent(TypedDict):
+    """An event: `type` says which, `sequence_number` its place, the others what has come.
+
+    The last is `response.completed`, `response.incomplete` or `response.failed`; no `[DONE]` follows.
+    """
+
+    type: Literal[
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+    ]
+    sequence_number: Count
+    response: NotRequired[ResponseObject]
+    output_index: NotRequired[Count]
+    item: NotRequired[OutputMessage | OutputCall]
+    item_id: NotRequired[str]
+    content_index: NotRequired[Count]
+    part: NotRequired[OutputText]
+    delta: NotRequired[str]
+    text: NotRequired[str]
+    arguments: NotRequired[str]
+    logprobs: NotRequired[list[BriefLogprob]]
+
 
 Event = dict[str, Any]
 

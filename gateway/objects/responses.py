@@ -1,13 +1,99 @@
 """Response objects of OpenAI's Responses API."""
 
-import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from typing_extensions import TypedDict
+
 from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.objects.common import Count
+from loragate.gateway.objects.response_head import UnixTime
+from loragate.gateway.objects.response_output import OutputCall, OutputMessage, new_item_id
 from loragate.gateway.schemas.inference.responses import ResponseRequest
+
+
+class InputDetails(TypedDict):
+    """`cached_tokens` needed no computing."""
+
+    cached_tokens: Count
+    cache_write_tokens: Count
+
+
+class OutputDetails(TypedDict):
+    """There is no hidden reasoning."""
+
+    reasoning_tokens: Count
+
+
+class ResponseUsage(TypedDict):
+    """Tokens."""
+
+    input_tokens: Count
+    input_tokens_details: InputDetails
+    output_tokens: Count
+    output_tokens_details: OutputDetails
+    total_tokens: Count
+
+
+class ResponseFailure(TypedDict):
+    """Why a response broke off."""
+
+    code: Literal["server_error", "rate_limit_exceeded"]
+    message: str
+
+
+class IncompleteDetails(TypedDict):
+    """Why a response is incomplete."""
+
+    reason: Literal["max_output_tokens"]
+
+
+class ReasoningEffort(TypedDict):
+    """There is none."""
+
+    effort: None
+    summary: None
+
+
+class TextConfig(TypedDict):
+    """What the text has to be."""
+
+    format: dict[str, Any]
+    verbosity: Literal["medium"]
+
+
+class ResponseObject(TypedDict):
+    """A response. It is not kept: `store` is always false."""
+
+    id: str
+    object: Literal["response"]
+    created_at: UnixTime
+    completed_at: UnixTime | None
+    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    background: Literal[False]
+    error: ResponseFailure | None
+    incomplete_details: IncompleteDetails | None
+    instructions: str | None
+    max_output_tokens: Count | None
+    metadata: dict[str, str]
+    model: str
+    output: list[OutputMessage | OutputCall]
+    parallel_tool_calls: bool
+    previous_response_id: None
+    reasoning: ReasoningEffort
+    store: Literal[False]
+    temperature: float
+    text: TextConfig
+    tool_choice: str | dict[str, Any]
+    tools: list[dict[str, Any]]
+    top_logprobs: Count
+    top_p: float
+    truncation: Literal["disabled"]
+    usage: ResponseUsage | None
+    user: str | None
+
 
 ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
 
@@ -79,11 +165,6 @@ class ResponseHead:
     def _tool_choice(self) -> Any:
         choice = self.body.tool_choice
         return choice or "auto" if choice is None or isinstance(choice, str) else choice.model_dump()
-
-
-def new_item_id(prefix: str) -> str:
-    """Such as "msg_…"."""
-    return f"{prefix}_{secrets.token_hex(24)}"
 
 
 def _shown(asked: float | None, decided: float) -> float:

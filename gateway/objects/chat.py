@@ -2,14 +2,105 @@
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
 
 from loragate.gateway.generation.output import Completion, FinishReason, TextDelta, TokenLogprob
-from loragate.gateway.tools.message import MoreArguments, Piece, ToolCall
+from loragate.gateway.objects.common import Count
+from loragate.gateway.objects.logprobs import ChatLogprobs, chat_logprobs
+from loragate.gateway.objects.response_head import Answer, AnswerHead, Usage
+from loragate.gateway.tools import message as parsed
+from loragate.gateway.tools.message import MoreArguments, Piece
 from loragate.gateway.tools.request_tools import ToolUse
 from loragate.gateway.tools.types import Content
-from loragate.gateway.wire.logprobs import chat_logprobs
-from loragate.gateway.wire.response_head import Answer
+
+ChatFinishReason = Literal["stop", "length", "tool_calls"]
+
+
+class FunctionCall(TypedDict):
+    """`arguments` is JSON as text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(TypedDict):
+    """The model asks for a function to be called."""
+
+    id: str
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class AssistantMessage(TypedDict):
+    """`content` is null where there are only calls."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    tool_calls: NotRequired[list[ToolCall]]
+
+
+class ChatChoice(TypedDict):
+    """One of `n`."""
+
+    index: Count
+    message: AssistantMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: ChatFinishReason
+
+
+class ChatCompletion(AnswerHead):
+    """The whole answer."""
+
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class FunctionDelta(TypedDict):
+    """The name comes first, the arguments in pieces."""
+
+    name: NotRequired[str]
+    arguments: str
+
+
+class ToolCallDelta(TypedDict):
+    """The first of a call has its id, its type and its name."""
+
+    index: Count
+    id: NotRequired[str]
+    type: NotRequired[Literal["function"]]
+    function: FunctionDelta
+
+
+class MessageDelta(TypedDict):
+    """What a chunk adds to the message; nothing in a choice's last one."""
+
+    role: NotRequired[Literal["assistant"]]
+    content: NotRequired[str | None]
+    tool_calls: NotRequired[list[ToolCallDelta]]
+
+
+class ChunkChoice(TypedDict):
+    """`finish_reason` comes with a choice's last chunk."""
+
+    index: Count
+    delta: MessageDelta
+    logprobs: ChatLogprobs | None
+    finish_reason: ChatFinishReason | None
+
+
+class ChatCompletionChunk(AnswerHead):
+    """An event of a stream. With `stream_options.include_usage` the last one has the usage and no choices.
+
+    `[DONE]` follows. A failure after the first event comes as the error envelope, and no `[DONE]` follows it.
+    """
+
+    object: Literal["chat.completion.chunk"]
+    choices: list[ChunkChoice]
+    usage: NotRequired[Usage | None]
 
 
 def chat_completion(answer: Answer, completions: Sequence[Completion]) -> dict[str, Any]:
@@ -70,7 +161,7 @@ class ChunkedChoice:
         pieces = self._read(delta)
         if not self._begun and (pieces or self._reader is None or delta.finish_reason is not None):
             self._begun = True
-            yield self._role(None if pieces and isinstance(pieces[0], ToolCall) else "")
+            yield self._role(None if pieces and isinstance(pieces[0], parsed.ToolCall) else "")
         for piece in pieces:
             yield self._piece(piece)
         if delta.finish_reason is not None:
@@ -89,7 +180,7 @@ class ChunkedChoice:
     def _piece(self, piece: Piece) -> dict[str, Any]:
         if isinstance(piece, Content):
             return self._chunk({"content": piece.text})
-        self._called = self._called or isinstance(piece, ToolCall)
+        self._called = self._called or isinstance(piece, parsed.ToolCall)
         return self._chunk({"tool_calls": [call_delta(piece)]})
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
@@ -122,7 +213,7 @@ def _logprobs(answer: Answer, tokens: Sequence[TokenLogprob]) -> dict[str, Any] 
     return chat_logprobs(answer.request.base.tokenizer, tokens)
 
 
-def call_delta(piece: ToolCall | MoreArguments) -> dict[str, Any]:
+def call_delta(piece: parsed.ToolCall | MoreArguments) -> dict[str, Any]:
     """The first delta of a call has its id and name, the others more of its arguments."""
     if isinstance(piece, MoreArguments):
         return {"index": piece.index, "function": {"arguments": piece.text}}
@@ -133,12 +224,12 @@ def whole_calls(pieces: Iterable[Piece]) -> list[dict[str, Any]]:
     """The message's calls in their order."""
     calls: list[dict[str, Any]] = []
     for piece in pieces:
-        if isinstance(piece, ToolCall):
+        if isinstance(piece, parsed.ToolCall):
             calls.append(_call(piece))
         elif isinstance(piece, MoreArguments):
             calls[piece.index]["function"]["arguments"] += piece.text
     return calls
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _call(call: parsed.ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}

@@ -1,13 +1,76 @@
 """Files and their uploads, in OpenAI's shapes: times are whole seconds of Unix time."""
 
-from typing import Any
+from typing import Any, Literal
 
-from loragate.adapter_store.files.file import File
+from typing_extensions import TypedDict
+
+from loragate.adapter_store.files import file as stored
 from loragate.adapter_store.files.upload import FileUpload, Part
-from loragate.gateway.wire.common import unix_seconds
+from loragate.gateway.objects.common import Count, Page, unix_seconds
+
+_Purpose = Literal["fine-tune", "fine-tune-results", "adapter"]
 
 
-def file_object(file: File) -> dict[str, Any]:
+class File(TypedDict):
+    """A file; null in `expires_at`: it stays until it is deleted; null in `open_until`: it is closed."""
+
+    id: str
+    object: Literal["file"]
+    bytes: Count
+    created_at: Count
+    expires_at: Count | None
+    filename: str
+    purpose: _Purpose
+    status: Literal["processed"]
+    open_until: Count | None
+
+
+class FileList(Page):
+    """Newest first, or oldest first with `order=asc`."""
+
+    data: list[File]
+
+
+class DeletedFile(TypedDict):
+    """It is gone."""
+
+    id: str
+    object: Literal["file"]
+    deleted: Literal[True]
+
+
+class Upload(TypedDict):
+    """A file that comes in parts, and what a completed one became."""
+
+    id: str
+    object: Literal["upload"]
+    bytes: Count
+    created_at: Count
+    expires_at: Count
+    filename: str
+    purpose: _Purpose
+    mime_type: str
+    status: Literal["pending", "completed", "cancelled", "expired"]
+    file: File | None
+
+
+class UploadPart(TypedDict):
+    """A part that came."""
+
+    id: str
+    object: Literal["upload.part"]
+    bytes: Count
+    created_at: Count
+    upload_id: str
+
+
+class UploadPartList(Page):
+    """All of an upload's, in the order in which they came."""
+
+    data: list[UploadPart]
+
+
+def file_object(file: stored.File) -> dict[str, Any]:
     """A file that is there is `processed`. `open_until` is ours: null for a closed one."""
     return {
         "id": file.id,

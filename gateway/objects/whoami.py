@@ -4,7 +4,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from loragate.gateway.openapi.shapes.admin import Scope
+from loragate.gateway.objects.admin import Scope
 
 
 class OwnTenant(TypedDict):

@@ -1,4 +1,4 @@
-"""Answers of the probes."""
+"""Responses of the probes."""
 
 from typing import Literal
 

@@ -3,20 +3,54 @@
 import base64
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import orjson
+from pydantic import Field
+from typing_extensions import TypedDict
 
-from loragate.gateway.generation.request import Embedding, PoolingRequest
+from loragate.gateway.generation import request as generation
+from loragate.gateway.generation.request import PoolingRequest
+from loragate.gateway.objects.common import Count
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
+
+EncodedVector = Annotated[
+    list[float] | str,
+    Field(description="Numbers, or with `encoding_format` base64 their float32 bytes, little-endian."),
+]
+
+
+class Embedding(TypedDict):
+    """Of input number `index`."""
+
+    object: Literal["embedding"]
+    index: Count
+    embedding: EncodedVector
+
+
+class EmbeddingUsage(TypedDict):
+    """Tokens of all inputs."""
+
+    prompt_tokens: Count
+    total_tokens: Count
+
+
+class EmbeddingList(TypedDict):
+    """In the order of the inputs."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingUsage
+
 
 Vector = npt.NDArray[np.float32]
 
 
 async def embedding_list(
-    body: EmbeddingRequest, request: PoolingRequest, embeddings: AsyncGenerator[Embedding, None]
+    body: EmbeddingRequest, request: PoolingRequest, embeddings: AsyncGenerator[generation.Embedding, None]
 ) -> dict[str, Any]:
     """The whole answer, in the order of the inputs. Each vector becomes JSON when it comes: thousands of them at the
     end would hold the event loop up."""
@@ -29,7 +63,7 @@ async def embedding_list(
     return {"object": "list", "data": data, "model": body.model, "usage": usage}
 
 
-def _item(body: EmbeddingRequest, embedding: Embedding) -> bytes:
+def _item(body: EmbeddingRequest, embedding: generation.Embedding) -> bytes:
     vector = _unit(embedding.vector) if body.unit_length else embedding.vector
     value = _base64(vector) if body.encoding_format == "base64" else vector
     item = {"object": "embedding", "index": embedding.index, "embedding": value}

@@ -1,14 +1,18 @@
-"""Answers about tenants, their keys, and what was done to them."""
+"""Tenants, their keys, the operator's view of adapters, and the audit log."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from loragate.gateway.openapi.shapes.adapters import Adapter, Limits
-from loragate.gateway.openapi.shapes.common import Count, Moment, Page
+from loragate.adapter_store.audit import log as audit_log
+from loragate.adapter_store.auth import api_key
+from loragate.adapter_store.tenants import tenant as stored
+from loragate.gateway.objects.adapters import Adapter, Limits
+from loragate.gateway.objects.common import Count, Moment, Page, limits_object, rfc3339
 
 Facts = Annotated[dict[str, Any] | None, Field(description="The fields that changed; null where there was nothing.")]
+
 Scope = Literal["all", "inference", "adapters:read", "adapters:write", "finetune", "usage", "admin"]
 
 
@@ -117,3 +121,54 @@ class AuditEventList(Page):
     """Newest first."""
 
     data: list[AuditEvent]
+
+
+def tenant_object(tenant: stored.Tenant) -> dict[str, Any]:
+    """A tenant."""
+    return {
+        "id": tenant.id,
+        "object": "tenant",
+        "name": tenant.name,
+        "weight": tenant.weight,
+        "limits": limits_object(tenant.limits),
+        "created_at": rfc3339(tenant.created_at),
+        "updated_at": rfc3339(tenant.updated_at),
+    }
+
+
+def key_object(key: api_key.ApiKey) -> dict[str, Any]:
+    """A key without its secret."""
+    return {
+        "id": key.id,
+        "object": "api_key",
+        "tenant_id": key.tenant_id,
+        "name": key.name,
+        "scopes": [scope.value for scope in key.scopes],
+        "limits": limits_object(key.limits),
+        "expires_at": rfc3339(key.expires_at),
+        "revoked_at": rfc3339(key.revoked_at),
+        "rotated_from": key.rotated_from,
+        "last_used_at": rfc3339(key.last_used_at),
+        "created_at": rfc3339(key.created_at),
+    }
+
+
+def new_key_object(new: api_key.NewApiKey) -> dict[str, Any]:
+    """A key at the one moment when its secret is shown."""
+    return {**key_object(new.key), "secret": new.secret}
+
+
+def audit_object(event: audit_log.AuditEvent) -> dict[str, Any]:
+    """One act."""
+    return {
+        "id": event.id,
+        "object": "audit.event",
+        "created_at": rfc3339(event.created_at),
+        "actor": event.actor,
+        "action": event.action,
+        "target": event.target,
+        "tenant_id": event.tenant_id,
+        "before": event.before,
+        "after": event.after,
+        "request_id": event.request_id,
+    }

@@ -1,0 +1,1 @@
+"""The objects of responses: the shape of each, and what builds it."""

@@ -1,1 +1,0 @@
-"""What leaves this server: OpenAI's response objects, built from our nouns."""
