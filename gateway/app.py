@@ -35,13 +35,13 @@ from loragate.gateway.http.middleware import RequestMiddleware
 from loragate.gateway.imports.resume import keep_resuming
 from loragate.gateway.imports.runner import ImportRunner
 from loragate.gateway.instruments.loop_lag import watch_lag
-from loragate.gateway.limits.setup import open_limiter
+from loragate.gateway.limits.limiter import open_limiter
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.prices import Prices
 from loragate.gateway.metering.retention import keep_purging
 from loragate.gateway.metrics import GatewayMetrics
 from loragate.gateway.resilience.redis import RedisLink
-from loragate.gateway.resilience.timeouts import ended
+from loragate.gateway.resilience.timeouts import cancel_and_wait
 from loragate.gateway.routes import docs, health, metrics
 from loragate.gateway.routes.admin import adapters as admin_adapters
 from loragate.gateway.routes.admin import audit as admin_audit
@@ -137,14 +137,14 @@ async def _open_services(
         await link.connected(_ENGINE_PATIENCE)
         lag = asyncio.create_task(watch_lag(counted.http.lagged), name="loop-lag")
         key_use = KeyUse(store, config.key_use_seconds)
-        writing = asyncio.create_task(key_use.write_for_ever(), name="key-use")
+        writing = asyncio.create_task(key_use.run_write_loop(), name="key-use")
         turned_away = TurnedAway(store)
         counting = asyncio.create_task(turned_away.keep_writing(), name="turned-away")
         sweeping = asyncio.create_task(keep_sweeping(store), name="sweep")
         finishing = asyncio.create_task(keep_finishing(store, link, config), name="deferred-publications")
         purge = asyncio.create_task(keep_purging(store, config.usage_retention_days), name="usage-retention")
         reconciling = asyncio.create_task(reconciler.keep_reconciling(), name="reconciler")
-        redis = None if config.redis_url is None else RedisLink(config.redis_url, counted.limits.redis_away)
+        redis = None if config.redis_url is None else RedisLink(config.redis_url, counted.limits.redis_unavailable)
         limiter = open_limiter(redis, store, config.sharers, counted.limits)
         limiter.start()
         imports = ImportRunner(config.imports, counted.imports)
@@ -171,9 +171,9 @@ async def _open_services(
         try:
             yield services
         finally:
-            await ended(resuming)
+            await cancel_and_wait(resuming)
             await imports.close()
-            await ended(lag, writing, counting, sweeping, finishing, purge, reconciling)
+            await cancel_and_wait(lag, writing, counting, sweeping, finishing, purge, reconciling)
             await link.close()
             await limiter.close()
             if redis is not None:

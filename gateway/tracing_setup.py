@@ -17,7 +17,7 @@ from loragate.engine.client.client import EngineClient
 from loragate.gateway.config.tracing import TracingConfig
 from loragate.gateway.grpc.tracing_interceptor import TracingInterceptor
 from loragate.gateway.http.tracing_middleware import TracingMiddleware
-from loragate.gateway.resilience.timeouts import happens
+from loragate.gateway.resilience.timeouts import wait_for_event
 from loragate.gateway.tracing.engine import TracedEngine
 
 _LAST_SECONDS = 2.0  # for the last spans, when this process ends
@@ -60,4 +60,4 @@ class Tracing:
                 loop.call_soon_threadsafe(sent.set)
 
         threading.Thread(target=shut_down, name="last-spans", daemon=True).start()
-        await happens(sent, _LAST_SECONDS)
+        await wait_for_event(sent, _LAST_SECONDS)

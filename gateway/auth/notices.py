@@ -1,4 +1,4 @@
-"""Change notices as the settings want them."""
+"""The change notices that the settings ask for."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +10,7 @@ from loragate.gateway.config.gateway import GatewayConfig
 
 @asynccontextmanager
 async def opened_notices(config: GatewayConfig) -> AsyncIterator[Notices]:
-    """Between processes where there is a Redis, else within this one."""
+    """Yield notices between processes if Redis is configured, else within this process."""
     if config.redis_url is None:
         yield LocalNotices()
         return

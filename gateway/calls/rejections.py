@@ -9,7 +9,7 @@ from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.usage.periods import Width, floor
 from loragate.adapter_store.usage.service_quality import Reason
 from loragate.adapter_store.usage.settlement import TurnedAwayKey
-from loragate.gateway.resilience.periodic import write_for_ever
+from loragate.gateway.resilience.periodic import run_write_loop
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class TurnedAway:
 
     async def keep_writing(self) -> None:
         """Until cancelled, and then once more."""
-        await write_for_ever(self.write, _EVERY_SECONDS)
+        await run_write_loop(self.write, _EVERY_SECONDS)
 
     async def write(self) -> None:
         """All that was noted since the last time."""

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import AdminPrincipal, Principal, Scope, TenantPrincipal
-from loragate.gateway.auth.scopes import require_scope
+from loragate.gateway.auth.authenticator import require_scope
 from loragate.gateway.dependencies.services import services_of
 from loragate.gateway.errors import Forbidden, Unauthenticated
 from loragate.gateway.http.context import RequestContext, context_of

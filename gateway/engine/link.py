@@ -12,7 +12,7 @@ from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.engine.client.client import EngineClient, EngineUnavailable
 from loragate.gateway.errors import Unavailable
-from loragate.gateway.resilience.timeouts import ended, happens
+from loragate.gateway.resilience.timeouts import cancel_and_wait, wait_for_event
 from loragate.gateway.text.base_model import BaseModel, read_base_model
 from loragate.v1 import engine_pb2 as pb
 
@@ -72,12 +72,12 @@ class EngineLink:
 
     async def connected(self, patience: float) -> None:
         """Returns when requests can be served, at the latest after so many seconds."""
-        await happens(self._fresh, patience)
+        await wait_for_event(self._fresh, patience)
 
     async def close(self) -> None:
         """End the session with the engine."""
         if self._watch is not None:
-            await ended(self._watch)
+            await cancel_and_wait(self._watch)
         await self.client.close()
 
     async def _keep_fresh(self) -> None:

@@ -11,7 +11,7 @@ from loragate.adapter_store.adapters.desired_state import Content, Tier
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.engine.client.client import EngineClient, EngineUnavailable
-from loragate.gateway.resilience.timeouts import happens
+from loragate.gateway.resilience.timeouts import wait_for_event
 from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Reconciler:
                 log.warning("the engine's adapters are not compared with the store's: %s", error)
                 self._changed |= changed  # with the next change, or when the time comes
             await asyncio.sleep(_GAP_SECONDS)
-            told = await happens(self._due, self._period)
+            told = await wait_for_event(self._due, self._period)
             changed, self._changed = self._changed if told else {None}, set()
 
     async def reconcile(self, tenants: Collection[str | None] | None = None) -> None:

@@ -11,8 +11,8 @@ from loragate.adapter_store.store import Store
 from loragate.finetune.jobs.model_name import meaning_of
 from loragate.gateway.errors import NotFound
 from loragate.gateway.generation.request import Target
-from loragate.gateway.resilience.clock import elapsed
-from loragate.gateway.resilience.ttl_cache import Snapshot, Snapshots
+from loragate.gateway.resilience.timeouts import elapsed
+from loragate.gateway.resilience.ttl_cache import CachedRead, TTLCache
 from loragate.gateway.text.base_model import BaseModel
 
 _MOST_ROUTES = 20_000
@@ -23,8 +23,8 @@ class Resolver:
 
     def __init__(self, store: Store, lifetime: float) -> None:
         self._store = store
-        self._routes: Snapshots[tuple[str, str, str], Route] = Snapshots(lifetime, _MOST_ROUTES)
-        store.notices.subscribe(self._routes.forget)
+        self._routes: TTLCache[tuple[str, str, str], Route] = TTLCache(lifetime, _MOST_ROUTES)
+        store.notices.subscribe(self._routes.discard)
 
     async def resolve(
         self, caller: TenantPrincipal, base: BaseModel, model: str, sticky_key: str | None = None
@@ -36,14 +36,14 @@ class Resolver:
         if model == base.id:
             return Target(caller.tenant_id, adapter=None)
         key = (caller.tenant_id, base.manifest.base_digest, model)  # another base model changes what can be served
-        route = await self._routes.of(key, lambda: self._read(caller.tenant_id, model))
+        route = await self._routes.get(key, lambda: self._read(caller.tenant_id, model))
         assert route is not None
         return Target(caller.tenant_id, route.pick(sticky_key=sticky_key))
 
-    async def _read(self, tenant_id: str, model: str) -> Snapshot[Route]:
+    async def _read(self, tenant_id: str, model: str) -> CachedRead[Route]:
         read_at = elapsed()
         async with self._store.tenant(tenant_id) as scope:
-            return Snapshot(await route_of(scope, model), tenant_id, read_at)
+            return CachedRead(await route_of(scope, model), tenant_id, read_at)
 
 
 _GRAMMAR = re.compile(

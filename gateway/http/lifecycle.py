@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from loragate.gateway.resilience.timeouts import happens
+from loragate.gateway.resilience.timeouts import wait_for_event
 
 
 class Lifecycle:
@@ -57,4 +57,4 @@ class Lifecycle:
 
     async def idle(self, seconds: float) -> bool:
         """Wait until nothing runs; False if that took longer than `seconds`."""
-        return await happens(self._idle, seconds)
+        return await wait_for_event(self._idle, seconds)

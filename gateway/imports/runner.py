@@ -24,7 +24,7 @@ from loragate.gateway.imports.metrics import ImportMetrics
 from loragate.gateway.imports.progress import Job
 from loragate.gateway.imports.source import BucketSource, HubSource, ImportFailed, not_allowed, parse_source
 from loragate.gateway.operations import adapters as actions
-from loragate.gateway.resilience.timeouts import ended
+from loragate.gateway.resilience.timeouts import cancel_and_wait
 from loragate.gateway.services import Services
 from loragate.gateway.uploads.adapter_upload import ADAPTER_FORM, collected
 from loragate.gateway.uploads.multipart import Form
@@ -85,7 +85,7 @@ class ImportRunner:
         try:
             async with self._turns:
                 version = await self._import(use, caller, by, job, token, telling)
-            await ended(telling)  # which would take the end for a cancellation
+            await cancel_and_wait(telling)  # which would take the end for a cancellation
             await job.finish(version)
             outcome = "ready"
         except asyncio.CancelledError:
@@ -99,7 +99,7 @@ class ImportRunner:
             log.exception("import %s failed", wanted.id)
             failure = _BUG
         finally:
-            await ended(telling)
+            await cancel_and_wait(telling)
         self._metrics.ended(outcome)
         if failure is not None:
             await job.fail(failure)

@@ -1,29 +1,29 @@
--- What a tenant, its keys and its adapters have used, and the check-and-reserve over all of them at once.
--- `local_book.py` is the same in Python, under the same tests; change both.
+-- Counts what a tenant, its keys and its adapters have used, and reserves from all of their limits at once.
+-- `memory_backend.py` does the same in Python, under the same tests; change both.
 --
--- KEYS[1]  hash     subject's name -> its state (MessagePack), and "born": which incarnation of this book this is
--- KEYS[2]  hash     lease's id -> what it holds (MessagePack), or "" for one that was settled
+-- KEYS[1]  hash     subject's name -> its state (MessagePack), and "born": the incarnation of this state
+-- KEYS[2]  hash     lease's id -> what it holds (MessagePack), or "" for a settled lease
 -- KEYS[3]  zset     lease's id -> when it expires
 -- ARGV[1]  the incarnation that the caller knows, or ""
--- ARGV[2]  what to do, one thing after the other, as JSON; see `book.py`
+-- ARGV[2]  the operations, in order, as JSON; see `operations.py`
 --
--- All three keys carry the tenant's id as hash tag: one slot of a cluster. Times are microseconds, by Redis' clock.
--- The answer is JSON; its numbers are text, because JSON and Redis' own replies would cut them.
+-- All three keys carry the tenant's id as their hash tag, so they share a slot of a cluster. Times are microseconds, by
+-- Redis' clock. The response is JSON; its numbers are text, because JSON and Redis' own replies would truncate them.
 
 local WINDOW = 60e6       -- of the limits per minute
 local DAY = 86400e6
-local MOST_LOWS = 16      -- of a bucket; more are kept coarsely
-local SWEEP = 64          -- leases that one call lets expire at least
+local MAX_LOWS = 16       -- of a bucket; more are merged
+local SWEEP = 64          -- leases that one call expires at least, if there are so many
 local TOMBSTONE = 60e6    -- how long a settled lease is remembered, so that no settlement counts twice
-local LIFE = 3456000      -- seconds that an unused book is kept: sums of a month must outlive it
+local LIFE = 3456000      -- seconds that unused keys are kept: the totals of a month must outlast the month
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1e6 + tonumber(time[2])
-local asks = cjson.decode(ARGV[2])
-local ask                 -- the one that is being done
+local operations = cjson.decode(ARGV[2])
+local operation           -- the current one
 
 local function month_of(day)
-  -- Days since 1970 to months since year 0 (H. Hinnant, "chrono-compatible low-level date algorithms").
+  -- Converts days since 1970 to months since year 0 (H. Hinnant, "chrono-compatible low-level date algorithms").
   local z = day + 719468
   local era = math.floor(z / 146097)
   local doe = z - era * 146097
@@ -70,8 +70,8 @@ end
 
 -- Buckets of tokens (GCRA) -------------------------------------------------------------------------------------------
 
--- How low a bucket stood, as pairs of (when, backlog), both ascending: the first pair after a moment is the lowest
--- since then.
+-- Records the low points of a bucket as pairs of (when, backlog), both ascending: the first pair after a moment is the
+-- lowest level since then.
 local function note_low(s, backlog)
   local low = s.low
   while #low > 0 and low[#low] >= backlog do
@@ -80,7 +80,7 @@ local function note_low(s, backlog)
   end
   low[#low + 1] = now
   low[#low + 1] = backlog
-  if #low > 2 * MOST_LOWS then
+  if #low > 2 * MAX_LOWS then
     low[1] = low[3]
     table.remove(low, 3)
     table.remove(low, 3)
@@ -100,13 +100,13 @@ local function charge(s, cost)
   s.t = base + cost
 end
 
--- The bucket becomes what it would be if `cost` less had been asked for at `since`: what it would have leaked in vain
--- since then is not given back.
-local function give_back(s, cost, since)
+-- Makes the level what it would be if `cost` less had been charged at `since`: what would have leaked out of an empty
+-- bucket since then is not refunded.
+local function refund(s, cost, since)
   local backlog = math.max(s.t, now) - now
-  local back = math.min(cost, backlog, low_since(s, since))
-  s.t = now + backlog - back
-  note_low(s, backlog - back)
+  local amount = math.min(cost, backlog, low_since(s, since))
+  s.t = now + backlog - amount
+  note_low(s, backlog - amount)
 end
 
 -- Leases -------------------------------------------------------------------------------------------------------------
@@ -116,13 +116,13 @@ local function add_tokens(lease, tokens, since)
     local s = subject(name)
     roll_over(s)
     if each > 0 and tokens > 0 then charge(s, tokens * each) end
-    if each > 0 and tokens < 0 then give_back(s, -tokens * each, since) end
+    if each > 0 and tokens < 0 then refund(s, -tokens * each, since) end
     if s.d == lease.d then s.ds = math.max(0, s.ds + tokens) end
     if s.m == lease.m then s.ms = math.max(0, s.ms + tokens) end
   end
 end
 
-local function leave(lease)
+local function release_places(lease)
   for name in pairs(lease.s) do
     local s = subject(name)
     s.c = math.max(0, s.c - 1)
@@ -135,22 +135,22 @@ local function put(id, lease, expires)
 end
 
 local function sweep()
-  local most = SWEEP + 2 * #asks
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', string.format('%.17g', now), 'LIMIT', 0, most)) do
+  local limit = SWEEP + 2 * #operations
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', string.format('%.17g', now), 'LIMIT', 0, limit)) do
     local raw = redis.call('HGET', KEYS[2], id)
     if raw and raw ~= '' then
       local lease = cmsgpack.unpack(raw)
       add_tokens(lease, -lease.n, lease.at)
-      leave(lease)
+      release_places(lease)
     end
     redis.call('HDEL', KEYS[2], id)
     redis.call('ZREM', KEYS[3], id)
   end
 end
 
--- What there is to do ------------------------------------------------------------------------------------------------
+-- Operations ---------------------------------------------------------------------------------------------------------
 
--- Redis may have evicted one of the keys and kept the others: each says which incarnation it belongs to.
+-- Redis may have evicted one of the keys and kept the others, so each key holds the incarnation that it belongs to.
 local function incarnation()
   local born = redis.call('HGET', KEYS[1], 'born')
   local whole = born and redis.call('HGET', KEYS[2], 'born') == born and redis.call('ZSCORE', KEYS[3], born)
@@ -163,50 +163,50 @@ local function text(number)
   return string.format('%.17g', number)
 end
 
-local function reply(verdict, refusals)
+local function result(verdict, exceeded)
   local states = {}
-  for i, asked in ipairs(ask.subjects or {}) do
+  for i, asked in ipairs(operation.subjects or {}) do
     local s = subject(asked.name)
     roll_over(s)
     states[i] = {
       text(s.r), text(s.t), text(s.d or -1), text(s.ds or 0), text(s.m or -1), text(s.ms or 0), text(in_flight(s)),
     }
   end
-  return { verdict, refusals or {}, states }
+  return { verdict, exceeded or {}, states }
 end
 
 local function is_unknown()
   if born == '' or (ARGV[1] ~= '' and ARGV[1] ~= born) then return true end
-  for _, asked in ipairs(ask.subjects) do
+  for _, asked in ipairs(operation.subjects) do
     local s = subject(asked.name)
     if (asked.day and not s.d) or (asked.month and not s.m) then return true end
   end
   return false
 end
 
-local function refuse(refusals, index, kind, wait)
-  refusals[#refusals + 1] = { tostring(index - 1), kind, text(wait) }
+local function exceed(exceeded, index, kind, wait)
+  exceeded[#exceeded + 1] = { tostring(index - 1), kind, text(wait) }
 end
 
-local function check(index, asked, refusals)
+local function check(index, asked, exceeded)
   local s = subject(asked.name)
   roll_over(s)
   if asked.requests then
     local wait = math.max(s.r, now) + WINDOW / asked.requests - now - WINDOW
-    if wait > 0.5 then refuse(refusals, index, 'requests', wait) end
+    if wait > 0.5 then exceed(exceeded, index, 'requests', wait) end
   end
   if asked.tokens then
-    local wait = math.max(s.t, now) + ask.tokens * WINDOW / asked.tokens - now - WINDOW
-    if wait > 0.5 then refuse(refusals, index, 'tokens', wait) end
+    local wait = math.max(s.t, now) + operation.tokens * WINDOW / asked.tokens - now - WINDOW
+    if wait > 0.5 then exceed(exceeded, index, 'tokens', wait) end
   end
-  if asked.concurrency and in_flight(s) >= asked.concurrency then refuse(refusals, index, 'concurrency', -1) end
-  if asked.day and s.ds + ask.tokens > asked.day then refuse(refusals, index, 'day', -1) end
-  if asked.month and s.ms + ask.tokens > asked.month then refuse(refusals, index, 'month', -1) end
+  if asked.concurrency and in_flight(s) >= asked.concurrency then exceed(exceeded, index, 'concurrency', -1) end
+  if asked.day and s.ds + operation.tokens > asked.day then exceed(exceeded, index, 'day', -1) end
+  if asked.month and s.ms + operation.tokens > asked.month then exceed(exceeded, index, 'month', -1) end
 end
 
 local function costs()
   local each = {}
-  for _, asked in ipairs(ask.subjects) do
+  for _, asked in ipairs(operation.subjects) do
     each[asked.name] = asked.tokens and WINDOW / asked.tokens or 0
   end
   return each
@@ -216,64 +216,64 @@ local function new_lease()
   return { at = now, n = 0, s = costs(), d = today, m = this_month }
 end
 
-local act = {}
+local execute = {}
 
-function act.reserve()
-  if is_unknown() then return reply('lost') end
-  -- Overtaken by its own settlement, after its caller had left: there is nobody to take anything for.
-  if redis.call('HEXISTS', KEYS[2], ask.id) == 1 then return reply('ok') end
-  local refusals = {}
-  for index, asked in ipairs(ask.subjects) do
-    check(index, asked, refusals)
+function execute.reserve()
+  if is_unknown() then return result('lost') end
+  -- Its own settlement overtook this reservation because the caller had left, so nothing is reserved.
+  if redis.call('HEXISTS', KEYS[2], operation.id) == 1 then return result('ok') end
+  local exceeded = {}
+  for index, asked in ipairs(operation.subjects) do
+    check(index, asked, exceeded)
   end
-  if #refusals > 0 then return reply('no', refusals) end
+  if #exceeded > 0 then return result('no', exceeded) end
   local lease = new_lease()
-  add_tokens(lease, ask.tokens, now)
-  lease.n = ask.tokens
-  for _, asked in ipairs(ask.subjects) do
+  add_tokens(lease, operation.tokens, now)
+  lease.n = operation.tokens
+  for _, asked in ipairs(operation.subjects) do
     local s = subject(asked.name)
     s.c = s.c + 1
     if asked.requests then s.r = math.max(s.r, now) + WINDOW / asked.requests end
   end
-  put(ask.id, lease, now + ask.life)
-  return reply('ok')
+  put(operation.id, lease, now + operation.life)
+  return result('ok')
 end
 
-function act.extend()
-  if is_unknown() then return reply('lost') end
-  local raw = redis.call('HGET', KEYS[2], ask.id)
+function execute.extend()
+  if is_unknown() then return result('lost') end
+  local raw = redis.call('HGET', KEYS[2], operation.id)
   if raw and raw ~= '' then
     local lease = cmsgpack.unpack(raw)
-    add_tokens(lease, ask.tokens, now)
-    lease.n = lease.n + ask.tokens
-    put(ask.id, lease, now + ask.life)
+    add_tokens(lease, operation.tokens, now)
+    lease.n = lease.n + operation.tokens
+    put(operation.id, lease, now + operation.life)
   end
-  return reply('ok')
+  return result('ok')
 end
 
--- A lease that is not there expired, or was given out by a worker that could not reach us: its tokens are owed.
-function act.settle()
-  if is_unknown() then return reply('lost') end
-  local raw = redis.call('HGET', KEYS[2], ask.id)
+-- Charges the tokens even for an unknown lease: it expired, or was granted while this backend was unavailable.
+function execute.settle()
+  if is_unknown() then return result('lost') end
+  local raw = redis.call('HGET', KEYS[2], operation.id)
   if raw ~= '' then
     local lease = raw and cmsgpack.unpack(raw) or new_lease()
-    add_tokens(lease, ask.tokens - lease.n, lease.at)
-    if raw then leave(lease) end
-    put(ask.id, nil, now + TOMBSTONE)
+    add_tokens(lease, operation.tokens - lease.n, lease.at)
+    if raw then release_places(lease) end
+    put(operation.id, nil, now + TOMBSTONE)
   end
-  return reply('ok')
+  return result('ok')
 end
 
-function act.renew()
-  if is_unknown() then return reply('lost') end
-  for _, id in ipairs(ask.ids) do
-    redis.call('ZADD', KEYS[3], 'XX', text(now + ask.life), id)
+function execute.renew()
+  if is_unknown() then return result('lost') end
+  for _, id in ipairs(operation.ids) do
+    redis.call('ZADD', KEYS[3], 'XX', text(now + operation.life), id)
   end
-  return reply('ok')
+  return result('ok')
 end
 
--- A worker hands in what it last saw, after all was lost: the later state counts. Others' leases are taken on trust
--- until they hand in their own.
+-- Takes over what a process observed before the state was lost: the later state counts. The leases of other processes
+-- are counted without details until those processes import them.
 local function restore_state(asked, lost)
   local s = subject(asked.name)
   local seen = asked.seen
@@ -285,7 +285,7 @@ local function restore_state(asked, lost)
       note_low(s, math.max(0, seen.t - now))
     end
     local missing = seen.c - s.c - s.g
-    if missing > 0 then s.g, s.gu = s.g + missing, now + ask.life end
+    if missing > 0 then s.g, s.gu = s.g + missing, now + operation.life end
   end
   if asked.ds then
     s.ds = math.max(s.d == today and s.ds or 0, asked.d == today and asked.ds or 0)
@@ -306,40 +306,40 @@ local function restore_lease(held)
     s.c = s.c + 1
     s.g = math.max(0, s.g - 1)
   end
-  put(held.id, lease, now + ask.life)
+  put(held.id, lease, now + operation.life)
 end
 
--- Leases that were given out while we could not be asked.
-function act.adopt()
-  if is_unknown() then return reply('lost') end
-  for _, held in ipairs(ask.leases) do restore_lease(held) end
-  return reply('ok')
+-- Imports leases that were granted while this backend was unavailable.
+function execute.adopt()
+  if is_unknown() then return result('lost') end
+  for _, held in ipairs(operation.leases) do restore_lease(held) end
+  return result('ok')
 end
 
-function act.restore()
+function execute.restore()
   local lost = born == '' or born ~= ARGV[1]
   if born == '' then
     redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
     subjects = {}
-    redis.call('HSET', KEYS[1], 'born', ask.fresh)
-    redis.call('HSET', KEYS[2], 'born', ask.fresh)
-    redis.call('ZADD', KEYS[3], '+inf', ask.fresh)
-    born = ask.fresh
+    redis.call('HSET', KEYS[1], 'born', operation.fresh)
+    redis.call('HSET', KEYS[2], 'born', operation.fresh)
+    redis.call('ZADD', KEYS[3], '+inf', operation.fresh)
+    born = operation.fresh
   end
   if lost then
-    for _, held in ipairs(ask.leases) do restore_lease(held) end
+    for _, held in ipairs(operation.leases) do restore_lease(held) end
   end
-  for _, asked in ipairs(ask.subjects) do
+  for _, asked in ipairs(operation.subjects) do
     restore_state(asked, lost)
   end
-  return reply('ok')
+  return result('ok')
 end
 
 sweep()
-local replies = {}
-for i, each in ipairs(asks) do
-  ask = each
-  replies[i] = act[each.what]()
+local results = {}
+for i, each in ipairs(operations) do
+  operation = each
+  results[i] = execute[each.what]()
 end
 save()
-return cjson.encode({ born = born, now = text(now), replies = replies })
+return cjson.encode({ born = born, now = text(now), replies = results })

@@ -1,75 +1,69 @@
-"""The book of what a tenant, its keys and its adapters have used: what it is asked, and what it answers.
+"""The interface of a limit backend, which counts what a tenant, its keys and its adapters have used.
 
-Two keep such books, and nobody can tell which: `LocalBook` in this process, `RedisBook` for all processes together.
-
-One call asks any number of things about one tenant, one after the other, at one moment:
-
-`reserve`  takes one request and its tokens from every subject, or refuses and takes nothing
-`extend`   takes more tokens for a lease, whether there is room or not: a running request is not cut
-`settle`   a lease has ended and used so many tokens in all; said twice, it counts once
-`renew`    leases whose requests still run
-`adopt`    leases that a worker gave out alone while the book was away
-`restore`  what a worker remembers, where a book forgot
+`MemoryBackend` counts within this process, `RedisBackend` for all processes together. Both behave the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
+from loragate.gateway.limits.operations import Operation
 from loragate.gateway.limits.subject import Kind
 
 Verdict = Literal["ok", "no", "lost"]
-Ask = Mapping[str, Any]  # "what" is one of the above
 MICROSECONDS = 1_000_000
 WINDOW = 60 * MICROSECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """One limit that has no room. `wait` is in microseconds; None where it is not a matter of a bucket."""
+class ExceededLimit:
+    """One limit without room for a reservation. `wait` is in microseconds; None unless a bucket has to empty."""
 
-    subject: int  # its place in the ask
+    subject: int  # index into the operation's subjects
     kind: Kind
     wait: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """Of one subject. Buckets by GCRA: when they will be empty; times are microseconds by the book's clock."""
+class SubjectState:
+    """The state of one subject. A bucket is represented by when it will be empty (GCRA), in the backend's time."""
 
     requests: float
     tokens: float
-    day: int  # days since 1970; -1 where nobody counts them
+    day: int  # days since 1970; -1 if daily tokens are not counted
     day_tokens: int
-    month: int  # months since year 0, in the same way
+    month: int  # months since year 0; -1 if monthly tokens are not counted
     month_tokens: int
     in_flight: int
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """`states` are of the ask's subjects. "lost": the book does not know what it needs; hand it in by `restore`."""
+class OperationResult:
+    """The outcome of one operation, with the `states` of its subjects.
+
+    The verdict "lost" means that the backend lacks the state it needs, which `Restore` provides.
+    """
 
     verdict: Verdict
-    now: float  # by the book's clock
-    refused: tuple[Refused, ...]
-    states: tuple[State, ...]
+    now: float  # by the backend's clock
+    exceeded: tuple[ExceededLimit, ...]
+    states: tuple[SubjectState, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """To one call. `replies` are in the order of what was asked."""
+class BackendResponse:
+    """The results of one call, in the order of its operations."""
 
-    born: str  # the book's incarnation: another one has forgotten everything
-    replies: tuple[Reply, ...]
-
-
-class Book(Protocol):
-    """Raises BookAway where it cannot be asked now."""
-
-    async def ask(self, tenant_id: str, born: str, asks: Sequence[Ask]) -> Answer:
-        """`born` is the incarnation that the caller knows, or "" for none."""
+    incarnation: str  # changes when the backend has lost all of its state
+    results: tuple[OperationResult, ...]
 
 
-class BookAway(Exception):
-    """Slow or gone."""
+class LimitBackend(Protocol):
+    """Raises BackendUnavailable if it cannot be reached now."""
+
+    async def execute(self, tenant_id: str, incarnation: str, operations: Sequence[Operation]) -> BackendResponse:
+        """Execute the operations in order. `incarnation` is the one that the caller knows, or "" for none."""
+
+
+class BackendUnavailable(Exception):
+    """The backend does not respond, or not in time."""

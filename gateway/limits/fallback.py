@@ -1,73 +1,85 @@
-"""What one process gives out alone while the common book is away."""
+"""The limits that one process grants on its own while the shared backend is unavailable."""
 
 import secrets
-from typing import Any
+from dataclasses import replace
 
-from loragate.gateway.limits.backend import WINDOW, Reply
-from loragate.gateway.limits.memory_backend import LocalBook
-from loragate.gateway.limits.observed_state import Held, Memory
+from loragate.gateway.limits.backend import WINDOW, OperationResult
+from loragate.gateway.limits.memory_backend import MemoryBackend
+from loragate.gateway.limits.observed_state import HeldLease, ObservedState
+from loragate.gateway.limits.operations import Extend, Operation, Reserve, Restore, Settle, SubjectUsage, WindowTotal
 from loragate.gateway.limits.subject import Subject
-from loragate.gateway.limits.usage_totals import Spent
+from loragate.gateway.limits.usage_totals import UsageTotals
 
-_LIFE = 24 * 60 * WINDOW  # its leases end with this process, which settles them
+_LEASE_LIFETIME = 24 * 60 * WINDOW  # its leases end with this process, which settles them
 
 
 class LocalShare:
-    """max(1, limit ÷ sharers) of every limit, beginning where the common book was last seen."""
+    """This process's share, max(1, limit ÷ sharers), of every limit.
 
-    def __init__(self, sharers: int, spent: Spent) -> None:
+    It starts from the last state of the shared backend that this process observed.
+    """
+
+    def __init__(self, sharers: int, totals: UsageTotals) -> None:
         assert sharers >= 1
         self._sharers = sharers
-        self._spent = spent
-        self._book = LocalBook()
+        self._totals = totals
+        self._backend = MemoryBackend()
         self._leases: set[str] = set()
 
     async def reserve(
-        self, tenant_id: str, memory: Memory, subjects: tuple[Subject, ...], lease_id: str, tokens: int
-    ) -> tuple[tuple[Subject, ...], Reply]:
-        """The subjects with their shares, and what the local book says."""
+        self, tenant_id: str, observed: ObservedState, subjects: tuple[Subject, ...], lease_id: str, tokens: int
+    ) -> tuple[tuple[Subject, ...], OperationResult]:
+        """Return the subjects with their shares, and the result of reserving from those."""
         shares = tuple(subject.share(self._sharers) for subject in subjects)
-        details = {"id": lease_id, "tokens": tokens, "life": _LIFE, "subjects": [share.asked for share in shares]}
-        reply = self._ask("reserve", tenant_id, details)
-        if reply.verdict == "lost":
-            await self._begin(tenant_id, memory, subjects, reply.now)
-            reply = self._ask("reserve", tenant_id, details)
-        if reply.verdict == "ok":
+        reserve = Reserve(lease_id, tokens, shares, _LEASE_LIFETIME)
+        result = self._execute(tenant_id, reserve)
+        if result.verdict == "lost":
+            await self._restore(tenant_id, observed, subjects, result.now)
+            result = self._execute(tenant_id, reserve)
+        if result.verdict == "ok":
             self._leases.add(lease_id)
-        return shares, reply
+        return shares, result
 
-    def extend(self, tenant_id: str, held: Held, tokens: int) -> None:
-        """For a lease that was given out here; nothing for others."""
-        if held.id in self._leases:
-            self._ask("extend", tenant_id, {**held.handed_in, "tokens": tokens, "life": _LIFE})
+    def extend(self, tenant_id: str, lease: HeldLease, tokens: int) -> None:
+        """Extend a lease that was granted here; do nothing for others."""
+        if lease.id in self._leases:
+            self._execute(tenant_id, Extend(lease.id, tokens, lease.subjects, _LEASE_LIFETIME))
 
-    def settle(self, tenant_id: str, held: Held, tokens: int) -> None:
-        """The same."""
-        if held.id in self._leases:
-            self._leases.remove(held.id)
-            self._ask("settle", tenant_id, {**held.handed_in, "tokens": tokens})
+    def settle(self, tenant_id: str, lease: HeldLease, tokens: int) -> None:
+        """Settle a lease that was granted here; do nothing for others."""
+        if lease.id in self._leases:
+            self._leases.remove(lease.id)
+            self._execute(tenant_id, Settle(lease.id, tokens, lease.subjects))
 
-    def forget(self, tenant_id: str) -> None:
-        """The common book is back, and will know better the next time that it goes."""
-        self._book.forget(tenant_id)
+    def discard(self, tenant_id: str) -> None:
+        """Discard the tenant's state because the shared backend, which knows more, is available again."""
+        self._backend.discard(tenant_id)
 
-    def _ask(self, what: str, tenant_id: str, details: dict[str, Any]) -> Reply:
-        return self._book.answer(tenant_id, "", [{"what": what, **details}]).replies[0]
+    def _execute(self, tenant_id: str, operation: Operation) -> OperationResult:
+        return self._backend.execute_now(tenant_id, "", [operation]).results[0]
 
-    async def _begin(self, tenant_id: str, memory: Memory, subjects: tuple[Subject, ...], now: float) -> None:
-        running = [held for held in memory.held.values() if not held.alone]
-        self._leases.update(held.id for held in running)
-        known = [*memory.states(now), *await self._spent.sums(tenant_id, subjects, now)]
-        details = {
-            "life": _LIFE,
-            "fresh": secrets.token_hex(8),
-            "subjects": [self._share_of(each) for each in known],
-            "leases": [held.handed_in for held in running],
-        }
-        self._ask("restore", tenant_id, details)
+    async def _restore(
+        self, tenant_id: str, observed: ObservedState, subjects: tuple[Subject, ...], now: float
+    ) -> None:
+        running = [lease for lease in observed.held.values() if not lease.granted_locally]
+        self._leases.update(lease.id for lease in running)
+        known = [*observed.usage(now), *await self._totals.fetch(tenant_id, subjects, now)]
+        restore = Restore(
+            fresh=secrets.token_hex(8),
+            usage=[self._share_of(each) for each in known],
+            leases=[lease.record for lease in running],
+            lifetime=_LEASE_LIFETIME,
+        )
+        self._execute(tenant_id, restore)
 
-    def _share_of(self, known: dict[str, Any]) -> dict[str, Any]:
-        """Buckets are times and need no dividing; other processes' leases are no business of this one."""
-        sums: dict[str, Any] = {total: known[total] // self._sharers for total in ("ds", "ms") if total in known}
-        seen = {"seen": {**known["seen"], "c": 0}} if "seen" in known else {}
-        return {**known, **sums, **seen}
+    def _share_of(self, usage: SubjectUsage) -> SubjectUsage:
+        """Divide the totals. Buckets are times, which need no dividing; other processes' leases do not count here."""
+        return replace(
+            usage,
+            buckets=None if usage.buckets is None else replace(usage.buckets, in_flight=0),
+            day=self._divided(usage.day),
+            month=self._divided(usage.month),
+        )
+
+    def _divided(self, total: WindowTotal | None) -> WindowTotal | None:
+        return None if total is None else replace(total, tokens=total.tokens // self._sharers)

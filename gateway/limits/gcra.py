@@ -1,45 +1,47 @@
-"""A bucket by GCRA (the leaky bucket of ATM, ITU-T I.371): all of its state is the time when it will be empty."""
+"""A bucket by GCRA (the leaky bucket of ATM, ITU-T I.371), whose whole state is the time when it will be empty."""
 
 import math
 from collections.abc import Iterator
 
-_MOST_LOWS = 16  # more are kept coarsely
+_MAX_LOWS = 16  # more are merged
 
 
 class Bucket:
-    """Times and costs in microseconds; a cost is a share of the window in which a full bucket empties."""
+    """A leaky bucket. Times and costs are microseconds; a cost is a share of the time that a full bucket takes to
+    empty."""
 
     def __init__(self) -> None:
         self.empty_at = 0.0
         self._lows: list[tuple[float, float]] = []  # (when, backlog), both ascending
 
     def backlog(self, now: float) -> float:
-        """How long it takes until it is empty."""
+        """Return how long the bucket takes to empty."""
         return max(self.empty_at, now) - now
 
     def charge(self, now: float, cost: float) -> None:
-        """Put in `cost`, room or not."""
+        """Add `cost` even if the bucket has no room."""
         backlog = self.backlog(now)
         self.note_low(now, backlog)
         self.empty_at = now + backlog + cost
 
-    def give_back(self, now: float, cost: float, since: float) -> None:
-        """It becomes what it would be if `cost` less had been charged at `since`.
+    def refund(self, now: float, cost: float, since: float) -> None:
+        """Make the level what it would be if `cost` less had been charged at `since`.
 
-        What would then have leaked in vain is not given back: the lowest backlog since then bounds what is.
+        What would have leaked out of an empty bucket since then is not refunded: the lowest backlog since `since` is
+        the upper bound.
         """
         backlog = self.backlog(now)
-        back = min(cost, backlog, self._low_since(since))
-        self.empty_at = now + backlog - back
-        self.note_low(now, backlog - back)
+        refund = min(cost, backlog, self._low_since(since))
+        self.empty_at = now + backlog - refund
+        self.note_low(now, backlog - refund)
 
     def note_low(self, now: float, backlog: float) -> None:
-        """It stands at `backlog` now."""
+        """Record that the backlog is `backlog` now."""
         lows = self._lows
         while lows and lows[-1][1] >= backlog:
             lows.pop()
         lows.append((now, backlog))
-        if len(lows) > _MOST_LOWS:
+        if len(lows) > _MAX_LOWS:
             lows[:2] = [(lows[1][0], lows[0][1])]
 
     def _low_since(self, since: float) -> float:

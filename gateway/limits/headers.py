@@ -1,23 +1,23 @@
-"""`x-ratelimit-*`, in OpenAI's names and notation."""
+"""The `x-ratelimit-*` headers, with OpenAI's names and notation."""
 
 import math
 from collections.abc import Sequence
 from typing import Literal
 
-from loragate.gateway.limits.backend import MICROSECONDS, WINDOW, Reply, State
+from loragate.gateway.limits.backend import MICROSECONDS, WINDOW, OperationResult, SubjectState
 from loragate.gateway.limits.subject import Subject
 
 PerMinute = Literal["requests", "tokens"]
 _KINDS: tuple[PerMinute, ...] = ("requests", "tokens")
 
 
-def headers_of(reply: Reply, subjects: Sequence[Subject]) -> dict[str, str]:
-    """Of each kind, the limit that has the least left; nothing for a kind that nobody limits."""
+def rate_limit_headers(result: OperationResult, subjects: Sequence[Subject]) -> dict[str, str]:
+    """Return, for each kind, the headers of the limit that has the least left; none for a kind without a limit."""
     headers: dict[str, str] = {}
     for kind in _KINDS:
         left = [
-            _left(limit, _backlog(state, kind, reply.now))
-            for subject, state in zip(subjects, reply.states, strict=True)
+            _left(limit, _backlog(state, kind, result.now))
+            for subject, state in zip(subjects, result.states, strict=True)
             if (limit := subject.limits.get(kind)) is not None
         ]
         if left:
@@ -29,7 +29,7 @@ def headers_of(reply: Reply, subjects: Sequence[Subject]) -> dict[str, str]:
 
 
 def duration(seconds: float) -> str:
-    """`1h2m3s`, `6m0s`, `1.5s`, `20ms`, rounded up to a millisecond."""
+    """Format as `1h2m3s`, `6m0s`, `1.5s` or `20ms`, rounded up to a millisecond."""
     milliseconds = math.ceil(round(seconds * 1000, 3))
     if milliseconds < 1000:
         return f"{milliseconds}ms"
@@ -45,5 +45,5 @@ def _left(limit: int, backlog: float) -> tuple[int, int, float]:
     return max(0, math.floor((WINDOW - backlog) * limit / WINDOW + 1e-6)), limit, backlog
 
 
-def _backlog(state: State, kind: PerMinute, now: float) -> float:
+def _backlog(state: SubjectState, kind: PerMinute, now: float) -> float:
     return max(0.0, (state.requests if kind == "requests" else state.tokens) - now)

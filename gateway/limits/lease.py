@@ -1,4 +1,4 @@
-"""One admitted request's place and tokens."""
+"""An admitted request's lease on its limits."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -6,32 +6,32 @@ from typing import Protocol
 EXTENSION = 256  # tokens at a time
 
 
-class Ends(Protocol):
-    """Whom a lease tells; neither waits."""
+class LeaseListener(Protocol):
+    """Receives the changes of a lease; neither method waits."""
 
     def extend(self, tokens: int) -> None:
-        """So many more."""
+        """Record that the request uses this many more tokens."""
 
     def settle(self, tokens: int) -> None:
-        """So many in all."""
+        """Record that the request has ended and used this many tokens in total."""
 
 
 class Lease:
-    """`headers` are `x-ratelimit-*`: how much there is, and was left after this request."""
+    """One admitted request's place and tokens. `headers` are its `x-ratelimit-*` headers, as of its admission."""
 
-    def __init__(self, reserved: int, headers: Mapping[str, str], ends: Ends | None) -> None:
+    def __init__(self, reserved: int, headers: Mapping[str, str], listener: LeaseListener | None) -> None:
         self.reserved = reserved  # tokens set aside for it
         self.headers = headers
-        self._ends = ends  # None: nothing limits it
+        self._listener = listener  # None: nothing limits the request
 
     def extend(self, tokens: int) -> None:
-        """It has used this many by now, more than was set aside."""
+        """Reserve more, because the request has used `tokens` by now, which exceeds what was reserved."""
         more = max(EXTENSION, tokens - self.reserved)
         self.reserved += more
-        if self._ends is not None:
-            self._ends.extend(more)
+        if self._listener is not None:
+            self._listener.extend(more)
 
     def settle(self, tokens: int) -> None:
-        """It has ended, and used this many. Returns at once."""
-        if self._ends is not None:
-            self._ends.settle(tokens)
+        """End the lease; the request used `tokens`. Return at once."""
+        if self._listener is not None:
+            self._listener.settle(tokens)

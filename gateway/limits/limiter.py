@@ -1,4 +1,4 @@
-"""What holds callers to their limits."""
+"""The limiter: admits requests within the limits of their callers."""
 
 import asyncio
 import itertools
@@ -7,97 +7,109 @@ from contextlib import suppress
 
 from loragate.adapter_store.adapters.adapter import ResolvedAdapter
 from loragate.adapter_store.auth.principal import TenantPrincipal
-from loragate.gateway.limits.backend import Book, BookAway, Reply
+from loragate.adapter_store.store import Store
+from loragate.gateway.limits.backend import BackendUnavailable, LimitBackend, OperationResult
 from loragate.gateway.limits.fallback import LocalShare
-from loragate.gateway.limits.headers import headers_of
+from loragate.gateway.limits.headers import rate_limit_headers
 from loragate.gateway.limits.lease import Lease
+from loragate.gateway.limits.memory_backend import MemoryBackend
 from loragate.gateway.limits.metrics import LimitMetrics
-from loragate.gateway.limits.observed_state import Held
-from loragate.gateway.limits.refusal import never_fits, refusal_of
-from loragate.gateway.limits.subject import Subject, subjects_of
-from loragate.gateway.limits.tenant_pipeline import Line
-from loragate.gateway.limits.usage_totals import Spent
-from loragate.gateway.resilience.timeouts import ended
+from loragate.gateway.limits.observed_state import HeldLease
+from loragate.gateway.limits.redis_backend import RedisBackend
+from loragate.gateway.limits.refusal import limit_exceeded, request_too_large
+from loragate.gateway.limits.subject import Subject, limited_subjects
+from loragate.gateway.limits.tenant_pipeline import TenantPipeline
+from loragate.gateway.limits.usage_totals import LedgerTotals, UsageTotals
+from loragate.gateway.resilience.redis import RedisLink
+from loragate.gateway.resilience.timeouts import cancel_and_wait
 
 _RENEW_SECONDS = 10.0
-_LAST_SECONDS = 2.0  # to settle what is left when the process stops
+_CLOSE_SECONDS = 2.0  # to settle what is left when the process stops
 
 
 class Limiter:
-    """One per process. Asks the book; while that is away, gives out this process's share of the limits alone."""
+    """One per process. While the backend is unavailable, it grants this process's share of the limits on its own."""
 
-    def __init__(self, book: Book, share: LocalShare, spent: Spent, metrics: LimitMetrics) -> None:
-        self._book = book
+    def __init__(self, backend: LimitBackend, share: LocalShare, totals: UsageTotals, metrics: LimitMetrics) -> None:
+        self._backend = backend
         self._metrics = metrics
         self._share = share
-        self._spent = spent
-        self._lines: dict[str, Line] = {}
+        self._totals = totals
+        self._pipelines: dict[str, TenantPipeline] = {}
         self._renewing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to renew what is given out."""
-        self._renewing = asyncio.create_task(self._renew_for_ever(), name="limits-renew")
+        """Start renewing granted leases."""
+        self._renewing = asyncio.create_task(self._run_renew_loop(), name="limits-renew")
 
     async def close(self) -> None:
-        """Settle what has ended, as far as the book can be asked."""
+        """Settle leases that have ended, as far as the backend responds."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_SECONDS):
-                await asyncio.gather(*(line.settled() for line in self._lines.values()))
-        for line in self._lines.values():
-            await line.close()
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await asyncio.gather(*(pipeline.wait_settled() for pipeline in self._pipelines.values()))
+        for pipeline in self._pipelines.values():
+            await pipeline.close()
         if self._renewing is not None:
-            await ended(self._renewing)
+            await cancel_and_wait(self._renewing)
 
     @property
     def unsettled(self) -> int:
-        """What the book has not been told yet."""
-        return sum(line.unsettled for line in self._lines.values())
+        """Extensions and settlements that the backend has not acknowledged yet."""
+        return sum(pipeline.unsettled for pipeline in self._pipelines.values())
 
     async def admit(self, caller: TenantPrincipal, adapter: ResolvedAdapter | None, tokens: int) -> Lease:
-        """Set aside one request of so many tokens, or raise RateLimited and touch nothing."""
-        subjects = subjects_of(caller, adapter)
+        """Reserve one request and `tokens`. Raise RateLimited, without reserving anything, if a limit has no room."""
+        subjects = limited_subjects(caller, adapter)
         if not subjects:
             return Lease(tokens, {}, None)
-        impossible = never_fits(subjects, tokens)
+        impossible = request_too_large(subjects, tokens)
         if impossible is not None:
-            self._metrics.refused(caller.tenant_id, "size")
+            self._metrics.rejected(caller.tenant_id, "size")
             raise impossible
-        held, given, reply = await self._taken(caller.tenant_id, subjects, tokens)
-        if reply.verdict == "no":
-            self._metrics.refused(caller.tenant_id, reply.refused[0].kind)
-            raise refusal_of(reply, given, tokens)
-        line = self._line(caller.tenant_id)
-        line.memory.hold(held)
-        return Lease(tokens, headers_of(reply, given), _Ends(caller.tenant_id, line, self._share, held))
+        lease, granted_by, result = await self._reserve(caller.tenant_id, subjects, tokens)
+        if result.verdict == "no":
+            self._metrics.rejected(caller.tenant_id, result.exceeded[0].kind)
+            raise limit_exceeded(result, granted_by, tokens)
+        pipeline = self._pipeline(caller.tenant_id)
+        pipeline.observed.hold(lease)
+        listener = _HeldLeaseListener(caller.tenant_id, pipeline, self._share, lease)
+        return Lease(tokens, rate_limit_headers(result, granted_by), listener)
 
-    async def _taken(
+    async def _reserve(
         self, tenant_id: str, subjects: tuple[Subject, ...], tokens: int
-    ) -> tuple[Held, tuple[Subject, ...], Reply]:
-        """From the book, or from this process's share; with the limits that decided."""
-        line = self._line(tenant_id)
-        asked = Held(_new_id(), subjects, tokens, alone=False)
+    ) -> tuple[HeldLease, tuple[Subject, ...], OperationResult]:
+        """Reserve from the backend, or from this process's share; also return the limits that decided."""
+        pipeline = self._pipeline(tenant_id)
+        lease = HeldLease(_new_id(), subjects, tokens, granted_locally=False)
         try:
-            reply = await line.reserve(asked)
-        except BookAway:
-            self._metrics.shared()
-            alone = Held(_new_id(), subjects, tokens, alone=True)
-            given, reply = await self._share.reserve(tenant_id, line.memory, subjects, alone.id, tokens)
-            return alone, given, reply
-        self._share.forget(tenant_id)
-        return asked, subjects, reply
+            result = await pipeline.reserve(lease)
+        except BackendUnavailable:
+            self._metrics.decided_locally()
+            local = HeldLease(_new_id(), subjects, tokens, granted_locally=True)
+            shares, result = await self._share.reserve(tenant_id, pipeline.observed, subjects, local.id, tokens)
+            return local, shares, result
+        self._share.discard(tenant_id)
+        return lease, subjects, result
 
-    def _line(self, tenant_id: str) -> Line:
-        line = self._lines.get(tenant_id)
-        if line is None:
-            line = self._lines[tenant_id] = Line(tenant_id, self._book, self._spent)
-        return line
+    def _pipeline(self, tenant_id: str) -> TenantPipeline:
+        pipeline = self._pipelines.get(tenant_id)
+        if pipeline is None:
+            pipeline = self._pipelines[tenant_id] = TenantPipeline(tenant_id, self._backend, self._totals)
+        return pipeline
 
-    async def _renew_for_ever(self) -> None:
+    async def _run_renew_loop(self) -> None:
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
-            for line in list(self._lines.values()):
-                with suppress(BookAway):
-                    await line.renew()
+            for pipeline in list(self._pipelines.values()):
+                with suppress(BackendUnavailable):
+                    await pipeline.renew()
+
+
+def open_limiter(redis: RedisLink | None, store: Store, sharers: int, metrics: LimitMetrics) -> Limiter:
+    """Return the limiter of one process. Without Redis, the process counts on its own."""
+    totals = LedgerTotals(store)
+    backend = MemoryBackend() if redis is None else RedisBackend(redis)
+    return Limiter(backend, LocalShare(sharers, totals), totals, metrics)
 
 
 _process = secrets.token_hex(8)
@@ -105,24 +117,24 @@ _numbers = itertools.count()
 
 
 def _new_id() -> str:
-    """Of a lease, among those of all processes."""
+    """Return a lease id that is unique among all processes."""
     return f"{_process}{next(_numbers):x}"
 
 
-class _Ends:
-    """Where a lease's end is told: to this process's share, and soon, until it hears, to the book."""
+class _HeldLeaseListener:
+    """Passes a lease's changes on to this process's share, and through the pipeline to the backend."""
 
-    def __init__(self, tenant_id: str, line: Line, share: LocalShare, held: Held) -> None:
+    def __init__(self, tenant_id: str, pipeline: TenantPipeline, share: LocalShare, lease: HeldLease) -> None:
         self._tenant_id = tenant_id
-        self._line = line
+        self._pipeline = pipeline
         self._share = share
-        self._held = held
+        self._lease = lease
 
     def extend(self, tokens: int) -> None:
-        self._held.tokens += tokens
-        self._share.extend(self._tenant_id, self._held, tokens)
-        self._line.tell("extend", self._held, tokens)
+        self._lease.tokens += tokens
+        self._share.extend(self._tenant_id, self._lease, tokens)
+        self._pipeline.extend(self._lease, tokens)
 
     def settle(self, tokens: int) -> None:
-        self._share.settle(self._tenant_id, self._held, tokens)
-        self._line.tell("settle", self._held, tokens)
+        self._share.settle(self._tenant_id, self._lease, tokens)
+        self._pipeline.settle(self._lease, tokens)

@@ -1,209 +1,174 @@
-"""A book in this process. `book.lua` is the same for Redis, under the same tests; change both."""
+"""The limit backend in this process. `backend.lua` does the same in Redis, under the same tests; change both."""
 
 import heapq
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from loragate.gateway.limits.backend import MICROSECONDS, WINDOW, Answer, Ask, Refused, Reply, State, Verdict
-from loragate.gateway.limits.calendar import day_of, month_of
-from loragate.gateway.limits.gcra import Bucket
-from loragate.gateway.limits.subject import Kind
+from loragate.gateway.limits.backend import (
+    MICROSECONDS,
+    WINDOW,
+    BackendResponse,
+    ExceededLimit,
+    OperationResult,
+    Verdict,
+)
+from loragate.gateway.limits.calendar import day_number, month_number
+from loragate.gateway.limits.operations import (
+    Extend,
+    ImportLeases,
+    LeaseRecord,
+    Operation,
+    Renew,
+    Reserve,
+    Restore,
+    Settle,
+)
+from loragate.gateway.limits.subject import Subject
+from loragate.gateway.limits.subject_entry import SubjectEntry
 
 _TOMBSTONE = 60 * MICROSECONDS  # how long a settled lease is remembered, so that no settlement counts twice
-_TOLERANCE = 0.5  # of the buckets' arithmetic
 
 
 def steady_clock() -> Callable[[], float]:
-    """Microseconds since 1970 that never jump, whatever becomes of the machine's clock."""
+    """Return a clock of microseconds since 1970 that never jumps when the machine's clock is changed."""
     offset = time.time_ns() - time.monotonic_ns()
     return lambda: (time.monotonic_ns() + offset) / 1000
 
 
-class LocalBook:
-    """All tenants'."""
+class MemoryBackend:
+    """The state of all tenants, within this process."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or steady_clock()
-        self._tenants: dict[str, _TenantBook] = {}
+        self._tenants: dict[str, _TenantState] = {}
 
-    async def ask(self, tenant_id: str, born: str, asks: Sequence[Ask]) -> Answer:
-        """See `Book`; this one is never away."""
-        return self.answer(tenant_id, born, asks)
+    async def execute(self, tenant_id: str, incarnation: str, operations: Sequence[Operation]) -> BackendResponse:
+        """See `LimitBackend`; this one is always available."""
+        return self.execute_now(tenant_id, incarnation, operations)
 
-    def answer(self, tenant_id: str, born: str, asks: Sequence[Ask]) -> Answer:
-        """The same, for those who cannot wait."""
-        return self._tenants.setdefault(tenant_id, _TenantBook()).answer(self._clock(), born, asks)
+    def execute_now(self, tenant_id: str, incarnation: str, operations: Sequence[Operation]) -> BackendResponse:
+        """Do the same for callers that cannot wait."""
+        return self._tenants.setdefault(tenant_id, _TenantState()).execute(self._clock(), incarnation, operations)
 
-    def forget(self, tenant_id: str) -> None:
-        """All about one tenant."""
+    def discard(self, tenant_id: str) -> None:
+        """Discard a tenant's state."""
         self._tenants.pop(tenant_id, None)
-
-
-@dataclass
-class _Sum:
-    window: int = -1  # which day or month; -1: nobody counts
-    tokens: int = 0
-
-    def roll_over(self, current: int) -> None:
-        if 0 <= self.window < current:
-            self.window, self.tokens = current, 0
-
-
-@dataclass
-class _Entry:
-    """One subject's."""
-
-    requests: Bucket = field(default_factory=Bucket)
-    tokens: Bucket = field(default_factory=Bucket)
-    day: _Sum = field(default_factory=_Sum)
-    month: _Sum = field(default_factory=_Sum)
-    leases: int = 0
-    strangers: int = 0  # leases of other workers, which have not handed them in yet
-    strangers_until: float = 0
-    handed_in: float = 0  # when that was seen which was handed in after all had been forgotten
-
-    def roll_over(self, now: float) -> None:
-        self.day.roll_over(day_of(now))
-        self.month.roll_over(month_of(now))
-
-    def in_flight(self, now: float) -> int:
-        return self.leases + (self.strangers if self.strangers_until > now else 0)
 
 
 @dataclass
 class _Lease:
     since: float
-    costs: dict[str, float]  # by subject, of one token
+    costs: dict[str, float]  # of one token, by subject
     expires: float
     tokens: int = 0
     settled: bool = False
 
 
-class _TenantBook:
-    """One tenant's; `answer` is one atomic step."""
+_Outcome = tuple[Verdict, tuple[ExceededLimit, ...]]
+_OK: _Outcome = ("ok", ())
+_LOST: _Outcome = ("lost", ())
+
+
+class _TenantState:
+    """The state of one tenant; `execute` is one atomic step."""
 
     def __init__(self) -> None:
-        self._born = ""
-        self._entries: dict[str, _Entry] = {}
+        self._incarnation = ""
+        self._entries: dict[str, SubjectEntry] = {}
         self._leases: dict[str, _Lease] = {}
-        self._expiries: list[tuple[float, str]] = []  # a heap; a lease that was renewed is in it again
+        self._expiries: list[tuple[float, str]] = []  # a heap; a renewed lease is in it several times
 
-    def answer(self, now: float, born: str, asks: Sequence[Ask]) -> Answer:
+    def execute(self, now: float, incarnation: str, operations: Sequence[Operation]) -> BackendResponse:
         self._sweep(now)
-        replies = tuple(self._reply(now, born, ask) for ask in asks)
-        return Answer(self._born, replies)
+        results = tuple(self._result(now, incarnation, operation) for operation in operations)
+        return BackendResponse(self._incarnation, results)
 
-    def _reply(self, now: float, born: str, ask: Ask) -> Reply:
-        acts = {
-            "reserve": self._reserve,
-            "extend": self._extend,
-            "settle": self._settle,
-            "renew": self._renew,
-            "adopt": self._adopt,
-            "restore": self._restore,
-        }
-        verdict, refused = acts[ask["what"]](now, born, ask)
-        return Reply(verdict, now, refused, tuple(self._state(each["name"], now) for each in ask.get("subjects", ())))
+    def _result(self, now: float, incarnation: str, operation: Operation) -> OperationResult:
+        if isinstance(operation, Restore):
+            names = [usage.name for usage in operation.usage]
+            verdict, exceeded = self._restore(now, incarnation, operation)
+        else:
+            names = [subject.name for subject in operation.subjects]
+            known = self._knows(incarnation, operation.subjects)
+            verdict, exceeded = self._apply(now, operation) if known else _LOST
+        return OperationResult(verdict, now, exceeded, tuple(self._entry(name).state(now) for name in names))
 
-    def _reserve(self, now: float, born: str, details: Ask) -> tuple[Verdict, tuple[Refused, ...]]:
-        subjects, tokens = details["subjects"], details["tokens"]
-        if self._is_unknown(born, subjects):
-            return "lost", ()
-        if details["id"] in self._leases:
-            return "ok", ()
-        refused = tuple(
-            refusal for place, asked in enumerate(subjects) for refusal in self._refusals(place, asked, tokens, now)
+    def _apply(self, now: float, operation: Reserve | Extend | Settle | Renew | ImportLeases) -> _Outcome:
+        match operation:
+            case Reserve():
+                return self._reserve(now, operation)
+            case Extend():
+                self._extend(now, operation)
+            case Settle():
+                self._settle(now, operation)
+            case Renew():
+                self._renew(now, operation)
+            case ImportLeases():
+                for record in operation.leases:
+                    self._import_lease(record, now, now + operation.lifetime)
+        return _OK
+
+    def _reserve(self, now: float, operation: Reserve) -> _Outcome:
+        if operation.id in self._leases:
+            return _OK
+        exceeded = tuple(
+            each
+            for index, subject in enumerate(operation.subjects)
+            for each in self._entry(subject.name).exceeded(index, subject.limits, operation.tokens, now)
         )
-        if refused:
-            return "no", refused
-        lease = _Lease(now, _costs(subjects), now + details["life"])
-        self._add_tokens(lease, tokens, now)
-        for asked in subjects:
-            entry = self._entry(asked["name"])
+        if exceeded:
+            return "no", exceeded
+        lease = _Lease(now, _costs(operation.subjects), now + operation.lifetime)
+        self._add_tokens(lease, operation.tokens, now)
+        for subject in operation.subjects:
+            entry = self._entry(subject.name)
             entry.leases += 1
-            if "requests" in asked:
-                entry.requests.charge(now, WINDOW / asked["requests"])
-        self._put(details["id"], lease, lease.expires)
-        return "ok", ()
+            if "requests" in subject.limits:
+                entry.requests.charge(now, WINDOW / subject.limits["requests"])
+        self._put(operation.id, lease, lease.expires)
+        return _OK
 
-    def _extend(self, now: float, born: str, details: Ask) -> tuple[Verdict, tuple[Refused, ...]]:
-        if self._is_unknown(born, details["subjects"]):
-            return "lost", ()
-        lease = self._leases.get(details["id"])
+    def _extend(self, now: float, operation: Extend) -> None:
+        lease = self._leases.get(operation.id)
         if lease is not None and not lease.settled:
-            self._add_tokens(lease, details["tokens"], now)
-            self._put(details["id"], lease, now + details["life"])
-        return "ok", ()
+            self._add_tokens(lease, operation.tokens, now)
+            self._put(operation.id, lease, now + operation.lifetime)
 
-    def _settle(self, now: float, born: str, details: Ask) -> tuple[Verdict, tuple[Refused, ...]]:
-        """A lease that is not there expired, or was given out while nobody could be asked: its tokens are owed."""
-        if self._is_unknown(born, details["subjects"]):
-            return "lost", ()
-        known = self._leases.get(details["id"])
-        lease = known or _Lease(now, _costs(details["subjects"]), now)
+    def _settle(self, now: float, operation: Settle) -> None:
+        """Charge the tokens even for an unknown lease: it expired, or was granted while the backend was unavailable."""
+        known = self._leases.get(operation.id)
+        lease = known or _Lease(now, _costs(operation.subjects), now)
         if not lease.settled:
-            self._add_tokens(lease, details["tokens"] - lease.tokens, now)
+            self._add_tokens(lease, operation.tokens - lease.tokens, now)
             if known is not None:
-                self._leave(lease)
+                self._release_places(lease)
             lease.settled = True
-            self._put(details["id"], lease, now + _TOMBSTONE)
-        return "ok", ()
+            self._put(operation.id, lease, now + _TOMBSTONE)
 
-    def _renew(self, now: float, born: str, details: Ask) -> tuple[Verdict, tuple[Refused, ...]]:
-        if self._is_unknown(born, details["subjects"]):
-            return "lost", ()
-        for lease_id in details["ids"]:
+    def _renew(self, now: float, operation: Renew) -> None:
+        for lease_id in operation.ids:
             lease = self._leases.get(lease_id)
             if lease is not None and not lease.settled:
-                self._put(lease_id, lease, now + details["life"])
-        return "ok", ()
+                self._put(lease_id, lease, now + operation.lifetime)
 
-    def _adopt(self, now: float, born: str, details: Ask) -> tuple[Verdict, tuple[Refused, ...]]:
-        """Leases that were given out while nobody could be asked."""
-        if self._is_unknown(born, details["subjects"]):
-            return "lost", ()
-        for held in details["leases"]:
-            self._restore_lease(held, now, now + details["life"])
-        return "ok", ()
+    def _restore(self, now: float, incarnation: str, operation: Restore) -> _Outcome:
+        lost = self._incarnation == "" or self._incarnation != incarnation
+        self._incarnation = self._incarnation or operation.fresh
+        for record in operation.leases if lost else ():
+            self._import_lease(record, now, now + operation.lifetime)
+        for usage in operation.usage:
+            self._entry(usage.name).restore(usage, now, now + operation.lifetime, lost=lost)
+        return _OK
 
-    def _restore(self, now: float, born: str, details: Ask) -> tuple[Verdict, tuple[Refused, ...]]:
-        lost = self._born == "" or self._born != born
-        self._born = self._born or details["fresh"]
-        for held in details["leases"] if lost else ():
-            self._restore_lease(held, now, now + details["life"])
-        for asked in details["subjects"]:
-            self._restore_state(asked, now, now + details["life"], lost=lost)
-        return "ok", ()
-
-    def _restore_state(self, asked: Ask, now: float, until: float, *, lost: bool) -> None:
-        entry, seen = self._entry(asked["name"]), asked.get("seen")
-        if lost and seen is not None and seen["at"] > entry.handed_in:
-            entry.handed_in = seen["at"]
-            entry.requests.empty_at = max(entry.requests.empty_at, seen["r"])
-            if seen["t"] > entry.tokens.empty_at:
-                entry.tokens.empty_at = seen["t"]
-                entry.tokens.note_low(now, entry.tokens.backlog(now))
-            missing = seen["c"] - entry.leases - entry.strangers
-            if missing > 0:
-                entry.strangers, entry.strangers_until = entry.strangers + missing, until
-        for sum_, window, total, current in (
-            (entry.day, "d", "ds", day_of(now)),
-            (entry.month, "m", "ms", month_of(now)),
-        ):
-            if total in asked:
-                known = sum_.tokens if sum_.window == current else 0
-                sum_.tokens = max(known, asked[total] if asked[window] == current else 0)
-                sum_.window = current
-
-    def _restore_lease(self, held: Ask, now: float, until: float) -> None:
-        if held["id"] in self._leases:
+    def _import_lease(self, record: LeaseRecord, now: float, until: float) -> None:
+        if record.id in self._leases:
             return
-        self._put(held["id"], _Lease(now, _costs(held["subjects"]), until, held["tokens"]), until)
-        for asked in held["subjects"]:
-            entry = self._entry(asked["name"])
+        self._put(record.id, _Lease(now, _costs(record.subjects), until, record.tokens), until)
+        for subject in record.subjects:
+            entry = self._entry(subject.name)
             entry.leases += 1
-            entry.strangers = max(0, entry.strangers - 1)
+            entry.foreign_leases = max(0, entry.foreign_leases - 1)
 
     def _put(self, lease_id: str, lease: _Lease, expires: float) -> None:
         lease.expires = expires
@@ -219,7 +184,7 @@ class _TenantBook:
             del self._leases[lease_id]
             if not lease.settled:
                 self._add_tokens(lease, -lease.tokens, now)
-                self._leave(lease)
+                self._release_places(lease)
 
     def _add_tokens(self, lease: _Lease, tokens: int, now: float) -> None:
         for name, cost in lease.costs.items():
@@ -228,62 +193,30 @@ class _TenantBook:
             if tokens > 0 and cost > 0:
                 entry.tokens.charge(now, tokens * cost)
             elif tokens < 0 and cost > 0:
-                entry.tokens.give_back(now, -tokens * cost, lease.since)
-            for sum_, then in ((entry.day, day_of(lease.since)), (entry.month, month_of(lease.since))):
-                if sum_.window == then:
-                    sum_.tokens = max(0, sum_.tokens + tokens)
+                entry.tokens.refund(now, -tokens * cost, lease.since)
+            for total, window in ((entry.day, day_number(lease.since)), (entry.month, month_number(lease.since))):
+                if total.window == window:
+                    total.tokens = max(0, total.tokens + tokens)
         lease.tokens += tokens
 
-    def _leave(self, lease: _Lease) -> None:
+    def _release_places(self, lease: _Lease) -> None:
         for name in lease.costs:
             entry = self._entry(name)
             entry.leases = max(0, entry.leases - 1)
 
-    def _is_unknown(self, born: str, subjects: Sequence[Ask]) -> bool:
-        if self._born == "" or born not in ("", self._born):
-            return True
-        return any(
-            kind in asked and sum_.window < 0
-            for asked in subjects
-            for kind, sum_ in (("day", self._entry(asked["name"]).day), ("month", self._entry(asked["name"]).month))
+    def _knows(self, incarnation: str, subjects: Sequence[Subject]) -> bool:
+        if self._incarnation == "" or incarnation not in ("", self._incarnation):
+            return False
+        entries = [(subject.limits, self._entry(subject.name)) for subject in subjects]
+        return not any(
+            ("day" in limits and entry.day.window < 0) or ("month" in limits and entry.month.window < 0)
+            for limits, entry in entries
         )
 
-    def _refusals(self, place: int, asked: Ask, tokens: int, now: float) -> list[Refused]:
-        entry = self._entry(asked["name"])
-        entry.roll_over(now)
-        refused = []
-        kinds: tuple[tuple[Kind, Bucket, int], ...] = (
-            ("requests", entry.requests, 1),
-            ("tokens", entry.tokens, tokens),
-        )
-        for kind, bucket, wanted in kinds:
-            if kind in asked:
-                wait = bucket.backlog(now) + wanted * WINDOW / asked[kind] - WINDOW
-                if wait > _TOLERANCE:
-                    refused.append(Refused(place, kind, wait))
-        full: tuple[tuple[Kind, int], ...] = (
-            ("concurrency", entry.in_flight(now) + 1),
-            ("day", entry.day.tokens + tokens),
-            ("month", entry.month.tokens + tokens),
-        )
-        return refused + [Refused(place, kind, None) for kind, would_be in full if would_be > asked.get(kind, would_be)]
-
-    def _entry(self, name: str) -> _Entry:
-        return self._entries.setdefault(name, _Entry())
-
-    def _state(self, name: str, now: float) -> State:
-        entry = self._entry(name)
-        entry.roll_over(now)
-        return State(
-            entry.requests.empty_at,
-            entry.tokens.empty_at,
-            entry.day.window,
-            entry.day.tokens,
-            entry.month.window,
-            entry.month.tokens,
-            entry.in_flight(now),
-        )
+    def _entry(self, name: str) -> SubjectEntry:
+        return self._entries.setdefault(name, SubjectEntry())
 
 
-def _costs(subjects: Sequence[Ask]) -> dict[str, float]:
-    return {asked["name"]: WINDOW / asked["tokens"] if "tokens" in asked else 0.0 for asked in subjects}
+def _costs(subjects: Sequence[Subject]) -> dict[str, float]:
+    limits = {subject.name: subject.limits for subject in subjects}
+    return {name: WINDOW / each["tokens"] if "tokens" in each else 0.0 for name, each in limits.items()}

@@ -1,4 +1,4 @@
-"""How limits are held; anything but zero in `loragate_limits_redis_away` deserves an alert."""
+"""Metrics of the limits; any value but zero in `loragate_limits_redis_away` deserves an alert."""
 
 from typing import Literal
 
@@ -12,33 +12,33 @@ class LimitMetrics:
     """One per application."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._away = Gauge(
+        self._redis_unavailable = Gauge(
             "loragate_limits_redis_away",
             "Gateway processes that have given up on Redis for now and hold their share of the limits alone.",
             multiprocess_mode="livesum",
             registry=registry,
         )
-        self._shared = Counter(
+        self._decided_locally = Counter(
             "loragate_limits_local_decisions",
             "Requests that one process decided on alone, because Redis was slow or gone.",
             registry=registry,
         )
-        self._refused = Counter(
+        self._rejected = Counter(
             "loragate_limits_refused_requests", "Requests over a limit, by its kind.", ("kind",), registry=registry
         )
-        self._of_tenants = TenantCounter("refused_requests", "Requests over a limit, by its kind.", registry, "kind")
+        self._by_tenant = TenantCounter("refused_requests", "Requests over a limit, by its kind.", registry, "kind")
         for kind in ("requests", "tokens", "concurrency", "day", "month", "size"):
-            self._refused.labels(kind)  # a series that begins at zero can be alerted on
+            self._rejected.labels(kind)  # an alert needs a series that starts at zero
 
-    def redis_away(self, away: bool) -> None:
-        """The breaker opened, or closed again."""
-        self._away.set(int(away))
+    def redis_unavailable(self, unavailable: bool) -> None:
+        """Record that the circuit breaker opened (True) or closed (False)."""
+        self._redis_unavailable.set(int(unavailable))
 
-    def shared(self) -> None:
-        """A request was decided on by the local share."""
-        self._shared.inc()
+    def decided_locally(self) -> None:
+        """Count a request that the local share decided on."""
+        self._decided_locally.inc()
 
-    def refused(self, tenant_id: str, kind: Kind | Literal["size"]) -> None:
-        """A request was over a limit; one too large for any bucket is of the kind "size"."""
-        self._refused.labels(kind).inc()
-        self._of_tenants.inc(tenant_id, kind)
+    def rejected(self, tenant_id: str, kind: Kind | Literal["size"]) -> None:
+        """Count a request over a limit; `kind` is "size" for one that is too large for an empty bucket."""
+        self._rejected.labels(kind).inc()
+        self._by_tenant.inc(tenant_id, kind)

@@ -1,86 +1,80 @@
-"""What this process remembers of one tenant's book, to hand it in where the book forgot."""
+"""What this process has observed of one tenant's limits, to restore a backend that lost its state."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from loragate.gateway.limits.backend import MICROSECONDS, Reply, State
+from loragate.gateway.limits.backend import MICROSECONDS, OperationResult, SubjectState
+from loragate.gateway.limits.operations import LeaseRecord, ObservedBuckets, SubjectUsage, WindowTotal
 from loragate.gateway.limits.subject import Subject
 
 
 @dataclass
-class Held:
-    """A lease of ours that the book has to know until it is settled there.
+class HeldLease:
+    """A lease of this process that the backend has to know until it is settled there.
 
-    `alone`: given out while the book was away, which was never charged for it.
+    One that was `granted_locally`, while the backend was unavailable, has not been charged there.
     """
 
     id: str
     subjects: tuple[Subject, ...]
     tokens: int
-    alone: bool
+    granted_locally: bool
 
     @property
-    def handed_in(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "tokens": 0 if self.alone else self.tokens,
-            "subjects": [subject.asked for subject in self.subjects],
-        }
+    def record(self) -> LeaseRecord:
+        """The lease as a backend that does not know it imports it."""
+        return LeaseRecord(self.id, 0 if self.granted_locally else self.tokens, self.subjects)
 
 
 @dataclass
-class Memory:
-    """Of one tenant."""
+class ObservedState:
+    """The leases that this process holds for one tenant, and the latest state that the backend reported."""
 
-    born: str = ""
-    _ahead: float = 0  # how far the book's clock was ahead of ours
-    seen: dict[str, tuple[Subject, State, float]] = field(default_factory=dict)
-    held: dict[str, Held] = field(default_factory=dict)
-    unheard: list[Held] = field(default_factory=list)  # given out alone, and not told to the book yet
+    incarnation: str = ""
+    _clock_ahead: float = 0  # of the backend's clock before this process's
+    subjects: dict[str, tuple[Subject, SubjectState, float]] = field(default_factory=dict)  # with the backend's time
+    held: dict[str, HeldLease] = field(default_factory=dict)
+    unreported: list[HeldLease] = field(default_factory=list)  # granted locally, unknown to the backend so far
 
-    def hold(self, held: Held) -> None:
-        """One that was given out just now."""
-        self.held[held.id] = held
-        if held.alone:
-            self.unheard.append(held)
+    def hold(self, lease: HeldLease) -> None:
+        """Add a lease that was just granted."""
+        self.held[lease.id] = lease
+        if lease.granted_locally:
+            self.unreported.append(lease)
 
-    def see(self, born: str, reply: Reply, subjects: Sequence[Subject]) -> None:
-        """The latest word of the book."""
-        if reply.verdict == "lost":
+    def record(self, incarnation: str, result: OperationResult, subjects: Sequence[Subject]) -> None:
+        """Remember the latest state that the backend reported."""
+        if result.verdict == "lost":
             return
-        self.born, self._ahead = born, reply.now - _monotonic()
-        for subject, state in zip(subjects, reply.states, strict=True):
-            self.seen[subject.name] = (subject, state, reply.now)
+        self.incarnation, self._clock_ahead = incarnation, result.now - _monotonic()
+        for subject, state in zip(subjects, result.states, strict=True):
+            self.subjects[subject.name] = (subject, state, result.now)
 
-    def is_tight(self, held: Held) -> bool:
-        """Whether somebody may be refused for this lease's place: half of all were taken, or nobody knows how many."""
-        for subject in held.subjects:
+    def is_tight(self, lease: HeldLease) -> bool:
+        """Return whether a request may be rejected because this lease holds a place.
+
+        That is the case if more than half of the places were taken, or if it is unknown how many were.
+        """
+        for subject in lease.subjects:
             places = subject.limits.get("concurrency")
             if places is not None:
-                seen = self.seen.get(subject.name)
-                if seen is None or 2 * seen[1].in_flight > places:
+                observed = self.subjects.get(subject.name)
+                if observed is None or 2 * observed[1].in_flight > places:
                     return True
         return False
 
-    def states(self, now: float) -> list[dict[str, Any]]:
-        """Everything seen, for a book by whose clock it is `now`."""
-        later = now - (_monotonic() + self._ahead)
-        return [
-            {
-                "name": name,
-                "seen": {"at": at, "r": state.requests + later, "t": state.tokens + later, "c": state.in_flight},
-                **_sum("d", state.day, state.day_tokens),
-                **_sum("m", state.month, state.month_tokens),
-            }
-            for name, (_, state, at) in self.seen.items()
-        ]
+    def usage(self, now: float) -> Iterator[SubjectUsage]:
+        """Yield everything observed, for a backend by whose clock it is `now`."""
+        later = now - (_monotonic() + self._clock_ahead)
+        for name, (_, state, at) in self.subjects.items():
+            yield SubjectUsage(
+                name,
+                ObservedBuckets(at, state.requests + later, state.tokens + later, state.in_flight),
+                None if state.day < 0 else WindowTotal(state.day, state.day_tokens),
+                None if state.month < 0 else WindowTotal(state.month, state.month_tokens),
+            )
 
 
 def _monotonic() -> float:
     return time.monotonic() * MICROSECONDS
-
-
-def _sum(window: str, which: int, tokens: int) -> dict[str, int]:
-    return {} if which < 0 else {window: which, window + "s": tokens}

@@ -1,4 +1,4 @@
-"""One book for all processes, in Redis."""
+"""The limit backend that all processes share, in Redis."""
 
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -6,36 +6,45 @@ from typing import Any
 
 import orjson
 
-from loragate.gateway.limits.backend import Answer, Ask, BookAway, Refused, Reply, State, Verdict
-from loragate.gateway.resilience.redis import RedisAway, RedisLink
+from loragate.gateway.limits.backend import (
+    BackendResponse,
+    BackendUnavailable,
+    ExceededLimit,
+    OperationResult,
+    SubjectState,
+    Verdict,
+)
+from loragate.gateway.limits.operations import Operation
+from loragate.gateway.resilience.redis import RedisLink, RedisUnavailable
 
 SCRIPT = files("loragate.gateway.limits").joinpath("backend.lua").read_text()
 
 
-class RedisBook:
-    """A tenant's keys share a hash tag, and with it a slot of a cluster."""
+class RedisBackend:
+    """Runs `backend.lua`. A tenant's keys share a hash tag, and so a slot of a Redis cluster."""
 
     def __init__(self, link: RedisLink, script: str = SCRIPT) -> None:
         self._link = link
         self._script = link.script(script)
 
-    async def ask(self, tenant_id: str, born: str, asks: Sequence[Ask]) -> Answer:
-        """One round trip. Raises BookAway."""
+    async def execute(self, tenant_id: str, incarnation: str, operations: Sequence[Operation]) -> BackendResponse:
+        """Execute the operations in one round trip. Raise BackendUnavailable."""
         keys = [f"loragate:limits:{{{tenant_id}}}:{part}" for part in ("subjects", "leases", "expiries")]
+        arguments = [incarnation, orjson.dumps([operation.wire for operation in operations])]
         try:
-            answer = orjson.loads(await self._link.run(self._script, keys, [born, orjson.dumps(asks)]))
-        except RedisAway as error:
-            raise BookAway from error
-        now = float(answer["now"])
-        return Answer(answer["born"], tuple(_reply(now, *each) for each in answer["replies"]))
+            response = orjson.loads(await self._link.run(self._script, keys, arguments))
+        except RedisUnavailable as error:
+            raise BackendUnavailable from error
+        now = float(response["now"])
+        return BackendResponse(response["born"], tuple(_result(now, *each) for each in response["replies"]))
 
 
-def _reply(now: float, verdict: Verdict, refused: Iterable[Any], states: Iterable[Any]) -> Reply:
-    """An empty list comes as an empty object."""
-    return Reply(
+def _result(now: float, verdict: Verdict, exceeded: Iterable[Any], states: Iterable[Any]) -> OperationResult:
+    """Convert the script's reply, in which an empty list is an empty object."""
+    return OperationResult(
         verdict,
         now,
-        tuple(Refused(int(place), kind, _wait(float(wait))) for place, kind, wait in refused),
+        tuple(ExceededLimit(int(subject), kind, _wait(float(wait))) for subject, kind, wait in exceeded),
         tuple(_state(*map(float, each)) for each in states),
     )
 
@@ -52,5 +61,13 @@ def _state(
     month: float,
     month_tokens: float,
     in_flight: float,
-) -> State:
-    return State(requests, tokens, int(day), int(day_tokens), int(month), int(month_tokens), int(in_flight))
+) -> SubjectState:
+    return SubjectState(
+        requests=requests,
+        tokens=tokens,
+        day=int(day),
+        day_tokens=int(day_tokens),
+        month=int(month),
+        month_tokens=int(month_tokens),
+        in_flight=int(in_flight),
+    )

@@ -1,26 +1,26 @@
-"""429, in OpenAI's words."""
+"""The 429 responses of the limits, with OpenAI's wording."""
 
 from collections.abc import Mapping, Sequence
 
 from loragate.gateway.errors import TooManyRequests
-from loragate.gateway.limits.backend import MICROSECONDS, Refused, Reply
+from loragate.gateway.limits.backend import MICROSECONDS, ExceededLimit, OperationResult
 from loragate.gateway.limits.calendar import until_next_day, until_next_month
-from loragate.gateway.limits.headers import headers_of
+from loragate.gateway.limits.headers import rate_limit_headers
 from loragate.gateway.limits.subject import Kind, Subject
 
-_WORDS: dict[Kind, str] = {
+_UNITS: dict[Kind, str] = {
     "requests": "requests per minute",
     "tokens": "tokens per minute",
     "concurrency": "requests at the same time",
     "day": "tokens per day",
     "month": "tokens per month",
 }
-_CONCURRENCY_WAIT = 1.0  # seconds; nobody knows when a request will end
-_WORTH_WAITING = 60.0  # seconds
+_CONCURRENCY_WAIT = 1.0  # seconds; when a running request will end is unknown
+_MAX_WORTHWHILE_WAIT = 60.0  # seconds
 
 
 class RateLimited(TooManyRequests):
-    """A limit has no room. `retry` says whether sending the same again, after `retry_after` seconds, can help."""
+    """A limit has no room. `retry` says whether the same request can succeed after `retry_after` seconds."""
 
     def __init__(self, message: str, *, retry_after: float, retry: bool, headers: Mapping[str, str]) -> None:
         super().__init__(message, retry_after=retry_after)
@@ -32,40 +32,40 @@ class RateLimited(TooManyRequests):
         return {**super().headers, **self._headers, "x-should-retry": "true" if self._retry else "false"}
 
 
-def never_fits(subjects: Sequence[Subject], tokens: int) -> RateLimited | None:
-    """A request that no empty bucket has room for; None where all have."""
+def request_too_large(subjects: Sequence[Subject], tokens: int) -> RateLimited | None:
+    """Return the error for a request that exceeds a limit even when nothing is used; None if it exceeds none."""
     for subject in subjects:
         for kind, limit in subject.limits.items():
-            wanted = 1 if kind in ("requests", "concurrency") else tokens
-            if wanted > limit:
+            requested = 1 if kind in ("requests", "concurrency") else tokens
+            if requested > limit:
                 message = (
-                    f"Request too large for {subject.words}: limit of {limit} {_WORDS[kind]}, requested {wanted}. "
-                    "It can never succeed; ask for less."
+                    f"Request too large for {subject.description}: limit of {limit} {_UNITS[kind]}, "
+                    f"requested {requested}. It can never succeed; ask for less."
                 )
-                return RateLimited(message, retry_after=_WORTH_WAITING, retry=False, headers={})
+                return RateLimited(message, retry_after=_MAX_WORTHWHILE_WAIT, retry=False, headers={})
     return None
 
 
-def refusal_of(reply: Reply, subjects: Sequence[Subject], tokens: int) -> RateLimited:
-    """Names the limit that is the longest in the way."""
-    waits = [(_wait(refused, reply.now), refused) for refused in reply.refused]
-    wait, refused = max(waits, key=lambda each: each[0])
-    subject = subjects[refused.subject]
-    wanted = "" if refused.kind in ("requests", "concurrency") else f", requested {tokens}"
+def limit_exceeded(result: OperationResult, subjects: Sequence[Subject], tokens: int) -> RateLimited:
+    """Return the error that names the exceeded limit with the longest wait."""
+    waits = [(_wait(exceeded, result.now), exceeded) for exceeded in result.exceeded]
+    wait, exceeded = max(waits, key=lambda each: each[0])
+    subject = subjects[exceeded.subject]
+    requested = "" if exceeded.kind in ("requests", "concurrency") else f", requested {tokens}"
     message = (
-        f"Rate limit reached for {subject.words}: limit of {subject.limits[refused.kind]} {_WORDS[refused.kind]}"
-        f"{wanted}. Please try again in {wait:.3f}s."
+        f"Rate limit reached for {subject.description}: limit of {subject.limits[exceeded.kind]} "
+        f"{_UNITS[exceeded.kind]}{requested}. Please try again in {wait:.3f}s."
     )
-    headers = headers_of(reply, subjects)
-    return RateLimited(message, retry_after=wait, retry=wait <= _WORTH_WAITING, headers=headers)
+    headers = rate_limit_headers(result, subjects)
+    return RateLimited(message, retry_after=wait, retry=wait <= _MAX_WORTHWHILE_WAIT, headers=headers)
 
 
-def _wait(refused: Refused, now: float) -> float:
-    """Seconds."""
-    match refused.kind:
+def _wait(exceeded: ExceededLimit, now: float) -> float:
+    """Return seconds."""
+    match exceeded.kind:
         case "day":
             return until_next_day(now) / MICROSECONDS
         case "month":
             return until_next_month(now) / MICROSECONDS
         case _:
-            return _CONCURRENCY_WAIT if refused.wait is None else refused.wait / MICROSECONDS
+            return _CONCURRENCY_WAIT if exceeded.wait is None else exceeded.wait / MICROSECONDS

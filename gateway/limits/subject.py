@@ -1,4 +1,4 @@
-"""What limits apply to: a tenant, one of its keys, one of its adapters."""
+"""The subjects of limits: a tenant, one of its keys, one of its adapters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,25 +13,26 @@ Kind = Literal["requests", "tokens", "concurrency", "day", "month"]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """`name` tells it apart within its tenant; `words` name it to the caller; `usage` finds its usage in the ledger."""
+    """Something with limits. `name` identifies it within its tenant, `description` names it to the caller, and
+    `usage` selects its usage in the ledger."""
 
     name: str
-    words: str
+    description: str
     usage: Mapping[str, str]
-    limits: Mapping[Kind, int]  # what is unlimited is not here
+    limits: Mapping[Kind, int]  # without what is unlimited
 
     @property
-    def asked(self) -> dict[str, Any]:
-        """As a book reads it."""
+    def wire(self) -> dict[str, Any]:
+        """The subject as `backend.lua` reads it."""
         return {"name": self.name} | dict(self.limits.items())
 
     def share(self, sharers: int) -> "Subject":
-        """What each of so many processes may give out alone: together not more, but one at least."""
+        """Return what each of `sharers` processes may grant on its own: one at least, and together no more."""
         return replace(self, limits={kind: max(1, limit // sharers) for kind, limit in self.limits.items() if limit})
 
 
-def subjects_of(caller: TenantPrincipal, adapter: ResolvedAdapter | None) -> tuple[Subject, ...]:
-    """Those of one request that are limited at all."""
+def limited_subjects(caller: TenantPrincipal, adapter: ResolvedAdapter | None) -> tuple[Subject, ...]:
+    """Return those subjects of a request that have limits."""
     found = [
         _subject("t", "this tenant", {}, caller.limits),
         _subject(f"k:{caller.key_id}", "this key", {"key_id": caller.key_id}, caller.key_limits),
@@ -42,7 +43,7 @@ def subjects_of(caller: TenantPrincipal, adapter: ResolvedAdapter | None) -> tup
     return tuple(subject for subject in found if subject.limits)
 
 
-def _subject(name: str, words: str, usage: Mapping[str, str], limits: Limits) -> Subject:
+def _subject(name: str, description: str, usage: Mapping[str, str], limits: Limits) -> Subject:
     fields: dict[Kind, int | None] = {
         "requests": limits.requests_per_minute,
         "tokens": limits.tokens_per_minute,
@@ -50,4 +51,4 @@ def _subject(name: str, words: str, usage: Mapping[str, str], limits: Limits) ->
         "day": limits.tokens_per_day,
         "month": limits.tokens_per_month,
     }
-    return Subject(name, words, usage, {kind: limit for kind, limit in fields.items() if limit is not None})
+    return Subject(name, description, usage, {kind: limit for kind, limit in fields.items() if limit is not None})

@@ -1,227 +1,232 @@
-"""One tenant's line to the book: one call at a time, and all that comes up meanwhile is in the next one.
+"""One tenant's pipeline to the limit backend: one call at a time, which carries all operations that came up meanwhile.
 
-So a call is waited for by many where there are many, and the book is asked less often the busier it is.
+Concurrent requests of a tenant therefore share one call, and the call rate does not grow with load.
 """
 
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from loragate.gateway.limits.backend import MICROSECONDS, Answer, Book, BookAway, Reply
-from loragate.gateway.limits.observed_state import Held, Memory
+from loragate.gateway.limits.backend import (
+    MICROSECONDS,
+    BackendResponse,
+    BackendUnavailable,
+    LimitBackend,
+    OperationResult,
+)
+from loragate.gateway.limits.observed_state import HeldLease, ObservedState
+from loragate.gateway.limits.operations import (
+    Extend,
+    ImportLeases,
+    Renew,
+    Reserve,
+    Restore,
+    Settle,
+    SubjectOperation,
+)
 from loragate.gateway.limits.subject import Subject
-from loragate.gateway.limits.usage_totals import Spent
-from loragate.gateway.resilience.timeouts import ended, happens
+from loragate.gateway.limits.usage_totals import UsageTotals
+from loragate.gateway.resilience.timeouts import cancel_and_wait, wait_for_event
 
-LIFE = 30 * MICROSECONDS  # of a lease that nobody renews
-_MOST_AT_ONCE = 128  # asks of one call
-_MOST_LEASES = 256  # that one ask names
-_MOST_UNSETTLED = 100_000
+LEASE_LIFETIME = 30 * MICROSECONDS  # without renewal
+_MAX_OPERATIONS = 128  # of each kind in one call
+_MAX_LEASES = 256  # in one operation
+_MAX_UNSETTLED = 100_000
+_MAX_ATTEMPTS = 3
 _RETRY_SECONDS = 0.25
-_COMPANY_SECONDS = 0.005  # that a settlement waits for the next request to come along
+_BATCHING_SECONDS = 0.005  # that a settlement waits for the next request, to share its call
 
 T = TypeVar("T")
 
 
-class Line:
-    """`memory` is of what the book said and was told here."""
+class TenantPipeline:
+    """`observed` is what the backend reported to this process, and what this process holds."""
 
-    def __init__(self, tenant_id: str, book: Book, spent: Spent) -> None:
-        self.memory = Memory()
+    def __init__(self, tenant_id: str, backend: LimitBackend, totals: UsageTotals) -> None:
+        self.observed = ObservedState()
         self._tenant_id = tenant_id
-        self._book = book
-        self._spent = spent
-        self._asking: deque[_Asking] = deque()
-        self._telling: deque[_Telling] = deque()
+        self._backend = backend
+        self._totals = totals
+        self._reservations: deque[_Reservation] = deque()
+        self._updates: deque[_Update] = deque()
         self._settled = asyncio.Event()
-        self._news = asyncio.Event()
-        self._hurry = asyncio.Event()  # something cannot wait for company
-        self._talk: asyncio.Task[None] | None = None
+        self._pending = asyncio.Event()
+        self._urgent = asyncio.Event()  # an operation cannot wait for others
+        self._sender: asyncio.Task[None] | None = None
 
     @property
     def unsettled(self) -> int:
-        """What the book has not been told yet."""
-        return len(self._telling)
+        """Extensions and settlements that the backend has not acknowledged yet."""
+        return len(self._updates)
 
-    async def reserve(self, held: Held) -> Reply:
-        """Raises BookAway as soon as a call fails, whoever it was made for; then nothing is held."""
-        asking = _Asking(held, asyncio.get_running_loop().create_future())
-        self._asking.append(asking)
-        self._go_on(hurry=True)
+    async def reserve(self, lease: HeldLease) -> OperationResult:
+        """Reserve `lease`. Raise BackendUnavailable, holding nothing, as soon as any call of the pipeline fails."""
+        reservation = _Reservation(lease, asyncio.get_running_loop().create_future())
+        self._reservations.append(reservation)
+        self._wake(urgent=True)
         try:
-            return await asking.reply
-        except (BookAway, asyncio.CancelledError):
-            self._disown(asking)
+            return await reservation.result
+        except (BackendUnavailable, asyncio.CancelledError):
+            self._abandon(reservation)
             raise
 
-    def tell(self, what: str, held: Held, tokens: int) -> None:
-        """Soon, and again until it is heard."""
-        if len(self._telling) == _MOST_UNSETTLED:
-            self._telling.popleft().forget(self.memory)  # too old: its lease expires
-        self._telling.append(_Telling(what, held, tokens))
-        self._go_on(hurry=self.memory.is_tight(held))
+    def extend(self, lease: HeldLease, tokens: int) -> None:
+        """Send an extension soon, and again until the backend acknowledges it."""
+        self._enqueue(_Update(lease, Extend(lease.id, tokens, lease.subjects, LEASE_LIFETIME)))
+
+    def settle(self, lease: HeldLease, tokens: int) -> None:
+        """Send a settlement soon, and again until the backend acknowledges it."""
+        self._enqueue(_Update(lease, Settle(lease.id, tokens, lease.subjects)))
 
     async def renew(self) -> None:
-        """All that is held. Raises BookAway."""
-        subjects = [subject for subject, _, _ in self.memory.seen.values()]
-        for ids in _pieces(list(self.memory.held)):
-            await self._ask([_Asked("renew", subjects, {"ids": ids})])
+        """Renew all leases that are held. Raise BackendUnavailable."""
+        subjects = [subject for subject, _, _ in self.observed.subjects.values()]
+        for ids in _chunks(list(self.observed.held)):
+            await self._execute([Renew(ids, subjects, LEASE_LIFETIME)])
 
-    async def settled(self) -> None:
-        """Wait until there is nothing left to tell."""
-        while self._telling:
+    async def wait_settled(self) -> None:
+        """Wait until the backend has acknowledged everything."""
+        while self._updates:
             self._settled.clear()
             await self._settled.wait()
 
     async def close(self) -> None:
-        """Say no more."""
-        if self._talk is not None:
-            await ended(self._talk)
+        """Stop sending."""
+        if self._sender is not None:
+            await cancel_and_wait(self._sender)
 
-    def _disown(self, asking: "_Asking") -> None:
-        """Nobody will use what the book gave, if it was asked at all."""
-        if asking.sent:
-            self.tell("settle", asking.held, 0)
-        elif asking in self._asking:
-            self._asking.remove(asking)
+    def _enqueue(self, update: "_Update") -> None:
+        if len(self._updates) == _MAX_UNSETTLED:
+            self._acknowledge(self._updates.popleft())  # too old: its lease expires
+        self._updates.append(update)
+        self._wake(urgent=self.observed.is_tight(update.lease))
 
-    def _go_on(self, *, hurry: bool) -> None:
-        self._news.set()
-        if hurry:
-            self._hurry.set()
-        if self._talk is None or self._talk.done():
-            self._talk = asyncio.create_task(self._talk_on(), name="limits-line")
+    def _acknowledge(self, update: "_Update") -> None:
+        if isinstance(update.operation, Settle):
+            self.observed.held.pop(update.lease.id, None)
 
-    async def _talk_on(self) -> None:
-        while self._asking or self._telling:
-            await happens(self._hurry, _COMPANY_SECONDS)
-            self._hurry.clear()
-            self._news.clear()
-            if not await self._say() and not self._asking:
-                await happens(self._news, _RETRY_SECONDS)
+    def _abandon(self, reservation: "_Reservation") -> None:
+        """Return what the backend may have granted, because the request will not use it."""
+        if reservation.sent:
+            self.settle(reservation.lease, 0)
+        elif reservation in self._reservations:
+            self._reservations.remove(reservation)
+
+    def _wake(self, *, urgent: bool) -> None:
+        self._pending.set()
+        if urgent:
+            self._urgent.set()
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._run_send_loop(), name="limits-pipeline")
+
+    async def _run_send_loop(self) -> None:
+        while self._reservations or self._updates:
+            await wait_for_event(self._urgent, _BATCHING_SECONDS)
+            self._urgent.clear()
+            self._pending.clear()
+            if not await self._send_batch() and not self._reservations:
+                await wait_for_event(self._pending, _RETRY_SECONDS)
         self._settled.set()
 
-    async def _say(self) -> bool:
-        """Whether the book heard it. What is told goes before what is asked: it makes room."""
-        telling = list(islice(self._telling, _MOST_AT_ONCE))
-        asking = [self._asking.popleft() for _ in range(min(_MOST_AT_ONCE, len(self._asking)))]
-        for each in asking:
-            each.sent = True
-        unheard, self.memory.unheard = self.memory.unheard, []
-        adopting = [held.handed_in for held in unheard if held.id in self.memory.held]
-        adopted = [_Asked("adopt", (), {"leases": leases}) for leases in _pieces(adopting)]
+    async def _send_batch(self) -> bool:
+        """Return whether the backend responded. Updates precede reservations because they make room."""
+        updates = list(islice(self._updates, _MAX_OPERATIONS))
+        reservations = [self._reservations.popleft() for _ in range(min(_MAX_OPERATIONS, len(self._reservations)))]
+        for reservation in reservations:
+            reservation.sent = True
+        unreported, self.observed.unreported = self.observed.unreported, []
+        leases = [lease.record for lease in unreported if lease.id in self.observed.held]
+        imports = [ImportLeases(chunk, LEASE_LIFETIME) for chunk in _chunks(leases)]
+        sent = [update.operation for update in updates]
+        asked = [reservation.operation for reservation in reservations]
         try:
-            replies = await self._ask([*adopted, *(told.asked for told in telling), *(asked.asked for asked in asking)])
+            results = await self._execute([*imports, *sent, *asked])
         except BaseException as error:
-            self.memory.unheard += unheard
-            for each in chain(asking, self._asking):
-                each.fail(error)
-            self._asking.clear()
-            if isinstance(error, BookAway):
+            self.observed.unreported += unreported
+            for reservation in chain(reservations, self._reservations):
+                reservation.fail(error)
+            self._reservations.clear()
+            if isinstance(error, BackendUnavailable):
                 return False
             raise
-        for told in telling:
-            if self._telling and self._telling[0] is told:
-                self._telling.popleft().forget(self.memory)
-        for each, reply in zip(asking, replies[len(replies) - len(asking) :], strict=True):
-            each.succeed(reply)
+        for update in updates:
+            if self._updates and self._updates[0] is update:
+                self._acknowledge(self._updates.popleft())
+        for reservation, result in zip(reservations, results[len(results) - len(reservations) :], strict=True):
+            reservation.succeed(result)
         return True
 
-    async def _ask(self, asks: "Sequence[_Asked]") -> list[Reply]:
-        """Hands in what we remember where the book has forgotten it. Raises BookAway."""
-        replies: dict[int, Reply] = {}
-        left = list(enumerate(asks))
-        for _ in range(3):
-            answer = await self._call([ask for _, ask in left])
-            replies.update((place, reply) for (place, _), reply in zip(left, answer.replies, strict=True))
-            left = [(place, ask) for place, ask in left if replies[place].verdict == "lost"]
+    async def _execute(self, operations: Sequence[SubjectOperation]) -> list[OperationResult]:
+        """Execute the operations, restoring a backend that lost its state. Raise BackendUnavailable."""
+        results: dict[int, OperationResult] = {}
+        left = list(enumerate(operations))
+        for _ in range(_MAX_ATTEMPTS):
+            response = await self._call([operation for _, operation in left])
+            results.update((index, result) for (index, _), result in zip(left, response.results, strict=True))
+            left = [(index, operation) for index, operation in left if results[index].verdict == "lost"]
             if not left:
-                return [replies[place] for place in range(len(asks))]
-            await self._hand_in([subject for _, ask in left for subject in ask.subjects], answer.replies[0].now)
-        raise BookAway("it keeps forgetting")
+                return [results[index] for index in range(len(operations))]
+            subjects = [subject for _, operation in left for subject in operation.subjects]
+            await self._restore(subjects, response.results[0].now)
+        raise BackendUnavailable("it loses its state again and again")
 
-    async def _call(self, asks: "Sequence[_Asked]") -> Answer:
-        details = [ask.details for ask in asks]
-        answer = await self._book.ask(self._tenant_id, self.memory.born, details)
-        for ask, reply in zip(asks, answer.replies, strict=True):
-            self.memory.see(answer.born, reply, ask.subjects)
-        return answer
+    async def _call(self, operations: Sequence[SubjectOperation]) -> BackendResponse:
+        response = await self._backend.execute(self._tenant_id, self.observed.incarnation, operations)
+        for operation, result in zip(operations, response.results, strict=True):
+            self.observed.record(response.incarnation, result, operation.subjects)
+        return response
 
-    async def _hand_in(self, subjects: Sequence[Subject], now: float) -> None:
-        memory = self.memory
-        sums = await self._spent.sums(
-            self._tenant_id, tuple({subject.name: subject for subject in subjects}.values()), now
+    async def _restore(self, subjects: Sequence[Subject], now: float) -> None:
+        observed = self.observed
+        distinct = tuple({subject.name: subject for subject in subjects}.values())
+        totals = await self._totals.fetch(self._tenant_id, distinct, now)
+        leases = [lease.record for lease in observed.held.values()]
+        restore = Restore(
+            fresh=secrets.token_hex(8),
+            usage=[*observed.usage(now), *totals],
+            leases=leases[:_MAX_LEASES],
+            lifetime=LEASE_LIFETIME,
         )
-        held = [each.handed_in for each in memory.held.values()]
-        restore = {
-            "what": "restore",
-            "life": LIFE,
-            "fresh": secrets.token_hex(8),
-            "subjects": [*memory.states(now), *sums],
-            "leases": held[:_MOST_LEASES],
-        }
-        memory.born = (await self._book.ask(self._tenant_id, memory.born, [restore])).born
-        for leases in _pieces(held[_MOST_LEASES:]):
-            await self._call([_Asked("adopt", (), {"leases": leases})])
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """One ask of a call."""
-
-    what: str
-    subjects: Sequence[Subject]
-    more: Mapping[str, Any]
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """As the book reads it."""
-        subjects = [subject.asked for subject in self.subjects]
-        return {"what": self.what, "life": LIFE, "subjects": subjects, **self.more}
+        response = await self._backend.execute(self._tenant_id, observed.incarnation, [restore])
+        observed.incarnation = response.incarnation
+        for chunk in _chunks(leases[_MAX_LEASES:]):
+            await self._call([ImportLeases(chunk, LEASE_LIFETIME)])
 
 
 @dataclass(slots=True, eq=False)
-class _Asking:
-    """Somebody waits to be admitted."""
+class _Reservation:
+    """A request that waits for its admission."""
 
-    held: Held
-    reply: asyncio.Future[Reply]
-    sent: bool = False  # the book may have heard it
+    lease: HeldLease
+    result: asyncio.Future[OperationResult]
+    sent: bool = False  # the backend may have received it
 
     @property
-    def asked(self) -> _Asked:
-        return _Asked("reserve", self.held.subjects, {"id": self.held.id, "tokens": self.held.tokens})
+    def operation(self) -> Reserve:
+        return Reserve(self.lease.id, self.lease.tokens, self.lease.subjects, LEASE_LIFETIME)
 
-    def succeed(self, reply: Reply) -> None:
-        if not self.reply.done():
-            self.reply.set_result(reply)
+    def succeed(self, result: OperationResult) -> None:
+        if not self.result.done():
+            self.result.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        if not self.reply.done():
-            self.reply.set_exception(error if isinstance(error, Exception) else BookAway("this process ends"))
+        if not self.result.done():
+            stopping = BackendUnavailable("this process is stopping")
+            self.result.set_exception(error if isinstance(error, Exception) else stopping)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Telling:
-    """What the book is to be told soon."""
+class _Update:
+    """An extension or settlement of a lease that the backend has not acknowledged."""
 
-    what: str
-    held: Held
-    tokens: int
-
-    @property
-    def asked(self) -> _Asked:
-        return _Asked(self.what, self.held.subjects, {"id": self.held.id, "tokens": self.tokens})
-
-    def forget(self, memory: Memory) -> None:
-        if self.what == "settle":
-            memory.held.pop(self.held.id, None)
+    lease: HeldLease
+    operation: Extend | Settle
 
 
-def _pieces(leases: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(leases), _MOST_LEASES):
-        yield leases[start : start + _MOST_LEASES]
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), _MAX_LEASES):
+        yield items[start : start + _MAX_LEASES]

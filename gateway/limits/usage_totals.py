@@ -1,42 +1,43 @@
-"""Sums of days and months that no book knows any more, from the ledger."""
+"""The tokens used today and this month, from the ledger, for a backend that does not know them."""
 
 import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage.query import UsageQuery
-from loragate.gateway.limits.calendar import day_of, month_of, start_of_day, start_of_month
+from loragate.gateway.limits.calendar import day_number, month_number, start_of_day, start_of_month
+from loragate.gateway.limits.operations import SubjectUsage, WindowTotal
 from loragate.gateway.limits.subject import Subject
 
 log = logging.getLogger(__name__)
 
 
-class Spent(Protocol):
-    """Asked seldom: when a tenant is first seen, and after all was lost."""
+class UsageTotals(Protocol):
+    """Called rarely: for a tenant's first request, and when a backend has lost its state."""
 
-    async def sums(self, tenant_id: str, subjects: Sequence[Subject], now: float) -> list[dict[str, Any]]:
-        """For each subject whose days or months are limited, what it has used of them, as `Book.restore` reads it."""
+    async def fetch(self, tenant_id: str, subjects: Sequence[Subject], now: float) -> list[SubjectUsage]:
+        """Return the totals of each subject that has a limit per day or month."""
 
 
-class LedgerSums:
-    """What was settled; up to seconds old."""
+class LedgerTotals:
+    """Totals of settled usage, which may be seconds old."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def sums(self, tenant_id: str, subjects: Sequence[Subject], now: float) -> list[dict[str, Any]]:
+    async def fetch(self, tenant_id: str, subjects: Sequence[Subject], now: float) -> list[SubjectUsage]:
         found = []
         for subject in subjects:
-            sums: dict[str, Any] = {}
+            day = month = None
             if "day" in subject.limits:
-                sums |= {"d": day_of(now), "ds": await self._since(tenant_id, subject, start_of_day(now), now)}
+                day = WindowTotal(day_number(now), await self._since(tenant_id, subject, start_of_day(now), now))
             if "month" in subject.limits:
-                sums |= {"m": month_of(now), "ms": await self._since(tenant_id, subject, start_of_month(now), now)}
-            if sums:
-                found.append({"name": subject.name, **sums})
+                month = WindowTotal(month_number(now), await self._since(tenant_id, subject, start_of_month(now), now))
+            if day or month:
+                found.append(SubjectUsage(subject.name, day=day, month=month))
         return found
 
     async def _since(self, tenant_id: str, subject: Subject, start: datetime, now: float) -> int:
@@ -45,6 +46,6 @@ class LedgerSums:
             async with self._store.tenant(tenant_id) as scope:
                 totals = await scope.usage.totals(query)
         except StoreError as error:
-            log.warning("the usage of %s is not known now and counts as none: %s", tenant_id, error)
+            log.warning("the usage of %s is unknown for now and counts as zero: %s", tenant_id, error)
             return 0
         return totals.prompt_tokens + totals.completion_tokens

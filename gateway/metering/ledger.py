@@ -28,7 +28,7 @@ from loragate.gateway.metering.prices import Prices
 from loragate.gateway.metering.segments import SegmentSettler
 from loragate.gateway.metering.settler import Settler
 from loragate.gateway.metering.writer import RecordWriter
-from loragate.gateway.resilience.timeouts import happens
+from loragate.gateway.resilience.timeouts import wait_for_event
 
 log = logging.getLogger(__name__)
 
@@ -142,4 +142,4 @@ class Ledger:
         return record if amount is None else replace(record, amount=amount)
 
     async def _pause(self, seconds: float) -> None:
-        await happens(self._stop, seconds)
+        await wait_for_event(self._stop, seconds)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
 from loragate.adapter_store.files.file import File, FileFacts, Purpose
-from loragate.gateway.auth.scopes import require_scope
+from loragate.gateway.auth.authenticator import require_scope
 from loragate.gateway.errors import InvalidRequest, PayloadTooLarge
 from loragate.gateway.http.idempotency import Once
 from loragate.gateway.objects.common import deleted_object, list_object

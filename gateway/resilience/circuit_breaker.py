@@ -1,4 +1,4 @@
-"""Spares callers the wait for something that is known to be away."""
+"""A circuit breaker: while a service is known to be unavailable, its callers need not wait for it."""
 
 import time
 from collections.abc import Callable
@@ -8,20 +8,21 @@ _OPEN_SECONDS = 1.0
 
 
 class CircuitBreaker:
-    """Closed: calls go through. Open: none do, for a second; then one at a time may try, and closes it if it can."""
+    """Closed, it allows all calls. Open, it allows none for a second, then one at a time, and closes if that
+    succeeds."""
 
     def __init__(self, changed: Callable[[bool], None]) -> None:
-        self._changed = changed  # told whether it is open
+        self._changed = changed  # called with whether it is open
         self._failures = 0
         self._retry_at = 0.0  # monotonic
 
     @property
     def is_open(self) -> bool:
-        """The last calls failed, and none has succeeded since."""
+        """Whether the last calls failed and none has succeeded since."""
         return self._failures >= _FAILURES
 
-    def lets_through(self) -> bool:
-        """Whether a call may be tried now; one that may must end in `succeeded` or `failed`."""
+    def allows_call(self) -> bool:
+        """Return whether a call may be tried now; after one that may, call `succeeded` or `failed`."""
         if not self.is_open:
             return True
         now = time.monotonic()
@@ -31,13 +32,13 @@ class CircuitBreaker:
         return True
 
     def succeeded(self) -> None:
-        """It answered."""
+        """Record that the service responded."""
         if self.is_open:
             self._changed(False)
         self._failures = 0
 
     def failed(self) -> None:
-        """It did not, or not in time."""
+        """Record that the service did not respond, or not in time."""
         self._failures += 1
         self._retry_at = time.monotonic() + _OPEN_SECONDS
         if self._failures == _FAILURES:

@@ -1,11 +1,11 @@
-"""What is noted in memory and written in batches."""
+"""Periodic writing of what was collected in memory."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 
-async def write_for_ever(write: Callable[[], Awaitable[None]], interval: float) -> None:
-    """Every `interval` seconds until cancelled, and then once more."""
+async def run_write_loop(write: Callable[[], Awaitable[None]], interval: float) -> None:
+    """Write every `interval` seconds until cancelled, and then once more."""
     try:
         while True:
             await asyncio.sleep(interval)

@@ -1,7 +1,7 @@
-"""The process's link to Redis: an answer within the budget, or none.
+"""The process's connection to Redis: a response within the time budget, or an error.
 
-redis-py would retry ten times and wait five seconds; both are off. The deadline is kept out here, over everything
-that a call does: waiting for a connection, connecting, loading a script.
+redis-py would retry ten times and wait five seconds; both are off. The deadline is kept here, over everything that a
+call does: waiting for a connection, connecting, loading a script.
 """
 
 from collections.abc import Callable
@@ -16,23 +16,24 @@ from loragate.gateway.resilience.circuit_breaker import CircuitBreaker
 from loragate.gateway.resilience.timeouts import within
 
 BUDGET = 0.05  # seconds
-_MOST_CONNECTIONS = 32
+_MAX_CONNECTIONS = 32
 
 
-class RedisAway(Exception):
-    """Slow, gone, or not able to do what it was asked."""
+class RedisUnavailable(Exception):
+    """Redis is slow or gone, or cannot do what it was asked to do."""
 
 
 class RedisLink:
-    """`changed` is told when Redis is given up for a while (True), and when it is back (False)."""
+    """Connects on first use. Calls `changed` with True when Redis is given up for a while, and with False when it is
+    back."""
 
     def __init__(
-        self, url: str, changed: Callable[[bool], None] = lambda away: None, *, budget: float = BUDGET
+        self, url: str, changed: Callable[[bool], None] = lambda unavailable: None, *, budget: float = BUDGET
     ) -> None:
-        """Raises ValueError for what is no URL of a Redis. Connects when it is first used."""
+        """Raise ValueError for an invalid URL of a Redis server."""
         pool = BlockingConnectionPool.from_url(
             url,
-            max_connections=_MOST_CONNECTIONS,
+            max_connections=_MAX_CONNECTIONS,
             timeout=None,
             socket_timeout=None,
             socket_connect_timeout=None,
@@ -43,22 +44,22 @@ class RedisLink:
         self._budget = budget
 
     def script(self, text: str) -> AsyncScript:
-        """To be run again and again; sent whole only where Redis does not know it."""
+        """Register a script for repeated runs; its text is only sent when Redis does not have it."""
         return self.client.register_script(text)
 
     async def run(self, script: AsyncScript, keys: list[str], arguments: list[str | bytes]) -> Any:
-        """What the script returns. Raises RedisAway, at once while the breaker is open."""
-        if not self.breaker.lets_through():
-            raise RedisAway("given up for the moment")
+        """Return what the script returns. Raise RedisUnavailable, at once while the circuit breaker is open."""
+        if not self.breaker.allows_call():
+            raise RedisUnavailable("the circuit breaker is open")
         try:
-            answer = await within(self._budget, script(keys=keys, args=arguments))
+            response = await within(self._budget, script(keys=keys, args=arguments))
         except (RedisError, OSError, TimeoutError) as error:
             self.breaker.failed()
-            raise RedisAway(type(error).__name__) from error
+            raise RedisUnavailable(type(error).__name__) from error
         self.breaker.succeeded()
-        return answer
+        return response
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         await self.client.aclose()
         await self.client.connection_pool.disconnect()

@@ -1,6 +1,7 @@
-"""Waiting for others, but not too long."""
+"""Waiting with a time limit, by a clock that the wall clock does not move."""
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TypeVar
@@ -8,18 +9,24 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _LATE_SECONDS = 0.01
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def elapsed() -> float:
+    """Return seconds that ignore changes of the wall clock and, where the system has such a clock, include sleep."""
+    return time.clock_gettime(_CLOCK)
 
 
 async def within(seconds: float, work: Awaitable[T]) -> T:
-    """What `work` returns. Raises TimeoutError, and has cancelled it, when that takes longer than `seconds`.
+    """Return what `work` returns. If that takes longer than `seconds`, cancel it and raise TimeoutError.
 
-    Where this process's own event loop was held up, the answer may be there unread when the time is over: it is given
-    one more moment, in which the loop reads.
+    If this process's own event loop was blocked, a response may have arrived in time but not been read: one more
+    iteration of the loop is granted for that.
     """
     future = asyncio.ensure_future(work)
     try:
-        for patience in (seconds, _LATE_SECONDS):
-            await asyncio.wait((future,), timeout=patience)
+        for timeout in (seconds, _LATE_SECONDS):
+            await asyncio.wait((future,), timeout=timeout)
             if future.done():
                 return future.result()
         raise TimeoutError
@@ -27,8 +34,8 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
         future.cancel()
 
 
-async def ended(*tasks: asyncio.Task[None]) -> None:
-    """They are cancelled, and returns when they have cleaned up."""
+async def cancel_and_wait(*tasks: asyncio.Task[None]) -> None:
+    """Cancel the tasks and return when all of them have cleaned up."""
     for task in tasks:
         task.cancel()
     for task in tasks:
@@ -36,8 +43,8 @@ async def ended(*tasks: asyncio.Task[None]) -> None:
             await task
 
 
-async def happens(event: asyncio.Event, seconds: float) -> bool:
-    """Whether it is set now, or within so many seconds; returns as soon as that is known."""
+async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event for at most `seconds`; return whether it is set."""
     if not event.is_set():
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

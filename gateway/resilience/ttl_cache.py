@@ -1,8 +1,8 @@
-"""What the database said a moment ago, for those who ask often.
+"""A cache of what was read from the database a moment ago, with a time to live.
 
-Snapshots are immutable and count for at most `lifetime` seconds from the moment before they were read, so that what
-changed meanwhile counts no later than that even where its change notice was lost. A read that a notice overtook
-is answered, but not kept. There is one such cache between a request and the database, in this process.
+Entries are immutable and valid for at most `lifetime` seconds from the moment before they were read, so a change takes
+effect within that time even if its change notice is lost. The result of a read that a change notice overtook is
+returned but not cached. There is only one such cache between a request and the database, in this process.
 """
 
 import asyncio
@@ -12,70 +12,70 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from loragate.gateway.resilience.clock import elapsed
+from loragate.gateway.resilience.timeouts import elapsed
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot(Generic[V]):
-    """`value` is `tenant_id`'s; it was true at `read_at`, by `elapsed`, and is for `good_for` seconds from then."""
+class CachedRead(Generic[V]):
+    """`value` belongs to `tenant_id`; it was true at `read_at`, by `elapsed`, and is valid for `valid_for` seconds."""
 
     value: V
     tenant_id: str | None
     read_at: float
-    good_for: float = math.inf
+    valid_for: float = math.inf
 
 
-class Snapshots(Generic[K, V]):
-    """At most `most` of them, the oldest go first. Only what was found is kept."""
+class TTLCache(Generic[K, V]):
+    """Holds at most `max_entries`, of which it evicts the oldest first. Only what was found is cached."""
 
-    def __init__(self, lifetime: float, most: int) -> None:
+    def __init__(self, lifetime: float, max_entries: int) -> None:
         self._lifetime = lifetime
-        self._most = most
-        self._kept: OrderedDict[K, tuple[Snapshot[V], float]] = OrderedDict()  # with the end of their time
-        self._reads: dict[K, asyncio.Task[Snapshot[V] | None]] = {}
+        self._max_entries = max_entries
+        self._entries: OrderedDict[K, tuple[CachedRead[V], float]] = OrderedDict()  # with their expiry
+        self._reads: dict[K, asyncio.Task[CachedRead[V] | None]] = {}
 
-    def was_here(self, key: K) -> bool:
-        """It is known, though perhaps its time is over."""
-        return key in self._kept
+    def has_entry(self, key: K) -> bool:
+        """Return whether there is an entry, which may have expired."""
+        return key in self._entries
 
-    async def of(self, key: K, read: Callable[[], Awaitable[Snapshot[V] | None]]) -> V | None:
-        """What is known, or else what `read` says. Those who wait for the same share one read."""
-        kept = self._kept.get(key)
-        if kept is not None and elapsed() < kept[1]:
-            return kept[0].value
+    async def get(self, key: K, read: Callable[[], Awaitable[CachedRead[V] | None]]) -> V | None:
+        """Return the cached value, or else what `read` returns. Concurrent callers share one read."""
+        entry = self._entries.get(key)
+        if entry is not None and elapsed() < entry[1]:
+            return entry[0].value
         task = self._reads.get(key)
         if task is None:
             task = self._reads[key] = asyncio.create_task(self._read(key, read))
-        snapshot = await asyncio.shield(task)
-        return None if snapshot is None else snapshot.value
+        result = await asyncio.shield(task)
+        return None if result is None else result.value
 
-    def forget(self, tenant_id: str | None) -> None:
-        """Something of the tenant changed (None: of anybody): what was read before no longer counts."""
+    def discard(self, tenant_id: str | None) -> None:
+        """Discard what was read before a change of the tenant's data; None stands for all tenants."""
         self._reads.clear()
         if tenant_id is None:
-            self._kept.clear()
+            self._entries.clear()
             return
-        for key in [key for key, (snapshot, _) in self._kept.items() if snapshot.tenant_id == tenant_id]:
-            del self._kept[key]
+        for key in [key for key, (entry, _) in self._entries.items() if entry.tenant_id == tenant_id]:
+            del self._entries[key]
 
-    async def _read(self, key: K, read: Callable[[], Awaitable[Snapshot[V] | None]]) -> Snapshot[V] | None:
+    async def _read(self, key: K, read: Callable[[], Awaitable[CachedRead[V] | None]]) -> CachedRead[V] | None:
         this = asyncio.current_task()
         try:
-            snapshot = await read()
+            result = await read()
         finally:
             current = self._reads.get(key) is this
             if current:
                 del self._reads[key]
-        if current:  # no notice came meanwhile
-            self._keep(key, snapshot)
-        return snapshot
+        if current:  # no change notice has arrived meanwhile
+            self._store(key, result)
+        return result
 
-    def _keep(self, key: K, snapshot: Snapshot[V] | None) -> None:
-        self._kept.pop(key, None)
-        if snapshot is not None:
-            self._kept[key] = snapshot, snapshot.read_at + min(self._lifetime, snapshot.good_for)
-            if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+    def _store(self, key: K, result: CachedRead[V] | None) -> None:
+        self._entries.pop(key, None)
+        if result is not None:
+            self._entries[key] = result, result.read_at + min(self._lifetime, result.valid_for)
+            if len(self._entries) > self._max_entries:
+                self._entries.popitem(last=False)

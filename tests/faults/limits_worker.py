@@ -3,17 +3,17 @@
 import asyncio
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
 from loragate.adapter_store.limits import Limits, TenantLimits
-from loragate.gateway.limits.calendar import day_of
+from loragate.gateway.limits.calendar import day_number
 from loragate.gateway.limits.fallback import LocalShare
 from loragate.gateway.limits.limiter import Limiter
 from loragate.gateway.limits.metrics import LimitMetrics
-from loragate.gateway.limits.redis_backend import RedisBook
+from loragate.gateway.limits.operations import SubjectUsage, WindowTotal
+from loragate.gateway.limits.redis_backend import RedisBackend
 from loragate.gateway.limits.refusal import RateLimited
 from loragate.gateway.limits.subject import Subject
 from loragate.gateway.resilience.redis import RedisLink
@@ -23,14 +23,16 @@ CALLER = TenantPrincipal(
 )
 
 
-class NothingSpent:
-    async def sums(self, tenant_id: str, subjects: Sequence[Subject], now: float) -> list[dict[str, Any]]:
-        return [{"name": each.name, "d": day_of(now), "ds": 0} for each in subjects if "day" in each.limits]
+class NoTotals:
+    async def fetch(self, tenant_id: str, subjects: Sequence[Subject], now: float) -> list[SubjectUsage]:
+        return [
+            SubjectUsage(each.name, day=WindowTotal(day_number(now), 0)) for each in subjects if "day" in each.limits
+        ]
 
 
 async def main() -> None:
     link = RedisLink(sys.argv[1], budget=30)  # not a test of the budget
-    limiter = Limiter(RedisBook(link), LocalShare(4, NothingSpent()), NothingSpent(), LimitMetrics(CollectorRegistry()))
+    limiter = Limiter(RedisBackend(link), LocalShare(4, NoTotals()), NoTotals(), LimitMetrics(CollectorRegistry()))
     limiter.start()
     sys.stdin.readline()
 

@@ -14,22 +14,24 @@ from redis_server import RedisServer
 
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
 from loragate.adapter_store.limits import Limits, TenantLimits
-from loragate.gateway.limits import tenant_pipeline as line
+from loragate.gateway.limits import tenant_pipeline
 from loragate.gateway.limits.backend import MICROSECONDS
 from loragate.gateway.limits.fallback import LocalShare
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.limits.limiter import Limiter
 from loragate.gateway.limits.metrics import LimitMetrics
-from loragate.gateway.limits.redis_backend import RedisBook
+from loragate.gateway.limits.operations import SubjectUsage, WindowTotal
+from loragate.gateway.limits.redis_backend import RedisBackend
 from loragate.gateway.limits.refusal import RateLimited
 from loragate.gateway.resilience.redis import RedisLink
 
 
-class NothingSpent:
-    async def sums(self, tenant_id: str, subjects: Any, now: float) -> list[dict[str, Any]]:
+class NoTotals:
+    async def fetch(self, tenant_id: str, subjects: Any, now: float) -> list[SubjectUsage]:
         day, month = int(now // 86400e6), time.gmtime(now / 1e6)
         months = month.tm_year * 12 + month.tm_mon - 1
-        return [{"name": subject.name, "d": day, "ds": 0, "m": months, "ms": 0} for subject in subjects]
+        today, this_month = WindowTotal(day, 0), WindowTotal(months, 0)
+        return [SubjectUsage(subject.name, day=today, month=this_month) for subject in subjects]
 
 
 class Worker:
@@ -38,9 +40,9 @@ class Worker:
     def __init__(self, url: str, sharers: int) -> None:
         self.registry = CollectorRegistry()
         metrics = LimitMetrics(self.registry)
-        self.link = RedisLink(url, metrics.redis_away)
-        spent = NothingSpent()
-        self.limiter = Limiter(RedisBook(self.link), LocalShare(sharers, spent), spent, metrics)
+        self.link = RedisLink(url, metrics.redis_unavailable)
+        totals = NoTotals()
+        self.limiter = Limiter(RedisBackend(self.link), LocalShare(sharers, totals), totals, metrics)
 
     @property
     def away(self) -> float | None:
@@ -211,7 +213,7 @@ async def test_orderly_end_settles_everything(redis_server: RedisServer) -> None
 
 async def test_leases_of_a_killed_worker_expire(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """By Redis' clock, and no earlier; others go on renewing theirs."""
-    monkeypatch.setattr(line, "LIFE", MICROSECONDS)
+    monkeypatch.setattr(tenant_pipeline, "LEASE_LIFETIME", MICROSECONDS)
     limits = caller(max_concurrency=2)
     async with workers(redis_server.url, 2) as (killed, other):
         assert len(await killed.admitted(limits, 9)) == 2

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from redis_server import RedisServer
 
-from loragate.gateway.resilience.redis import RedisAway, RedisLink
+from loragate.gateway.resilience.redis import RedisLink, RedisUnavailable
 
 ECHO = "return ARGV[1]"
 
@@ -66,9 +66,9 @@ async def test_ten_seconds_late_costs_the_budget_and_then_nothing(late: LateRedi
     try:
         async with asyncio.timeout(5):  # a hundred callers at once, and then a hundred one after the other
             together = await asyncio.gather(*(link.run(script, [], ["x"]) for _ in range(100)), return_exceptions=True)
-            assert {type(each) for each in together} == {RedisAway}
+            assert {type(each) for each in together} == {RedisUnavailable}
             for _ in range(100):
-                with pytest.raises(RedisAway):
+                with pytest.raises(RedisUnavailable):
                     await link.run(script, [], ["x"])
         assert link.breaker.is_open
     finally:
@@ -81,19 +81,19 @@ async def test_a_late_answer_is_nobody_elses(late: LateRedis) -> None:
     script = link.script(ECHO)
     try:
         while True:
-            with suppress(RedisAway):
+            with suppress(RedisUnavailable):
                 await link.run(script, [], ["first"])
                 break
         for number in range(5):
             late.seconds = 0.2
-            with pytest.raises(RedisAway):
+            with pytest.raises(RedisUnavailable):
                 await link.run(script, [], [f"given up {number}"])
             late.seconds = 0
             await asyncio.sleep(0.3)  # the late answer is there by now
             link.breaker.succeeded()
             for caller in ("one", "other"):
                 for _ in range(20):
-                    with suppress(RedisAway):  # on a busy machine
+                    with suppress(RedisUnavailable):  # on a busy machine
                         assert await link.run(script, [], [f"{caller} {number}"]) == f"{caller} {number}".encode()
                         break
                 else:

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.http.lifecycle import Lifecycle
-from loragate.gateway.resilience.timeouts import happens
+from loragate.gateway.resilience.timeouts import wait_for_event
 from loragate.gateway.server import uvicorn_settings
 from loragate.gateway.services import Services
 
@@ -93,7 +93,7 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         ticks = 0
         while not await self.on_tick(ticks):
-            await happens(self._told, 0.1)
+            await wait_for_event(self._told, 0.1)
             ticks += 1
 
 

@@ -257,7 +257,7 @@ async def test_quotas_hold_at_upload(limited: Gateway, tmp_path: Any) -> None:
 async def test_what_was_settled_counts_after_a_restart(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], redis_server: RedisServer
 ) -> None:
-    """Days' sums come from the ledger where no book knows them."""
+    """Daily totals come from the ledger if no backend knows them."""
     for url in (None, redis_server.url):
         used_by = replace(config, redis_url=url)
         async with serving(used_by, engine, tenants) as first:

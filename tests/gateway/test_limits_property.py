@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: both books are, at every moment, what a replay of all that happened says."""
+"""After any operations in any order, both backends have the state that a replay of all of them gives."""
 
 import asyncio
 import contextlib
@@ -12,14 +12,15 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from redis_server import RedisServer
 
 from loragate.gateway.limits.backend import MICROSECONDS, WINDOW
+from loragate.gateway.limits.subject import Subject
 
-from .books import NOON, Kind, turned_book
+from .books import NOON, BackendKind, backend_on_test_clock, limited, usage
 
-LIFE = 120 * MICROSECONDS
+LIFETIME = 120 * MICROSECONDS
 DAY = int(NOON // (86400 * MICROSECONDS))
-TENANT = {"name": "t", "requests": 30, "tokens": 600, "concurrency": 4, "day": 5000}
-KEY = {"name": "k:1", "tokens": 300, "concurrency": 3}
-NAMES: dict[tuple[str, ...], list[dict[str, Any]]] = {("t",): [TENANT], ("t", "k:1"): [TENANT, KEY]}
+TENANT = limited("t", requests=30, tokens=600, concurrency=4, day=5000)
+KEY = limited("k:1", tokens=300, concurrency=3)
+NAMES: dict[tuple[str, ...], list[Subject]] = {("t",): [TENANT], ("t", "k:1"): [TENANT, KEY]}
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Charge:
 class Request:
     """What is known of it now: before it is settled, it has used what was set aside."""
 
-    subjects: list[dict[str, Any]]
+    subjects: list[Subject]
     charges: list[Charge]
     expires: float
     running: bool = True
@@ -63,44 +64,44 @@ class Model:
         empty_at = 0.0
         for request, charge in self.order:
             first = charge is request.charges[0]
-            if any(each["name"] == name for each in request.subjects) and (first or not of_requests):
+            if any(each.name == name for each in request.subjects) and (first or not of_requests):
                 cost = (1 if of_requests else charge.tokens) * WINDOW / limit
                 empty_at = max(empty_at, charge.at) + cost
         return max(0.0, empty_at - self.now)
 
     def running(self, name: str) -> int:
-        mine = (request for request in self.requests if any(each["name"] == name for each in request.subjects))
+        mine = (request for request in self.requests if any(each.name == name for each in request.subjects))
         return sum(request.running for request in mine)
 
     def spent(self) -> int:
         return sum(request.tokens for request in self.requests)
 
-    def admits(self, subjects: list[dict[str, Any]], tokens: int) -> bool:
+    def admits(self, subjects: list[Subject], tokens: int) -> bool:
         for each in subjects:
-            name = each["name"]
-            if self.running(name) >= each["concurrency"]:
+            name = each.name
+            if self.running(name) >= each.limits["concurrency"]:
                 return False
-            if self.backlog(name, each["tokens"]) + tokens * WINDOW / each["tokens"] > WINDOW + 0.5:
+            if self.backlog(name, each.limits["tokens"]) + tokens * WINDOW / each.limits["tokens"] > WINDOW + 0.5:
                 return False
-            requests = each.get("requests")
+            requests = each.limits.get("requests")
             if requests and self.backlog(name, requests, of_requests=True) + WINDOW / requests > WINDOW + 0.5:
                 return False
-            if "day" in each and self.spent() + tokens > each["day"]:
+            if "day" in each.limits and self.spent() + tokens > each.limits["day"]:
                 return False
         return True
 
 
-class Books(RuleBasedStateMachine):
+class Backends(RuleBasedStateMachine):
     leases = Bundle("leases")
 
-    def __init__(self, kind: Kind, server: RedisServer | None) -> None:
+    def __init__(self, kind: BackendKind, server: RedisServer | None) -> None:
         super().__init__()
         self._runner = asyncio.Runner()
         self._stack = contextlib.AsyncExitStack()
         if server is not None:
             server.flush()
-        self.book = self._run(self._stack.enter_async_context(turned_book(kind, server)))
-        self._run(self.book.begin({"name": "t", "d": DAY, "ds": 0}))
+        self.backend = self._run(self._stack.enter_async_context(backend_on_test_clock(kind, server)))
+        self._run(self.backend.restore(usage("t", day=(DAY, 0))))
         self.model = Model()
         self.extended = False
 
@@ -114,13 +115,13 @@ class Books(RuleBasedStateMachine):
     @rule(target=leases, names=st.sampled_from(sorted(NAMES)), tokens=st.integers(1, 300))
     def reserve(self, names: tuple[str, ...], tokens: int) -> tuple[str, Request | None]:
         lease, subjects = f"l{len(self.model.requests)}", NAMES[names]
-        reply = self._run(self.book.ask("reserve", id=lease, tokens=tokens, subjects=subjects, life=LIFE))
-        admitted = reply.verdict == "ok"
+        result = self._run(self.backend.reserve(lease, tokens, *subjects, lifetime=LIFETIME))
+        admitted = result.verdict == "ok"
         expected = self.model.admits(subjects, tokens)
         assert admitted == expected or (self.extended and not admitted)
         if not admitted:
             return lease, None
-        request = Request(subjects, [Charge(self.model.now, tokens)], self.model.now + LIFE)
+        request = Request(subjects, [Charge(self.model.now, tokens)], self.model.now + LIFETIME)
         self.model.requests.append(request)
         self.model.order.append((request, request.charges[0]))
         return lease, request
@@ -130,10 +131,10 @@ class Books(RuleBasedStateMachine):
         name, request = lease
         if request is None or not request.running:
             return
-        self._run(self.book.ask("extend", id=name, tokens=tokens, subjects=request.subjects, life=LIFE))
+        self._run(self.backend.extend(name, tokens, *request.subjects, lifetime=LIFETIME))
         charge = Charge(self.model.now, tokens)
         request.charges.append(charge)
-        request.expires = self.model.now + LIFE
+        request.expires = self.model.now + LIFETIME
         self.model.order.append((request, charge))
 
     @rule(lease=consumes(leases), used=st.integers(0, 400), twice=st.booleans())
@@ -143,14 +144,14 @@ class Books(RuleBasedStateMachine):
             return
         self.extended = self.extended or len(request.charges) > 1
         for _ in range(1 + twice):
-            self._run(self.book.ask("settle", id=name, tokens=used, subjects=request.subjects))
+            self._run(self.backend.settle(name, used, *request.subjects))
         before = len(request.charges)
         request.end(used, self.model.now)
         self.model.order.extend((request, charge) for charge in request.charges[before:])
 
     @rule(seconds=st.one_of(st.integers(0, 20), st.integers(0, 90)))
     def wait(self, seconds: int) -> None:
-        self.book.turn(seconds)
+        self.backend.advance(seconds)
         self.model.now += seconds * MICROSECONDS
         for request in self.model.requests:
             if request.running and request.expires <= self.model.now:
@@ -158,20 +159,20 @@ class Books(RuleBasedStateMachine):
                 request.end(0, self.model.now)
 
     @invariant()
-    def the_book_is_the_replay(self) -> None:
-        states = self._run(self.book.ask("renew", ids=[], subjects=[TENANT, KEY])).states
+    def the_backend_is_the_replay(self) -> None:
+        states = self._run(self.backend.renew([], TENANT, KEY)).states
         for subject, state in zip((TENANT, KEY), states, strict=True):
-            name = subject["name"]
-            backlog = max(0.0, state.tokens - self.book.now)
-            expected = self.model.backlog(name, subject["tokens"])
+            name = subject.name
+            backlog = max(0.0, state.tokens - self.backend.now)
+            expected = self.model.backlog(name, subject.limits["tokens"])
             # What was extended is given back as of the request's begin: never too much, perhaps too little.
             assert backlog > expected - 2 if self.extended else abs(backlog - expected) < 2
             assert state.in_flight == self.model.running(name)
         assert states[0].day_tokens == self.model.spent()
 
 
-@pytest.mark.parametrize("kind", ["local", "redis"])
-def test_books(kind: Kind, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+def test_backends(kind: BackendKind, request: pytest.FixtureRequest) -> None:
     server = request.getfixturevalue("redis_server") if kind == "redis" else None
     steps = settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
-    run_state_machine_as_test(lambda: Books(kind, server), settings=steps)
+    run_state_machine_as_test(lambda: Backends(kind, server), settings=steps)

@@ -17,7 +17,7 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from loragate.adapter_store.auth.principal import AdminPrincipal
 from loragate.gateway.auth import issuer_keys
-from loragate.gateway.auth.issuer_keys import IssuerKeys, KeysUnknown
+from loragate.gateway.auth.issuer_keys import IssuerKeys, KeysUnavailable
 from loragate.gateway.auth.oidc import OidcOperators
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.oidc import OidcConfig
@@ -222,7 +222,7 @@ async def test_an_issuer_that_is_away(issuer: Issuer, monkeypatch: pytest.Monkey
     now[0] += 3000
     with pytest.raises(Unavailable):
         await operators.principal(token)
-    with pytest.raises(KeysUnknown):
+    with pytest.raises(KeysUnavailable):
         await IssuerKeys("http://127.0.0.1:1/nobody").holding(None)
 
 

@@ -17,7 +17,7 @@ from loragate.gateway.background.deferred_publications import keep_finishing
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.imports.resume import keep_resuming
-from loragate.gateway.resilience.timeouts import ended as cancelled
+from loragate.gateway.resilience.timeouts import cancel_and_wait as cancelled
 
 from . import tiny_model
 from .own_process import in_own_process
