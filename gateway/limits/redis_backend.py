@@ -30,7 +30,7 @@ class RedisBackend:
     async def execute(self, tenant_id: str, incarnation: str, operations: Sequence[Operation]) -> BackendResponse:
         """Execute the operations in one round trip. Raise BackendUnavailable."""
         keys = [f"loragate:limits:{{{tenant_id}}}:{part}" for part in ("subjects", "leases", "expiries")]
-        arguments = [incarnation, orjson.dumps([operation.wire for operation in operations])]
+        arguments: list[str | bytes] = [incarnation, orjson.dumps([operation.wire for operation in operations])]
         try:
             response = orjson.loads(await self._link.run(self._script, keys, arguments))
         except RedisUnavailable as error:
