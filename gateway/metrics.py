@@ -19,5 +19,7 @@ class GatewayMetrics:
         self.shedding = SheddingMetrics(self.http.registry)
         self.imports = ImportMetrics(self.http.registry)
         self.quarantines = Counter(
-            "loragate_gateway_quarantines", "Adapters whose bytes were found damaged.", registry=self.http.registry
+            "loragate_gateway_quarantines",
+            "Adapters quarantined because their bytes are corrupt.",
+            registry=self.http.registry,
         )

@@ -4,6 +4,7 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 
@@ -51,6 +52,10 @@ class DiskTier:
 
     def paths(self) -> list[Path]:
         return list(self._sizes)
+
+    def recent(self, count: int) -> list[Path]:
+        """Return at most `count` paths, the most recently used first."""
+        return list(islice(reversed(self._sizes), count))
 
     def is_in_use(self, path: Path) -> bool:
         return path in self._in_use

@@ -101,7 +101,11 @@ class AdapterFiles:
 
     def keys(self) -> list[AdapterKey]:
         """Whose files are here."""
-        return [AdapterKey(path.parent.name, f"{_DIGEST_KIND}{path.name}") for path in self.tier.paths()]
+        return [_key_of(path) for path in self.tier.paths()]
+
+    def recent(self, count: int) -> list[AdapterKey]:
+        """Return at most `count` of the adapters whose files are here, the most recently used first."""
+        return [_key_of(path) for path in self.tier.recent(count)]
 
     def _path(self, key: AdapterKey) -> Path:
         path = self._folder(key)
@@ -159,6 +163,10 @@ class AdapterFiles:
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
         raise AdapterUnavailable("nobody who can read its bytes is connected")
+
+
+def _key_of(path: Path) -> AdapterKey:
+    return AdapterKey(path.parent.name, f"{_DIGEST_KIND}{path.name}")
 
 
 @contextmanager

@@ -37,6 +37,10 @@ class HostTier:
         """May be called from any thread."""
         return list(self._adapters)
 
+    def ranks(self) -> dict[AdapterKey, int]:
+        """Return the rank of each adapter, the least recently used first. May be called from any thread."""
+        return {key: adapter.rank for key in self.keys() if (adapter := self._adapters.get(key)) is not None}
+
     def remove(self, key: AdapterKey) -> None:
         """It is no more, and nobody waits for it."""
         assert key not in self._awaited

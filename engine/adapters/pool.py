@@ -44,6 +44,7 @@ class Slot:
     runs: tuple[Run, ...] = ()
     modules: tuple[Patchable, ...] = ()
     invocation: tuple[int, ...] | None = None  # the adapter's, see HostAdapter
+    rank: int = 0  # the adapter's, see HostAdapter
 
     @property
     def unused(self) -> bool:
@@ -59,6 +60,7 @@ class Resident:
     slot: int
     sequences: int  # in flight on it
     pinned: bool
+    rank: int  # the largest of its modules
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ class AdapterPool:
     def residents(self) -> list[Resident]:
         """The adapters on the device; may be called from any thread."""
         return [
-            Resident(key, slot.index, slot.references, key in self._pinned)
+            Resident(key, slot.index, slot.references, key in self._pinned, slot.rank)
             for slot in self._slots
             if slot.resident and (key := slot.key) is not None
         ]
@@ -319,7 +321,7 @@ class AdapterPool:
             runs = self._arena.allocate(host.sizes)
         if runs is None:
             return False  # free pages lie scattered between adapters in use
-        slot.key, slot.promised_to, slot.runs = key, sequence, runs
+        slot.key, slot.promised_to, slot.runs, slot.rank = key, sequence, runs, host.rank
         self._by_key[key] = slot
         if self._arena.in_host:
             self._install(slot, host.patches, host.invocation)

@@ -49,6 +49,7 @@ class HostAdapter:
     token_cost: float = 1.0  # see service_cost
     invocation: tuple[int, ...] | None = None
     full_weight_bytes: int = 0  # of modules that the adapter brings whole
+    rank: int = 0  # the largest of its modules
 
     @cached_property
     def sizes(self) -> list[int]:

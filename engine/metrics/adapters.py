@@ -18,7 +18,7 @@ class AdapterCounts:
     started: int = 0  # completions that reached the batch
     queue_seconds: float = 0.0  # theirs
     first_tokens: int = 0  # completions with a token
-    first_token_seconds: float = 0.0  # theirs
+    time_to_first_token_seconds: float = 0.0  # theirs
     loads: int = 0
 
 

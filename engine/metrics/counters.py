@@ -42,16 +42,16 @@ class EngineMetrics:
         self.requests = 0
         self.prompt_tokens = 0
         self.generated_tokens = 0
-        self.guessed_tokens = 0  # by prompt lookup
-        self.guessed_right = 0
+        self.spec_decode_draft_tokens = 0  # by prompt lookup
+        self.spec_decode_accepted_tokens = 0
         self.aborted = 0
         self.finished: Counter[FinishReason] = Counter()
         self.failed: Counter[ErrorCode] = Counter()
         self.queue_seconds = Histogram(SECONDS)
-        self.first_token_seconds = Histogram(SECONDS)
-        self.inter_token_seconds = Histogram(SECONDS)
+        self.time_to_first_token_seconds = Histogram(SECONDS)
+        self.inter_token_latency_seconds = Histogram(SECONDS)
         self.step_seconds = Histogram(SECONDS)
-        self.step_rows = Histogram(SIZES)
+        self.step_tokens = Histogram(SIZES)
         self.step_sequences = Histogram(SIZES)
         self.step_prefill_tokens = Histogram(SIZES)
         self.adapters = AdapterMetrics()
@@ -69,8 +69,8 @@ class EngineMetrics:
 
     def judged(self, guessed: int, right: int) -> None:
         """A step's guesses for one sequence were judged."""
-        self.guessed_tokens += guessed
-        self.guessed_right += right
+        self.spec_decode_draft_tokens += guessed
+        self.spec_decode_accepted_tokens += right
 
     def left(self, request: Request, index: int) -> None:
         """A completion was aborted."""
@@ -87,7 +87,7 @@ class EngineMetrics:
                 self._start(self._open[id(sequence.request), sequence.index], now)
         total = sum(rows.values())
         self.steps += 1
-        self.step_rows.observe(total)
+        self.step_tokens.observe(total)
         self.step_sequences.observe(len(rows))
         self.step_prefill_tokens.observe(prefill)
         return BatchSize(len(rows), total - prefill, prefill)
@@ -124,11 +124,11 @@ class EngineMetrics:
     def _token(self, completion: _Completion, now: float) -> None:
         if completion.last_token is None:
             waited = now - completion.request.received
-            self.first_token_seconds.observe(waited)
+            self.time_to_first_token_seconds.observe(waited)
             completion.counts.first_tokens += 1
-            completion.counts.first_token_seconds += waited
+            completion.counts.time_to_first_token_seconds += waited
         else:
-            self.inter_token_seconds.observe(now - completion.last_token)
+            self.inter_token_latency_seconds.observe(now - completion.last_token)
         completion.last_token = now
         completion.counts.generated_tokens += 1
         self.generated_tokens += 1

@@ -26,7 +26,7 @@ from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.request import AdapterKey
 from loragate.engine.server import session as sessions
 from loragate.engine.server.conversions import delta_from, load_from, request_from
-from loragate.engine.server.stats import inventory_of, stats_of
+from loragate.engine.server.stats import MAX_CACHED, inventory_of, stats_of
 from loragate.engine.startup.build import LoadedModel, build_core, load
 from loragate.kernels.cpu.openmp import compute_alone
 from loragate.v1 import engine_pb2 as pb
@@ -66,7 +66,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
         return self._manifest
 
     async def Stats(self, request: pb.StatsRequest, context: object) -> pb.StatsResponse:
-        return stats_of(self.core, self._files.tier, request)
+        return stats_of(self.core, self._files.tier, request, self._files.recent(MAX_CACHED))
 
     async def Inventory(self, request: pb.InventoryRequest, context: object) -> pb.InventoryResponse:
         return inventory_of(self.core.adapters, self._files.keys())

@@ -1,9 +1,10 @@
 """The engine's numbers as the service sends them. Everything here may run beside the step loop."""
 
 from collections.abc import Iterable
+from itertools import chain
 
 from loragate.engine.adapters.disk_tier import DiskTier
-from loragate.engine.adapters.pool import AdapterPool
+from loragate.engine.adapters.pool import AdapterPool, Resident
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.metrics.adapters import AdapterCounts
@@ -17,13 +18,16 @@ from loragate.v1 import engine_pb2 as pb
 
 _MAX_ROWS = 2000
 _MAX_DEMAND = 256
+MAX_CACHED = 1024
 BASE_MODEL_ID = "base"
 
 
-def stats_of(core: EngineCore, disk: DiskTier, request: pb.StatsRequest) -> pb.StatsResponse:
-    """Counters and gauges as of the last step."""
+def stats_of(
+    core: EngineCore, disk: DiskTier, request: pb.StatsRequest, on_disk: Iterable[AdapterKey] = ()
+) -> pb.StatsResponse:
+    """Counters and gauges as of the last step. `on_disk` are adapters whose files are there, those used last first."""
     metrics, pool = core.metrics, core.adapters
-    residents = [_resident(r.key, r.slot, r.sequences, r.pinned) for r in pool.residents()]
+    residents = [_resident(resident) for resident in pool.residents()]
     demand = _demand(core)
     stats = pb.StatsResponse(
         steps=metrics.steps,
@@ -36,15 +40,16 @@ def stats_of(core: EngineCore, disk: DiskTier, request: pb.StatsRequest) -> pb.S
         slots_total=pool.total,
         prompt_tokens=metrics.prompt_tokens,
         generated_tokens=metrics.generated_tokens,
-        guessed_tokens=metrics.guessed_tokens,
-        guessed_right=metrics.guessed_right,
+        spec_decode_draft_tokens=metrics.spec_decode_draft_tokens,
+        spec_decode_accepted_tokens=metrics.spec_decode_accepted_tokens,
         preemptions=core.scheduler.preemptions,
-        recorded_steps=core.graphs.replayed,
-        failed_recordings=core.graphs.failed,
+        cuda_graph_steps=core.graphs.replayed,
+        cuda_graph_capture_failures=core.graphs.failed,
         adapter_loads=pool.counters.loads,
         adapter_evictions=pool.counters.evictions,
         adapter_reads=pool.counters.reads,
         residents=residents,
+        cached=_cached(pool, residents, on_disk),
         adapter_device=_room(*pool.device_bytes),
         adapter_host=_room(pool.host.used, pool.host.budget),
         adapter_disk=_room(disk.used, disk.budget),
@@ -60,10 +65,10 @@ def stats_of(core: EngineCore, disk: DiskTier, request: pb.StatsRequest) -> pb.S
             if reason is not ErrorCode.OVERLOADED
         ],
         queue_seconds=_histogram(metrics.queue_seconds),
-        first_token_seconds=_histogram(metrics.first_token_seconds),
-        inter_token_seconds=_histogram(metrics.inter_token_seconds),
+        time_to_first_token_seconds=_histogram(metrics.time_to_first_token_seconds),
+        inter_token_latency_seconds=_histogram(metrics.inter_token_latency_seconds),
         step_seconds=_histogram(metrics.step_seconds),
-        step_rows=_histogram(metrics.step_rows),
+        step_tokens=_histogram(metrics.step_tokens),
         step_sequences=_histogram(metrics.step_sequences),
         step_prefill_tokens=_histogram(metrics.step_prefill_tokens),
         recent_steps=_percentiles(core.timeline),
@@ -123,7 +128,7 @@ def _adapter_row(key: AdapterKey | None, counts: AdapterCounts) -> pb.AdapterRow
         started=counts.started,
         queue_seconds=counts.queue_seconds,
         first_tokens=counts.first_tokens,
-        first_token_seconds=counts.first_token_seconds,
+        time_to_first_token_seconds=counts.time_to_first_token_seconds,
         loads=counts.loads,
     )
 
@@ -167,8 +172,29 @@ def _histogram(histogram: Histogram) -> pb.Histogram:
     return pb.Histogram(bounds=read.bounds, counts=read.counts, sum=read.sum)
 
 
-def _resident(key: AdapterKey, slot: int, sequences: int, pinned: bool) -> pb.Resident:
-    return pb.Resident(adapter=_reference(key), slot=slot, sequences=sequences, pinned=pinned, id=key.opaque_id)
+def _resident(resident: Resident) -> pb.Resident:
+    return pb.Resident(
+        adapter=_reference(resident.key),
+        slot=resident.slot,
+        sequences=resident.sequences,
+        pinned=resident.pinned,
+        id=resident.key.opaque_id,
+        rank=resident.rank,
+    )
+
+
+def _cached(pool: AdapterPool, residents: list[pb.Resident], on_disk: Iterable[AdapterKey]) -> list[pb.CachedAdapter]:
+    """Return the adapters that are in host memory or on disk but not on the device."""
+    listed = {AdapterKey(resident.adapter.tenant_id, resident.adapter.digest) for resident in residents}
+    cached: list[pb.CachedAdapter] = []
+    in_host = ((key, pb.TIER_HOST, rank) for key, rank in reversed(pool.host.ranks().items()))
+    for key, tier, rank in chain(in_host, ((key, pb.TIER_DISK, 0) for key in on_disk)):
+        if len(cached) == MAX_CACHED:
+            break
+        if key not in listed:
+            listed.add(key)
+            cached.append(pb.CachedAdapter(adapter=_reference(key), id=key.opaque_id, tier=tier, rank=rank))
+    return cached
 
 
 def _reference(key: AdapterKey) -> pb.AdapterRef:

@@ -17,26 +17,26 @@ class FinetuneMetrics:
         self.registry = CollectorRegistry()
         self._clock = clock
         self._last: tuple[int, float] | None = None  # the step before, and when it was told
-        self._steps = Counter("loragate_finetune_steps", "Steps that were trained.", registry=self.registry)
+        self._steps = Counter("loragate_finetune_steps", "Training steps.", registry=self.registry)
         self._seconds = Histogram(
             "loragate_finetune_step_seconds",
-            "From one step's end to the next one's, pauses for the engine included.",
+            "Time from one step's end to the next one's, including pauses for the engine.",
             buckets=_STEP_SECONDS,
             registry=self.registry,
         )
         self._jobs = Counter(
-            "loragate_finetune_jobs", "Attempts at jobs, by how they ended.", ("outcome",), registry=self.registry
+            "loragate_finetune_jobs", "Attempts at jobs, by outcome.", ("outcome",), registry=self.registry
         )
         self._figures = {
-            "step": self._newest("step", "Steps that the job in training has come to."),
-            "steps": self._newest("total_steps", "Steps that it will have."),
-            "train_loss": self._newest("train_loss", "Its last step's loss."),
+            "step": self._newest("step", "Current step of the job in training."),
+            "steps": self._newest("total_steps", "Total steps of the job in training."),
+            "train_loss": self._newest("train_loss", "Training loss of its last step."),
             "valid_loss": self._newest("valid_loss", "Its last loss on the validation data."),
             "learning_rate": self._newest("learning_rate", "Its learning rate."),
             "grad_norm": self._newest("gradient_norm", "Its last step's gradient norm, before clipping."),
         }
         self._load = self._newest(
-            "engine_load", "The part of its time in which the engine computes, as training hears."
+            "engine_load", "Share of the time in which the engine computes, as last reported to the trainer."
         )
 
     def stepped(self, metrics: Metrics) -> None:

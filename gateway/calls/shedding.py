@@ -22,19 +22,19 @@ class SheddingMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._shed = Counter(
             "loragate_gateway_shed_requests",
-            "Requests turned away because the engine had too much to do.",
+            "Requests that the gateway shed because the engine was overloaded.",
             registry=registry,
         )
         self._refused = Counter(
-            "loragate_gateway_engine_refusals",
-            "Requests let in that the engine refused because too much waited, or they did for too long, by status.",
+            "loragate_gateway_engine_rejections",
+            "Admitted requests that the engine rejected because its queue was too long, by status.",
             ("status",),
             registry=registry,
         )
         for status in (429, 503):
             self._refused.labels(status)
         self._shed_of_tenant = TenantCounter(
-            "shed_requests", "Requests turned away because the engine had too much to do, by tenant.", registry
+            "shed_requests", "Requests shed because the engine was overloaded, by tenant.", registry
         )
 
     def shed(self, tenant_id: str) -> None:

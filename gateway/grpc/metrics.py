@@ -16,14 +16,14 @@ class GrpcMetrics:
         )
         self._seconds = Histogram(
             "loragate_grpc_call_duration_seconds",
-            "From a gRPC call's beginning to its status.",
+            "Time from a gRPC call's start to its status.",
             ("method",),
             buckets=SECONDS,
             registry=registry,
         )
         self._in_flight = Gauge(
             "loragate_grpc_calls_in_flight",
-            "gRPC calls that have not got their status.",
+            "gRPC calls without a status yet.",
             multiprocess_mode="livesum",
             registry=registry,
         )

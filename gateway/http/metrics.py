@@ -28,32 +28,32 @@ class HttpMetrics:
         registry = self.registry = CollectorRegistry()
         self._requests = Counter(
             "loragate_http_requests",
-            "Requests answered, by status; 499 is a client that left before its answer began.",
+            "Requests answered, by status; 499 means that the client left before its response began.",
             ("method", "route", "status"),
             registry=registry,
         )
         self._seconds = Histogram(
             "loragate_http_request_duration_seconds",
-            "From a request's headers to the last byte of its answer.",
+            "Time from a request's headers to the last byte of its response.",
             ("route",),
             buckets=SECONDS,
             registry=registry,
         )
         self._in_flight = Gauge(
             "loragate_http_requests_in_flight",
-            "Requests that have not got their whole answer.",
+            "Requests whose response is not complete.",
             multiprocess_mode="livesum",
             registry=registry,
         )
         self._ready = Gauge(
             "loragate_gateway_ready_workers",
-            "Gateway processes that can serve requests: connected to the engine, its base model known.",
+            "Gateway processes that can serve requests: connected to the engine, with a known base model.",
             multiprocess_mode="livesum",
             registry=registry,
         )
         self._lag = Histogram(
             "loragate_gateway_event_loop_lag_seconds",
-            "How late a worker's event loop runs what is due, sampled.",
+            "Delay of a worker's event loop, sampled.",
             buckets=_LAG_SECONDS,
             registry=registry,
         )

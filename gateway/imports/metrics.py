@@ -9,14 +9,14 @@ class ImportMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._running = Gauge(
             "loragate_gateway_imports_running",
-            "Imports that wait or are worked on.",
+            "Imports that are queued or running.",
             registry=registry,
             multiprocess_mode="livesum",
         )
         self._ended = Counter(
-            "loragate_gateway_imports", "Imports that ended, by how they did.", ("outcome",), registry=registry
+            "loragate_gateway_imports", "Imports that ended, by outcome.", ("outcome",), registry=registry
         )
-        self._bytes = Counter("loragate_gateway_imported_bytes", "Bytes that imports have fetched.", registry=registry)
+        self._bytes = Counter("loragate_gateway_imported_bytes", "Bytes fetched by imports.", registry=registry)
         for outcome in ("ready", "failed", "stopped"):
             self._ended.labels(outcome)
 

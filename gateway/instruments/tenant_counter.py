@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter
 
-PREFIX = "loragate_tenant_"
+TENANT_PREFIX = "loragate_tenant_"
 MOST_TENANTS = 1024
 OTHER = "other"
 
@@ -12,7 +12,7 @@ class TenantCounter:
 
     def __init__(self, name: str, words: str, registry: CollectorRegistry, *labels: str) -> None:
         """`labels` beside the tenant's; their values are ours, and few."""
-        self._counter = Counter(PREFIX + name, words, ("tenant", *labels), registry=registry)
+        self._counter = Counter(TENANT_PREFIX + name, words, ("tenant", *labels), registry=registry)
         self._series: dict[tuple[str, ...], Counter] = {}
         self._tenants: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Metrics of the limits; any value but zero in `loragate_limits_redis_away` deserves an alert."""
+"""Metrics of the limits; any value but zero in `loragate_limits_redis_unavailable` deserves an alert."""
 
 from typing import Literal
 
@@ -13,20 +13,25 @@ class LimitMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._redis_unavailable = Gauge(
-            "loragate_limits_redis_away",
-            "Gateway processes that have given up on Redis for now and hold their share of the limits alone.",
+            "loragate_limits_redis_unavailable",
+            "Gateway processes that cannot reach Redis and enforce their own share of the limits.",
             multiprocess_mode="livesum",
             registry=registry,
         )
         self._decided_locally = Counter(
             "loragate_limits_local_decisions",
-            "Requests that one process decided on alone, because Redis was slow or gone.",
+            "Requests that a process decided on alone because Redis was slow or unavailable.",
             registry=registry,
         )
         self._rejected = Counter(
-            "loragate_limits_refused_requests", "Requests over a limit, by its kind.", ("kind",), registry=registry
+            "loragate_limits_rejected_requests",
+            "Requests rejected because of a limit, by the kind of the limit.",
+            ("kind",),
+            registry=registry,
         )
-        self._by_tenant = TenantCounter("refused_requests", "Requests over a limit, by its kind.", registry, "kind")
+        self._by_tenant = TenantCounter(
+            "rejected_requests", "Requests rejected because of a limit, by the kind of the limit.", registry, "kind"
+        )
         for kind in ("requests", "tokens", "concurrency", "day", "month", "size"):
             self._rejected.labels(kind)  # an alert needs a series that starts at zero
 

@@ -16,12 +16,14 @@ class UsageMetrics:
             return Gauge(f"loragate_usage_{name}", words, multiprocess_mode="livesum", registry=registry)
 
         self.requests = RequestMetrics(registry)
-        self.settled = counter("settled_records", "Usage records that the database took.")
-        self.settle_failures = counter("settle_failures", "Times that the database took no usage records.")
-        self.spool_failures = counter("spool_failures", "Times that the disk took no usage records.")
-        self.lost = counter("lost_records", "Usage records that neither disk nor memory had room for.")
-        self.damaged = counter("damaged_records", "Lines of spooled usage that cannot be read; their files are kept.")
-        self.rejected = counter("rejected_records", "Usage records that the database will not take; files are kept.")
-        self.crashed = counter("recovered_requests", "Requests cut by the death of a worker, billed as told by then.")
-        self.waiting = gauge("waiting_records", "Usage records in memory only.")
-        self.segments = gauge("spooled_segments", "Files of usage that the database does not have yet.")
+        self.settled = counter("settled_records", "Usage records written to the database.")
+        self.settle_failures = counter("settle_failures", "Failed writes of usage records to the database.")
+        self.spool_failures = counter("spool_failures", "Failed writes of usage records to disk.")
+        self.lost = counter("lost_records", "Usage records lost because neither disk nor memory had room.")
+        self.damaged = counter("damaged_records", "Unreadable lines of spooled usage; their files are kept.")
+        self.rejected = counter("rejected_records", "Usage records that the database rejects; their files are kept.")
+        self.crashed = counter(
+            "recovered_requests", "Requests cut off by a worker's crash, billed for the tokens delivered until then."
+        )
+        self.waiting = gauge("waiting_records", "Usage records that are only in memory.")
+        self.segments = gauge("spooled_segments", "Files of usage records that are not in the database yet.")

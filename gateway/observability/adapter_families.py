@@ -12,15 +12,16 @@ from loragate.v1 import engine_pb2 as pb
 
 _COUNTERS = (
     ("requests", "requests", "Requests for the adapter."),
-    ("prompt_tokens", "prompt_tokens", "Tokens of their prompts."),
-    ("generated_tokens", "generated_tokens", "Tokens generated with it."),
+    ("prompt_tokens", "prompt_tokens", "Prompt tokens of these requests."),
+    ("generation_tokens", "generated_tokens", "Tokens generated with the adapter."),
     ("started_completions", "started", "Completions that reached the batch."),
-    ("queue_seconds", "queue_seconds", "Their time from receipt to the first step, summed."),
-    ("answered_completions", "first_tokens", "Completions that got a token."),
-    ("first_token_seconds", "first_token_seconds", "Their time from receipt to the first token, summed."),
-    ("loads", "loads", "Times it was brought to the device."),
+    ("request_queue_time_seconds", "queue_seconds", "Summed time from receipt to the first step."),
+    ("answered_completions", "first_tokens", "Completions that received a token."),
+    ("time_to_first_token_seconds", "time_to_first_token_seconds", "Summed time from receipt to the first token."),
+    ("loads", "loads", "Loads of the adapter to the device."),
 )
 _MOST_LISTED = 128  # adapters that one label names
+_LEVELS = {pb.TIER_HOST: "cpu", pb.TIER_DISK: "disk"}  # vLLM's words, and one of ours
 
 
 def lora_requests_info(stats: pb.StatsResponse, names: Names) -> Metric:
@@ -30,10 +31,44 @@ def lora_requests_info(stats: pb.StatsResponse, names: Names) -> Metric:
         "Adapters with completions in the batch and in the queue; the value is the time.",
         labels=("max_lora", "running_lora_adapters", "waiting_lora_adapters"),
     )
-    running = [_model_name(each, names) for each in stats.demand if each.running]
-    waiting = [_model_name(each, names) for each in stats.demand if each.waiting]
+    running = [_model_name(each.adapter, each.id, names) for each in stats.demand if each.running]
+    waiting = [_model_name(each.adapter, each.id, names) for each in stats.demand if each.waiting]
     family.add_metric((str(stats.slots_total), _listed(running), _listed(waiting)), time.time())
     return family
+
+
+def lora_residency(stats: pb.StatsResponse, names: Names, served_base: str) -> Iterator[Metric]:
+    """Yield vLLM's gauges of the adapters that are loaded, idle ones included.
+
+    `served_base` is the `model_name` by which routers tell requests for the base model; empty: it is not shown.
+    """
+    loaded = GaugeMetricFamily(
+        "vllm:lora_adapter_loaded",
+        "1 for each adapter on the device (gpu), in host memory (cpu) or on disk.",
+        labels=("adapter_name", "level", "pinned", "rank"),
+    )
+    held = [(_model_name(each.adapter, each.id, names), "gpu", each.pinned, each.rank) for each in stats.residents]
+    held += [(_model_name(each.adapter, each.id, names), _LEVELS[each.tier], False, each.rank) for each in stats.cached]
+    for name, level, pinned, rank in dict.fromkeys(held):  # versions of an adapter share its name
+        loaded.add_metric((name, level, str(pinned).lower(), str(rank or "")), 1)
+    yield loaded
+    on_device = GaugeMetricFamily(
+        "vllm:num_gpu_loaded_lora_adapters", "Adapters on the device.", labels=("model_name",)
+    )
+    on_device.add_metric((served_base,), len(stats.residents))
+    yield on_device
+    yield GaugeMetricFamily("vllm:max_gpu_lora_adapters", "Adapter slots on the device.", value=stats.slots_total)
+
+
+def vllm_load(stats: pb.StatsResponse) -> Iterator[Metric]:
+    """Yield vLLM's gauges of the engine's load."""
+    usage = stats.kv_blocks_used / stats.kv_blocks_total if stats.kv_blocks_total else 0.0
+    for name, words, value in (
+        ("num_requests_running", "Completions in the batch.", stats.running),
+        ("num_requests_waiting", "Completions waiting for any reason.", stats.waiting),
+        ("kv_cache_usage_perc", "Used share of the KV cache, from 0 to 1.", usage),
+    ):
+        yield GaugeMetricFamily(f"vllm:{name}", words, value=value)
 
 
 def adapter_families(stats: pb.StatsResponse, names: Names) -> Iterator[Metric]:
@@ -48,13 +83,13 @@ def adapter_families(stats: pb.StatsResponse, names: Names) -> Iterator[Metric]:
 def tenant_families(stats: pb.StatsResponse) -> Iterator[Metric]:
     """What each tenant gets from the prefix cache."""
     lookups = CounterMetricFamily(
-        "loragate_tenant_prefix_lookup_tokens",
-        "Prompt tokens of the tenant looked up in the prefix cache.",
+        "loragate_tenant_prefix_cache_queries",
+        "The tenant's prompt tokens looked up in the prefix cache.",
         labels=("tenant",),
     )
     hits = CounterMetricFamily(
-        "loragate_tenant_prefix_hit_tokens",
-        "Prompt tokens of the tenant found there, by tier.",
+        "loragate_tenant_prefix_cache_hits",
+        "The tenant's prompt tokens found in the prefix cache, by tier.",
         labels=("tenant", "tier"),
     )
     for row in stats.prefix_cache.tenants:
@@ -69,10 +104,10 @@ def _listed(names: list[str]) -> str:
     return ",".join(list(dict.fromkeys(names))[:_MOST_LISTED])
 
 
-def _model_name(demand: pb.Demand, names: Names) -> str:
-    """As requests name it in `model`."""
-    known = names.get(content_of(demand.adapter))
-    return known[0].name if known else demand.id
+def _model_name(adapter: pb.AdapterRef, opaque_id: str, names: Names) -> str:
+    """Return the adapter's name as in `model` of a request, or its opaque id where the name is not known."""
+    known = names.get(content_of(adapter))
+    return known[0].name if known else opaque_id
 
 
 def _version_name(row: pb.AdapterRow, names: Names) -> str:

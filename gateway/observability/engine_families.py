@@ -10,38 +10,46 @@ from prometheus_client.utils import floatToGoString
 from loragate.v1 import engine_pb2 as pb
 
 _COUNTERS = (
-    ("steps", "steps", "Steps of the model."),
-    ("requests", "requests", "Requests taken in; each becomes one completion or several."),
-    ("prompt_tokens", "prompt_tokens", "Tokens of prompts taken in."),
-    ("generated_tokens", "generated_tokens", "Tokens generated."),
-    ("guessed_tokens", "guessed_tokens", "Tokens guessed ahead by prompt lookup."),
-    ("guessed_right_tokens", "guessed_right", "Those of them that were generated."),
-    ("shed", "shed", "Requests and completions refused because too much waited, or they did for too long."),
-    ("recorded_steps", "recorded_steps", "Steps whose launches on a GPU were played back from a recording."),
-    ("failed_recordings", "failed_recordings", "Recordings of such steps that failed when the engine started."),
-    ("preemptions", "preemptions", "Completions that lost their place in the batch and were computed anew."),
-    ("adapter_loads", "adapter_loads", "Adapters brought from host memory to the device."),
-    ("adapter_evictions", "adapter_evictions", "Adapters that made room on the device."),
+    ("steps", "steps", "Model steps."),
+    ("requests", "requests", "Accepted requests; each becomes one completion or several."),
+    ("prompt_tokens", "prompt_tokens", "Prompt tokens of accepted requests."),
+    ("generation_tokens", "generated_tokens", "Generated tokens."),
+    ("spec_decode_draft_tokens", "spec_decode_draft_tokens", "Draft tokens proposed by prompt lookup."),
+    ("spec_decode_accepted_tokens", "spec_decode_accepted_tokens", "Draft tokens that the model accepted."),
+    ("shed", "shed", "Requests and completions shed because the queue or the wait was too long."),
+    ("cuda_graph_steps", "cuda_graph_steps", "Steps replayed from a CUDA graph."),
+    (
+        "cuda_graph_capture_failures",
+        "cuda_graph_capture_failures",
+        "CUDA graphs that could not be captured when the engine started.",
+    ),
+    ("num_preemptions", "preemptions", "Completions preempted from the batch and recomputed later."),
+    ("adapter_loads", "adapter_loads", "Adapters loaded from host memory to the device."),
+    ("adapter_evictions", "adapter_evictions", "Adapters evicted from the device."),
     ("adapter_reads", "adapter_reads", "Adapters read from storage into host memory."),
 )
 _GAUGES = (
-    ("start_time_seconds", "started_at", "When the engine started, in Unix time; its counters are since then."),
-    ("running", "running", "Completions in the batch."),
-    ("waiting", "waiting", "Completions that wait, for whatever."),
-    ("waiting_for_adapter", "waiting_for_adapter", "Those of them whose adapter is not on the device."),
-    ("kv_blocks_used", "kv_blocks_used", "Blocks of the KV cache that completions hold."),
-    ("kv_blocks_capacity", "kv_blocks_total", "Blocks of the KV cache."),
+    ("start_time_seconds", "started_at", "Unix time of the engine's start; its counters begin there."),
+    ("num_requests_running", "running", "Completions in the batch."),
+    ("num_requests_waiting", "waiting", "Completions waiting for any reason."),
+    ("waiting_for_adapter", "waiting_for_adapter", "Waiting completions whose adapter is not on the device."),
+    ("kv_blocks_used", "kv_blocks_used", "KV cache blocks held by completions."),
+    ("kv_blocks_capacity", "kv_blocks_total", "KV cache blocks in total."),
     ("adapter_slots_used", "slots_used", "Adapters on the device."),
-    ("adapter_slots_capacity", "slots_total", "Adapters that can be on the device at once."),
+    ("adapter_slots_capacity", "slots_total", "Adapter slots on the device."),
 )
 _HISTOGRAMS = (
-    ("queue_seconds", "queue_seconds", "From a request's receipt to its first step."),
-    ("first_token_seconds", "first_token_seconds", "From a request's receipt to a completion's first token."),
-    ("inter_token_seconds", "inter_token_seconds", "From a completion's token to its next one."),
+    ("request_queue_time_seconds", "queue_seconds", "Time from a request's receipt to its first step."),
+    (
+        "time_to_first_token_seconds",
+        "time_to_first_token_seconds",
+        "Time from a request's receipt to a completion's first token.",
+    ),
+    ("inter_token_latency_seconds", "inter_token_latency_seconds", "Time between two tokens of a completion."),
     ("step_seconds", "step_seconds", "Duration of a step."),
-    ("step_rows", "step_rows", "Tokens that a step computes."),
-    ("step_sequences", "step_sequences", "Completions that a step computes tokens of."),
-    ("step_prefill_tokens", "step_prefill_tokens", "Tokens of prompts that a step computes."),
+    ("step_tokens", "step_tokens", "Tokens computed by a step."),
+    ("step_sequences", "step_sequences", "Completions in a step."),
+    ("step_prefill_tokens", "step_prefill_tokens", "Prompt tokens computed by a step."),
 )
 
 
@@ -78,14 +86,16 @@ def _completions(stats: pb.StatsResponse) -> Metric:
 
 
 def _failures(stats: pb.StatsResponse) -> Metric:
-    words = "Requests refused and completions ended with an error, other than those shed."
+    words = "Requests rejected and completions ended with an error, except those shed."
     counts = {pb.ErrorCode.Name(f.code).removeprefix("ERROR_CODE_").lower(): f.count for f in stats.failures}
     return labelled_counter("loragate_engine_failures", words, "code", counts)
 
 
 def _adapter_memory(stats: pb.StatsResponse) -> Iterator[Metric]:
     used = GaugeMetricFamily("loragate_engine_adapter_bytes", "Bytes of adapters, by tier.", labels=("tier",))
-    limit = GaugeMetricFamily("loragate_engine_adapter_limit_bytes", "Room for adapters, by tier.", labels=("tier",))
+    limit = GaugeMetricFamily(
+        "loragate_engine_adapter_limit_bytes", "Byte limit for adapters, by tier.", labels=("tier",)
+    )
     tiers = (("device", stats.adapter_device), ("host", stats.adapter_host), ("disk", stats.adapter_disk))
     for tier, room in tiers:
         used.add_metric((tier,), room.used_bytes)
@@ -96,19 +106,19 @@ def _adapter_memory(stats: pb.StatsResponse) -> Iterator[Metric]:
 
 def _prefix_cache(cache: pb.PrefixCache) -> Iterator[Metric]:
     yield CounterMetricFamily(
-        "loragate_engine_prefix_lookup_tokens",
+        "loragate_engine_prefix_cache_queries",
         "Prompt tokens looked up in the prefix cache.",
         value=cache.looked_up_tokens,
     )
     found = {"device": cache.device_tokens, "host": cache.host_tokens}
     words = "Prompt tokens found in the prefix cache, by tier."
-    yield labelled_counter("loragate_engine_prefix_hit_tokens", words, "tier", found)
+    yield labelled_counter("loragate_engine_prefix_cache_hits", words, "tier", found)
     evicted = {"device": cache.device_evictions, "host": cache.host_evictions}
-    words = "Blocks that lost their place in the prefix cache, by tier."
+    words = "Blocks evicted from the prefix cache, by tier."
     yield labelled_counter("loragate_engine_prefix_evicted_blocks", words, "tier", evicted)
     for name, words, value in (
         ("bytes", "Bytes of cached prefixes in host memory.", cache.host.used_bytes),
-        ("limit_bytes", "Room for cached prefixes in host memory.", cache.host.total_bytes),
+        ("limit_bytes", "Byte limit for cached prefixes in host memory.", cache.host.total_bytes),
     ):
         yield GaugeMetricFamily(f"loragate_engine_prefix_host_{name}", words, value=value)
 

@@ -8,8 +8,15 @@ from prometheus_client import Metric
 from loragate.gateway.dependencies.requirements import OperatorOrAnybody
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.engine.adapter_names import Names, names_of
-from loragate.gateway.instruments.tenant_counter import PREFIX
-from loragate.gateway.observability.adapter_families import adapter_families, lora_requests_info, tenant_families
+from loragate.gateway.instruments.tenant_counter import TENANT_PREFIX
+from loragate.gateway.metering.target_metrics import ALIAS_TARGET_PREFIX
+from loragate.gateway.observability.adapter_families import (
+    adapter_families,
+    lora_requests_info,
+    lora_residency,
+    tenant_families,
+    vllm_load,
+)
 from loragate.gateway.observability.engine_families import engine_families
 from loragate.gateway.observability.exposition import CONTENT_TYPE, exposition
 from loragate.gateway.observability.finetune_families import finetune_families
@@ -29,7 +36,9 @@ async def metrics(operator: OperatorOrAnybody, use: Use) -> Response:
     families += finetune_families(use.config.data_dir)
     if stats is not None:
         names = {} if operator is None else await _names(use, stats)
-        families.append(lora_requests_info(stats, names))
+        manifest = None if operator is None else use.link.manifest
+        served_base = "" if manifest is None else manifest.model_id
+        families += [lora_requests_info(stats, names), *lora_residency(stats, names, served_base), *vllm_load(stats)]
         if operator is not None:
             families += [*adapter_families(stats, names), *tenant_families(stats)]
     return Response(exposition(families), media_type=CONTENT_TYPE)
@@ -38,9 +47,10 @@ async def metrics(operator: OperatorOrAnybody, use: Use) -> Response:
 def _own_families(use: Services, *, all_of_them: bool) -> Iterator[Metric]:
     """This gateway's; what single tenants did is for the operator."""
     for family in use.http_metrics.families():
-        if all_of_them or not family.name.startswith(PREFIX):
+        if all_of_them or not family.name.startswith((TENANT_PREFIX, ALIAS_TARGET_PREFIX)):
             yield family
 
 
 async def _names(use: Services, stats: pb.StatsResponse) -> Names:
-    return await names_of(use.store, [*(d.adapter for d in stats.demand), *(row.adapter for row in stats.adapters)])
+    parts = (stats.demand, stats.residents, stats.cached, stats.adapters)
+    return await names_of(use.store, [each.adapter for part in parts for each in part])

@@ -46,14 +46,14 @@ def test_numbers_agree_with_what_was_asked(tenants: Any) -> None:
     for name, expected in (
         ("loragate_engine_requests_total", 4),
         ("loragate_engine_prompt_tokens_total", 4 * len(PROMPT)),
-        ("loragate_engine_generated_tokens_total", 5 * 6),
+        ("loragate_engine_generation_tokens_total", 5 * 6),
         ("loragate_engine_completions_total", 5),
-        ("loragate_engine_queue_seconds_count", 5),
-        ("loragate_engine_first_token_seconds_count", 5),
-        ("loragate_engine_inter_token_seconds_count", 5 * 5),
+        ("loragate_engine_request_queue_time_seconds_count", 5),
+        ("loragate_engine_time_to_first_token_seconds_count", 5),
+        ("loragate_engine_inter_token_latency_seconds_count", 5 * 5),
         ("loragate_engine_failures_total", 0),
         ("loragate_adapter_requests_total", 4),
-        ("loragate_adapter_generated_tokens_total", 5 * 6),
+        ("loragate_adapter_generation_tokens_total", 5 * 6),
     ):
         assert gained[name] == expected, name
     assert after["loragate_engine_up"] == 1

@@ -174,7 +174,7 @@ def test_it_counts_as_a_request_without_tokens(start: Start) -> None:
     metrics = engine.core.metrics
     assert (metrics.requests, metrics.prompt_tokens, metrics.generated_tokens) == (2, 101, 0)
     assert metrics.finished[FinishReason.STOP] == 2
-    assert sum(metrics.first_token_seconds.read().counts) == 0
+    assert sum(metrics.time_to_first_token_seconds.read().counts) == 0
     assert sum(metrics.queue_seconds.read().counts) == 2
     assert not metrics.open()
 

@@ -379,7 +379,7 @@ def test_guesses_ahead_change_no_text(worded: Worded) -> None:
         guessed, last = worded.write(again, adapter, seed=3, draft_tokens=4)
         assert guessed == plain
         assert last.finish is FinishReason.STOP
-    assert worded.engine.core.metrics.guessed_right > 0
+    assert worded.engine.core.metrics.spec_decode_accepted_tokens > 0
 
 
 def test_a_vocabulary_that_cannot_write_the_text_says_so(fresh: Callable[..., Worded], tmp_path: Path) -> None:

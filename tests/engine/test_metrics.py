@@ -71,16 +71,16 @@ def test_known_requests_are_counted_exactly(start: Callable[..., LocalEngine], d
     assert not stats.demand
 
     # six completions: each waits once, has a first token once, and a gap before every other token
-    assert count(stats.queue_seconds) == count(stats.first_token_seconds) == 6
-    assert count(stats.inter_token_seconds) == stats.generated_tokens - 6
-    for times in (stats.queue_seconds, stats.step_seconds, stats.first_token_seconds):
+    assert count(stats.queue_seconds) == count(stats.time_to_first_token_seconds) == 6
+    assert count(stats.inter_token_latency_seconds) == stats.generated_tokens - 6
+    for times in (stats.queue_seconds, stats.step_seconds, stats.time_to_first_token_seconds):
         assert 0 < times.sum < 6 * elapsed
-    assert stats.queue_seconds.sum < stats.first_token_seconds.sum
+    assert stats.queue_seconds.sum < stats.time_to_first_token_seconds.sum
 
     # every token that went through the model is in a step: prompts, and all but the last of each completion's tokens
-    assert count(stats.step_seconds) == count(stats.step_rows) == count(stats.step_sequences) == stats.steps
+    assert count(stats.step_seconds) == count(stats.step_tokens) == count(stats.step_sequences) == stats.steps
     assert stats.step_prefill_tokens.sum == 6 * len(PROMPT)
-    assert stats.step_rows.sum == 6 * len(PROMPT) + stats.generated_tokens - 6
+    assert stats.step_tokens.sum == 6 * len(PROMPT) + stats.generated_tokens - 6
     assert stats.recent_steps.steps == stats.steps
     assert 0 < stats.recent_steps.p50 <= stats.recent_steps.p90 <= stats.recent_steps.p99
 
@@ -93,7 +93,7 @@ def test_known_requests_are_counted_exactly(start: Callable[..., LocalEngine], d
     ]
     for field in ("requests", "prompt_tokens", "generated_tokens"):
         assert sum(getattr(row, field) for row in stats.adapters) == getattr(stats, field), field
-    for seconds, counted in (("queue_seconds", "started"), ("first_token_seconds", "first_tokens")):
+    for seconds, counted in (("queue_seconds", "started"), ("time_to_first_token_seconds", "first_tokens")):
         total = getattr(stats, seconds)
         assert sum(getattr(row, seconds) for row in stats.adapters) == pytest.approx(total.sum), seconds
         assert sum(getattr(row, counted) for row in stats.adapters) == count(total), counted
@@ -126,10 +126,29 @@ def test_who_runs_and_who_waits(start: Callable[..., LocalEngine], disk: DiskTie
     assert (stats.running, stats.waiting, stats.waiting_for_adapter) == (1, 1, 1)
     assert [(d.adapter.digest, d.running, d.waiting) for d in stats.demand] == [("a", 1, 0), ("b", 0, 1)]
     assert [(r.adapter.digest, r.id) for r in stats.residents] == [("a", stats.demand[0].id)]
+    assert stats.residents[0].rank > 0
     assert [(t.tenant_id, t.running, t.waiting) for t in told_all.tenants] == [("tenant", 1, 1)]
     assert not stats.adapters, "nobody asked for them"
     assert not stats.tenants, "nor for them"
     engine.result(waits)
+
+
+def test_idle_adapters_are_listed_with_the_highest_tier_on_which_they_are(
+    start: Callable[..., LocalEngine], disk: DiskTier
+) -> None:
+    engine = start(adapter_slots=1)
+    for adapter in ("a", "b"):
+        engine.generate(PROMPT, adapter, max_tokens=1)
+    (resident,) = engine.core.adapters.residents()
+    assert resident.key.digest == "b"
+    elsewhere = AdapterKey("tenant", "c")
+    on_disk = [resident.key, elsewhere, *engine.core.adapters.host.keys()]
+    stats = stats_of(engine.core, disk, pb.StatsRequest(), on_disk)
+    assert [(r.adapter.digest, r.rank) for r in stats.residents] == [("b", resident.rank)]
+    host, disked = stats.cached
+    assert (host.adapter.digest, host.tier) == ("a", pb.TIER_HOST)
+    assert host.rank > 0
+    assert (disked.adapter.digest, disked.tier, disked.rank, disked.id) == ("c", pb.TIER_DISK, 0, elsewhere.opaque_id)
 
 
 def test_preempted_completions_are_counted_once(start: Callable[..., LocalEngine], disk: DiskTier) -> None:
@@ -139,9 +158,9 @@ def test_preempted_completions_are_counted_once(start: Callable[..., LocalEngine
         engine.result(request)
     stats = settled(engine, disk)
     assert stats.preemptions > 0
-    assert count(stats.queue_seconds) == count(stats.first_token_seconds) == stats.ran_to_length == 3
-    assert count(stats.inter_token_seconds) == stats.generated_tokens - 3 == 69
-    assert stats.step_rows.sum > 3 * len(PROMPT) + 69, "what was preempted is computed anew"
+    assert count(stats.queue_seconds) == count(stats.time_to_first_token_seconds) == stats.ran_to_length == 3
+    assert count(stats.inter_token_latency_seconds) == stats.generated_tokens - 3 == 69
+    assert stats.step_tokens.sum > 3 * len(PROMPT) + 69, "what was preempted is computed anew"
 
 
 def test_guesses_ahead_are_no_prompts(start: Callable[..., LocalEngine], disk: DiskTier) -> None:
@@ -149,11 +168,11 @@ def test_guesses_ahead_are_no_prompts(start: Callable[..., LocalEngine], disk: D
     bias = ((7, 100.0),)  # makes the model repeat one token: every guess is right
     engine.generate(PROMPT, max_tokens=30, draft_tokens=4, logit_bias=bias)
     stats = settled(engine, disk)
-    assert stats.guessed_right == stats.guessed_tokens > 0
+    assert stats.spec_decode_accepted_tokens == stats.spec_decode_draft_tokens > 0
     assert stats.steps < stats.generated_tokens == 30
     assert stats.step_prefill_tokens.sum == len(PROMPT)
-    assert stats.step_rows.sum == len(PROMPT) + 29
-    assert (count(stats.first_token_seconds), count(stats.inter_token_seconds)) == (1, 29)
+    assert stats.step_tokens.sum == len(PROMPT) + 29
+    assert (count(stats.time_to_first_token_seconds), count(stats.inter_token_latency_seconds)) == (1, 29)
 
 
 def test_pages_of_adapters(start: Callable[..., LocalEngine], disk: DiskTier) -> None:
@@ -240,8 +259,8 @@ def test_readers_never_meet_a_half_written_table() -> None:
         for _ in range(300):
             assert set(metrics.open().values()) <= {1, 2}
             assert len(metrics.adapters.read()) <= MAX_ADAPTERS + 1
-            before = sum(metrics.step_rows.read().counts)
-            assert sum(metrics.step_rows.read().counts) >= before
+            before = sum(metrics.step_tokens.read().counts)
+            assert sum(metrics.step_tokens.read().counts) >= before
     finally:
         stop.set()
         writer.join()

@@ -46,7 +46,7 @@ class Worker:
 
     @property
     def away(self) -> float | None:
-        return self.registry.get_sample_value("loragate_limits_redis_away")
+        return self.registry.get_sample_value("loragate_limits_redis_unavailable")
 
     @property
     def alone(self) -> float | None:

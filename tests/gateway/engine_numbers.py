@@ -23,7 +23,7 @@ def full_stats(*adapters: pb.AdapterRef) -> pb.StatsResponse:
     stats.adapters.append(pb.AdapterRow(id="base", requests=1))
     for number, adapter in enumerate(adapters):
         name = f"ad_{number:016x}"
-        stats.residents.append(pb.Resident(adapter=adapter, slot=number, sequences=1, pinned=True, id=name))
+        stats.residents.append(pb.Resident(adapter=adapter, slot=number, sequences=1, pinned=True, id=name, rank=8))
         stats.demand.append(pb.Demand(adapter=adapter, id=name, running=int(number == 0), waiting=number))
         row = pb.AdapterRow(adapter=adapter, id=name, requests=4, started=2, queue_seconds=1.0, loads=number)
         stats.adapters.append(row)

@@ -22,7 +22,7 @@ from loragate.finetune.run.metrics import FinetuneMetrics
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.metrics import SHARED_DIRECTORY
 from loragate.gateway.instruments.tenant_counter import TenantCounter
-from loragate.gateway.metering.target_metrics import ArmMetrics
+from loragate.gateway.metering.target_metrics import AliasTargetMetrics
 from loragate.v1 import engine_pb2 as pb
 
 from .engine_numbers import full_stats
@@ -92,9 +92,9 @@ async def test_the_engines_numbers(gateway: Gateway) -> None:
     for name, field in (
         ("loragate_engine_requests_total", "requests"),
         ("loragate_engine_prompt_tokens_total", "prompt_tokens"),
-        ("loragate_engine_generated_tokens_total", "generated_tokens"),
+        ("loragate_engine_generation_tokens_total", "generated_tokens"),
         ("loragate_engine_shed_total", "shed"),
-        ("loragate_engine_preemptions_total", "preemptions"),
+        ("loragate_engine_num_preemptions_total", "preemptions"),
         ("loragate_engine_waiting_for_adapter", "waiting_for_adapter"),
         ("loragate_engine_kv_blocks_used", "kv_blocks_used"),
         ("loragate_engine_kv_blocks_capacity", "kv_blocks_total"),
@@ -106,7 +106,7 @@ async def test_the_engines_numbers(gateway: Gateway) -> None:
     assert value(samples, "loragate_engine_failures_total", code="internal") == 3
     assert value(samples, "loragate_engine_failures_total", code="non_finite") == 0
     assert value(samples, "loragate_engine_adapter_limit_bytes", tier="host") == 20
-    assert value(samples, "loragate_engine_prefix_hit_tokens_total", tier="device") == 20
+    assert value(samples, "loragate_engine_prefix_cache_hits_total", tier="device") == 20
     buckets = {le: value(samples, "loragate_engine_step_seconds_bucket", le=le) for le in ("0.5", "2.0", "+Inf")}
     assert buckets == {"0.5": 4, "2.0": 6, "+Inf": 7}
     assert value(samples, "loragate_engine_step_seconds_count") == 7
@@ -168,7 +168,8 @@ async def test_names_are_for_the_operator(
             "running_lora_adapters": ids[0],
             "waiting_lora_adapters": f"{ids[1]},{ids[2]}",
         }
-        for secret in ("support", "sales", gateway.tenant_id, "sha256", "loragate_adapter", "loragate_tenant"):
+        families = ("loragate_adapter", "loragate_tenant", "loragate_alias")
+        for secret in ("support", "sales", gateway.tenant_id, "sha256", *families):
             assert secret not in text
 
     samples = samples_of(await scrape_as_operator(gateway))
@@ -177,9 +178,63 @@ async def test_names_are_for_the_operator(
     assert abs(moment - time.time()) < 60
     first = {"id": ids[0], "tenant": gateway.tenant_id, "adapter": "support:1"}
     assert value(samples, "loragate_adapter_requests_total", **first) == 4
-    assert value(samples, "loragate_adapter_queue_seconds_total", **first) == 1.0
+    assert value(samples, "loragate_adapter_request_queue_time_seconds_total", **first) == 1.0
     assert value(samples, "loragate_adapter_requests_total", id="base", tenant="", adapter="") == 1
-    assert value(samples, "loragate_tenant_prefix_hit_tokens_total", tenant="tn_x", tier="host") == 5
+    assert value(samples, "loragate_tenant_prefix_cache_hits_total", tenant="tn_x", tier="host") == 5
+
+
+async def test_idle_residents_are_listed(
+    gateway: Gateway, upload: Callable[..., Awaitable[dict[str, Any]]], tmp_path: Path
+) -> None:
+    adapters = [await upload(name, seed=seed) for seed, name in enumerate(("support", "sales", "legal", "legal"))]
+    refs = [pb.AdapterRef(tenant_id=gateway.tenant_id, digest=adapter["digest"]) for adapter in adapters]
+    stats = pb.StatsResponse(slots_total=6, kv_blocks_used=3, kv_blocks_total=12, running=5, waiting=7)
+    for number, ref in enumerate(refs[:2]):
+        stats.residents.append(pb.Resident(adapter=ref, id=f"ad_{number}", pinned=number == 0, rank=8))
+    for number, (ref, tier) in enumerate(zip(refs[1:], (pb.TIER_HOST, pb.TIER_DISK, pb.TIER_DISK), strict=True), 2):
+        stats.cached.append(pb.CachedAdapter(adapter=ref, id=f"ad_{number}", tier=tier, rank=16 * (number == 2)))
+    gateway.engine.stats = stats
+
+    def loaded(samples: dict[tuple[str, frozenset[tuple[str, str]]], float]) -> dict[tuple[str, ...], float]:
+        names = ("adapter_name", "level", "pinned", "rank")
+        return {
+            tuple(dict(labels).get(each, "") for each in names): number
+            for (name, labels), number in samples.items()
+            if name == "vllm:lora_adapter_loaded"
+        }
+
+    while "ad_4" not in (text := await scrape(gateway)):
+        await asyncio.sleep(0.05)
+    samples = samples_of(text)
+    assert loaded(samples) == {
+        ("ad_0", "gpu", "true", "8"): 1,
+        ("ad_1", "gpu", "false", "8"): 1,
+        ("ad_2", "cpu", "false", "16"): 1,
+        ("ad_3", "disk", "false", ""): 1,
+        ("ad_4", "disk", "false", ""): 1,
+    }
+    for name, number in (
+        ("vllm:max_gpu_lora_adapters", 6),
+        ("vllm:num_requests_running", 5),
+        ("vllm:num_requests_waiting", 7),
+        ("vllm:kv_cache_usage_perc", 0.25),
+    ):
+        assert value(samples, name) == number
+    assert value(samples, "vllm:num_gpu_loaded_lora_adapters", model_name="") == 2
+
+    samples = samples_of(await scrape_as_operator(gateway))
+    assert loaded(samples) == {
+        ("support", "gpu", "true", "8"): 1,
+        ("sales", "gpu", "false", "8"): 1,
+        ("sales", "cpu", "false", "16"): 1,
+        ("legal", "disk", "false", ""): 1,
+    }, "versions of one name are one series"
+    assert value(samples, "vllm:num_gpu_loaded_lora_adapters", model_name=MODEL_ID) == 2
+
+
+async def test_without_a_kv_cache_none_of_it_is_used(gateway: Gateway) -> None:
+    gateway.engine.stats = pb.StatsResponse(started_at=1.0)
+    assert value(samples_of(await scrape_as_operator(gateway)), "vllm:kv_cache_usage_perc") == 0
 
 
 async def test_a_wrong_key_is_refused(gateway: Gateway) -> None:
@@ -207,13 +262,15 @@ async def test_what_tenants_did_is_for_the_operator(gateway: Gateway, client: Cl
     assert value(samples, "loragate_tenant_prompt_tokens_total", **tenant) > 0
     assert value(samples, "loragate_tenant_shed_requests_total", **tenant) == 1
     assert value(samples, "loragate_gateway_shed_requests_total") == 1
-    refused, *_ = [dict(labels) for name, labels in samples if name == "loragate_tenant_refused_requests_total"]
-    assert refused["kind"] == "size"
-    assert refused["tenant"] != gateway.tenant_id
-    assert value(samples, "loragate_gateway_first_token_seconds_count") >= 3
-    assert value(samples, "loragate_gateway_output_token_seconds_count") >= 3
+    rejected, *_ = [dict(labels) for name, labels in samples if name == "loragate_tenant_rejected_requests_total"]
+    assert rejected["kind"] == "size"
+    assert rejected["tenant"] != gateway.tenant_id
+    assert value(samples, "loragate_gateway_time_to_first_token_seconds_count") >= 3
+    assert value(samples, "loragate_gateway_time_per_output_token_seconds_count") >= 3
     for key in (None, gateway.key):
-        assert "loragate_tenant_" not in await scrape(gateway, key)
+        text = await scrape(gateway, key)
+        assert "loragate_tenant_" not in text
+        assert "loragate_alias_target_" not in text
 
 
 async def test_the_versions_of_an_alias_are_told_apart(gateway: Gateway, upload_to: Any) -> None:
@@ -226,27 +283,27 @@ async def test_the_versions_of_an_alias_are_told_apart(gateway: Gateway, upload_
         while "poet:2" not in (page := await scrape_as_operator(gateway)):
             await asyncio.sleep(0.05)
     samples = samples_of(page)
-    arm = {"tenant": gateway.tenant_id, "adapter": "poet:2", "alias": "default"}
-    assert value(samples, "loragate_tenant_arm_requests_total", outcome="completed", **arm) == 2
-    assert value(samples, "loragate_tenant_arm_prompt_tokens_total", **arm) == 6
-    assert value(samples, "loragate_tenant_arm_completion_tokens_total", **arm) == 4
-    assert value(samples, "loragate_tenant_arm_answered_requests_total", **arm) == 2
-    assert value(samples, "loragate_tenant_arm_first_token_seconds_total", **arm) > 0
+    target = {"tenant": gateway.tenant_id, "adapter": "poet:2", "alias": "default"}
+    assert value(samples, "loragate_alias_target_requests_total", outcome="completed", **target) == 2
+    assert value(samples, "loragate_alias_target_prompt_tokens_total", **target) == 6
+    assert value(samples, "loragate_alias_target_completion_tokens_total", **target) == 4
+    assert value(samples, "loragate_alias_target_answered_requests_total", **target) == 2
+    assert value(samples, "loragate_alias_target_time_to_first_token_seconds_total", **target) > 0
     assert not [
-        labels for name, labels in samples if name.startswith("loragate_tenant_arm") and "poet:1" in str(labels)
+        labels for name, labels in samples if name.startswith("loragate_alias_target") and "poet:1" in str(labels)
     ]
 
 
-def test_arms_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loragate.gateway.metering.target_metrics.MOST_ARMS", 2)
+def test_alias_targets_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loragate.gateway.metering.target_metrics.MAX_TARGETS", 2)
     registry = CollectorRegistry()
-    arms = ArmMetrics(registry)
+    targets = AliasTargetMetrics(registry)
     for version in (1, 2, 3, 4, 1):
-        arms.ended(replace(A_RECORD, adapter="poet", adapter_version=version, adapter_alias="default"))
+        targets.ended(replace(A_RECORD, adapter="poet", adapter_version=version, adapter_alias="default"))
     counted = {
         dict(labels)["adapter"]: number
         for (name, labels), number in samples_of(generate_latest(registry).decode()).items()
-        if name == "loragate_tenant_arm_requests_total"
+        if name == "loragate_alias_target_requests_total"
     }
     assert counted == {"poet:1": 2, "poet:2": 1, "other": 2}
 
@@ -283,9 +340,8 @@ async def test_names_follow_prometheus_conventions(families: list[Metric]) -> No
     assert len(families) > 40
     for family in families:
         assert family.documentation, family.name
-        assert re.fullmatch(
-            r"(loragate_(http|grpc|gateway|engine|adapter|tenant|usage|limits|finetune)_|vllm:)[a-z0-9_]+", family.name
-        ), family.name
+        parts = "http|grpc|gateway|engine|adapter|tenant|alias_target|usage|limits|finetune"
+        assert re.fullmatch(rf"(loragate_({parts})_|vllm:)[a-z0-9_]+", family.name), family.name
         assert not re.search(r"_(ms|millis|milliseconds|minutes|kb|mb)(_|$)", family.name), "base units"
         if family.type == "counter":
             assert {sample.name for sample in family.samples} == {f"{family.name}_total"}
@@ -311,7 +367,7 @@ async def test_the_documents_queries_ask_for_metrics_that_exist(families: list[M
     exist = {sample.name for family in families for sample in family.samples}
     asked = set(
         re.findall(
-            r"(?:loragate_(?:http|grpc|gateway|engine|adapter|tenant|usage|limits|finetune)_|vllm:)[a-z0-9_]+",
+            r"(?:loragate_(?:http|grpc|gateway|engine|adapter|tenant|alias_target|usage|limits|finetune)_|vllm:)[a-z0-9_]+",
             DOCUMENT.read_text(),
         )
     )

@@ -72,8 +72,8 @@ async def test_what_the_engine_turns_away_is_no_error(gateway: Gateway) -> None:
     tenant = {"tenant": gateway.tenant_id}
     assert value(samples, "loragate_tenant_requests_total", outcome="shed", **tenant) == 3
     assert value(samples, "loragate_tenant_shed_requests_total", **tenant) == 3
-    assert value(samples, "loragate_gateway_engine_refusals_total", status="503") == 2
-    assert value(samples, "loragate_gateway_engine_refusals_total", status="429") == 1
+    assert value(samples, "loragate_gateway_engine_rejections_total", status="503") == 2
+    assert value(samples, "loragate_gateway_engine_rejections_total", status="429") == 1
 
 
 async def test_what_cannot_be_written_is_written_later(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:

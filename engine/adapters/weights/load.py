@@ -54,4 +54,9 @@ def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAda
                 patches[slot_module] = patch
         host = pack(patches)
     full = sum(prod(spec.shape) for module in plan.replaced.values() for spec in module.tensors)
-    return replace(host, invocation=plan.invocation_tokens, full_weight_bytes=full * base.dtype.itemsize)
+    return replace(
+        host,
+        invocation=plan.invocation_tokens,
+        full_weight_bytes=full * base.dtype.itemsize,
+        rank=plan.max_rank,
+    )

@@ -25,14 +25,14 @@ _MOST_COUNTED = 50
 _OTHERS = "other"
 _COUNTED = {
     "requests": "requests",
-    "refused": "refused_requests",
+    "rejected": "rejected_requests",
     "shed": "shed_requests",
     "tokens": "completion_tokens",
 }
 _TENANTS = (
     Column[Json]("Tenant", lambda row: str(row["name"]), "break"),
     Column[Json]("Requests", lambda row: formats.count(row["requests"]), "number"),
-    Column[Json]("Over a limit", lambda row: formats.count(row["refused"]), "number"),
+    Column[Json]("Over a limit", lambda row: formats.count(row["rejected"]), "number"),
     Column[Json]("Turned away", lambda row: formats.count(row["shed"]), "number"),
     Column[Json]("Tokens out", lambda row: formats.count(row["tokens"]), "number"),
 )

@@ -18,7 +18,7 @@ from loragate.panel.parts.frame import heading
 
 _EVERY = 2.0
 _KEPT = 60
-_FIRST_TOKEN = "loragate_gateway_first_token_seconds"  # noqa: S105
+_FIRST_TOKEN = "loragate_gateway_time_to_first_token_seconds"  # noqa: S105
 _FAILED = ("INTERNAL", "UNAVAILABLE", "UNKNOWN", "DATA_LOSS")  # gRPC's statuses
 _PROBES = ("/healthz", "/readyz", "/metrics", "/v1/whoami")
 
@@ -75,7 +75,8 @@ class _Server:
                 "failures of ours, last two minutes",
             )
             figure("Turned away", formats.count(_shed(page) - _shed(oldest.page)), "too much to do, last two minutes")
-            running, waiting = page.total("loragate_engine_running"), page.total("loragate_engine_waiting")
+            running = page.total("loragate_engine_num_requests_running")
+            waiting = page.total("loragate_engine_num_requests_waiting")
             figure("In the batch", formats.count(running), f"{formats.count(waiting)} wait")
         with div("grid-2"):
             self._picture("Requests a second", self._rates(_requests))
@@ -106,7 +107,7 @@ def _requests(page: Exposition) -> float:
 
 
 def _tokens(page: Exposition) -> float:
-    return page.total("loragate_engine_generated_tokens_total")
+    return page.total("loragate_engine_generation_tokens_total")
 
 
 def _errors(page: Exposition) -> float:
@@ -118,10 +119,10 @@ def _errors(page: Exposition) -> float:
 
 def _shed(page: Exposition, *statuses: str) -> float:
     """By the gateway, always with 503, and by the engine; those with one of these statuses, or all."""
-    refused = page.total(
-        "loragate_gateway_engine_refusals_total", lambda labels: not statuses or labels.get("status") in statuses
+    rejected = page.total(
+        "loragate_gateway_engine_rejections_total", lambda labels: not statuses or labels.get("status") in statuses
     )
-    return page.total("loragate_gateway_shed_requests_total") + refused
+    return page.total("loragate_gateway_shed_requests_total") + rejected
 
 
 def _in_flight(page: Exposition) -> float:

@@ -442,7 +442,7 @@ class StatsRequest(_message.Message):
     def __init__(self, adapter_rows: _Optional[int] = ..., adapters_after: _Optional[str] = ..., tenants: bool = ...) -> None: ...
 
 class StatsResponse(_message.Message):
-    __slots__ = ("steps", "running", "waiting", "waiting_for_adapter", "kv_blocks_used", "kv_blocks_total", "slots_used", "slots_total", "prompt_tokens", "generated_tokens", "preemptions", "adapter_loads", "adapter_evictions", "adapter_reads", "residents", "adapter_device", "adapter_host", "adapter_disk", "started_at", "requests", "stopped", "ran_to_length", "aborted", "shed", "failures", "queue_seconds", "first_token_seconds", "inter_token_seconds", "step_seconds", "step_rows", "step_sequences", "step_prefill_tokens", "recent_steps", "demand", "adapters", "more_adapters", "prefix_cache", "guessed_tokens", "guessed_right", "tenants", "recorded_steps", "failed_recordings")
+    __slots__ = ("steps", "running", "waiting", "waiting_for_adapter", "kv_blocks_used", "kv_blocks_total", "slots_used", "slots_total", "prompt_tokens", "generated_tokens", "preemptions", "adapter_loads", "adapter_evictions", "adapter_reads", "residents", "adapter_device", "adapter_host", "adapter_disk", "started_at", "requests", "stopped", "ran_to_length", "aborted", "shed", "failures", "queue_seconds", "time_to_first_token_seconds", "inter_token_latency_seconds", "step_seconds", "step_tokens", "step_sequences", "step_prefill_tokens", "recent_steps", "demand", "adapters", "more_adapters", "prefix_cache", "spec_decode_draft_tokens", "spec_decode_accepted_tokens", "tenants", "cuda_graph_steps", "cuda_graph_capture_failures", "cached")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
@@ -469,10 +469,10 @@ class StatsResponse(_message.Message):
     SHED_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    FIRST_TOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    INTER_TOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TIME_TO_FIRST_TOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    INTER_TOKEN_LATENCY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    STEP_ROWS_FIELD_NUMBER: _ClassVar[int]
+    STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
     STEP_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     STEP_PREFILL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RECENT_STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -480,11 +480,12 @@ class StatsResponse(_message.Message):
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     MORE_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
-    GUESSED_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    GUESSED_RIGHT_FIELD_NUMBER: _ClassVar[int]
+    SPEC_DECODE_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SPEC_DECODE_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TENANTS_FIELD_NUMBER: _ClassVar[int]
-    RECORDED_STEPS_FIELD_NUMBER: _ClassVar[int]
-    FAILED_RECORDINGS_FIELD_NUMBER: _ClassVar[int]
+    CUDA_GRAPH_STEPS_FIELD_NUMBER: _ClassVar[int]
+    CUDA_GRAPH_CAPTURE_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    CACHED_FIELD_NUMBER: _ClassVar[int]
     steps: int
     running: int
     waiting: int
@@ -511,10 +512,10 @@ class StatsResponse(_message.Message):
     shed: int
     failures: _containers.RepeatedCompositeFieldContainer[Failures]
     queue_seconds: Histogram
-    first_token_seconds: Histogram
-    inter_token_seconds: Histogram
+    time_to_first_token_seconds: Histogram
+    inter_token_latency_seconds: Histogram
     step_seconds: Histogram
-    step_rows: Histogram
+    step_tokens: Histogram
     step_sequences: Histogram
     step_prefill_tokens: Histogram
     recent_steps: StepPercentiles
@@ -522,12 +523,13 @@ class StatsResponse(_message.Message):
     adapters: _containers.RepeatedCompositeFieldContainer[AdapterRow]
     more_adapters: bool
     prefix_cache: PrefixCache
-    guessed_tokens: int
-    guessed_right: int
+    spec_decode_draft_tokens: int
+    spec_decode_accepted_tokens: int
     tenants: _containers.RepeatedCompositeFieldContainer[TenantDemand]
-    recorded_steps: int
-    failed_recordings: int
-    def __init__(self, steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., waiting_for_adapter: _Optional[int] = ..., kv_blocks_used: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., slots_used: _Optional[int] = ..., slots_total: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., adapter_loads: _Optional[int] = ..., adapter_evictions: _Optional[int] = ..., adapter_reads: _Optional[int] = ..., residents: _Optional[_Iterable[_Union[Resident, _Mapping]]] = ..., adapter_device: _Optional[_Union[Room, _Mapping]] = ..., adapter_host: _Optional[_Union[Room, _Mapping]] = ..., adapter_disk: _Optional[_Union[Room, _Mapping]] = ..., started_at: _Optional[float] = ..., requests: _Optional[int] = ..., stopped: _Optional[int] = ..., ran_to_length: _Optional[int] = ..., aborted: _Optional[int] = ..., shed: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[Failures, _Mapping]]] = ..., queue_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., first_token_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., inter_token_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., step_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., step_rows: _Optional[_Union[Histogram, _Mapping]] = ..., step_sequences: _Optional[_Union[Histogram, _Mapping]] = ..., step_prefill_tokens: _Optional[_Union[Histogram, _Mapping]] = ..., recent_steps: _Optional[_Union[StepPercentiles, _Mapping]] = ..., demand: _Optional[_Iterable[_Union[Demand, _Mapping]]] = ..., adapters: _Optional[_Iterable[_Union[AdapterRow, _Mapping]]] = ..., more_adapters: bool = ..., prefix_cache: _Optional[_Union[PrefixCache, _Mapping]] = ..., guessed_tokens: _Optional[int] = ..., guessed_right: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantDemand, _Mapping]]] = ..., recorded_steps: _Optional[int] = ..., failed_recordings: _Optional[int] = ...) -> None: ...
+    cuda_graph_steps: int
+    cuda_graph_capture_failures: int
+    cached: _containers.RepeatedCompositeFieldContainer[CachedAdapter]
+    def __init__(self, steps: _Optional[int] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., waiting_for_adapter: _Optional[int] = ..., kv_blocks_used: _Optional[int] = ..., kv_blocks_total: _Optional[int] = ..., slots_used: _Optional[int] = ..., slots_total: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., adapter_loads: _Optional[int] = ..., adapter_evictions: _Optional[int] = ..., adapter_reads: _Optional[int] = ..., residents: _Optional[_Iterable[_Union[Resident, _Mapping]]] = ..., adapter_device: _Optional[_Union[Room, _Mapping]] = ..., adapter_host: _Optional[_Union[Room, _Mapping]] = ..., adapter_disk: _Optional[_Union[Room, _Mapping]] = ..., started_at: _Optional[float] = ..., requests: _Optional[int] = ..., stopped: _Optional[int] = ..., ran_to_length: _Optional[int] = ..., aborted: _Optional[int] = ..., shed: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[Failures, _Mapping]]] = ..., queue_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., time_to_first_token_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., inter_token_latency_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., step_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., step_tokens: _Optional[_Union[Histogram, _Mapping]] = ..., step_sequences: _Optional[_Union[Histogram, _Mapping]] = ..., step_prefill_tokens: _Optional[_Union[Histogram, _Mapping]] = ..., recent_steps: _Optional[_Union[StepPercentiles, _Mapping]] = ..., demand: _Optional[_Iterable[_Union[Demand, _Mapping]]] = ..., adapters: _Optional[_Iterable[_Union[AdapterRow, _Mapping]]] = ..., more_adapters: bool = ..., prefix_cache: _Optional[_Union[PrefixCache, _Mapping]] = ..., spec_decode_draft_tokens: _Optional[int] = ..., spec_decode_accepted_tokens: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantDemand, _Mapping]]] = ..., cuda_graph_steps: _Optional[int] = ..., cuda_graph_capture_failures: _Optional[int] = ..., cached: _Optional[_Iterable[_Union[CachedAdapter, _Mapping]]] = ...) -> None: ...
 
 class TenantDemand(_message.Message):
     __slots__ = ("tenant_id", "running", "waiting")
@@ -582,7 +584,7 @@ class Demand(_message.Message):
     def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., id: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
 
 class AdapterRow(_message.Message):
-    __slots__ = ("adapter", "id", "requests", "prompt_tokens", "generated_tokens", "started", "queue_seconds", "first_tokens", "first_token_seconds", "loads")
+    __slots__ = ("adapter", "id", "requests", "prompt_tokens", "generated_tokens", "started", "queue_seconds", "first_tokens", "time_to_first_token_seconds", "loads")
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
@@ -591,7 +593,7 @@ class AdapterRow(_message.Message):
     STARTED_FIELD_NUMBER: _ClassVar[int]
     QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    FIRST_TOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TIME_TO_FIRST_TOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LOADS_FIELD_NUMBER: _ClassVar[int]
     adapter: AdapterRef
     id: str
@@ -601,9 +603,9 @@ class AdapterRow(_message.Message):
     started: int
     queue_seconds: float
     first_tokens: int
-    first_token_seconds: float
+    time_to_first_token_seconds: float
     loads: int
-    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., id: _Optional[str] = ..., requests: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., started: _Optional[int] = ..., queue_seconds: _Optional[float] = ..., first_tokens: _Optional[int] = ..., first_token_seconds: _Optional[float] = ..., loads: _Optional[int] = ...) -> None: ...
+    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., id: _Optional[str] = ..., requests: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., started: _Optional[int] = ..., queue_seconds: _Optional[float] = ..., first_tokens: _Optional[int] = ..., time_to_first_token_seconds: _Optional[float] = ..., loads: _Optional[int] = ...) -> None: ...
 
 class PrefixCache(_message.Message):
     __slots__ = ("looked_up_tokens", "device_tokens", "host_tokens", "device_evictions", "host_evictions", "host", "tenants")
@@ -648,18 +650,32 @@ class TraceResponse(_message.Message):
     def __init__(self, json: _Optional[bytes] = ...) -> None: ...
 
 class Resident(_message.Message):
-    __slots__ = ("adapter", "slot", "sequences", "pinned", "id")
+    __slots__ = ("adapter", "slot", "sequences", "pinned", "id", "rank")
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
     adapter: AdapterRef
     slot: int
     sequences: int
     pinned: bool
     id: str
-    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., slot: _Optional[int] = ..., sequences: _Optional[int] = ..., pinned: bool = ..., id: _Optional[str] = ...) -> None: ...
+    rank: int
+    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., slot: _Optional[int] = ..., sequences: _Optional[int] = ..., pinned: bool = ..., id: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
+
+class CachedAdapter(_message.Message):
+    __slots__ = ("adapter", "id", "tier", "rank")
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    adapter: AdapterRef
+    id: str
+    tier: Tier
+    rank: int
+    def __init__(self, adapter: _Optional[_Union[AdapterRef, _Mapping]] = ..., id: _Optional[str] = ..., tier: _Optional[_Union[Tier, str]] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class InventoryRequest(_message.Message):
     __slots__ = ()
