@@ -108,10 +108,10 @@ def loragate(base: Path, adapters: list[Path], new: int, **config: Any) -> Run:
             began = time.perf_counter()
             numbers.sum()
             took.append(time.perf_counter() - began)
-        disband()  # or this thread's team keeps the step loop's from waiting well
+        end_team()  # or this thread's team keeps the step loop's from waiting well
         return numbers.nbytes / statistics.median(took)
 
-    from loragate.kernels.cpu.openmp import disband
+    from loragate.kernels.cpu.openmp import end_team
 
     return run
 

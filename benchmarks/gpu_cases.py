@@ -15,7 +15,7 @@ from loragate.kernels.gpu.slot_tables import SlotTable
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.lora_weights import Expand, LoraWeights
 from loragate.kernels.paged_attention import write_kv
-from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
+from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
 
 PAGE = 16  # places of a page of the cache, as they are served
 
@@ -207,7 +207,7 @@ class Setting:
         places = (sequences * blocks + 1) * PAGE
         kv_heads, dim = self.sizes.kv_heads, self.sizes.head_dim
         shape: tuple[Any, ...] = (places, kv_heads, dim, dim, dtype, self.device)
-        cache = LayerCache(*shape) if storage is None else QuantisedLayerCache(*shape, storage)
+        cache = LayerCache(*shape) if storage is None else QuantizedLayerCache(*shape, storage)
         order = (torch.randperm(sequences * blocks) + 1).view(sequences, blocks, 1) * PAGE
         found = (order + torch.arange(PAGE)).view(sequences, -1)[:, :longest].contiguous().to(self.device)
         new = (self.numbers(kv_heads, sequences * longest, dim, dtype=dtype) for _ in range(2))

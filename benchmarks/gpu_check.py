@@ -18,7 +18,7 @@ from loragate.kernels.rms_norm import RmsNorm
 from loragate.kernels.rotary import rotate as turned_in_torch
 from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, experts_reference, stacked_reference
 from loragate.kernels.segmented_lora import lora_reference
-from loragate.kernels.segments import DECODE, TILINGS, Work, segments_of
+from loragate.kernels.segments import DECODE, TILINGS, Work, segments_from
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.15}
 STORAGES = (None, torch.int8, torch.float8_e4m3fn)
@@ -60,7 +60,10 @@ def _lora(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Fi
             weights = {s: setting.weights(inputs, widths, ranks[s % len(ranks)], dtype) for s in set(slots)}
             expected = lora_reference(out, x, slots, weights)
             add_segments(
-                setting.table(inputs, widths, weights), out, x, (Work.of(segments_of(slots), setting.device, tiling),)
+                setting.table(inputs, widths, weights),
+                out,
+                x,
+                (Work.from_segments(segments_from(slots), setting.device, tiling),),
             )
             yield f"lora, tiles of {tiling.rows}", out.double() - expected, tolerance * expected.abs().max().item()
 
@@ -77,7 +80,7 @@ def _experts(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator
                 adapters.put(slot, setting.expert_factors(inputs, outputs, rank, dtype))
             for slots in ([0], [-1, -1, 0, 1, 1], [-1] + [1] * 20, [0] * 80):
                 chosen = setting.chosen(len(slots))
-                routing = linear.route(chosen, segments_of(slots))
+                routing = linear.route(chosen, segments_from(slots))
                 x = setting.numbers(len(slots), inputs, dtype=dtype)[routing.rows]
                 out = linear(x, routing)
                 adapters.add(out, x, routing)
@@ -118,7 +121,8 @@ def _norm(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Fi
     for kind in (RmsNorm(1e-6, rounds_first=True), RmsNorm(1e-5), RmsNorm(1e-6, shift=1.0)):
         x = setting.numbers(9, setting.sizes.hidden, dtype=dtype)
         weight = setting.numbers(setting.sizes.hidden, dtype=dtype)
-        yield "rms norm", rms_norm.rms_norm(x, weight, kind).double() - kind.reference(x, weight).double(), tolerance
+        out = rms_norm.rms_norm(x, weight, kind.eps, kind.shift, kind.rounds_first)
+        yield "rms norm", out.double() - kind.reference(x, weight).double(), tolerance
 
 
 def _gated(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ from loragate.kernels.rms_norm import RmsNorm
 from loragate.kernels.rotary import rotate as turned_in_torch
 from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, route
 from loragate.kernels.segmented_lora import add_segment_by_segment
-from loragate.kernels.segments import DECODE_TILINGS, PREFILL_TILINGS, Tiling, Work, segments_of
+from loragate.kernels.segments import DECODE_TILINGS, PREFILL_TILINGS, Tiling, Work, segments_from
 
 Figures = dict[str, Any]
 
@@ -76,8 +76,8 @@ def _step(setting: Setting, bandwidth: float) -> list[Figures]:
             tables.append((setting.table(inputs, widths, weights), weights, x, out))
     found = []
     for adapters, tiling in product(sorted({rows, min(4, rows)}, reverse=True), DECODE_TILINGS):
-        segments = segments_of(sorted(row % adapters for row in range(rows)))
-        work = (Work.of(segments, setting.device, tiling),)
+        segments = segments_from(sorted(row % adapters for row in range(rows)))
+        work = (Work.from_segments(segments, setting.device, tiling),)
 
         def step(work: tuple[Work, ...] = work) -> None:
             for table, _, x, out in tables:
@@ -108,7 +108,7 @@ def _prefill_lora(setting: Setting, rank: int, bandwidth: float) -> Figures:
     table = setting.table(inputs, widths, weights)
     a, b = weights[0].a.T.contiguous(), setting.numbers(rank, sum(widths), dtype=dtype)
     tilings = PREFILL_TILINGS if dtype != torch.float32 else DECODE_TILINGS
-    works = [(Work.of(segments_of([0] * rows), setting.device, tiling),) for tiling in tilings]
+    works = [(Work.from_segments(segments_from([0] * rows), setting.device, tiling),) for tiling in tilings]
     us, tiling = min((_in_graph(setting, lambda w=w: add_segments(table, out, x, w)), w[0].tiling) for w in works)
     dense = _microseconds(setting, lambda: torch.mm(torch.mm(x, a)[:, :rank], b))
     figures = {"rank": rank, "rows": rows, "tiling": tiling._asdict(), "dense_us": dense}
@@ -119,7 +119,7 @@ def _prefill_lora(setting: Setting, rank: int, bandwidth: float) -> Figures:
 
 
 def _launch(setting: Setting, rank: int, popularity: str, slots: list[int], bandwidth: float) -> Figures:
-    dtype, segments = setting.dtype, segments_of(slots)
+    dtype, segments = setting.dtype, segments_from(slots)
     inputs, widths = setting.sizes.groups[0]
     x, out = setting.numbers(len(slots), inputs, dtype=dtype), setting.numbers(len(slots), sum(widths), dtype=dtype)
     weights = {slot: setting.weights(inputs, widths, rank, dtype) for slot in set(slots)}
@@ -129,7 +129,7 @@ def _launch(setting: Setting, rank: int, popularity: str, slots: list[int], band
         for _ in range(_copies(setting, read) - 1)
     ]
     tables = [setting.table(inputs, widths, each) for each in sets]
-    works = [(Work.of(segments, setting.device, tiling),) for tiling in DECODE_TILINGS]
+    works = [(Work.from_segments(segments, setting.device, tiling),) for tiling in DECODE_TILINGS]
     best: tuple[float, Tiling] = min(
         (_in_graph(setting, *(lambda t=t, w=w: add_segments(t, out, x, w) for t in tables)), w[0].tiling) for w in works
     )
@@ -160,7 +160,7 @@ def _experts(setting: Setting, rows: int, bandwidth: float) -> Figures:
     mixture, dtype = setting.sizes.mixture, setting.dtype
     inputs, outputs = mixture.hidden, 2 * mixture.intermediate
     weights, chosen = setting.experts(inputs, outputs, dtype), setting.chosen(rows)
-    linear, segments = StackedLinear(weights, None), segments_of([0] * rows)
+    linear, segments = StackedLinear(weights, None), segments_from([0] * rows)
     routing = linear.route(chosen, segments)
     assert routing.tiles is not None
     tiles = routing.tiles.by_expert
@@ -184,7 +184,7 @@ def _experts(setting: Setting, rows: int, bandwidth: float) -> Figures:
         table = ExpertTable()
         for slot in range(adapters):
             table.put(slot, setting.expert_factors(inputs, outputs, 16, dtype))
-        routed = linear.route(chosen, segments_of(sorted(row % adapters for row in range(rows))))
+        routed = linear.route(chosen, segments_from(sorted(row % adapters for row in range(rows))))
         out = setting.numbers(x.shape[0], outputs, dtype=dtype)
         figures[name] = _microseconds(setting, lambda t=table, o=out, r=routed: t.add(o, x, r))
     print(figures, flush=True)
@@ -269,7 +269,7 @@ def _norm(setting: Setting, bandwidth: float) -> Figures:
     rows, kind = max(setting.sizes.rows), RmsNorm(1e-6, rounds_first=True)
     x = setting.numbers(rows, setting.sizes.hidden, dtype=setting.dtype)
     weight = setting.numbers(setting.sizes.hidden, dtype=setting.dtype)
-    us = _in_graph(setting, lambda: rms_norm.rms_norm(x, weight, kind))
+    us = _in_graph(setting, lambda: rms_norm.rms_norm(x, weight, kind.eps, kind.shift, kind.rounds_first))
     return {
         "rows": rows,
         "torch_us": _microseconds(setting, lambda: kind.reference(x, weight)),

@@ -18,7 +18,7 @@ class EngineConfig:
     cache_dir: Path  # adapter files by digest
     model_id: str | None = None  # the name that requests use
     dtype: str = "auto"  # auto, float32, bfloat16, float16
-    quantization: str = "none"  # none, nf4, int8: how to quantise weights that are not quantised yet
+    quantization: str = "none"  # none, nf4, int8: how to quantize weights that are not quantized yet
     device: str = "auto"
     adapter_slots: int = 16  # adapters on the device at once; more of them page
     adapter_device_bytes: int | None = None  # for the weights of those

@@ -1,1 +1,1 @@
-"""Triton kernels, each with a torch reference that says what it computes."""
+"""Kernels for GPUs (Triton) and CPUs (numba), each with a torch reference that defines its result."""

@@ -1,4 +1,4 @@
-"""Attention rows."""
+"""Data types that describe the rows of a batch to the attention kernels."""
 
 from dataclasses import dataclass
 
@@ -7,20 +7,20 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class AttentionOptions:
-    """What a model's attention layer asks for beyond plain causal attention."""
+    """Options of a model's attention layer beyond plain causal attention."""
 
     scale: float
-    window: int | None = None  # a query sees keys at distance < window
+    window: int | None = None  # a query sees keys at a distance below `window`
     softcap: float | None = None
     sinks: Tensor | None = None  # [heads]
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeRows:
-    """The first `len(lengths)` rows of the batch: one new token of each of as many sequences.
+    """The first `len(lengths)` rows of the batch: one new token for each sequence that decodes.
 
-    token_places [sequences, longest] gives where each key lies in the cache; places past a sequence's length
-    point at the null place, which holds zeros. lengths [sequences] count the new token.
+    token_places [sequences, longest] holds the place of each key in the cache; entries past a sequence's length point
+    to the null place, which holds zeros. lengths [sequences] include the new token.
     """
 
     token_places: Tensor
@@ -29,9 +29,9 @@ class DecodeRows:
 
 @dataclass(frozen=True, slots=True)
 class PrefillRows:
-    """Rows [start, stop) of the batch: a chunk of one sequence's prompt, `context` tokens of which came before.
+    """Rows [start, stop) of the batch: a chunk of one sequence's prompt, preceded by `context` computed tokens.
 
-    token_places [context + stop − start]: where its keys lie in the cache.
+    token_places [context + stop − start] holds the places of its keys in the cache.
     """
 
     start: int
@@ -42,13 +42,15 @@ class PrefillRows:
 
 @dataclass(frozen=True, slots=True)
 class PaddedRows:
-    """All rows of a batch of fixed size, in memory of the device that each step fills anew: no launch depends on what
-    it holds. Row i is sequence i's new token where `lengths` says so; the rows of chunks are in tiles.
+    """All rows of a batch of fixed size, in device memory that every step rewrites.
 
-    tables [sequences, pages]: which pages of the cache, of `page` places each, hold a sequence's tokens.
-    lengths [sequences]: tokens of those that decode, the new one included; 0 for all others.
-    tiles [tiles, 4]: first row, rows, first position and sequence; no rows where a tile is not needed.
-    owners and positions [rows]: whose token each row is, and its place in the sequence.
+    No launch depends on the contents. Row i is the new token of sequence i where `lengths` is positive; the rows of
+    prefill chunks are in tiles.
+
+    tables [sequences, pages]: the cache pages, of `page` places each, that hold a sequence's tokens. lengths
+    [sequences]: tokens of each decoding sequence, including the new one; 0 for all others. tiles [tiles, 4]: first row,
+    rows, first position and sequence; an unused tile has no rows. owners and positions [rows]: the sequence that each
+    row belongs to, and its position in that sequence.
     """
 
     tables: Tensor
@@ -57,4 +59,4 @@ class PaddedRows:
     owners: Tensor
     positions: Tensor
     page: int
-    tile_rows: int  # at most
+    tile_rows: int  # maximum

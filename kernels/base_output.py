@@ -1,6 +1,6 @@
-"""What an adapter makes of a linear layer's base output, before its low-rank product is added.
+"""Changes that an adapter makes to a linear layer's base output before its low-rank product is added.
 
-Each works in place on the rows of one segment, so that what is wrong with one adapter stays in its own rows.
+Each change works in place on the rows of one segment, so that a faulty adapter affects only its own rows.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from torch import Tensor
 
 
 class BaseChange(Protocol):
-    """One change of some outputs of a fused module."""
+    """One change to some outputs of a fused module."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All of its tensors, in a fixed order."""
+        """All tensors of the change, in a fixed order."""
         ...
 
     def on(self, left: Iterator[Tensor]) -> Self:
-        """The same change over copies of its tensors, the next ones that the iterator gives."""
+        """Return the same change with its tensors replaced by the next ones of the iterator."""
         ...
 
     def apply(self, out: Tensor, x: Tensor, rows: slice) -> None:
@@ -36,7 +36,7 @@ class Affine:
 
     out_start: int
     shift: Tensor  # [outputs]
-    scale: Tensor | None = None  # [outputs]; None is 1
+    scale: Tensor | None = None  # [outputs]; None means 1
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -57,7 +57,7 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """Weights of the adapter's own in place of the base model's, over the outputs from `out_start` on."""
+    """The adapter's own weights in place of the base model's, over the outputs from `out_start` on."""
 
     out_start: int
     weight: Tensor  # [outputs, in], of the model's dtype
@@ -76,7 +76,7 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class DenseOutputs:
-    """Weights of the adapter's own for some outputs, which may lie anywhere: the logits of trained tokens."""
+    """The adapter's own weights for some outputs, in any position: the logits of trained tokens."""
 
     outputs: Tensor  # [outputs], int64
     weight: Tensor  # [outputs, in], of the model's dtype

@@ -1,12 +1,12 @@
-"""Compile every Triton kernel for GPUs that need not be there, and say what each takes of one.
+"""Compile every Triton kernel for GPUs that need not be present, and print the resources that each one uses.
 
     python -m loragate.kernels.compile                                      # sm_80, sm_90 and sm_100
     python -m loragate.kernels.compile --target cuda:80 --target cuda:90    # some of them
 
-"narrow" are instructions that read no more than two bytes: where a kernel's weights are read by them, neither are 16
-bytes read at once nor anything ahead of its use.
+"narrow" counts the instructions that read at most two bytes. A kernel that reads its weights with them neither reads 16
+bytes at once nor prefetches.
 
-Ends with 1 if a kernel spills registers to memory, or does not compile.
+The exit status is 1 if a kernel spills registers to memory or does not compile.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 if __name__ == "__main__":
-    os.environ.pop("TRITON_INTERPRET", None)  # what is interpreted cannot be compiled
-    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # as ever; Triton warns when it is not said
+    os.environ.pop("TRITON_INTERPRET", None)  # an interpreted kernel cannot be compiled
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # the default; Triton warns when it is not set
 
 import triton
 from triton.backends.compiler import GPUTarget
@@ -48,7 +48,8 @@ _WARP = 32  # threads
 
 @dataclass(frozen=True, slots=True)
 class Multiprocessor:
-    """What the blocks of one streaming multiprocessor share (CUDA C++ Programming Guide, "Compute Capabilities")."""
+    """Resources that the blocks of one streaming multiprocessor share (CUDA C++ Programming Guide, "Compute
+    Capabilities")."""
 
     shared_bytes: int
     registers: int = 65536
@@ -65,17 +66,17 @@ ARCHITECTURES = {
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What ptxas says of a kernel."""
+    """Resource usage of a kernel as reported by ptxas."""
 
-    registers: int  # a thread
-    shared_bytes: int  # a block
-    spilled_bytes: int  # a thread, stores and loads
+    registers: int  # per thread
+    shared_bytes: int  # per block
+    spilled_bytes: int  # per thread, stores and loads
     narrow_loads: int = 0  # instructions that read one or two bytes of the GPU's memory
 
     def occupancy(self, on: Multiprocessor, warps: int) -> float:
-        """Share of the multiprocessor's warps that can be in flight."""
+        """Return the share of the multiprocessor's warps that can be in flight."""
         by_registers = on.registers // (-(-self.registers // 8) * 8 * _WARP * warps)
-        by_shared = on.shared_bytes // (self.shared_bytes + 1024)  # a block also takes a kilobyte of its own
+        by_shared = on.shared_bytes // (self.shared_bytes + 1024)  # each block also takes one kilobyte of its own
         return min(by_registers, by_shared, on.blocks, on.warps // warps) * warps / on.warps
 
 
@@ -105,7 +106,7 @@ def main() -> int:
             )
             spilled += compiled.spilled_bytes > 0
     if spilled:
-        print(f"{spilled} of {len(jobs)} spill registers", file=sys.stderr)
+        print(f"{spilled} of {len(jobs)} kernels spill registers", file=sys.stderr)
     return 1 if spilled else 0
 
 
@@ -114,7 +115,7 @@ def _line(name: str, *cells: object) -> str:
 
 
 def variants() -> list[Variant]:
-    """All of all kernels."""
+    """Return the variants of all kernels."""
     return [variant for module in KERNELS for variant in module.variants()]
 
 
@@ -126,20 +127,20 @@ def compile_variant(variant: Variant, arch: int) -> Compiled:
     attributes = {(order.index(name),): [["tt.divisibility", 16]] for name in variant.aligned}
     source = ASTSource(variant.kernel, signature, dict(variant.constants), attributes)
     options = {"num_warps": variant.warps, "num_stages": variant.stages}
-    with redirect_stdout(io.StringIO()) as said:
+    with redirect_stdout(io.StringIO()) as output:
         kernel = triton.compile(source, target=GPUTarget("cuda", arch, _WARP), options=options)
-    told = said.getvalue()  # by the ptxas that Triton ran, unless it had the kernel in its cache
-    numbers = _numbers(told if re.search(_PTXAS[0], told) else _ask_ptxas(kernel.asm["ptx"], arch))
+    log = output.getvalue()  # from the ptxas that Triton ran; empty if the kernel was in Triton's cache
+    numbers = _resources(log if re.search(_PTXAS[0], log) else _run_ptxas(kernel.asm["ptx"], arch))
     narrow = len(re.findall(_NARROW, kernel.asm["ptx"]))
     return Compiled(numbers[0], kernel.metadata.shared, numbers[1] + numbers[2], narrow)
 
 
-def _numbers(said: str) -> list[int]:
-    return [int(re.search(pattern, said)[1]) for pattern in _PTXAS]  # type: ignore[index]
+def _resources(log: str) -> list[int]:
+    return [int(re.search(pattern, log)[1]) for pattern in _PTXAS]  # type: ignore[index]
 
 
-def _ask_ptxas(ptx: str, arch: int) -> str:
-    """Triton only learns of registers when a GPU loads the kernel; ptxas tells without."""
+def _run_ptxas(ptx: str, arch: int) -> str:
+    """Return the log of ptxas, which needs no GPU; Triton learns of registers only when a GPU loads the kernel."""
     target = re.search(r"^\.target (sm_\w+)", ptx, re.MULTILINE)
     assert target is not None
     with tempfile.TemporaryDirectory() as directory:
@@ -148,7 +149,7 @@ def _ask_ptxas(ptx: str, arch: int) -> str:
         command = [get_ptxas(arch).path, "-v", f"--gpu-name={target[1]}", path, "-o", path.with_suffix(".cubin")]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"ptxas refused a kernel for sm_{arch}: {done.stderr}")
+        raise RuntimeError(f"ptxas rejected a kernel for sm_{arch}: {done.stderr}")
     return done.stderr
 
 
@@ -157,7 +158,7 @@ _PTXAS = (r"Used (\d+) registers", r"(\d+) bytes spill stores", r"(\d+) bytes sp
 
 
 def _compile_at(index: int, arch: int) -> Compiled:
-    """By its place among the variants: kernels themselves cannot be sent to other processes."""
+    """Compile the variant at this index; kernels themselves cannot be sent to other processes."""
     return compile_variant(variants()[index], arch)
 
 

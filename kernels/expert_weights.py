@@ -1,4 +1,4 @@
-"""Expert weights."""
+"""The weights of an adapter for a stacked parameter of experts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class ExpertFactors:
-    """One adapter's weights for one stacked parameter."""
+    """One adapter's factors for one stacked parameter."""
 
     a: Tensor  # [experts, rank, in]
-    b: Tensor  # [experts, rank, out], scaled by alpha/r
+    b: Tensor  # [experts, rank, out], already scaled by alpha/r
 
     def __post_init__(self) -> None:
         assert self.a.shape[0] == self.b.shape[0]
@@ -22,5 +22,5 @@ class ExpertFactors:
         return (self.a, self.b)
 
     def on(self, tensors: Sequence[Tensor]) -> "ExpertFactors":
-        """The same weights in other memory."""
+        """Return the same weights with other tensors."""
         return ExpertFactors(*tensors)

@@ -1,4 +1,4 @@
-"""Gated activations (Shazeer, 2020, arXiv:2002.05202): one half of an MLP's inner features switches the other."""
+"""Gated activations (Shazeer, 2020, arXiv:2002.05202): one half of an MLP's inner features gates the other."""
 
 from enum import Enum
 
@@ -7,18 +7,18 @@ from torch import Tensor
 
 
 class Activation(Enum):
-    """What the gate goes through. The values are what the kernels know them by."""
+    """The activation of the gate. The kernels identify it by its value."""
 
     SILU = 0
     GELU = 1
-    GELU_TANH = 2  # the approximation by tanh, as Gemma's
+    GELU_TANH = 2  # the tanh approximation, as in Gemma
 
-    def of(self, gate: Tensor) -> Tensor:
-        """gate [...] → like gate."""
+    def apply(self, gate: Tensor) -> Tensor:
+        """Apply the activation to gate [...]."""
         if self is Activation.SILU:
             return F.silu(gate)
         return F.gelu(gate, approximate="tanh" if self is Activation.GELU_TANH else "none")
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
-        """What the kernel computes, in torch: gate and up [..., features] → like them."""
-        return self.of(gate) * up
+        """Compute what the kernel computes, in torch: gate and up [..., features] → the same shape."""
+        return self.apply(gate) * up

@@ -1,4 +1,4 @@
-"""Numbers of the host on their way to a device."""
+"""Copying of numbers from the host to a device."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 
-def sent(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """A copy of a list or an array on the device, there before whatever is launched next: nobody waits for it.
+def to_device(numbers: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """Copy a list or an array to the device without waiting; later launches see the copy.
 
-    Out of memory that may be paged, a copy to a GPU would wait until the GPU has nothing else to do.
+    A copy from pageable memory to a GPU would wait until the GPU is idle.
     """
     host = torch.tensor(numbers, dtype=dtype)
     if device.type == "cuda":
-        host = host.pin_memory()  # torch.tensor refuses to, of an array
+        host = host.pin_memory()  # torch.tensor cannot pin memory when it is given an array
     return host.to(device, non_blocking=True)

@@ -1,7 +1,7 @@
 """A linear layer whose weight is kept in the layout that the CPU's matmul reads fastest.
 
-oneDNN's blocked layout makes small batches 2–3 times faster than `F.linear` and makes a row's result independent
-of how many rows are computed with it. The operators are private to torch, so they are probed first.
+oneDNN's blocked layout makes small batches 2–3 times faster than `F.linear`, and makes a row's result independent of
+how many rows are computed with it. The operators are private to torch, so they are probed first.
 """
 
 from functools import cache
@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_HINT_ROWS = 16  # the batch that the blocked layout is chosen for; decode batches are about that large
+_HINT_ROWS = 16  # the batch size that the blocked layout is optimized for; decode batches are about that large
 
 
 class PackedLinear:
     """y = x @ weightᵀ + bias for x [rows, in]; weight [out, in], bias [out] or None.
 
-    `packed` says that the weight was copied into a layout of its own, so that this one is not needed any more.
+    `packed` is true if the weight was copied into a layout of its own, so that the original is no longer needed.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -36,7 +36,7 @@ class PackedLinear:
 
 @cache
 def _can_pack(device: str, dtype: torch.dtype) -> bool:
-    """Whether this build of torch has the operators, and they compute what `F.linear` does."""
+    """Return whether this build of torch has the operators, and they compute the result of `F.linear`."""
     if device != "cpu" or dtype not in (torch.float32, torch.bfloat16):
         return False
     generator = torch.Generator().manual_seed(0)

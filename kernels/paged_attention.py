@@ -1,8 +1,8 @@
 """Attention over a paged KV cache, for decode rows and for chunks of prefill, in one packed batch.
 
 Paging is vLLM's (Kwon et al., 2023, arXiv:2309.06180); grouped-query attention is Ainslie et al., 2023
-(arXiv:2305.13245); soft-capping is Gemma 2's (arXiv:2408.00118, section 2); sinks are GPT-OSS's: one learned
-logit a head that takes part in the softmax and carries no value.
+(arXiv:2305.13245); soft-capping is Gemma 2's (arXiv:2408.00118, section 2); sinks are GPT-OSS's: one learned logit per
+head that takes part in the softmax and carries no value.
 """
 
 import torch
@@ -33,7 +33,7 @@ def write_kv(cache: LayerCache, places: Tensor, keys: Tensor, values: Tensor) ->
 
 
 def decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows, options: AttentionOptions) -> Tensor:
-    """Attention of one new token a sequence: query [heads, sequences, dim] → [heads, sequences, value_dim]."""
+    """Attend from one new token per sequence: query [heads, sequences, dim] → [heads, sequences, value_dim]."""
     if gpu.serves(query.device):
         return gpu_decode.decode_attention(query, cache, rows, options)
     if cpu.available() and cpu_decode.supports(cache):
@@ -42,10 +42,10 @@ def decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows, options
 
 
 def gathered_decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows, options: AttentionOptions) -> Tensor:
-    """The same in torch, on any device.
+    """Compute the same in torch, on any device.
 
-    Keys are gathered to the longest sequence and masked by selection; a shorter neighbour's result does not
-    depend on how far it was padded, because masked keys weigh exactly zero and null values are zero.
+    Keys are gathered to the length of the longest sequence and masked by selection. The result of a shorter sequence
+    does not depend on the padding, because masked keys have weight zero and null values are zero.
     """
     heads, sequences, _ = query.shape
     longest = rows.token_places.shape[1]
@@ -63,8 +63,10 @@ def gathered_decode_attention(query: Tensor, cache: LayerCache, rows: DecodeRows
 
 
 def padded_attention(query: Tensor, cache: LayerCache, rows: PaddedRows, options: AttentionOptions) -> Tensor:
-    """Attention of all rows of a batch of fixed size: query [heads, rows, dim] → [heads, rows, value_dim]. What rows
-    that are nobody's get is finite, and means nothing."""
+    """Compute attention of all rows of a batch of fixed size: query [heads, rows, dim] → [heads, rows, value_dim].
+
+    The results of unused rows are finite and meaningless.
+    """
     if not gpu.serves(query.device):
         spread = rows.tables[:, :, None] * rows.page + torch.arange(rows.page, device=query.device)
         each = DecodeRows(spread.flatten(1)[rows.owners], rows.positions + 1)
@@ -79,14 +81,14 @@ def padded_attention(query: Tensor, cache: LayerCache, rows: PaddedRows, options
 
 
 def tile_rows(cache: LayerCache, dtype: torch.dtype) -> int:
-    """How many queries of such a dtype a tile may have, at most, over such a cache."""
+    """Return the maximum number of queries of this dtype in a tile over this cache."""
     if not gpu.available():
         return _TILE_ROWS
     return gpu_prefill.tile_rows(cache.keys.shape[2], cache.values.shape[2], dtype, cache.keys.dtype)
 
 
 def prefill_attention(query: Tensor, cache: LayerCache, rows: PrefillRows, options: AttentionOptions) -> Tensor:
-    """Causal attention of one sequence's chunk over its context and itself.
+    """Compute causal attention of one sequence's chunk over its context and itself.
 
     query [heads, chunk, dim] → [heads, chunk, value_dim]; the chunk's own keys are already in the cache.
     """
@@ -106,13 +108,13 @@ def prefill_attention(query: Tensor, cache: LayerCache, rows: PrefillRows, optio
         )[0]
     grouped = query.view(kv_heads, heads // kv_heads, chunk, -1)
     scores = grouped @ keys.transpose(1, 2)[:, None]
-    # _softmax wants the head group before the last two dimensions, as in decode: [kv_heads, chunk, group, keys]
+    # _softmax expects the head group before the last two dimensions, as in decode: [kv_heads, chunk, group, keys]
     weights = _softmax(scores.transpose(1, 2), visible[:, None, :], options).transpose(1, 2)
     return (weights.to(values.dtype) @ values[:, None]).reshape(heads, chunk, -1)
 
 
 def _softmax(scores: Tensor, visible: Tensor, options: AttentionOptions) -> Tensor:
-    """Softmax in float32 of scores [kv_heads, rows, group, keys]; visible [rows, 1, keys]."""
+    """Return the softmax in float32 of scores [kv_heads, rows, group, keys]; visible [rows, 1, keys]."""
     scores = scores.float() * options.scale
     if options.softcap is not None:
         scores = torch.tanh(scores / options.softcap) * options.softcap

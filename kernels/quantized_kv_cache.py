@@ -1,8 +1,8 @@
-"""A KV cache in eight bits a number: each key and each value of a head is scaled to the range by its largest entry.
+"""A KV cache with eight-bit numbers: the largest entry of each key and each value of a head scales it to the range.
 
-One scale for a head's key of one token loses the least for what it costs (KVQuant, Hooper et al., 2024,
-arXiv:2401.18079, compares others), and a token's numbers never depend on other tokens. Values are expanded when a step
-gathers them, so that attention computes in the model's dtype.
+One scale per token and head, for the key and for the value, loses the least for its cost (KVQuant, Hooper et al., 2024,
+arXiv:2401.18079, compares others), and a token's numbers never depend on other tokens. Numbers are dequantized when a
+step gathers them, so that attention computes in the model's dtype.
 """
 
 import torch
@@ -13,8 +13,8 @@ from loragate.kernels.kv_cache import LayerCache
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 
 
-class QuantisedLayerCache(LayerCache):
-    """`storage` is int8 or float8_e4m3fn; what is gathered has the dtype `dtype`."""
+class QuantizedLayerCache(LayerCache):
+    """A cache whose `storage` is int8 or float8_e4m3fn; gathered tensors have the dtype `dtype`."""
 
     def __init__(
         self,
@@ -32,17 +32,17 @@ class QuantisedLayerCache(LayerCache):
 
     def write(self, places: Tensor, keys: Tensor, values: Tensor) -> None:
         for (part, scales), new in zip(self._parts(), (keys, values), strict=True):
-            numbers, scale = quantise(new, part.dtype)
+            numbers, scale = quantize(new, part.dtype)
             _bytes(part).index_copy_(1, places, _bytes(numbers))
             scales.index_copy_(1, places, scale)
 
     @property
     def stored(self) -> tuple[Tensor, ...]:
-        """Everything as bytes."""
+        """All tensors as bytes."""
         return tuple(_bytes(part) for pair in self._parts() for part in pair)
 
     def gather(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values at `places`: [kv_heads, places, dim]."""
+        """Return keys and values at `places`: [kv_heads, places, dim]."""
         keys, values = (self._expand(part, scales, places) for part, scales in self._parts())
         return keys, values
 
@@ -55,11 +55,11 @@ class QuantisedLayerCache(LayerCache):
         return (numbers * scales.index_select(1, places)).to(self._dtype)
 
 
-def quantise(numbers: Tensor, storage: torch.dtype) -> tuple[Tensor, Tensor]:
-    """numbers [..., dim] → the same in `storage`, and the scale [..., 1] to multiply them with. NaN stays NaN."""
+def quantize(numbers: Tensor, storage: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Quantize numbers [..., dim] to `storage`; return them and the scale [..., 1] to multiply by. NaN stays NaN."""
     numbers = numbers.float()
     largest = numbers.abs().amax(dim=-1, keepdim=True)
-    scale = largest / largest.new_full((), LARGEST[storage])  # by a number of Python's a GPU divides less exactly
+    scale = largest / largest.new_full((), LARGEST[storage])  # a GPU divides less exactly by a Python number
     scaled = numbers / torch.where(scale > 0, scale, 1.0)
     if storage == torch.int8:
         scaled = scaled.round()
@@ -67,5 +67,5 @@ def quantise(numbers: Tensor, storage: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def _bytes(tensor: Tensor) -> Tensor:
-    """The same memory as integers, which every device can index."""
+    """Return the same memory as integers, which every device can index."""
     return tensor.view(torch.uint8)

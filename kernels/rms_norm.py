@@ -15,22 +15,22 @@ if gpu.available():
 
 @dataclass(frozen=True, slots=True)
 class RmsNorm:
-    """How a model family computes it."""
+    """The RMSNorm of a model family."""
 
     eps: float  # added to the mean square
-    shift: float = 0.0  # added to the weight; Gemma's is 1
-    rounds_first: bool = False  # to the model's dtype, before the weight is multiplied rather than after, as Llama's
+    shift: float = 0.0  # added to the weight; 1 for Gemma
+    rounds_first: bool = False  # round to the model's dtype before multiplying by the weight (Llama) rather than after
 
     def __call__(self, x: Tensor, weight: Tensor) -> Tensor:
-        """x [..., features], weight [features] → like x."""
+        """Normalize x [..., features] with weight [features]; the result has the shape and dtype of x."""
         if gpu.serves(x.device):
-            return gpu_norm.rms_norm(x, weight, self)
+            return gpu_norm.rms_norm(x, weight, self.eps, self.shift, self.rounds_first)
         if cpu.available() and x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32:
-            return cpu_norm.rms_norm(x, weight, self)
+            return cpu_norm.rms_norm(x, weight, self.eps, self.shift)
         return self.reference(x, weight)
 
     def reference(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The same in torch."""
+        """Compute the same in torch."""
         numbers = x.float()
         normed = numbers * torch.rsqrt(numbers.square().mean(-1, keepdim=True) + self.eps)
         if self.rounds_first:

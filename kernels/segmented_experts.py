@@ -1,4 +1,4 @@
-"""LoRA on the experts of a mixture: every row gets, at each expert it is routed to, its own adapter's update there.
+"""LoRA on the experts of a mixture: every row gets, at each expert it is routed to, the update of its own adapter.
 
 The routed rows are sorted by expert and, within one, by adapter slot. A run of one expert's rows is one product with
 its base weights; a run of one slot's rows within it is one segment, as in `segmented_lora`, with that expert's A and B.
@@ -34,7 +34,7 @@ _ITEM = 4  # bytes of a float32
 
 @dataclass(frozen=True, slots=True)
 class ExpertRun:
-    """Routed rows [start, stop) go to one expert."""
+    """Routed rows [start, stop) that go to one expert."""
 
     expert: int
     start: int
@@ -42,13 +42,13 @@ class ExpertRun:
 
 
 Segments = npt.NDArray[np.int64]
-"""[segments, 4]: routed rows [start, stop) go to one expert and belong to the adapter in one slot, as columns slot,
-expert, start, stop. A table, because a step has hundreds of them."""
+"""[segments, 4]: columns slot, expert, start, stop. Routed rows [start, stop) go to one expert and belong to the
+adapter in one slot. It is a table because a step has hundreds of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Who goes where. A routed row is a pair of a row and one of its experts."""
+    """The assignment of rows to experts. A routed row is a pair of a row and one of its experts."""
 
     order: Tensor  # [routed], places in the flattened choice of experts [rows · top_k]
     rows: Tensor  # [routed], the row of each
@@ -75,13 +75,13 @@ def route(chosen: Tensor, segments: Sequence[Segment]) -> Routing:
 
 
 def _equal(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
-    """Runs of equal values: what they are, where they start and where they stop."""
+    """Return runs of equal values: the values, their starts and their stops."""
     starts = np.flatnonzero(np.diff(values, prepend=-1))
     return values[starts], starts, np.append(starts[1:], len(values))
 
 
 class StackedLinear:
-    """One linear layer for each expert: weights [experts, out, in], biases [experts, out] or None."""
+    """One linear layer per expert: weights [experts, out, in], biases [experts, out] or None."""
 
     def __init__(self, weights: Tensor, biases: Tensor | None) -> None:
         self.experts, self.out_features, self.in_features = weights.shape
@@ -95,7 +95,9 @@ class StackedLinear:
 
     def route(self, chosen: Tensor, segments: RowSegments, slots: int = 0) -> Routing:
         """Sort the choice of experts, `chosen` [rows, top_k], by expert and slot; on a GPU, without waiting for it.
-        Fixed segments, of which only a GPU makes use, have slots below `slots`."""
+
+        Fixed segments, which only a GPU uses, have slots below `slots`.
+        """
         if self._grouped is None:
             assert not isinstance(segments, FixedSegments)
             return route(chosen, segments)
@@ -103,7 +105,7 @@ class StackedLinear:
         return Routing(order, order // chosen.shape[1], tiles=tiles)
 
     def __call__(self, x: Tensor, routing: Routing) -> Tensor:
-        """x [routed, in] → [routed, out], by one product for each expert that has rows; on a GPU, by one launch."""
+        """Compute x [routed, in] → [routed, out]: one product per expert that has rows; on a GPU, one launch."""
         if self._grouped is not None:
             assert routing.tiles is not None
             return grouped_linear(x, *self._grouped, routing.tiles.by_expert)
@@ -115,13 +117,15 @@ class ExpertTable:
 
     def __init__(self) -> None:
         self.weights: dict[int, ExpertFactors] = {}
-        self._places = np.zeros((1, 3), dtype=np.int64)  # by slot: rank, or 0 if absent; the addresses of A and of B
-        self._slots: ExpertSlots | None = None  # the same for the kernels of a GPU
+        self._places = np.zeros((1, 3), dtype=np.int64)  # by slot: rank (0 if absent), addresses of A and of B
+        self._slots: ExpertSlots | None = None  # the same, for the kernels of a GPU
         self.reserved = 0  # slots
 
     def reserve(self, slots: int, rank: int, linear: StackedLinear, like: Tensor) -> None:
-        """On a GPU: room for so many slots, with adapters of at most such a rank, of the dtype and on the device of
-        `like`; see `SlotTable`."""
+        """On a GPU, reserve room for `slots` slots with adapters of at most this rank; see `SlotTable`.
+
+        The adapters have the dtype and the device of `like`.
+        """
         if gpu.serves(like.device):
             self._slots = ExpertSlots(linear.experts, linear.in_features, linear.out_features, like)
             self._slots.reserve(slots, rank)
@@ -148,10 +152,10 @@ class ExpertTable:
             self._places[slot] = 0
 
     def add(self, out: Tensor, x: Tensor, routing: Routing) -> None:
-        """Add each segment's `x @ Aᵀ @ B` to its rows of `out` [routed, out], given `x` [routed, in], in place.
+        """Add each segment's `x @ Aᵀ @ B` to its rows of `out` [routed, out] in place, given `x` [routed, in].
 
-        Slots whose adapter does not target this parameter are absent. Segments are computed apart, so that NaN or Inf
-        in one adapter cannot reach a row of another.
+        Slots whose adapter does not target this parameter are absent. Segments are computed separately, so that NaN or
+        Inf in one adapter cannot reach a row of another.
         """
         if routing.tiles is not None:
             if self._slots is not None:
@@ -177,7 +181,7 @@ class ExpertTable:
             out[start:stop].addmm_(x[start:stop] @ a[expert].T, b[expert])
 
     def _rows(self, segments: Segments, inputs: int, outputs: int) -> "LowRankRows":
-        """The products of all segments, by the addresses of each expert's factors."""
+        """Return the products of all segments, by the addresses of each expert's factors."""
         slots, experts, starts, stops = segments.T
         ranks, a, b = self._places[slots].T
         each = np.arange(len(segments))
@@ -186,12 +190,12 @@ class ExpertTable:
 
 
 def _table(*columns: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
-    """Columns side by side."""
+    """Return a table of these columns."""
     return np.stack(np.broadcast_arrays(*columns), axis=1)
 
 
 def stacked_reference(weights: Tensor, biases: Tensor | None, x: Tensor, experts: Sequence[int]) -> Tensor:
-    """What `StackedLinear` makes of x [routed, in], row by row in float64: [routed, out]. For tests."""
+    """Compute `StackedLinear` of x [routed, in] row by row in float64: [routed, out]. For tests."""
     out = x.new_empty(len(experts), weights.shape[1], dtype=torch.float64)
     for row, expert in enumerate(experts):
         out[row] = weights[expert].double() @ x[row].double()
@@ -203,7 +207,7 @@ def stacked_reference(weights: Tensor, biases: Tensor | None, x: Tensor, experts
 def experts_reference(
     base: Tensor, x: Tensor, experts: Sequence[int], slots: Sequence[int], weights: Mapping[int, ExpertFactors]
 ) -> Tensor:
-    """What `ExpertTable.add` makes of `base`, row by row in float64: [routed, out]. For tests."""
+    """Compute `ExpertTable.add` on `base` row by row in float64: [routed, out]. For tests."""
     out = base.double().clone()
     for row, (expert, slot) in enumerate(zip(experts, slots, strict=True)):
         if slot in weights:

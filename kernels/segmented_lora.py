@@ -1,8 +1,8 @@
 """Segmented LoRA: every row of a packed batch gets the low-rank update of its own adapter.
 
-The computation is S-LoRA's and Punica's (Sheng et al., 2023, arXiv:2311.03285, section 5; Chen et al., 2023,
-arXiv:2310.18547, section 4): rows are sorted by adapter slot, and each run of equal slots is one segment. What an
-adapter changes of the base output itself (`base_output`) comes first.
+The computation is that of S-LoRA and Punica (Sheng et al., 2023, arXiv:2311.03285, section 5; Chen et al., 2023,
+arXiv:2310.18547, section 4): rows are sorted by adapter slot, and each run of equal slots is one segment. An adapter's
+changes to the base output itself (`base_output`) come first.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,13 +27,13 @@ if gpu.available():
 
 @dataclass(eq=False, slots=True)
 class LoraTable:
-    """The adapters resident for one fused module, by slot. On a CPU their weights are float32, whatever the model's
-    dtype."""
+    """The adapters resident for one fused module, by slot. On a CPU their weights are float32, whatever the dtype of
+    the model."""
 
     in_features: int
     widths: tuple[int, ...]  # outputs of each target side by side
     weights: dict[int, LoraWeights] = field(default_factory=dict)
-    slots: "SlotTable | None" = None  # where the weights lie, for the kernels of a GPU
+    slots: "SlotTable | None" = None  # addresses of the weights, for the kernels of a GPU
     _prepared: list["_Prepared"] = field(default_factory=list)
 
     @property
@@ -46,14 +46,15 @@ class LoraTable:
         return cpu.available() and all(w.a.device.type == "cpu" for w in self.weights.values())
 
     def reserve(self, slots: int, rank: int, dtype: torch.dtype, device: torch.device) -> None:
-        """On a GPU: room for so many slots, with adapters of at most such a rank over all targets, see `SlotTable`."""
+        """On a GPU, reserve room for `slots` slots, with adapters of at most this rank over all targets; see
+        `SlotTable`."""
         if gpu.serves(device):
             self.slots = SlotTable(self.widths, self.in_features, dtype, device)
             self.slots.reserve(slots, rank)
 
     def put(self, slot: int, weights: LoraWeights) -> None:
         self.weights[slot] = weights
-        self._prepared.clear()  # it holds addresses of what was in the slot
+        self._prepared.clear()  # prepared work holds the addresses of the slot's previous weights
         if gpu.serves(weights.a.device):
             if self.slots is None:
                 self.slots = SlotTable(self.widths, self.in_features, weights.a.dtype, weights.a.device)
@@ -66,9 +67,9 @@ class LoraTable:
                 self.slots.clear(slot)
 
     def add(self, out: Tensor, x: Tensor, segments: Segments) -> None:
-        """Apply each segment's adapter to its rows of `out` [rows, out], given `x` [rows, in], in place.
+        """Apply each segment's adapter to its rows of `out` [rows, out] in place, given `x` [rows, in].
 
-        Slots whose adapter does not target this module are absent from `weights`. Segments are computed apart, so
+        Slots whose adapter does not target this module are absent from `weights`. Segments are computed separately, so
         that NaN or Inf in one adapter cannot reach a row of another.
         """
         if isinstance(segments, FixedSegments):
@@ -89,35 +90,37 @@ class LoraTable:
         if self.slots is not None:
             add_segments(self.slots, out, x, segments.work)
             return
-        for slot, weights in self.weights.items():  # every adapter to all rows, of which its own are selected
-            everyone = Segment(slot, 0, out.shape[0])
+        for slot, weights in self.weights.items():  # apply each to all rows, then select its own
+            all_rows = Segment(slot, 0, out.shape[0])
             changed = out.to(weights.a.dtype, copy=True)
             for change in weights.base_changes:
                 change.apply(changed, x, slice(None))
-            add_segment_by_segment(changed, x.to(changed.dtype), [everyone], self.weights)
+            add_segment_by_segment(changed, x.to(changed.dtype), [all_rows], self.weights)
             out.copy_(changed.to(out.dtype).where(segments.slots[:, None] == slot, out))
 
     def _prepare(self, segments: tuple[Segment, ...]) -> "_Prepared":
-        """Steps hand over the identical tuple for as long as the batch's composition stays."""
+        """Return the prepared work. Steps pass the identical tuple while the composition of the batch stays."""
         for prepared in self._prepared:
             if prepared.segments is segments:
                 return prepared
-        self._prepared = [*self._prepared[1 - _REMEMBERED :], _Prepared(self, segments)]
+        self._prepared = [*self._prepared[1 - _MAX_PREPARED :], _Prepared(self, segments)]
         return self._prepared[-1]
 
 
-def settle_together(tables: Iterable[LoraTable], slots: int) -> Callable[[], None]:
-    """Where a GPU reads reserved tables, put them side by side. Gives what brings there whatever adapters changed, to
-    be called before anything is launched that reads it."""
+def join_slot_tables(tables: Iterable[LoraTable], slots: int) -> Callable[[], None]:
+    """Put the reserved tables of a GPU side by side in one memory.
+
+    Returns a function that copies changes to the device; it must be called before any launch that reads the tables.
+    """
     reserved = [table.slots for table in tables if table.slots is not None]
     return SlotMemory(slots, reserved, reserved[0].device).send if reserved else lambda: None
 
 
-_REMEMBERED = 4  # compositions: that of the body and of the head, each with and without a chunk of prefill
+_MAX_PREPARED = 4  # compositions: those of the body and of the head, each with and without a chunk of prefill
 
 
 class _Prepared:
-    """What `LoraTable.add` does for one composition of the batch, with all that does not depend on x worked out."""
+    """The work of `LoraTable.add` for one composition of the batch, without anything that depends on x."""
 
     def __init__(self, table: LoraTable, segments: tuple[Segment, ...]) -> None:
         self.segments = segments
@@ -128,7 +131,7 @@ class _Prepared:
             (slice(s.start, s.stop), change)
             for s in self.present
             for change in table.weights[s.slot].base_changes
-            if self._slots is None or not isinstance(change, Affine)  # which its kernels make on the way
+            if self._slots is None or not isinstance(change, Affine)  # the GPU kernels apply affine changes themselves
         ]
         self._low_rank = [s for s in self.present if table.weights[s.slot].expands]
         self._rows = low_rank_rows(self._low_rank, table.weights) if self._low_rank and table.compiled else None
@@ -149,7 +152,7 @@ class _Prepared:
 
 
 def low_rank_rows(segments: Sequence[Segment], weights: Mapping[int, LoraWeights]) -> "LowRankRows":
-    """The products of these segments, by the addresses of their weights."""
+    """Return the products of these segments, by the addresses of their weights."""
     rows: list[tuple[int, ...]] = []
     expands: list[tuple[int, ...]] = []
     for segment in segments:
@@ -162,7 +165,7 @@ def low_rank_rows(segments: Sequence[Segment], weights: Mapping[int, LoraWeights
 def add_segment_by_segment(
     out: Tensor, x: Tensor, segments: Sequence[Segment], weights: Mapping[int, LoraWeights]
 ) -> None:
-    """Add `x @ Aᵀ @ B` of each segment's adapter to its rows of `out`, in place, a few calls a segment."""
+    """Add `x @ Aᵀ @ B` of each segment's adapter to its rows of `out` in place, with a few calls per segment."""
     for segment in segments:
         w = weights[segment.slot]
         shrunk = x[segment.start : segment.stop] @ w.a.T
@@ -173,7 +176,7 @@ def add_segment_by_segment(
 
 
 def lora_reference(base: Tensor, x: Tensor, slots: Sequence[int], weights: Mapping[int, LoraWeights]) -> Tensor:
-    """What `LoraTable.add` makes of `base`, row by row in float64: [rows, out_features]. For tests."""
+    """Compute `LoraTable.add` on `base` row by row in float64: [rows, out_features]. For tests."""
     out = base.double().clone()
     for row, slot in enumerate(slots):
         if slot < 0 or slot not in weights:

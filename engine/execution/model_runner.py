@@ -12,7 +12,7 @@ from loragate.engine.layers.forward_context import StepBatch
 from loragate.engine.model.base_model import BaseModel
 from loragate.engine.sequence.pooling import diverted
 from loragate.engine.sequence.sequence import Sequence
-from loragate.kernels.host_to_device import sent
+from loragate.kernels.host_to_device import to_device
 
 
 class ModelRunner:
@@ -59,7 +59,7 @@ class ModelRunner:
     def _pool(self, batch: StepBatch, pooled: list[tuple[Sequence, int, range]]) -> Tensor:
         """The states of pooled rows come with those of the logits' rows, and never reach the head."""
         rows = [row for _, _, rows in pooled for row in rows]
-        kept = torch.cat([batch.logit_rows, sent(rows, batch.logit_rows.device)])
+        kept = torch.cat([batch.logit_rows, to_device(rows, batch.logit_rows.device)])
         with diverted(self._head, batch.logit_rows.shape[0]) as states:
             logits = forward(self._base, self.last, batch, kept)
         parts = states[0].split([len(rows) for _, _, rows in pooled])

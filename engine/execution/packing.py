@@ -10,8 +10,8 @@ from loragate.engine.layers.forward_context import StepBatch
 from loragate.engine.runtime.arrays import Integers
 from loragate.engine.sequence.sequence import Sequence
 from loragate.kernels.attention_rows import DecodeRows, PrefillRows
-from loragate.kernels.host_to_device import sent
-from loragate.kernels.segments import Segment, segments_of
+from loragate.kernels.host_to_device import to_device
+from loragate.kernels.segments import Segment, segments_from
 
 PLACES_MULTIPLE = 16  # decode gathers keys to a multiple of this, so that small growth does not change shapes
 _COMPOSITIONS = 16
@@ -75,7 +75,7 @@ class SegmentMemory:
         if known is None:
             if len(self._known) >= _COMPOSITIONS:
                 self._known.clear()
-            known = self._known[numbers.tobytes()] = segments_of(numbers)
+            known = self._known[numbers.tobytes()] = segments_from(numbers)
         return known
 
 
@@ -85,18 +85,18 @@ def batch_of(packed: PackedRows, device: torch.device, segments: SegmentMemory) 
     singles = [s for s, tokens in packed.entries if tokens == 1]
     prefills, row = [], len(singles)
     for sequence, tokens in packed.entries[len(singles) :]:
-        keys = sent(sequence.places[: sequence.computed + tokens], device)
+        keys = to_device(sequence.places[: sequence.computed + tokens], device)
         prefills.append(PrefillRows(row, row + tokens, sequence.computed, keys))
         row += tokens
     wanted = packed.logit_rows or [packed.rows - 1]
     return StepBatch(
-        input_ids=sent(packed.input_ids, device),
-        positions=sent(packed.positions, device),
-        write_places=sent(packed.places, device),
+        input_ids=to_device(packed.input_ids, device),
+        positions=to_device(packed.positions, device),
+        write_places=to_device(packed.places, device),
         decode=_decode_rows(singles, device) if singles else None,
         prefills=tuple(prefills),
         segments=segments.of(packed.slots),
-        logit_rows=sent(wanted, device),
+        logit_rows=to_device(wanted, device),
         logit_segments=segments.of([packed.slots[row] for row in wanted]),
     )
 
@@ -113,4 +113,4 @@ def _decode_rows(sequences: list[Sequence], device: torch.device) -> DecodeRows:
     places = np.zeros((len(sequences), longest), dtype=np.int64)
     for row, (sequence, length) in enumerate(zip(sequences, lengths, strict=True)):
         places[row, :length] = sequence.places[:length]
-    return DecodeRows(sent(places, device), sent(lengths, device))
+    return DecodeRows(to_device(places, device), to_device(lengths, device))

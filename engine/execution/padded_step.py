@@ -20,10 +20,19 @@ from loragate.engine.layers.forward_context import StepBatch
 from loragate.engine.runtime.arrays import Integers
 from loragate.kernels import gpu
 from loragate.kernels.attention_rows import PaddedRows
-from loragate.kernels.segments import FixedSegments, Segment, segments_of
+from loragate.kernels.segments import FixedSegments, Segment, segments_from
 
 if gpu.available():
-    from loragate.kernels.segments import DECODE, LONG, NOBODY, PREFILL, TILE_FIELDS, Work, by_tiling, tiles_of
+    from loragate.kernels.segments import (
+        DECODE,
+        LONG,
+        PREFILL,
+        TILE_FIELDS,
+        UNUSED_SLOT,
+        Work,
+        by_tiling,
+        cut_into_tiles,
+    )
 
 if TYPE_CHECKING:
     from loragate.kernels.segments import Tiling
@@ -178,12 +187,12 @@ class PaddedShape:
 
 
 def _segments(slots: list[int]) -> tuple[Segment, ...]:
-    return segments_of(slots) if slots else ()
+    return segments_from(slots) if slots else ()
 
 
 def _put_tiles(field: Integers, segments: Iterable[Segment], rows: int) -> None:
-    field[:, 0] = NOBODY
-    _put(field, tiles_of(segments, rows))
+    field[:, 0] = UNUSED_SLOT
+    _put(field, cut_into_tiles(segments, rows))
 
 
 def _put(field: Integers, tiles: Sequence[tuple[int, ...]]) -> None:

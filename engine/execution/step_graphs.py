@@ -17,7 +17,7 @@ from loragate.engine.execution.packing import PackedRows
 from loragate.engine.execution.padded_step import PaddedShape
 from loragate.engine.layers.forward_context import CurrentStep, StepBatch
 from loragate.kernels import gpu
-from loragate.kernels.host_to_device import sent
+from loragate.kernels.host_to_device import to_device
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class StepGraphs:
         wanted = packed.logit_rows
         if shape.logits < shape.rows or wanted == list(range(len(wanted))):
             return self._logits[: len(wanted)]
-        return self._logits.index_select(0, sent(wanted, self._device))
+        return self._logits.index_select(0, to_device(wanted, self._device))
 
     def _shape_for(self, packed: PackedRows) -> PaddedShape | None:
         if any(sequence.pooled is not None for sequence, _ in packed.entries):

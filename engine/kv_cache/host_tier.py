@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from loragate.kernels.host_to_device import sent
+from loragate.kernels.host_to_device import to_device
 from loragate.kernels.kv_cache import LayerCache
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class KVHostTier:
 
     def _places(self, blocks: Sequence[int]) -> Tensor:
         starts = np.array(blocks)[:, None] * self._block_size
-        return sent((starts + np.arange(self._block_size)).reshape(-1), self._caches[0].keys.device)
+        return to_device((starts + np.arange(self._block_size)).reshape(-1), self._caches[0].keys.device)
 
 
 def _unlocked(budget: int, block_bytes: int, width: int, dtype: torch.dtype) -> Iterator[Tensor]:

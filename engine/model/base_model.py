@@ -22,8 +22,8 @@ from loragate.engine.model.errors import ModelRefused
 from loragate.engine.model.tracing import AttentionLayer, Trace, trace
 from loragate.kernels import gpu
 from loragate.kernels.kv_cache import LayerCache
-from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
-from loragate.kernels.segmented_lora import settle_together
+from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
+from loragate.kernels.segmented_lora import join_slot_tables
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -91,7 +91,7 @@ class BaseModel:
                 like = torch.empty(0, dtype=self.adapter_dtype, device=self.device)
                 group.adapters.reserve(slots, rank * _BRANCHES, group.linear, like)
         linears = {*self.groups, *(g for g in self.parameter_of.values() if isinstance(g, LoraGroup))}
-        self.step.settle = settle_together([group.adapters for group in linears], slots)
+        self.step.settle = join_slot_tables([group.adapters for group in linears], slots)
 
     def allocate_cache(self, places: int, storage: torch.dtype | None = None) -> tuple[LayerCache, ...]:
         """Give every attention layer room for `places` tokens, the null place included; quantised if `storage` says
@@ -99,7 +99,7 @@ class BaseModel:
         caches = []
         for layer in self.attention_layers:
             shape = (places, layer.kv_heads, layer.key_dim, layer.value_dim, self.dtype, self.device)
-            cache = LayerCache(*shape) if storage is None else QuantisedLayerCache(*shape, storage)
+            cache = LayerCache(*shape) if storage is None else QuantizedLayerCache(*shape, storage)
             attention.attach(layer.module, attention.AttentionState(self.step, cache))
             caches.append(cache)
         return tuple(caches)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from loragate.engine.grammar.compiler import GrammarCompiler
 from loragate.engine.sequence.sequence import Sequence
-from loragate.kernels.host_to_device import sent
+from loragate.kernels.host_to_device import to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class TokenMask:
         if device.type == "cpu":
             return torch.from_numpy(np.unpackbits(~octets, axis=1, bitorder="little").view(np.bool_))
         places = torch.arange(8, dtype=torch.uint8, device=device)
-        return ((sent(octets, device)[..., None] >> places) & 1 == 0).flatten(1)
+        return ((to_device(octets, device)[..., None] >> places) & 1 == 0).flatten(1)
 
 
 def token_mask(sequences: Seq[Sequence], grammars: GrammarCompiler) -> TokenMask | None:

@@ -11,7 +11,7 @@ from loragate.engine.runtime.arrays import Floats, Integers
 from loragate.engine.sequence.request import SamplingParams
 from loragate.engine.sequence.sequence import Sequence
 from loragate.engine.sequence.token_counts import TokenCounts
-from loragate.kernels.host_to_device import sent
+from loragate.kernels.host_to_device import to_device
 
 Numbers = tuple[Integers, Floats]
 """Tokens, none of them twice, and a number for each."""
@@ -36,11 +36,11 @@ def adjust(logits: Tensor, sequences: Mapping[int, Sequence]) -> None:
 def hold_back(logits: Tensor, ends: Mapping[int, frozenset[int]]) -> None:
     """No end yet (min_tokens) in these rows, in place, unless ends are all that the grammar allows."""
     width = logits.shape[1]
-    rows = sent(list(ends), logits.device)
+    rows = to_device(list(ends), logits.device)
     as_they_are = logits.index_select(0, rows)
     without = as_they_are.clone()
     places = [place * width + token for place, each in enumerate(ends.values()) for token in each]
-    without.view(-1).index_fill_(0, sent(places, logits.device, torch.long), float("-inf"))
+    without.view(-1).index_fill_(0, to_device(places, logits.device, torch.long), float("-inf"))
     goes_on = torch.isfinite(without).any(dim=-1, keepdim=True)
     logits.index_copy_(0, rows, without.where(goes_on, as_they_are))
 
@@ -81,5 +81,5 @@ def _penalised(logits: Tensor, penalties: Tensor) -> Tensor:
 
 
 def _change(logits: Tensor, places: Integers, values: Floats, change: Callable[[Tensor, Tensor], Tensor]) -> None:
-    at = sent(places, logits.device)
-    logits.index_copy_(0, at, change(logits.index_select(0, at), sent(values, logits.device, logits.dtype)))
+    at = to_device(places, logits.device)
+    logits.index_copy_(0, at, change(logits.index_select(0, at), to_device(values, logits.device, logits.dtype)))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from loragate.engine.sequence.request import SamplingParams
-from loragate.kernels.host_to_device import sent
+from loragate.kernels.host_to_device import to_device
 
 _AT_ONCE, _AT_ONCE_ON_CPU = 1 << 23, 1 << 16  # numbers: 64 MB; what stays in a core's cache
 _FEW, _MORE = 128, 32  # candidates that are looked at first, and how many times as many next
@@ -26,7 +26,7 @@ def draw(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) -> T
         few = candidates == 0 and logits.device.type == "cpu"  # a GPU would have to be waited for
         way = partial(_draw_of_few, few=_FEW) if few else partial(_draw, candidates=candidates)
         drawn = way(rows_of(logits, rows), [params[i] for i in rows], [uniforms[i] for i in rows])
-        tokens.index_copy_(0, sent(rows, tokens.device), drawn)
+        tokens.index_copy_(0, to_device(rows, tokens.device), drawn)
     return tokens
 
 
@@ -34,7 +34,7 @@ def rows_of(tensor: Tensor, rows: Seq[int]) -> Tensor:
     """Those rows, ascending; where they lie together, as a view."""
     if rows[-1] - rows[0] + 1 == len(rows):
         return tensor[rows[0] : rows[-1] + 1]
-    return tensor.index_select(0, sent(rows, tensor.device))
+    return tensor.index_select(0, to_device(rows, tensor.device))
 
 
 def _alike(params: Seq[SamplingParams], vocabulary: int, most: int) -> Iterator[tuple[int | None, list[int]]]:
@@ -74,7 +74,7 @@ def _columns(logits: Tensor, params: Seq[SamplingParams], uniforms: Seq[float]) 
         (p.temperature, p.top_p, p.min_p, at, p.top_k or logits.shape[1])
         for p, at in zip(params, uniforms, strict=True)
     ]
-    columns: tuple[Tensor, ...] = sent(numbers, logits.device, torch.float64).split(1, dim=1)
+    columns: tuple[Tensor, ...] = to_device(numbers, logits.device, torch.float64).split(1, dim=1)
     return columns
 
 

@@ -15,7 +15,7 @@ from loragate.engine.sampling.logits_processors import adjust, adjusts, hold_bac
 from loragate.engine.sampling.random_sampling import draw, rows_of
 from loragate.engine.sequence.output import TokenLogprob
 from loragate.engine.sequence.sequence import Sequence
-from loragate.kernels.host_to_device import sent
+from loragate.kernels.host_to_device import to_device
 
 NOT_FINITE = -1  # no token
 _USUAL_LOGPROBS = 20  # as many as APIs give: how ties end does not depend on what neighbours ask for
@@ -95,7 +95,7 @@ def uniform(seed: int, index: int, position: int) -> float:
 
 
 def _put(tokens: Tensor, rows: list[int], values: Tensor) -> None:
-    tokens.index_copy_(0, sent(rows, tokens.device), values)
+    tokens.index_copy_(0, to_device(rows, tokens.device), values)
 
 
 def _changed(
@@ -108,7 +108,7 @@ def _changed(
     places = {row: place for place, row in enumerate([*masked, *sorted((adjusted | held_back).difference(masked))])}
     if not places:
         return places, logits[:0]
-    copies = logits.index_select(0, sent(list(places), logits.device))
+    copies = logits.index_select(0, to_device(list(places), logits.device))
     adjust(copies, {places[i]: sequences[i] for i in adjusted})
     if mask is not None:
         mask.forbid(copies[: len(masked)])

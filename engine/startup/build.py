@@ -40,7 +40,7 @@ from loragate.engine.startup import self_check
 from loragate.engine.startup.kv_allocation import STORAGE, allocate_kv
 from loragate.engine.startup.memory_profile import GRAPH_SHARE, DeviceBudget, measured, peak_of
 from loragate.kernels import cpu, gpu
-from loragate.kernels.cpu.openmp import disband
+from loragate.kernels.cpu.openmp import end_team
 from loragate.kernels.paged_attention import tile_rows
 from loragate.peft_format.plan.layout import BaseLayout
 from loragate.v1 import engine_pb2 as pb
@@ -77,7 +77,7 @@ def load(config: EngineConfig) -> LoadedModel:
     try:
         return _load(config)
     finally:
-        disband()
+        end_team()
 
 
 def _load(config: EngineConfig) -> LoadedModel:

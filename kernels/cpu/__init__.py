@@ -1,7 +1,7 @@
-"""Kernels for CPUs: loops in Python that LLVM compiles when they are first used (numba).
+"""Kernels for CPUs: Python loops that numba compiles with LLVM on first use.
 
-They exist where a call to torch for each adapter or sequence costs more than its work: at the few rows of a decode
-step. Importing the modules of this package needs numba; `available` says whether they can run.
+They are used where one torch call per adapter or sequence costs more than the computation, that is for the few rows of
+a decode step. Importing the modules of this package requires numba; `available` reports whether they can run.
 """
 
 import importlib.util
@@ -12,5 +12,5 @@ from loragate.kernels.cpu.openmp import find_library
 
 @cache
 def available() -> bool:
-    """Whether numba is installed, and this build of torch shares its threads."""
+    """Return whether numba is installed and this build of torch lets other code use its threads."""
     return importlib.util.find_spec("numba") is not None and find_library() is not None

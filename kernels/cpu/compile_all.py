@@ -1,4 +1,4 @@
-"""All loops there are."""
+"""Compilation of all CPU loops ahead of the first request."""
 
 from loragate.kernels.cpu.decode_attention import attend
 from loragate.kernels.cpu.low_rank import add_rows
@@ -6,6 +6,6 @@ from loragate.kernels.cpu.rms_norm import norm_rows
 
 
 def compile_loops() -> None:
-    """Now, rather than in front of the first request: it takes seconds when a machine does it for the first time."""
+    """Compile all loops now, because the first compilation on a machine takes seconds."""
     for loop in (attend, add_rows, norm_rows):
         loop.compile()

@@ -1,7 +1,7 @@
-"""Attention of one new token a sequence, over keys and values where they lie in the paged cache.
+"""Attention of one new token per sequence, reading keys and values in place from the paged cache.
 
-Gathering a batch's cache into one tensor reads it, writes it, and reads it again; padding makes the longest sequence's
-length everybody's. Here each sequence and head of keys is a task of its own.
+Gathering a batch's cache into one tensor reads it, writes it, and reads it again, and pads every sequence to the length
+of the longest one. Here each pair of a sequence and a key head is a separate task.
 """
 
 import ctypes
@@ -18,11 +18,11 @@ from loragate.kernels.cpu.parallel import (
     compiled,
     floats_at,
     halves_at,
+    int64_array,
+    ints_at,
     number,
-    numbers_at,
     thread,
     threads,
-    whole_numbers,
 )
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from loragate.kernels.kv_cache import LayerCache
 
 _FLOAT, _HALF = 4, 2  # bytes
-_LINE = 16  # floats of a cache line
+_LINE = 16  # floats per cache line
 
 
 def supports(cache: "LayerCache") -> bool:
-    """Whether the cache lies in main memory as numbers that the loops can read."""
+    """Return whether the cache is in main memory in a dtype that the loops can read."""
     return cache.keys.device.type == "cpu" and cache.keys.dtype in (torch.float32, torch.bfloat16)
 
 
 def decode_attention(query: Tensor, cache: "LayerCache", rows: "DecodeRows", options: "AttentionOptions") -> Tensor:
-    """As `paged_attention.decode_attention`: query [heads, sequences, dim] → [heads, sequences, value_dim]."""
+    """Compute `paged_attention.decode_attention`: query [heads, sequences, dim] → [heads, sequences, value_dim]."""
     keys, values = cache.keys, cache.values
     heads, sequences, _ = query.shape
     wanted = query.transpose(0, 1).float().contiguous()
@@ -49,7 +49,7 @@ def decode_attention(query: Tensor, cache: "LayerCache", rows: "DecodeRows", opt
     scratch = torch.empty(torch.get_num_threads(), -(-longest * group // _LINE) * _LINE)
     sinks = None if options.sinks is None else options.sinks.float().contiguous()
     factors = (ctypes.c_float * 2)(options.scale, options.softcap or 0.0)
-    arguments = whole_numbers(
+    arguments = int64_array(
         *(wanted.data_ptr(), out.data_ptr(), keys.data_ptr(), values.data_ptr()),
         *(rows.token_places.data_ptr(), rows.lengths.data_ptr(), scratch.data_ptr(), ctypes.addressof(factors)),
         0 if sinks is None else sinks.data_ptr(),
@@ -68,8 +68,8 @@ def attend(pointer: Any) -> None:
     group = heads // kv_heads
     queries = carray(floats_at(query_at), (sequences, heads, dim))
     out = carray(floats_at(out_at), (sequences, heads, value_dim))
-    places = carray(numbers_at(places_at), (sequences, longest))
-    lengths = carray(numbers_at(lengths_at), sequences)
+    places = carray(ints_at(places_at), (sequences, longest))
+    lengths = carray(ints_at(lengths_at), sequences)
     factors = carray(floats_at(factors_at), 2)
     sinks = carray(floats_at(sinks_at), heads)
     scratch = carray(floats_at(scratch_at + _FLOAT * width * thread()), width)
@@ -94,15 +94,15 @@ def attend(pointer: Any) -> None:
 def _attend_to(
     out: Any, queries: Any, keys: Any, values: Any, seen: Any, scores: Any, factors: Any, sinks: Any, with_sinks: bool
 ) -> None:
-    """What the heads [group, dim] of one head of keys make of those that they see; `scores` is scratch."""
+    """Compute attention for the heads [group, dim] that share one head of keys; `scores` is scratch."""
     _score(scores, queries, keys, seen)
-    _weigh(scores, len(seen), factors, sinks, with_sinks)
-    _mix(out, scores, values, seen)
+    _softmax(scores, len(seen), factors, sinks, with_sinks)
+    _weighted_sum(out, scores, values, seen)
 
 
 @compiled
 def _score(scores: Any, queries: Any, keys: Any, seen: Any) -> None:
-    """queries [group, dim] · the seen keys [places, dim] → scores [group, seen]."""
+    """Compute queries [group, dim] · the seen keys [places, dim] → scores [group, seen]."""
     for i in range(len(seen)):
         place = seen[i]
         for g in range(queries.shape[0]):
@@ -113,8 +113,8 @@ def _score(scores: Any, queries: Any, keys: Any, seen: Any) -> None:
 
 
 @compiled
-def _weigh(scores: Any, count: int, factors: Any, sinks: Any, with_sinks: bool) -> None:
-    """Softmax of the first `count` scores of each row, in place; a sink takes part and is left out."""
+def _softmax(scores: Any, count: int, factors: Any, sinks: Any, with_sinks: bool) -> None:
+    """Replace the first `count` scores of each row by their softmax, in place. A sink takes part and is left out."""
     scale, softcap = factors
     for g in range(scores.shape[0]):
         highest = sinks[g] if with_sinks else np.float32(-np.inf)
@@ -133,8 +133,8 @@ def _weigh(scores: Any, count: int, factors: Any, sinks: Any, with_sinks: bool) 
 
 
 @compiled
-def _mix(out: Any, weights: Any, values: Any, seen: Any) -> None:
-    """weights [group, seen] · the seen values [places, value_dim] → out [group, value_dim]."""
+def _weighted_sum(out: Any, weights: Any, values: Any, seen: Any) -> None:
+    """Compute weights [group, seen] · the seen values [places, value_dim] → out [group, value_dim]."""
     out[:] = 0
     for i in range(len(seen)):
         place = seen[i]

@@ -1,9 +1,9 @@
-"""Rows times an A and a B of their own, each read from memory once, where it lies.
+"""Low-rank products in which every row has an A and B of its own, each read from memory once, in place.
 
-The shape of Punica's gathered product (Chen et al., 2023, arXiv:2310.18547, section 4). For few rows it is bound by the
-memory that their adapters take; for many rows of one adapter, as in prefill, by arithmetic: those go four at a time, so
-that a number that was read serves four rows. Each thread computes whole rows, shrink and expand, so that nothing is
-waited for between them.
+This is the shape of Punica's gathered product (Chen et al., 2023, arXiv:2310.18547, section 4). With few rows it is
+bound by the memory traffic of their adapters. With many rows of one adapter, as in prefill, it is bound by arithmetic,
+so rows are processed four at a time and each number read serves four rows. Each thread computes both shrink and expand
+of whole rows, so no synchronization is needed between them.
 """
 
 from typing import Any
@@ -14,24 +14,24 @@ import torch
 from numba import carray
 from torch import Tensor
 
-from loragate.kernels.cpu.parallel import ParallelLoop, compiled, floats_at, numbers_at, thread, threads, whole_numbers
+from loragate.kernels.cpu.parallel import ParallelLoop, compiled, floats_at, int64_array, ints_at, thread, threads
 
 Table = npt.NDArray[np.int64]
 
-SINGLY = 16  # rows; those of a shorter segment are computed one by one, alike whoever else is in it
-_TILE = 4  # rows of a longer one that are computed together
-_BLOCK = 512  # columns of them: what fits the first cache
+MAX_SINGLE_ROWS = 16  # rows; a segment of at most so many is computed row by row, so that neighbours do not matter
+_TILE = 4  # rows of a longer segment that are computed together
+_BLOCK = 512  # columns of those rows: as many as fit into the first-level cache
 _FLOAT = 4  # bytes
-_LINE = 16  # numbers of a cache line, so that threads do not write to one
+_LINE = 16  # numbers per cache line; keeps threads from writing to the same one
 
 
 class LowRankRows:
-    """The products of one composition of a batch, prepared once and run often, on rows that lie elsewhere each time.
+    """The low-rank products of one batch composition, prepared once and run repeatedly on different rows.
 
-    segments [segments, 6]: rows [start, stop), the rank and the address of their A [rank, in], and from which to before
-    which of the expands belong to them. expands [expands, 5]: the first of the shrunken numbers, how many they are, the
-    number of columns and the first column of the output, and the address of B [numbers, columns]. Matrices are float32;
-    whoever gives their addresses keeps them alive.
+    segments [segments, 6]: rows [start, stop), the rank and the address of their A [rank, in], and the range [first,
+    last) of their expands. expands [expands, 5]: the first of the shrunken numbers, their count, the number of columns,
+    the first column of the output, and the address of B [numbers, columns]. Matrices are float32; the caller keeps them
+    alive.
     """
 
     def __init__(self, segments: Table, expands: Table) -> None:
@@ -41,10 +41,10 @@ class LowRankRows:
         shrunk = np.empty((len(shares) * _TILE, width), dtype=np.float32)
         self._tables = tiles, np.ascontiguousarray(expands), shares, shrunk
         places = [number for table in self._tables for number in (table.ctypes.data, len(table))]
-        self._arguments = whole_numbers(0, 0, 0, 0, width, *places)
+        self._arguments = int64_array(0, 0, 0, 0, width, *places)
 
     def add(self, out: Tensor, x: Tensor) -> None:
-        """Add to rows of `out` [rows, out], given `x` [rows, in], in place."""
+        """Add the products to rows of `out` [rows, out] in place, given `x` [rows, in]."""
         assert x.is_contiguous()
         assert out.is_contiguous()
         self._arguments[:4] = [x.data_ptr(), out.data_ptr(), x.shape[1], out.shape[1]]
@@ -52,9 +52,9 @@ class LowRankRows:
 
 
 def _tiles(segments: Table) -> Table:
-    """[tiles, 6]: the first row and the number of rows, 1 or 4, and the rest of the segment's fields."""
+    """Return [tiles, 6]: the first row, the number of rows (1 or 4), and the other fields of the segment."""
     starts, rows = segments[:, 0], segments[:, 1] - segments[:, 0]
-    whole = np.where(rows > SINGLY, rows // _TILE, 0)
+    whole = np.where(rows > MAX_SINGLE_ROWS, rows // _TILE, 0)
     counts = whole + rows - whole * _TILE
     of = np.repeat(np.arange(len(segments)), counts)
     place = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -65,7 +65,7 @@ def _tiles(segments: Table) -> Table:
 
 
 def _shares(cost: Table, count: int) -> Table:
-    """Bounds of `count` runs of about the same cost."""
+    """Return the bounds of `count` runs of about equal cost."""
     total = np.cumsum(cost)
     wanted = total[-1] * np.arange(1, count) / count
     bounds = np.searchsorted(total - cost / 2, wanted)
@@ -76,9 +76,9 @@ def _shares(cost: Table, count: int) -> Table:
 def add_rows(pointer: Any) -> None:
     arguments = carray(pointer, 13)
     x_at, out_at, inner, outer, width = arguments[:5]
-    tiles = carray(numbers_at(arguments[5]), (arguments[6], 6))
-    expands = carray(numbers_at(arguments[7]), (arguments[8], 5))
-    shares = carray(numbers_at(arguments[9]), arguments[10])
+    tiles = carray(ints_at(arguments[5]), (arguments[6], 6))
+    expands = carray(ints_at(arguments[7]), (arguments[8], 5))
+    shares = carray(ints_at(arguments[9]), arguments[10])
     shrunk = carray(floats_at(arguments[11] + _FLOAT * width * _TILE * thread()), (_TILE, width))
     for share in range(thread(), len(shares) - 1, threads()):
         for tile in range(shares[share], shares[share + 1]):
@@ -104,7 +104,7 @@ def add_rows(pointer: Any) -> None:
 
 @compiled
 def _shrink(shrunk: Any, x: Any, a: Any) -> None:
-    """x [in] → shrunk [rank], by A [rank, in]."""
+    """Compute x [in] → shrunk [rank] with A [rank, in]."""
     for r in range(a.shape[0]):
         total = np.float32(0)
         for k in range(a.shape[1]):
@@ -114,7 +114,7 @@ def _shrink(shrunk: Any, x: Any, a: Any) -> None:
 
 @compiled
 def _shrink_four(shrunk: Any, x: Any, a: Any) -> None:
-    """x [4, in] → shrunk [4, rank], by A [rank, in]; two rows of A at a time."""
+    """Compute x [4, in] → shrunk [4, rank] with A [rank, in], two rows of A at a time."""
     for r in range(0, a.shape[0] // 2 * 2, 2):
         s00 = s01 = s10 = s11 = s20 = s21 = s30 = s31 = np.float32(0)
         for k in range(a.shape[1]):
@@ -138,7 +138,7 @@ def _shrink_four(shrunk: Any, x: Any, a: Any) -> None:
 
 @compiled
 def _expand(out: Any, shrunk: Any, b: Any) -> None:
-    """Add to out [columns] what shrunk [ranks] is by B [ranks, columns]; eight rows of B a pass over `out`."""
+    """Add shrunk [ranks] · B [ranks, columns] to out [columns], eight rows of B in each pass over `out`."""
     whole = b.shape[0] // 8 * 8
     for r in range(0, whole, 8):
         s0, s1, s2, s3 = shrunk[r], shrunk[r + 1], shrunk[r + 2], shrunk[r + 3]
@@ -154,7 +154,7 @@ def _expand(out: Any, shrunk: Any, b: Any) -> None:
 
 @compiled
 def _expand_four(out: Any, shrunk: Any, b: Any) -> None:
-    """Add to out [4, columns] what shrunk [4, ranks] is by B [ranks, columns]; four rows of B a pass."""
+    """Add shrunk [4, ranks] · B [ranks, columns] to out [4, columns], four rows of B in each pass."""
     whole = b.shape[0] // 4 * 4
     for r in range(0, whole, 4):
         s00, s01, s02, s03 = shrunk[0, r], shrunk[0, r + 1], shrunk[0, r + 2], shrunk[0, r + 3]

@@ -1,7 +1,7 @@
-"""Compiled loops on the threads that torch computes with.
+"""Compiled loops that run on the threads of torch.
 
-A pool of threads of our own beside torch's would have both wait for work on the same cores, spinning. So the body of
-a loop goes to the OpenMP runtime that torch has loaded, in the way in which compilers hand it over: `GOMP_parallel`
+If we had a thread pool of our own beside torch's, both would spin on the same cores while waiting for work. The body of
+a loop is therefore passed to the OpenMP runtime that torch has loaded, in the way compilers do it: `GOMP_parallel`
 calls one function on all threads of the pool (GNU libgomp manual, "Implementing PARALLEL construct").
 """
 
@@ -20,23 +20,23 @@ from numba.extending import intrinsic, overload
 from loragate.kernels.cpu.openmp import find_library
 
 compiled = njit(fastmath={"reassoc", "nsz", "arcp", "contract"}, error_model="numpy", cache=True)
-"""For inner loops. Sums are taken in the order that suits the vectors, which depends on shapes alone."""
+"""Compiles inner loops. Sums are taken in an order that suits the vector units and depends on shapes alone."""
 
 
 thread = types.ExternalFunction("omp_get_thread_num", types.int32())
 threads = types.ExternalFunction("omp_get_num_threads", types.int32())
 
 
-def whole_numbers(*values: int) -> "ctypes.Array[ctypes.c_int64]":
-    """As arguments of a loop: shapes, strides, addresses."""
+def int64_array(*values: int) -> "ctypes.Array[ctypes.c_int64]":
+    """Return the arguments of a loop (shapes, strides, addresses) as an array."""
     return (ctypes.c_int64 * len(values))(*values)
 
 
 class ParallelLoop:
-    """Calls `body`, a function of a module, once on each of torch's threads, with a pointer to the arguments.
+    """Calls `body`, a module-level function, once on each of torch's threads, with a pointer to the arguments.
 
-    Whoever calls keeps alive what the addresses among them point at. The body is compiled when it is first called, and
-    kept on disk; it asks `thread()` and `threads()` for its share.
+    The caller keeps the memory behind addresses among the arguments alive. The body is compiled on its first call and
+    cached on disk; it uses `thread()` and `threads()` to find its share of the work.
     """
 
     def __init__(self, body: Callable[[Any], None]) -> None:
@@ -50,16 +50,16 @@ class ParallelLoop:
         return _runtime().GOMP_parallel
 
     def compile(self) -> None:
-        """Unless it is compiled."""
+        """Compile the body unless it is already compiled."""
         self._address  # noqa: B018
 
     @cached_property
     def _address(self) -> ctypes.c_void_p:
-        _runtime()  # where compiled code finds its functions
+        _runtime()  # lets compiled code find its functions
         signature = types.void(types.CPointer(types.int64))
         try:
             self._compiled = cfunc(signature, error_model="numpy", cache=True)(self._body)
-        except RuntimeError:  # nowhere to keep it
+        except RuntimeError:  # no writable cache directory
             self._compiled = cfunc(signature, error_model="numpy")(self._body)
         return ctypes.c_void_p(self._compiled.address)
 
@@ -83,18 +83,18 @@ def _pointer_to(number: Any, word: ir.Type) -> Any:
 
 
 floats_at = _pointer_to(types.float32, ir.FloatType())
-"""From an address to a pointer, for `carray`."""
+"""Turns an address into a pointer, for `carray`."""
 halves_at = _pointer_to(types.uint16, ir.IntType(16))
-numbers_at = _pointer_to(types.int64, ir.IntType(64))
+ints_at = _pointer_to(types.int64, ir.IntType(64))
 
 
 def number(stored: Any) -> float:
-    """In compiled code, a float32: itself, or what the 16 bits of a bfloat16 stand for."""
+    """Return a float32 in compiled code: the number itself, or the value of a bfloat16 given as 16 bits."""
     raise NotImplementedError
 
 
 @overload(number)
-def _number(stored):  # type: ignore[no-untyped-def]  # numba compares it with the lambdas
+def _number(stored):  # type: ignore[no-untyped-def]  # numba compares the signature with those of the lambdas
     if stored == types.uint16:
         return lambda stored: _float_of_bits(np.uint32(stored) << np.uint32(16))
     return lambda stored: stored
@@ -102,7 +102,7 @@ def _number(stored):  # type: ignore[no-untyped-def]  # numba compares it with t
 
 @intrinsic
 def _float_of_bits(_context: Any, _bits: Any) -> Any:
-    """The float32 that these 32 bits stand for."""
+    """Return the float32 with these 32 bits."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())

@@ -1,27 +1,24 @@
-"""RMSNorm of float32 rows, a row at a time on each thread."""
+"""RMSNorm of float32 rows, one row at a time on each thread."""
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numba import carray
 from torch import Tensor
 
-from loragate.kernels.cpu.parallel import ParallelLoop, compiled, floats_at, thread, threads, whole_numbers
-
-if TYPE_CHECKING:
-    from loragate.kernels.rms_norm import RmsNorm
+from loragate.kernels.cpu.parallel import ParallelLoop, compiled, floats_at, int64_array, thread, threads
 
 
-def rms_norm(x: Tensor, weight: Tensor, kind: "RmsNorm") -> Tensor:
-    """x [..., features], weight [features], float32 → like x."""
+def rms_norm(x: Tensor, weight: Tensor, eps: float, shift: float) -> Tensor:
+    """Normalize x [..., features] with weight [features], both float32; `shift` is added to the weight."""
     x = x.contiguous()
     out = torch.empty_like(x)
     features = x.shape[-1]
-    factors = (ctypes.c_float * 2)(kind.eps, kind.shift)
+    factors = (ctypes.c_float * 2)(eps, shift)
     places = x.data_ptr(), weight.data_ptr(), out.data_ptr(), ctypes.addressof(factors)
-    norm_rows(whole_numbers(*places, x.numel() // features, features))
+    norm_rows(int64_array(*places, x.numel() // features, features))
     return out
 
 

@@ -1,5 +1,8 @@
-"""Kernels for GPUs, in Triton. Importing the modules of this package needs triton; on a CPU they run in its
-interpreter (`TRITON_INTERPRET=1`), for tests."""
+"""Kernels for GPUs, in Triton.
+
+Importing the modules of this package requires triton. On a CPU they run in its interpreter (`TRITON_INTERPRET=1`),
+which the tests use.
+"""
 
 import importlib.util
 from functools import cache
@@ -9,10 +12,10 @@ import torch
 
 @cache
 def available() -> bool:
-    """Whether triton is installed."""
+    """Return whether triton is installed."""
     return importlib.util.find_spec("triton") is not None
 
 
 def serves(device: torch.device) -> bool:
-    """Whether these kernels are the way to compute on the device."""
+    """Return whether these kernels serve tensors on the device."""
     return device.type == "cuda" and available()

@@ -1,4 +1,4 @@
-"""The matrix product of all kernels: float32 sums, and float32 factors as exact as they are."""
+"""The matrix product that all kernels use: float32 sums, and float32 factors at full precision."""
 
 import torch
 import triton
@@ -7,7 +7,7 @@ import triton.language as tl
 
 @triton.jit
 def dot(a, b, total, WIDEN: tl.constexpr):  # type: ignore[no-untyped-def]
-    """total + a @ b."""
+    """Return total + a @ b."""
     if WIDEN:
         a = a.to(tl.float32)
         b = b.to(tl.float32)
@@ -15,5 +15,8 @@ def dot(a, b, total, WIDEN: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 def widen(dtype: torch.dtype) -> bool:
-    """Whether factors of this type are to be made float32 first: Triton's interpreter multiplies bfloat16's bits."""
+    """Return whether factors of this type must be converted to float32 first.
+
+    Triton's interpreter would multiply the bits of a bfloat16.
+    """
     return dtype == torch.bfloat16 and triton.knobs.runtime.interpret

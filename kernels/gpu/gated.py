@@ -1,4 +1,4 @@
-"""A gate's activation and its product in one pass, over the two halves of the fused output of gate and up."""
+"""Activation of the gate and its product in one pass, over the two halves of the fused output of gate and up."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from loragate.kernels.gpu.ops import operator
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 _BLOCK = 1024
-_FAR = tl.constexpr(-80.0)  # beyond it a sigmoid is nothing, and exp(-z) overflows
+_FAR = tl.constexpr(-80.0)  # beyond it a sigmoid is zero, and exp(-z) would overflow
 _SILU, _GELU = tl.constexpr(Activation.SILU.value), tl.constexpr(Activation.GELU.value)
 
 
@@ -41,7 +41,7 @@ def _sigmoid(z):  # type: ignore[no-untyped-def]
 
 
 def gated(gate: Tensor, up: Tensor, activation: Activation) -> Tensor:
-    """gate and up [..., features], whose rows may lie in a wider tensor → as `Activation.gated`."""
+    """Compute `Activation.gated` of gate and up [..., features], whose rows may be slices of a wider tensor."""
     out: Tensor = _gated(gate, up, activation.value)
     return out
 
@@ -60,7 +60,7 @@ def _gated(gate: Tensor, up: Tensor, activation: int) -> Tensor:
 
 
 def variants() -> Iterator[Variant]:
-    """An 8B Llama's MLP at 16 rows."""
+    """Return variants for the MLP of an 8B Llama at 16 rows."""
     rows, features = 16, 14336
     tensors, sizes = ("gate", "up", "out"), ("features", "gate_stride", "up_stride")
     for dtype in (torch.bfloat16, torch.float16, torch.float32):

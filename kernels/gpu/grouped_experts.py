@@ -1,12 +1,13 @@
-"""The linears of a mixture's experts, one launch for all experts, and where each of them finds its adapters' factors.
+"""The linears of a mixture's experts: one launch for all experts, and a table of each adapter's factors per expert.
 
-Grouped products after MegaBlocks (Gale et al., 2023, arXiv:2211.15841, section 5). Routed rows are sorted by expert,
-then by adapter slot; a tile is some rows of one expert. The low-rank products are those of `segmented_lora`: an adapter
-takes as many places of its table as there are experts, and a tile there is some rows of one adapter at one expert.
+Grouped products follow MegaBlocks (Gale et al., 2023, arXiv:2211.15841, section 5). Routed rows are sorted by expert,
+then by adapter slot; a tile is a few rows of one expert. The low-rank products are those of `segmented_lora`: an
+adapter occupies as many places of its table as there are experts, and a tile there is a few rows of one adapter at one
+expert.
 
-Sorting, and lists of tiles as long as they can get, are made on the device from the router's choice: the host never
-waits for it. Programs of tiles that are not there end at once. Every row goes through tiles of the same shape, however
-many there are, and nothing is summed by two programs: its result is the same in any batch, to the last bit.
+Sorting, and lists of tiles of their maximum length, happen on the device from the router's choice, so the host never
+waits for it. Programs of unused tiles end at once. Every row goes through tiles of the same shape, whatever their
+number, and no two programs add to the same sum: a row's result is the same in any batch, to the last bit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +23,8 @@ from loragate.kernels.gpu.ops import operator
 from loragate.kernels.gpu.segmented_lora import add_segments
 from loragate.kernels.gpu.slot_tables import SlotTable
 from loragate.kernels.gpu.variant import POINTERS, Variant
-from loragate.kernels.identity_cache import Recent
-from loragate.kernels.segments import DECODE, NOBODY, Work, WorkList
+from loragate.kernels.identity_cache import IdentityCache
+from loragate.kernels.segments import DECODE, UNUSED_SLOT, Work, WorkList
 
 if TYPE_CHECKING:
     from loragate.kernels.expert_weights import ExpertFactors
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class GroupedTiling(NamedTuple):
-    """How a launch divides its work; a choice of speed."""
+    """Division of a launch into programs; it affects speed only."""
 
-    rows: int = 64  # of a tile, at most: what tensor cores take at once costs a single row nothing but arithmetic
+    rows: int = 64  # maximum rows of a tile; tensor cores compute a full tile as fast as one row
     block_n: int = 64  # columns of a program
     block_k: int = 64  # inputs that it takes at a time
 
@@ -96,10 +97,10 @@ def grouped_kernel(  # type: ignore[no-untyped-def]
 
 
 class ExpertTiles(NamedTuple):
-    """What the launches for one routing do."""
+    """The work of the launches for one routing."""
 
     by_expert: Tensor  # [tiles, 3]: expert, first row, rows
-    by_adapter: WorkList  # slots as `ExpertSlots` has them
+    by_adapter: WorkList  # slots are places of `ExpertSlots`
 
 
 def tiling_for(dtype: torch.dtype) -> GroupedTiling:
@@ -107,14 +108,17 @@ def tiling_for(dtype: torch.dtype) -> GroupedTiling:
 
 
 class Owners(NamedTuple):
-    """Of each row of the batch, its slot + 1, or 0 for the base model alone; how many differ; and the largest."""
+    """The owner of each row of the batch: its slot + 1, or 0 for the base model alone.
+
+    `kinds` counts the distinct owners, and `largest` is the highest one.
+    """
 
     by_row: Tensor  # [rows]
     kinds: int
-    most: int
+    largest: int
 
     @classmethod
-    def of(cls, segments: Sequence["Segment"], rows: int, device: torch.device) -> "Owners":
+    def from_segments(cls, segments: Sequence["Segment"], rows: int, device: torch.device) -> "Owners":
         by_row = torch.zeros(rows, dtype=torch.int32)
         for segment in segments:
             by_row[segment.start : segment.stop] = segment.slot + 1
@@ -122,58 +126,63 @@ class Owners(NamedTuple):
         return cls(by_row.to(device, non_blocking=True), len(slots) + 1, max(slots) + 1)
 
 
-_recent: Recent[Owners] = Recent()
+_recent: IdentityCache[Owners] = IdentityCache()
 
 
 def route_on_device(
     chosen: Tensor, segments: "Segments", experts: int, rows: int, slots: int = 0
 ) -> tuple[Tensor, ExpertTiles]:
-    """Sort the choice of experts, `chosen` [rows, top_k], by expert and slot: places in the flattened choice [routed],
-    and their tiles, of at most so many `rows` by expert. Fixed segments have slots below `slots`."""
+    """Sort the choice of experts, `chosen` [rows, top_k], by expert and slot.
+
+    Returns places in the flattened choice [routed], and their tiles, of at most `rows` rows by expert. Fixed segments
+    have slots below `slots`.
+    """
     flat = chosen.reshape(-1).int()
     if segments == ():
         found, order = flat.sort(stable=True)
         return order, ExpertTiles(_tiles(found, rows, experts), ())
     where = chosen.shape[0], chosen.device
     if isinstance(segments, tuple):
-        owners = _recent.get(segments, where, lambda: Owners.of(segments, *where))
+        owners = _recent.get(segments, where, lambda: Owners.from_segments(segments, *where))
     else:
         owners = Owners((segments.slots + 1).int(), min(slots, chosen.shape[0]) + 1, slots)
-    keys, order = (flat * (owners.most + 1) + owners.by_row.repeat_interleave(chosen.shape[1])).sort(stable=True)
-    expert, slot = keys // (owners.most + 1), keys % (owners.most + 1) - 1
-    places = torch.where(slot < 0, NOBODY, slot * experts + expert)
+    keys, order = (flat * (owners.largest + 1) + owners.by_row.repeat_interleave(chosen.shape[1])).sort(stable=True)
+    expert, slot = keys // (owners.largest + 1), keys % (owners.largest + 1) - 1
+    places = torch.where(slot < 0, UNUSED_SLOT, slot * experts + expert)
     work = Work(_tiles(places, DECODE.rows, experts * owners.kinds), DECODE)
     return order, ExpertTiles(_tiles(expert, rows, experts), (work,))
 
 
 def _tiles(owners: Tensor, size: int, runs: int) -> Tensor:
-    """Cut runs of equal `owners` [rows], of which there are so many at most, into tiles of at most `size` rows:
-    [as many as there may be, 3] of owner, first row and rows. Those that are not needed are nobody's."""
+    """Cut runs of equal `owners` [rows], at most `runs` of them, into tiles of at most `size` rows.
+
+    Returns [maximum number of tiles, 3] of owner, first row and rows. The owner of an unneeded tile is UNUSED_SLOT.
+    """
     rows = owners.shape[0]
     if not rows:
         return owners.new_zeros(0, 3, dtype=torch.int64)
-    most = min(rows, rows // size + runs)
+    max_tiles = min(rows, rows // size + runs)
     place = torch.arange(rows, device=owners.device)
     differs = torch.ones(rows, dtype=torch.bool, device=owners.device)
     torch.ne(owners[1:], owners[:-1], out=differs[1:])
     begins = (place - torch.where(differs, place, 0).cummax(0).values) % size == 0
-    number = torch.where(begins, begins.cumsum(0) - 1, most)
-    edges = torch.full((most + 1,), rows, device=owners.device)
+    number = torch.where(begins, begins.cumsum(0) - 1, max_tiles)
+    edges = torch.full((max_tiles + 1,), rows, device=owners.device)
     edges.scatter_(0, number, torch.where(begins, place, rows))
     start, stop = edges[:-1], edges[1:]
-    owner = torch.where(start < rows, owners[start.clamp(max=rows - 1)], NOBODY)
+    owner = torch.where(start < rows, owners[start.clamp(max=rows - 1)], UNUSED_SLOT)
     return torch.stack([owner, start, stop - start], dim=1)
 
 
 class ExpertSlots:
-    """Where the factors of one stacked parameter's adapters lie on the device, by slot and expert."""
+    """Device addresses of the factors of one stacked parameter's adapters, by slot and expert."""
 
     def __init__(self, experts: int, in_features: int, out_features: int, like: Tensor) -> None:
         self._experts, self._in, self._out = experts, in_features, out_features
         self._table = SlotTable((out_features,), in_features, like.dtype, like.device, places=experts)
 
     def put(self, slot: int, factors: "ExpertFactors") -> None:
-        """What stands there is read by launches from now on; the caller keeps the factors alive."""
+        """Register the factors for all launches from now on; the caller keeps them alive."""
         a, b, rank = factors.a, factors.b, factors.a.shape[1]
         a_step, b_step = (rank * width * a.element_size() for width in (self._in, self._out))
         self._table.put_fields(
@@ -183,22 +192,24 @@ class ExpertSlots:
         )
 
     def reserve(self, slots: int, rank: int) -> None:
-        """As `SlotTable.reserve`."""
+        """Reserve entries as `SlotTable.reserve` does."""
         self._table.reserve(slots, rank)
 
     def clear(self, slot: int) -> None:
         self._table.clear(slot)
 
     def add(self, out: Tensor, x: Tensor, work: WorkList) -> None:
-        """Change the rows of `out` [routed, out] that are in the list, given `x` [routed, in], in place."""
+        """Change the rows of `out` [routed, out] that are in the list in place, given `x` [routed, in]."""
         add_segments(self._table, out, x, work)
 
 
 def grouped_linear(
     x: Tensor, weights: Tensor, biases: Tensor | None, tiles: Tensor, tiling: GroupedTiling | None = None
 ) -> Tensor:
-    """x [routed, in], sorted by expert, weights [experts, out, in] with any strides, biases [experts, out] or None →
-    [routed, out], for tiles of as many rows as the tiling has."""
+    """Compute x [routed, in], sorted by expert, with weights [experts, out, in] of any strides → [routed, out].
+
+    biases are [experts, out] or None. Tiles have as many rows as the tiling.
+    """
     out: Tensor = _grouped(x, weights, biases, tiles, list(tiling or tiling_for(x.dtype)))
     return out
 
@@ -223,8 +234,11 @@ def _grouped(x: Tensor, weights: Tensor, biases: Tensor | None, tiles: Tensor, t
 
 
 def variants() -> Iterator[Variant]:
-    """Both layouts in which models are stored, on the up projections of Qwen3 30B-A3B: 64 rows at 8 experts each, all
-    of which are reached. The low-rank products are `segmented_lora`'s."""
+    """Return variants for both layouts in which models are stored.
+
+    They are those of the up projections of Qwen3 30B-A3B: 64 rows at 8 experts each, all of which are reached. The
+    low-rank products are those of `segmented_lora`.
+    """
     experts, inputs, outputs, routed = 128, 2048, 1536, 512
     sizes = dict.fromkeys(("experts", "in_features", "out_features", "x_stride", "expert_stride"), "i32")
     for dtype, size, tilings in (("bfloat16", 2, HALF_TILINGS), ("float16", 2, (HALVES,)), ("float32", 4, (FLOATS,))):

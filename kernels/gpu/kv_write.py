@@ -1,7 +1,7 @@
-"""New tokens' keys and values go to their places in the cache, quantised on the way where it is.
+"""Writing of new keys and values to their places in the cache, quantized on the way where the cache is.
 
-A program takes one token and one head, its key and its value: one launch a layer (vLLM's `reshape_and_cache` does the
-same for its layout; Kwon et al., 2023, arXiv:2309.06180).
+A program handles the key and the value of one token and one head, with one launch per layer (vLLM's `reshape_and_cache`
+does the same for its layout; Kwon et al., 2023, arXiv:2309.06180).
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from loragate.kernels.gpu.attention import Stored
-from loragate.kernels.gpu.ops import nothing, operator
-from loragate.kernels.gpu.quantization import FORMATS, PLAIN, narrowed, scale_for
+from loragate.kernels.gpu.ops import no_output, operator
+from loragate.kernels.gpu.quantization import FORMATS, PLAIN, quantized, scale_for
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
 if TYPE_CHECKING:
@@ -58,18 +58,18 @@ def _write(source, target, scales, at, DIM: tl.constexpr, FORMAT: tl.constexpr):
         scale = scale_for(numbers, FORMAT)
         tl.store(scales + at, scale)
         scaled = tl.div_rn(numbers, tl.where(scale > 0, scale, 1.0))
-        tl.store(target + at * DIM + d, narrowed(scaled, FORMAT), mask=d < DIM)
+        tl.store(target + at * DIM + d, quantized(scaled, FORMAT), mask=d < DIM)
 
 
 def write(cache: "LayerCache", targets: Tensor, keys: Tensor, values: Tensor) -> None:
-    """As `LayerCache.write`: keys and values [kv_heads, rows, dim] at `targets` [rows]."""
-    _store(keys, values, targets, *Stored.of(cache))
+    """Store keys and values [kv_heads, rows, dim] at `targets` [rows], as `LayerCache.write` does."""
+    _store(keys, values, targets, *Stored.from_cache(cache))
 
 
 @operator(
     "write_cache(Tensor new_keys, Tensor new_values, Tensor targets, Tensor(a!) keys, Tensor(b!) values, "
     "Tensor(c!)? key_scales, Tensor(d!)? value_scales, int format) -> ()",
-    fake=nothing,
+    fake=no_output,
 )
 def _store(
     new_keys: Tensor,
@@ -83,7 +83,7 @@ def _store(
 ) -> None:
     assert new_keys.stride(2) == new_values.stride(2) == 1
     kv_heads, rows, key_dim = new_keys.shape
-    unread = keys  # stands where there are no scales
+    unread = keys  # placeholder where there are no scales
     write_kernel[(rows, kv_heads)](
         *(new_keys, new_values, targets, keys, values),
         *(unread if key_scales is None else key_scales, unread if value_scales is None else value_scales),
@@ -96,7 +96,7 @@ def _store(
 
 
 def variants() -> Iterator[Variant]:
-    """A token's keys and values of 8 heads of 128 for 16 sequences."""
+    """Return variants for one token's keys and values of 8 heads of 128 in 16 sequences."""
     rows, kv_heads, dim = 16, 8, 128
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         name = str(dtype).removeprefix("torch.")

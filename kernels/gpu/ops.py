@@ -1,8 +1,8 @@
-"""The kernels as operators of torch, with what torch.compile has to know of them: which arguments change, and the shape
-of what comes out.
+"""Registration of kernels as torch operators, with the information that torch.compile needs: which arguments change,
+and the shape of the result.
 
-Called as `torch.ops.loragate.…` they cost some microseconds of dispatch, so eager code calls the launching functions
-themselves; code that is being compiled gets the operators (`choose`).
+A call through `torch.ops.loragate.…` costs some microseconds of dispatch. Eager code therefore calls the launching
+functions directly, and code that is being compiled gets the operators (`choose`).
 """
 
 from collections.abc import Callable
@@ -12,12 +12,14 @@ import torch
 from torch.library import Library, register_fake
 
 _LIBRARY = Library("loragate", "DEF")
-_DEVICES = ("CUDA", "CPU")  # the latter for Triton's interpreter
+_DEVICES = ("CUDA", "CPU")  # the CPU serves Triton's interpreter
 
 
 def operator(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes an operator of a function that launches kernels. `fake` gives what it would, of the right shape, without
-    computing."""
+    """Return a decorator that makes an operator of a function that launches kernels.
+
+    `fake` returns a result of the right shape without computing it.
+    """
 
     def register(launch: Callable[..., Any]) -> Callable[..., Any]:
         name = schema.partition("(")[0]
@@ -35,5 +37,5 @@ def operator(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., A
     return register
 
 
-def nothing(*_: Any) -> None:
-    """What an operator gives that only changes its arguments."""
+def no_output(*_: Any) -> None:
+    """Return None: the fake result of an operator that only changes its arguments."""

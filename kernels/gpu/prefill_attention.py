@@ -1,8 +1,8 @@
 """Causal attention of one sequence's chunk over its paged context and itself, without gathering keys.
 
-FlashAttention-2's loop (Dao, 2023, arXiv:2307.08691, algorithm 1) over vLLM's paging: a program takes some queries of
-one head, and goes through the keys that any of them sees. Blocks of keys begin at fixed positions, and what a query
-does not see leaves its sums as they are, so a query's result does not depend on how the prompt was cut into chunks.
+FlashAttention-2's loop (Dao, 2023, arXiv:2307.08691, algorithm 1) over vLLM's paging: a program handles some queries of
+one head and iterates over the keys that any of them sees. Blocks of keys begin at fixed positions, and keys that a
+query does not see leave its sums unchanged, so a query's result does not depend on how the prompt was cut into chunks.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ from loragate.kernels.gpu.attention import (
     Case,
     Stored,
     block_rows,
-    cap,
     head_constants,
-    places_of,
+    online_softmax_step,
+    places_at,
     read_cache,
-    soften,
+    soft_cap,
 )
 from loragate.kernels.gpu.dot import dot
-from loragate.kernels.gpu.ops import nothing, operator
+from loragate.kernels.gpu.ops import no_output, operator
 from loragate.kernels.gpu.quantization import FORMATS, PLAIN
 from loragate.kernels.gpu.variant import POINTERS, Variant
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from loragate.kernels.attention_rows import AttentionOptions, PrefillRows
     from loragate.kernels.kv_cache import LayerCache
 
-QUERIES = 64  # of a program, at most
+QUERIES = 64  # maximum queries of a program
 _STAGES = 2
 
 
@@ -44,7 +44,7 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
     keys,  # [kv_heads, places, key_dim]
     values,  # [kv_heads, places, value_dim]
     tables,  # [sequences, …]: pages
-    tiles,  # [tiles, 4]: first row, rows, first position and sequence of each; else one chunk is cut into tiles
+    tiles,  # [tiles, 4]: first row, rows, first position and sequence; without tiles, one chunk is cut into tiles
     key_scales,  # [kv_heads, places]
     value_scales,
     sinks,  # [heads], float32
@@ -103,7 +103,7 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
     for start in range(first, last, BLOCK):
         position = start + tl.arange(0, BLOCK)
         there = position < last
-        place = places_of(table, position, there, PAGE)
+        place = places_at(table, position, there, PAGE)
         k = read_cache(
             head_keys,
             head_key_scales,
@@ -114,9 +114,9 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
             FORMAT,
             query.dtype.element_ty,
         )
-        scores = cap(dot(q, k, tl.zeros((QUERIES, BLOCK), dtype=tl.float32), WIDEN) * scale, softcap)
+        scores = soft_cap(dot(q, k, tl.zeros((QUERIES, BLOCK), dtype=tl.float32), WIDEN) * scale, softcap)
         seen = (position[None, :] <= at[:, None]) & (position[None, :] > at[:, None] - window) & there[None, :]
-        weights, fade, highest, weight_sum = soften(scores, seen, highest, weight_sum)
+        weights, rescale, highest, weight_sum = online_softmax_step(scores, seen, highest, weight_sum)
         v = read_cache(
             head_values,
             head_value_scales,
@@ -127,14 +127,14 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
             FORMAT,
             query.dtype.element_ty,
         )
-        total = dot(weights.to(v.dtype), v, total * fade[:, None], WIDEN)
+        total = dot(weights.to(v.dtype), v, total * rescale[:, None], WIDEN)
     if SINKS:
         sink = tl.load(sinks + head)
         higher = tl.maximum(highest, sink)
-        fade = tl.exp(highest - higher)
-        weight_sum = weight_sum * fade + tl.exp(sink - higher)
-        total = total * fade[:, None]
-    weight_sum = tl.where(own, weight_sum, 1.0)  # rows behind the chunk may have seen nothing
+        rescale = tl.exp(highest - higher)
+        weight_sum = weight_sum * rescale + tl.exp(sink - higher)
+        total = total * rescale[:, None]
+    weight_sum = tl.where(own, weight_sum, 1.0)  # rows after the chunk may have seen no key
     tl.store(
         out + (row[:, None] * HEADS + head) * VALUE_DIM + e[None, :],
         (total / weight_sum[:, None]).to(out.dtype.element_ty),
@@ -143,13 +143,13 @@ def prefill_kernel(  # type: ignore[no-untyped-def]
 
 
 def prefill_attention(query: Tensor, cache: "LayerCache", rows: "PrefillRows", options: "AttentionOptions") -> Tensor:
-    """As `paged_attention.prefill_attention`: query [heads, chunk, dim] → [heads, chunk, value_dim]."""
+    """Compute `paged_attention.prefill_attention`: query [heads, chunk, dim] → [heads, chunk, value_dim]."""
     heads, chunk, _ = query.shape
     out = torch.empty(chunk, heads, cache.values.shape[2], dtype=query.dtype, device=query.device)
     numbers = options.scale, options.softcap or 0.0, options.window or 0, 1, QUERIES
     places = rows.token_places[None]
     query = query.transpose(0, 1).contiguous()
-    _attend(out, query, *Stored.of(cache), places, None, rows.context, options.sinks, *numbers)
+    _attend(out, query, *Stored.from_cache(cache), places, None, rows.context, options.sinks, *numbers)
     return out.transpose(0, 1)
 
 
@@ -163,17 +163,20 @@ def attend_into(
     tile_rows: int,
     options: "AttentionOptions",
 ) -> None:
-    """Fill the rows of `out` [rows, heads, value_dim] that are in a tile, given query [rows, heads, dim]; tiles
-    [tiles, 4] of at most so many rows: first row, rows, first position and sequence, whose pages are in its table."""
+    """Fill the rows of `out` [rows, heads, value_dim] that are in a tile, given query [rows, heads, dim].
+
+    tiles [tiles, 4], of at most `tile_rows` rows each: first row, rows, first position and sequence, whose pages are in
+    its row of `tables`.
+    """
     assert query.is_contiguous()
     assert out.is_contiguous()
     assert tables.stride(1) == 1
     numbers = options.scale, options.softcap or 0.0, options.window or 0, page, tile_rows
-    _attend(out, query, *Stored.of(cache), tables, tiles, 0, options.sinks, *numbers)
+    _attend(out, query, *Stored.from_cache(cache), tables, tiles, 0, options.sinks, *numbers)
 
 
 def tile_rows(key_dim: int, value_dim: int, dtype: torch.dtype, storage: torch.dtype) -> int:
-    """How many queries a program takes, at most, for heads of such a size and such a cache."""
+    """Return the maximum number of queries of a program for heads of these sizes and a cache of this dtype."""
     return _block(key_dim, value_dim, dtype, FORMATS.get(storage, PLAIN))
 
 
@@ -181,7 +184,7 @@ def tile_rows(key_dim: int, value_dim: int, dtype: torch.dtype, storage: torch.d
     "prefill_attention(Tensor(a!) out, Tensor query, Tensor keys, Tensor values, Tensor? key_scales, "
     "Tensor? value_scales, int format, Tensor tables, Tensor? tiles, SymInt context, Tensor? sinks, float scale, "
     "float softcap, int window, int page, int tile_rows) -> ()",
-    fake=nothing,
+    fake=no_output,
 )
 def _attend(
     out: Tensor,
@@ -201,13 +204,13 @@ def _attend(
     page: int,
     tile_rows: int,
 ) -> None:
-    """Without tiles the rows are one chunk, behind so much context."""
+    """Launch the kernel. Without tiles, the rows are one chunk after `context` tokens."""
     chunk, heads, key_dim = query.shape
     kv_heads, places, value_dim = values.shape
     constants = _constants(heads, kv_heads, key_dim, value_dim, query.dtype, format_)
     constants["QUERIES"] = min(constants["QUERIES"], tile_rows)
     count = triton.cdiv(chunk, constants["QUERIES"]) if tiles is None else tiles.shape[0]
-    unread = out  # stands where there is nothing to read
+    unread = out  # placeholder for tensors that are not read
     prefill_kernel[(count, heads)](
         *(query, keys, values, tables, tables if tiles is None else tiles),
         *(unread if key_scales is None else key_scales, unread if value_scales is None else value_scales),
@@ -229,15 +232,20 @@ def _constants(
 
 
 def _block(key_dim: int, value_dim: int, dtype: torch.dtype, format_: int) -> int:
-    """What stays in registers: exact products, expanding numbers, and heads that fill no block take more of them."""
+    """Return a block size that stays in registers.
+
+    Exact products, dequantization, and heads that do not fill a block take more registers.
+    """
     ragged = any(dim != triton.next_power_of_2(dim) for dim in (key_dim, value_dim))
     takes_more = dtype == torch.float32 or format_ != PLAIN or ragged
     return block_rows(key_dim, value_dim, dtype.itemsize * (2 if takes_more else 1), QUERIES)
 
 
 def variants() -> Iterator[Variant]:
-    """Head sizes and groups that models have, at a chunk of 512 tokens behind 512: chunks of many prompts, as steps of
-    a fixed size have them, and one alone."""
+    """Return variants for the head sizes and groups that models have, at a chunk of 512 tokens after 512.
+
+    They cover chunks of many prompts, as in steps of fixed size, and a single chunk.
+    """
     for case in CASES:
         yield _variant(case, tiled=True)
     yield _variant(CASES[0], tiled=False)

@@ -1,7 +1,7 @@
-"""RMSNorm, a row a program: read once, written once."""
+"""RMSNorm with one program per row: each row is read once and written once."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import triton
@@ -10,9 +10,6 @@ from torch import Tensor
 
 from loragate.kernels.gpu.ops import operator
 from loragate.kernels.gpu.variant import POINTERS, Variant
-
-if TYPE_CHECKING:
-    from loragate.kernels.rms_norm import RmsNorm
 
 _NUMBERS_OF_A_WARP = 512
 
@@ -33,9 +30,9 @@ def norm_kernel(  # type: ignore[no-untyped-def]
     tl.store(out + row * features + column, (normed * own).to(out.dtype.element_ty), mask=there)
 
 
-def rms_norm(x: Tensor, weight: Tensor, kind: "RmsNorm") -> Tensor:
-    """x [..., features], weight [features] → like x."""
-    out: Tensor = _norm(x, weight, kind.eps, kind.shift, kind.rounds_first)
+def rms_norm(x: Tensor, weight: Tensor, eps: float, shift: float, rounds_first: bool) -> Tensor:
+    """Normalize x [..., features] with weight [features] as `kernels.rms_norm.RmsNorm` does."""
+    out: Tensor = _norm(x, weight, eps, shift, rounds_first)
     return out
 
 
@@ -61,7 +58,7 @@ def _launch(features: int) -> dict[str, Any]:
 
 
 def variants() -> Iterator[Variant]:
-    """The widths of heads and of models, at 16 rows."""
+    """Return variants for the widths of heads and of models, at 16 rows."""
     rows = 16
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         name = str(dtype).removeprefix("torch.")

@@ -1,17 +1,18 @@
-"""Segmented LoRA in two launches a fused module, whatever the adapters' ranks.
+"""Segmented LoRA in two launches per fused module, for adapters of any ranks.
 
-The gathered products are Punica's and S-LoRA's (Chen et al., 2023, arXiv:2310.18547, section 4; Sheng et al., 2023,
-arXiv:2311.03285, section 5). Rows come sorted by slot, and the work is a flat list of tiles: some rows of one slot.
-*Shrink* multiplies a tile with some ranks of its A, in programs that take turns; *expand* takes a tile's ranks, 16 at a
-time, to some columns of one target module, and makes there what else the adapter changes: out · scale + shift. Ranks
-are read when a program runs: one launch serves all of them, and a program whose ranks or module its adapter does not
-have ends at once.
+The gathered products are those of Punica and S-LoRA (Chen et al., 2023, arXiv:2310.18547, section 4; Sheng et al.,
+2023, arXiv:2311.03285, section 5). Rows come sorted by slot, and the work is a flat list of tiles: a few rows of one
+slot each. *Shrink* multiplies a tile by some ranks of its A, in programs that share the chunks of ranks. *Expand* takes
+a tile's ranks, 16 at a time, to some columns of one target module, and applies the adapter's other change there: out ·
+scale + shift. Ranks are read when a program runs: one launch serves all of them, and a program whose ranks or module
+its adapter does not have ends at once.
 
-Segments of a decode step are short and bound by the memory that their adapters take: tiles of 16 rows, and the inputs
-shared out among programs. Those of a prefill are long and bound by arithmetic: tiles of 64 rows, and 64 ranks at once.
+Segments of a decode step are short and bound by the memory traffic of their adapters: tiles have 16 rows, and the
+inputs are divided among programs. Those of a prefill are long and bound by arithmetic: tiles have 64 rows, with 64
+ranks at once.
 
-No two programs write to the same number, and each sums in an order of its own that the neighbours have no part in: a
-row's result is the same in any batch, to the last bit. Rows of no adapter are in no tile.
+No two programs write to the same number, and each sums in an order that does not depend on its neighbours: a row's
+result is the same in any batch, to the last bit. Rows without an adapter are in no tile.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,15 +23,15 @@ import triton.language as tl
 from torch import Tensor
 
 from loragate.kernels.gpu.dot import dot, widen
-from loragate.kernels.gpu.ops import nothing, operator
+from loragate.kernels.gpu.ops import no_output, operator
 from loragate.kernels.gpu.slot_tables import MEMBER_FIELDS, SLOT_FIELDS, SlotTable
 from loragate.kernels.gpu.variant import POINTERS, Variant
 from loragate.kernels.segments import DECODE, PREFILL, TILINGS, WorkList
 
 RANK_CHUNK = 16
-_PROGRAMS = 1024  # about as many of shrink as a GPU runs at once
-_FEWEST_TURNS = 4  # rank 16 on q, k and v takes three
-_SUMS_OF_FOUR_WARPS = 4096  # 32 a thread
+_PROGRAMS = 1024  # about the number of shrink programs that a GPU runs at once
+_MIN_TILE_PROGRAMS = 4  # rank 16 on q, k and v takes three
+_SUMS_OF_FOUR_WARPS = 4096  # 32 per thread
 
 
 @triton.jit(do_not_specialize=["slot_count"])
@@ -38,7 +39,7 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
     x,  # [rows, in_features]
     shrunk,  # [SPLITS, rows, shrunk_stride], float32
     tiles,  # [tiles, 3]
-    slots,  # [slot_count, fields of a slot], of which the next one's begin SLOT_STRIDE further on
+    slots,  # [slot_count, fields of a slot]; consecutive slots are SLOT_STRIDE apart
     slot_count,
     in_features,
     x_stride,
@@ -49,7 +50,7 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
     RANKS: tl.constexpr,
     BLOCK_K: tl.constexpr,
     SPLITS: tl.constexpr,
-    LOOPS: tl.constexpr,  # over chunks of ranks, of which there are more than programs
+    LOOPS: tl.constexpr,  # loop over chunks of ranks, when there are more of them than programs
     ALIGNED: tl.constexpr,  # see `SlotTable.aligned`
     WIDEN: tl.constexpr,
 ):
@@ -75,8 +76,11 @@ def shrink_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _at(address, dtype: tl.constexpr, ALIGNED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A pointer out of a table, of which the compiler knows nothing: only where it is told that numbers begin at a
-    multiple of 16 bytes, it reads as many at once, and ahead of their use."""
+    """Return a pointer from an address in a table.
+
+    The compiler knows nothing about it. It reads 16 bytes at once, and prefetches, only if it knows that the numbers
+    begin at a multiple of 16 bytes.
+    """
     found = address.to(tl.pointer_type(dtype))
     if ALIGNED:
         found = tl.multiple_of(found, 16)
@@ -85,7 +89,7 @@ def _at(address, dtype: tl.constexpr, ALIGNED: tl.constexpr):  # type: ignore[no
 
 @triton.jit
 def _shrink(  # type: ignore[no-untyped-def]
-    source,  # [ROWS, 1], of the rows of x that are `mine`
+    source,  # [ROWS, 1], the rows of x that are `mine`
     mine,
     a,
     ranks,
@@ -116,7 +120,7 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     out,  # [rows, out_features], changed in place
     shrunk,  # [SPLITS, rows, shrunk_stride], float32
     tiles,  # [tiles, 3]
-    slots,  # [slot_count, fields of a slot], of which the next one's begin SLOT_STRIDE further on
+    slots,  # [slot_count, fields of a slot]; consecutive slots are SLOT_STRIDE apart
     slot_count,
     blocks,  # [blocks, 4]: member, first column of the block, first and last column of the member
     out_stride,
@@ -149,10 +153,10 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     there = own < width
     target = out + first * out_stride + begin_column + (row[:, None] * out_stride + tl.arange(0, BLOCK_N)[None, :])
     changed = (row < count)[:, None] & there[None, :]
-    y = tl.load(target, mask=changed, other=0.0)  # on its way while the products are made
+    y = tl.load(target, mask=changed, other=0.0)  # loads while the products are computed
     b = _at(b_at, out.dtype.element_ty, ALIGNED)
     total = tl.zeros((ROWS, BLOCK_N), dtype=tl.float32)
-    # All splits at once: one by one each waits for the last.
+    # All splits are read at once: one by one, each would wait for the previous one.
     split = tl.arange(0, triton.next_power_of_2(SPLITS))[:, None, None]
     mine = (split < SPLITS) & (row < count)[None, :, None]
     source = shrunk + first * shrunk_stride + first_rank
@@ -177,14 +181,17 @@ def expand_kernel(  # type: ignore[no-untyped-def]
     tl.store(target, (y + total).to(out.dtype.element_ty), mask=changed)
 
 
-def turns(tiles: int, chunks: int) -> int:
-    """Programs that share the chunks of ranks of a tile: all that there are, where that is few. Else those of small
-    adapters, so that room for large ones, in recorded launches of many tiles, costs them no programs without work."""
-    return max(1, min(chunks, max(_FEWEST_TURNS, _PROGRAMS // max(1, tiles))))
+def programs_per_tile(tiles: int, chunks: int) -> int:
+    """Return the number of programs that share the chunks of ranks of a tile.
+
+    If few programs run in total, there is one for each chunk. Otherwise there are as many as small adapters need, so
+    that room for large ones in captured launches of many tiles costs no idle programs.
+    """
+    return max(1, min(chunks, max(_MIN_TILE_PROGRAMS, _PROGRAMS // max(1, tiles))))
 
 
 def add_segments(table: SlotTable, out: Tensor, x: Tensor, work: WorkList) -> None:
-    """Change the rows of `out` [rows, out] that are in the list, given `x` [rows, in], in place."""
+    """Change the rows of `out` [rows, out] that are in the list in place, given `x` [rows, in]."""
     assert x.stride(1) == 1
     assert out.stride(1) == 1
     if table.is_used:
@@ -196,7 +203,7 @@ def add_segments(table: SlotTable, out: Tensor, x: Tensor, work: WorkList) -> No
 @operator(
     "segmented_lora(Tensor(a!) out, Tensor x, Tensor tiles, Tensor slots, Tensor blocks, SymInt widest, bool aligned, "
     "SymInt[] tiling) -> ()",
-    fake=nothing,
+    fake=no_output,
 )
 def _add(
     out: Tensor,
@@ -208,9 +215,9 @@ def _add(
     aligned: bool,
     tiling: Sequence[int],
 ) -> None:
-    """One launch of each kernel; `widest` is the largest sum of ranks of a slot."""
-    rows, ranks, block_k, most_splits, block_n, stages = tiling
-    splits = min(most_splits, triton.cdiv(x.shape[1], block_k))
+    """Launch each kernel once; `widest` is the largest sum of ranks of a slot."""
+    rows, ranks, block_k, max_splits, block_n, stages = tiling
+    splits = min(max_splits, triton.cdiv(x.shape[1], block_k))
     width = -(-widest // RANK_CHUNK) * RANK_CHUNK
     shrunk = torch.empty(splits, x.shape[0], max(width, 1), dtype=torch.float32, device=x.device)
     assert shrunk.numel() < 1 << 31, "programs count places in 32 bits"
@@ -225,7 +232,7 @@ def _add(
     strides = shrunk.stride(1), shrunk.stride(0)
     if width:
         chunks = triton.cdiv(width, ranks)
-        programs = turns(tiles.shape[0] * splits, chunks)
+        programs = programs_per_tile(tiles.shape[0] * splits, chunks)
         shrink_kernel[(tiles.shape[0], programs, splits)](
             *(x, shrunk, *tables, x.shape[1], x.stride(0), *strides),
             RANKS=ranks,
@@ -244,18 +251,21 @@ def _add(
 
 
 def _warps(rows: int, block_n: int) -> int:
-    """Of a program of expand: more sums a thread would leave room for too few programs."""
+    """Return the warps of an expand program; more sums per thread would leave registers for too few programs."""
     return 8 if rows * block_n > _SUMS_OF_FOUR_WARPS else 4
 
 
 def variants() -> Iterator[Variant]:
-    """Every type that models are served in, on q, k and v of an 8B Llama at rank 16: 16 rows of as many adapters, or
-    1,024 rows of one. bfloat16 with a program for each chunk of ranks, the others by turns, which takes more."""
+    """Return variants for every dtype that models are served in.
+
+    They cover q, k and v of an 8B Llama at rank 16, with 16 rows of 16 adapters or 1,024 rows of one. bfloat16 has a
+    program for each chunk of ranks; the others share chunks, which takes more registers.
+    """
     inputs, widths, ranks = 4096, (4096, 1024, 1024), 48
     outputs = sum(widths)
     for dtype, size in (("bfloat16", 2), ("float16", 2), ("float32", 4)):
         tilings = {"bfloat16": TILINGS, "float16": (DECODE, PREFILL), "float32": (DECODE,)}[dtype]
-        for tiling in tilings:  # float16 compiles like bfloat16; exact products are divided in one way
+        for tiling in tilings:  # float16 compiles like bfloat16; exact products have one tiling
             rows, adapters = (16, 16) if tiling.rows == DECODE.rows else (1024, 1)
             common = {
                 "SLOT_STRIDE": SLOT_FIELDS + MEMBER_FIELDS * len(widths),

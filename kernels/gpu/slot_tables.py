@@ -1,6 +1,7 @@
-"""Where the weights of resident adapters lie on the device, by slot: one table a fused module.
+"""Tables of the device addresses of resident adapters' weights, by slot: one table per fused module.
 
-The tables of all modules lie side by side: an adapter that comes or goes is one small copy, not one for each module.
+The tables of all modules are side by side, so loading or evicting an adapter is one small copy rather than one per
+module.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,16 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from loragate.kernels.base_output import Affine
-from loragate.kernels.host_to_device import sent
+from loragate.kernels.host_to_device import to_device
 from loragate.kernels.lora_weights import LoraWeights
 
-MEMBER_FIELDS = 5  # first rank, ranks, addresses of B, scale and shift; 0 stands for none
-SLOT_FIELDS = 2  # address of A, ranks of all members; then the members' fields
-_ALIGNMENT = 2  # fields: kernels are compiled for addresses that are multiples of 16 bytes, and again for others
+MEMBER_FIELDS = 5  # first rank, ranks, addresses of B, scale and shift; 0 means none
+SLOT_FIELDS = 2  # address of A and ranks of all members; the members' fields follow
+_ALIGNMENT = 2  # fields; kernels are compiled for addresses that are multiples of 16 bytes, and again for others
 
 
 class SlotMemory:
-    """A row for each slot, in which every table has its place: [slots, fields of all tables]."""
+    """One row per slot with the fields of all tables: [slots, fields of all tables]."""
 
     def __init__(self, slots: int, tables: Sequence["SlotTable"], device: torch.device) -> None:
         widths = [-(-table.width // _ALIGNMENT) * _ALIGNMENT for table in tables]
@@ -31,22 +32,22 @@ class SlotMemory:
             table.move(self, sum(widths[:i]))
 
     def write(self, slot: int, start: int, fields: Sequence[int]) -> None:
-        """What stands there from the next `send` on."""
+        """Write fields that take effect on the device with the next `send`."""
         self._host[slot, start : start + len(fields)] = fields
         self._changed.add(slot)
 
     def send(self) -> None:
-        """Bring what changed to the device, behind all that was launched and in front of what will be. Nobody waits."""
+        """Copy the changed rows to the device, ordered after everything launched so far, without waiting."""
         for slot in self._changed:
-            self.fields[slot].copy_(sent(self._host[slot], self.fields.device))
+            self.fields[slot].copy_(to_device(self._host[slot], self.fields.device))
         self._changed.clear()
 
 
 class SlotTable:
-    """Where the weights of one fused module's adapters lie on the device, by slot.
+    """Device addresses of the weights of one fused module's adapters, by slot.
 
-    `widths` are the outputs of its members. A slot may take several places, which work lists name one by one: those of
-    slot 1 are `places` to 2 · `places` − 1.
+    `widths` are the outputs of its members. A slot may take several places, which work lists name individually: those
+    of slot 1 are `places` to 2 · `places` − 1.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class SlotTable:
     ) -> None:
         self.in_features, self.dtype, self.device = in_features, dtype, device
         self._places = places
-        self._start = 0  # of its part of `_memory`
+        self._start = 0  # the start of this table within `_memory`
         self._starts = [sum(widths[:i]) for i in range(len(widths))]
         self._widths = tuple(widths)
         self._fields = torch.zeros(1, SLOT_FIELDS + MEMBER_FIELDS * len(widths), dtype=torch.int64, device=device)
@@ -64,13 +65,15 @@ class SlotTable:
         self._blocks: dict[int, Tensor] = {}
 
     def reserve(self, slots: int, rank: int) -> None:
-        """Room for so many slots with adapters of at most such a rank: from now on launches are alike, and read the
-        same memory, whoever comes and goes."""
+        """Reserve room for `slots` slots with adapters of at most this rank.
+
+        From then on, launches are alike and read the same memory regardless of which adapters are resident.
+        """
         self._fields = F.pad(self._fields, (0, 0, 0, max(0, slots * self._places - self._fields.shape[0])))
         self._reserved = rank
 
     def put(self, slot: int, weights: LoraWeights) -> None:
-        """What stands there is read by launches from now on; the caller keeps the weights alive."""
+        """Register the weights for all launches from now on; the caller keeps them alive."""
         members = [[0] * MEMBER_FIELDS for _ in self._widths]
         for expand in weights.expands:
             members[self._starts.index(expand.out_start)][:3] = [
@@ -85,7 +88,7 @@ class SlotTable:
         self.put_fields(slot, [fields], weights.rank)
 
     def put_fields(self, slot: int, fields: Sequence[Sequence[int]], rank: int) -> None:
-        """For each place of the slot: address of A, ranks of all members, and the members' fields."""
+        """Register, for each place of the slot, the address of A, the ranks of all members, and the members' fields."""
         assert not self._reserved or rank <= self._reserved
         assert not (self.aligned and any(address % 16 for place in fields for address in _addresses(place)))
         missing = (slot + 1) * self._places - self._fields.shape[0]
@@ -100,7 +103,7 @@ class SlotTable:
             self._write(slot, [[0] * self.width] * self._places)
 
     def move(self, memory: "SlotMemory", start: int) -> None:
-        """Be a part of that memory from now on, from its field `start` on."""
+        """Become a part of that memory, from its field `start` on."""
         assert not self._ranks
         assert self._places == 1
         self._fields = memory.fields[:, start : start + self.width]
@@ -108,18 +111,20 @@ class SlotTable:
 
     @property
     def aligned(self) -> bool:
-        """Whether whatever programs read begins at a multiple of 16 bytes. All that adapters bring does, and so do
-        their rows if these are multiples of 16 numbers."""
+        """Whether everything that programs read begins at a multiple of 16 bytes.
+
+        All tensors of adapters do, and so do their rows if their lengths are multiples of 16.
+        """
         return all(size % 16 == 0 for size in (self.in_features, *self._widths))
 
     @property
     def widest(self) -> int:
-        """The largest sum of ranks of a slot that a launch has to serve; 0 while nothing is resident or reserved."""
+        """The largest sum of ranks of a slot that a launch must serve; 0 while nothing is resident or reserved."""
         return self._reserved or max(self._ranks.values(), default=0)
 
     @property
     def is_used(self) -> bool:
-        """Whether launches may find weights here."""
+        """Whether launches may find weights in the table."""
         return bool(self._ranks or self._reserved)
 
     @property
@@ -129,7 +134,7 @@ class SlotTable:
 
     @property
     def width(self) -> int:
-        """Fields of a place."""
+        """The number of fields of a place."""
         return self._fields.shape[1]
 
     def _write(self, slot: int, fields: Sequence[Sequence[int]]) -> None:
@@ -137,10 +142,10 @@ class SlotTable:
             self._memory.write(slot, self._start, fields[0])
         else:
             places = slice(slot * self._places, (slot + 1) * self._places)
-            self._fields[places].copy_(sent(fields, self._fields.device))
+            self._fields[places].copy_(to_device(fields, self._fields.device))
 
     def _put_affine(self, members: list[list[int]], change: Affine) -> None:
-        """An affine change spans members; each gets the address of its own part."""
+        """Write the addresses of an affine change, which spans members: each member gets that of its own part."""
         item = change.shift.element_size()
         for member, start, width in zip(members, self._starts, self._widths, strict=True):
             offset = start - change.out_start
@@ -150,7 +155,7 @@ class SlotTable:
                 member[3] = 0 if change.scale is None else change.scale.data_ptr() + offset * item
 
     def blocks(self, size: int) -> Tensor:
-        """Columns in blocks that lie within one member each."""
+        """Return blocks of at most `size` columns, each within one member."""
         if size not in self._blocks:
             rows = [
                 (member, column, start, start + width)
@@ -162,7 +167,7 @@ class SlotTable:
 
 
 def _addresses(place: Sequence[int]) -> Iterator[int]:
-    """Of A, and of each member's B, scale and shift."""
+    """Yield the addresses of A, and of each member's B, scale and shift."""
     yield place[0]
     for start in range(SLOT_FIELDS, len(place), MEMBER_FIELDS):
         yield from place[start + 2 : start + MEMBER_FIELDS]

@@ -1,4 +1,4 @@
-"""What of a Triton kernel is compiled ahead of time: one set of types and constants, and what a typical launch does."""
+"""A Triton kernel as it is compiled ahead of time: types, constants, and the work of a typical launch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ POINTERS = {
     "bfloat16": "*bf16",
     "int64": "*i64",
     "int8": "*i8",
-    "float8_e4m3fn": "*u8",  # its bits, see `eight_bits`
+    "float8_e4m3fn": "*u8",  # its bits, see `quantization`
 }
 """Triton's names of pointers to these types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A kernel as it is launched. `signature` gives Triton's type of each argument that is no constant."""
+    """A kernel as it is launched. `signature` gives Triton's type of each argument that is not a constant."""
 
     name: str
     kernel: Any
     signature: Mapping[str, str]
     constants: Mapping[str, Any]
-    read_bytes: int  # of a typical launch, which the name tells
+    read_bytes: int  # of a typical launch, which `name` describes
     flops: int
     warps: int = 4
     stages: int = 3

@@ -14,7 +14,7 @@ from loragate.engine.layers.experts import attach, routed_experts
 from loragate.engine.layers.forward_context import CurrentStep, StepBatch
 from loragate.kernels import gpu, segmented_experts
 from loragate.kernels.expert_weights import ExpertFactors
-from loragate.kernels.segments import segments_of
+from loragate.kernels.segments import segments_from
 
 SLOTS = [-1, 0, 0, 1, 1, 1, 2]
 TARGETS = {0: (True, True), 1: (True, False), 2: (False, True)}
@@ -59,5 +59,5 @@ def test_equal_transformers_own(model_type: str) -> None:
 
 def batch(rows: int) -> StepBatch:
     nothing: Tensor = torch.zeros(rows, dtype=torch.int64)
-    segments = segments_of(SLOTS)
+    segments = segments_from(SLOTS)
     return StepBatch(nothing, nothing, nothing, None, (), segments, nothing, segments)

@@ -10,7 +10,7 @@ from loragate.engine.execution.packing import PackedRows
 from loragate.engine.execution.padded_step import PaddedShape
 from loragate.engine.sequence.request import Request, SamplingParams
 from loragate.engine.sequence.sequence import Sequence, SlotLease
-from loragate.kernels.segments import NOBODY, PREFILL, FixedSegments
+from loragate.kernels.segments import PREFILL, UNUSED_SLOT, FixedSegments
 
 
 def shape(rows: int, sequences: int, dtype: torch.dtype) -> PaddedShape:
@@ -37,7 +37,7 @@ def tiled(shape: PaddedShape, packed: PackedRows) -> list[int]:
     found = [-1] * shape.rows
     for tiles, _ in segments.work:
         for slot, first, rows in tiles.tolist():
-            if slot != NOBODY:
+            if slot != UNUSED_SLOT:
                 assert found[first : first + rows] == [-1] * rows, "two tiles with one row"
                 found[first : first + rows] = [slot] * rows
     return found

@@ -10,7 +10,7 @@ from loragate.kernels.cpu.openmp import find_library
 
 COUNT = """
 import os, threading, torch
-from loragate.kernels.cpu.openmp import compute_alone, compute_with, disband
+from loragate.kernels.cpu.openmp import compute_alone, compute_with, end_team
 compute_with(2)
 def threads(): return len(os.listdir("/proc/self/task"))
 def compute(): return (torch.ones(600, 600) @ torch.ones(600, 600)).sum().item()
@@ -31,7 +31,7 @@ def output_of(script: str) -> list[str]:
 
 def test_a_disbanded_team_ends_and_forms_again() -> None:
     before, working, after, again = output_of(
-        "print(threads()); compute(); print(threads()); disband(); print(threads()); compute(); print(threads())"
+        "print(threads()); compute(); print(threads()); end_team(); print(threads()); compute(); print(threads())"
     )
     assert int(working) == int(before) + 1
     assert after == before

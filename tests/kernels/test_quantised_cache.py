@@ -6,7 +6,7 @@ import torch
 from loragate.kernels.attention_rows import AttentionOptions, DecodeRows
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.paged_attention import decode_attention, write_kv
-from loragate.kernels.quantized_kv_cache import LARGEST, QuantisedLayerCache, quantise
+from loragate.kernels.quantized_kv_cache import LARGEST, QuantizedLayerCache, quantize
 
 STORAGES = sorted(LARGEST, key=str)
 CPU = torch.device("cpu")
@@ -16,7 +16,7 @@ ERROR = {torch.int8: 0.5 / 127, torch.float8_e4m3fn: 2**-4}  # of the largest en
 @pytest.mark.parametrize("storage", STORAGES, ids=str)
 def test_nothing_is_off_by_more_than_half_a_step(storage: torch.dtype) -> None:
     numbers = torch.randn(3, 50, 16, generator=torch.Generator().manual_seed(0)) * 7
-    quantised, scale = quantise(numbers, storage)
+    quantised, scale = quantize(numbers, storage)
     error = (quantised.float() * scale - numbers).abs()
     assert (error <= ERROR[storage] * numbers.abs().amax(-1, keepdim=True) * 1.001).all()
 
@@ -24,7 +24,7 @@ def test_nothing_is_off_by_more_than_half_a_step(storage: torch.dtype) -> None:
 @pytest.mark.parametrize("storage", STORAGES, ids=str)
 def test_what_was_read_is_written_back_unchanged(storage: torch.dtype) -> None:
     """Blocks that went to the host tier and came back are the same to the last bit."""
-    cache = QuantisedLayerCache(64, 2, 8, 4, torch.float32, CPU, storage)
+    cache = QuantizedLayerCache(64, 2, 8, 4, torch.float32, CPU, storage)
     generator = torch.Generator().manual_seed(1)
     keys, values = torch.randn(2, 32, 8, generator=generator), torch.randn(2, 32, 4, generator=generator)
     write_kv(cache, torch.arange(16, 48), keys, values)
@@ -41,7 +41,7 @@ def test_what_was_read_is_written_back_unchanged(storage: torch.dtype) -> None:
 def test_attention_stays_close(storage: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(2)
     plain = LayerCache(64, 2, 16, 16, torch.float32, CPU)
-    small = QuantisedLayerCache(64, 2, 16, 16, torch.float32, CPU, storage)
+    small = QuantizedLayerCache(64, 2, 16, 16, torch.float32, CPU, storage)
     places = torch.randperm(63, generator=generator)[:40] + 1
     keys, values = torch.randn(2, 2, 40, 16, generator=generator)
     for cache in (plain, small):
@@ -54,7 +54,7 @@ def test_attention_stays_close(storage: torch.dtype) -> None:
 
 
 def test_the_null_place_holds_zeros_and_nan_stays_its_own() -> None:
-    cache = QuantisedLayerCache(8, 1, 4, 4, torch.float32, CPU, torch.int8)
+    cache = QuantizedLayerCache(8, 1, 4, 4, torch.float32, CPU, torch.int8)
     bad = torch.full((1, 1, 4), float("nan"))
     write_kv(cache, torch.tensor([3]), bad, bad)
     keys, _ = cache.gather(torch.tensor([0, 3, 4]))

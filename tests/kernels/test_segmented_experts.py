@@ -46,7 +46,7 @@ def choose(rows: int, routing: str) -> Tensor:
     return torch.stack([torch.randperm(last)[:TOP_K] for _ in range(rows)])
 
 
-def segments_of(slots: list[int]) -> list[Segment]:
+def segments_from(slots: list[int]) -> list[Segment]:
     return [Segment(slot, row, row + 1) for row, slot in enumerate(slots) if slot >= 0]
 
 
@@ -70,7 +70,7 @@ def test_every_row_gets_its_own_adapters_update_at_its_own_experts(
     }
     slots = rng.choices([-1, 0, 1, 2, 3], weights[popularity], k=rows)  # nothing targets the experts in slot 2
     chosen = choose(rows, routing)
-    routed = route(chosen, segments_of(slots))
+    routed = route(chosen, segments_from(slots))
     x, base = torch.randn(rows * TOP_K, IN), torch.randn(rows * TOP_K, OUT)
     out = base.clone()
     table.add(out, x, routed)
@@ -94,7 +94,7 @@ def test_nan_in_one_adapter_stays_in_its_rows(table: ExpertTable) -> None:
     table.weights[1].a.fill_(float("nan"))
     slots = [1, 0, -1, 3, 1, 0]
     chosen = choose(6, "two experts")
-    routed = route(chosen, segments_of(slots))
+    routed = route(chosen, segments_from(slots))
     out = torch.zeros(12, OUT)
     table.add(out, torch.randn(12, IN), routed)
     _, owners = by_pair(routed, chosen, slots)

@@ -12,7 +12,7 @@ from loragate.kernels import cpu
 from loragate.kernels.base_output import Affine
 from loragate.kernels.lora_weights import Expand, LoraWeights
 from loragate.kernels.segmented_lora import LoraTable, lora_reference
-from loragate.kernels.segments import Segment, segments_of
+from loragate.kernels.segments import Segment, segments_from
 
 IN, OUT = 24, 40
 POPULARITY = {
@@ -69,7 +69,7 @@ def test_equals_the_reference(popularity: str, rows: int, dtype: torch.dtype) ->
     x = torch.randn(rows, IN, generator=generator).to(dtype)
     out = torch.randn(rows, OUT, generator=generator).to(dtype)
     expected = lora_reference(out, x, slots, weights)
-    make_table(weights).add(out, x, segments_of(slots))
+    make_table(weights).add(out, x, segments_from(slots))
     assert torch.allclose(out.double(), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
@@ -80,12 +80,12 @@ def test_any_division_into_segments(slots: list[int]) -> None:
     x = torch.randn(len(slots), IN, generator=torch.Generator().manual_seed(3))
     out = torch.randn(len(slots), OUT, generator=torch.Generator().manual_seed(4))
     expected = lora_reference(out, x, slots, weights)
-    make_table(weights).add(out, x, segments_of(slots))
+    make_table(weights).add(out, x, segments_from(slots))
     assert torch.allclose(out.double(), expected, atol=1e-4)
 
 
 def test_a_slot_that_changed_hands_gives_the_new_adapter() -> None:
-    segments = segments_of([0, 0, 1])
+    segments = segments_from([0, 0, 1])
     x, start = torch.ones(3, IN), torch.zeros(3, OUT)
     first, second, other = make_weights(1), make_weights(3), make_weights(2)
     table = make_table({0: first, 1: other})
@@ -119,10 +119,10 @@ def test_decode_rows_do_not_depend_on_their_neighbours(path: str) -> None:
     x, start = torch.randn(9, IN, generator=generator), torch.randn(9, OUT, generator=generator)
     slots = [0, 0, 0, 0, 0, 1, 2, 2, 2]
     together = start.clone()
-    make_table(weights).add(together, x, segments_of(slots))
+    make_table(weights).add(together, x, segments_from(slots))
     for row, slot in enumerate(slots):
         alone = start[row : row + 1].clone()
-        make_table(weights).add(alone, x[row : row + 1], segments_of([slot]))
+        make_table(weights).add(alone, x[row : row + 1], segments_from([slot]))
         assert torch.equal(alone[0], together[row])
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loragate.kernels.host_to_device import sent
+from loragate.kernels.host_to_device import to_device
 
 GPU = torch.device("cuda")
 
@@ -29,12 +29,12 @@ def test_lists_and_arrays(numbers: Any, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(Tensor, "pin_memory", pin)
     monkeypatch.setattr(Tensor, "to", to)
-    assert sent(numbers, GPU, torch.int64).tolist() == list(numbers)
+    assert to_device(numbers, GPU, torch.int64).tolist() == list(numbers)
     assert on_the_way == [(GPU, True)]
 
 
 def test_it_is_a_copy() -> None:
     numbers = np.array([1, 2, 3])
-    copy = sent(numbers, torch.device("cpu"))
+    copy = to_device(numbers, torch.device("cpu"))
     numbers[0] = 9
     assert copy.tolist() == [1, 2, 3]

@@ -9,7 +9,7 @@ from loragate.kernels.gpu import decode_attention as kernels
 from loragate.kernels.gpu.decode_attention import decode_attention
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.paged_attention import gathered_decode_attention, write_kv
-from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
+from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
@@ -18,7 +18,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that short sequences have several, and programs too."""
-    monkeypatch.setattr(kernels, "STRETCH", 32)
+    monkeypatch.setattr(kernels, "KV_CHUNK", 32)
     monkeypatch.setattr(kernels, "SPLITS", 2)
     monkeypatch.setattr(kernels, "BLOCK", 16)
 
@@ -87,7 +87,7 @@ def test_head_sizes_and_groups(key_dim: int, value_dim: int, kv_heads: int) -> N
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_eight_bits_are_read_as_torch_reads_them(variant: str, storage: torch.dtype) -> None:
     _, places, keys, values = filled_cache([1, 33, 70])
-    small = QuantisedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
+    small = QuantizedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
     for mine, k, v in zip(places, keys, values, strict=True):
         write_kv(small, mine.to(DEVICE), k.to(DEVICE), v.to(DEVICE))
     rows, query = rows_on_device(places), queries(3, torch.float32)

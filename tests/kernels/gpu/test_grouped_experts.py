@@ -14,7 +14,7 @@ from loragate.kernels import gpu
 from loragate.kernels.expert_weights import ExpertFactors
 from loragate.kernels.gpu.grouped_experts import HALVES, route_on_device
 from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, experts_reference, stacked_reference
-from loragate.kernels.segments import segments_of
+from loragate.kernels.segments import segments_from
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 EXPERTS, IN, OUT, TOP_K = 5, 136, 40, 2  # more inputs than a program of shrink takes at a time
@@ -58,7 +58,7 @@ class Layer:
 
     def output(self, x: Tensor, chosen: Tensor, slots: list[int]) -> Tensor:
         """x [rows, in] → [rows, top_k, out]."""
-        routing = self.linear.route(chosen, segments_of(slots))
+        routing = self.linear.route(chosen, segments_from(slots))
         y = self.linear(x[routing.rows], routing)
         self.adapters.add(y, x[routing.rows], routing)
         return torch.empty_like(y).index_copy_(0, routing.order, y).view(*chosen.shape, -1)
@@ -101,7 +101,7 @@ def test_tiles_hold_every_row_once(rows: list[tuple[int, list[int]]], top_k: int
     """Whatever is chosen: no tile mixes experts or adapters, none is too large, and all of them have room."""
     slots = sorted(slot for slot, _ in rows)
     chosen = torch.tensor([experts[:top_k] for _, experts in rows], dtype=torch.int64).view(-1, top_k)
-    segments = segments_of(slots) if slots else ()
+    segments = segments_from(slots) if slots else ()
     order, tiles = route_on_device(chosen.to(DEVICE), segments, EXPERTS, 16)
     expert = chosen.reshape(-1)[order.cpu()].tolist()
     slot = [slots[place // top_k] for place in order.tolist()]

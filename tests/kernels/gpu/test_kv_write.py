@@ -6,7 +6,7 @@ from torch import Tensor
 
 from loragate.kernels.gpu.kv_write import write
 from loragate.kernels.kv_cache import LayerCache
-from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
+from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 HEADS, PLACES, KEY_DIM, VALUE_DIM = 3, 40, 24, 8
@@ -17,7 +17,7 @@ def caches(dtype: torch.dtype, storage: torch.dtype) -> tuple[LayerCache, LayerC
     shape = PLACES, HEADS, KEY_DIM, VALUE_DIM, dtype, DEVICE
     if storage == dtype:
         return LayerCache(*shape), LayerCache(*shape)
-    return QuantisedLayerCache(*shape, storage), QuantisedLayerCache(*shape, storage)
+    return QuantizedLayerCache(*shape, storage), QuantizedLayerCache(*shape, storage)
 
 
 def new_tokens(dtype: torch.dtype, size: float = 1.0) -> tuple[Tensor, Tensor]:

@@ -22,9 +22,9 @@ from loragate.kernels.gpu.slot_tables import SlotTable
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.lora_weights import Expand, LoraWeights
 from loragate.kernels.paged_attention import write_kv
-from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
+from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
 from loragate.kernels.rms_norm import RmsNorm
-from loragate.kernels.segments import divide, segments_of
+from loragate.kernels.segments import divide, segments_from
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -44,7 +44,7 @@ def cache_of(storage: torch.dtype | None) -> tuple[LayerCache, Tensor]:
     if storage is None:
         cache = LayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE)
     else:
-        cache = QuantisedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
+        cache = QuantizedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
     write_kv(cache, places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
     return cache, places.to(DEVICE)
 
@@ -53,7 +53,7 @@ def test_lora() -> None:
     table = SlotTable((8, 8), 16, torch.float32, DEVICE)
     weights = LoraWeights(numbers(6, 16), (Expand(0, 4, 0, numbers(4, 8)), Expand(4, 6, 8, numbers(2, 8))))
     table.put(0, weights)
-    work = divide(segments_of([0, 0, -1]), DEVICE, torch.float32)
+    work = divide(segments_from([0, 0, -1]), DEVICE, torch.float32)
 
     def add(x: Tensor) -> Tensor:
         out = x[:, :16] * 2
@@ -69,7 +69,7 @@ def test_experts(biased: bool) -> None:
     slots, weights, chosen = ExpertSlots(3, 16, 8, numbers(1)), numbers(3, 8, 16), torch.tensor([[0], [2], [2]])
     factors = ExpertFactors(numbers(3, 4, 16), numbers(3, 4, 8))
     slots.put(0, factors)
-    _, tiles = route_on_device(chosen.to(DEVICE), segments_of([-1, 0, 0]), 3, tiling_for(torch.float32).rows)
+    _, tiles = route_on_device(chosen.to(DEVICE), segments_from([-1, 0, 0]), 3, tiling_for(torch.float32).rows)
 
     biases = numbers(3, 8) if biased else None
 
@@ -117,7 +117,7 @@ def test_norm() -> None:
     kind, weight = RmsNorm(1e-6), numbers(24)
 
     def norm(x: Tensor) -> Tensor:
-        return rms_norm(x * 2, weight, kind) + 1
+        return rms_norm(x * 2, weight, kind.eps, kind.shift, kind.rounds_first) + 1
 
     assert torch.equal(compiled(norm)(numbers(2, 3, 24)), norm(numbers(2, 3, 24)))
 

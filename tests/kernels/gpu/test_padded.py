@@ -21,15 +21,15 @@ from loragate.kernels.lora_weights import Expand, LoraWeights
 from loragate.kernels.paged_attention import padded_attention
 from loragate.kernels.segments import (
     DECODE,
-    NOBODY,
     PREFILL,
+    UNUSED_SLOT,
     FixedSegments,
     Tiling,
     Work,
     by_tiling,
+    cut_into_tiles,
     divide,
-    segments_of,
-    tiles_of,
+    segments_from,
 )
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -104,8 +104,8 @@ def fixed(slots: list[int], rows: int, dtype: torch.dtype) -> FixedSegments:
     by_row = torch.full((rows,), -1)
     by_row[: len(slots)] = torch.tensor(slots)
     works = []
-    for tiling, segments in by_tiling(segments_of(slots), dtype).items():
-        tiles = [*tiles_of(segments, tiling.rows), *[(NOBODY, 0, 0)] * 5]
+    for tiling, segments in by_tiling(segments_from(slots), dtype).items():
+        tiles = [*cut_into_tiles(segments, tiling.rows), *[(UNUSED_SLOT, 0, 0)] * 5]
         works.append(Work(torch.tensor(tiles).to(DEVICE), tiling))
     return FixedSegments(by_row.to(DEVICE), tuple(works))
 
@@ -125,7 +125,7 @@ def test_lora_of_small_and_large_ranks() -> None:
         reserved.put(slot, each)
     x, out = numbers(80, 24), numbers(80, 32)
     expected = out.clone()
-    add_segments(plain, expected[: len(slots)], x[: len(slots)], divide(segments_of(slots), DEVICE, torch.float32))
+    add_segments(plain, expected[: len(slots)], x[: len(slots)], divide(segments_from(slots), DEVICE, torch.float32))
     add_segments(reserved, out, x, fixed(slots, 80, torch.float32).work)
     assert torch.equal(out, expected)
 
@@ -161,7 +161,7 @@ def test_tables_side_by_side_change_when_they_are_sent() -> None:
     def computed(tables: list[SlotTable]) -> list[Tensor]:
         outs = [start.clone() for _ in tables]
         for table, out in zip(tables, outs, strict=True):
-            add_segments(table, out, x, divide(segments_of(slots), DEVICE, torch.float32))
+            add_segments(table, out, x, divide(segments_from(slots), DEVICE, torch.float32))
         return outs
 
     assert all(torch.equal(out, start) for out in computed(shared))
@@ -196,7 +196,7 @@ def test_experts(monkeypatch: pytest.MonkeyPatch) -> None:
         table.put(slot, each)
     found, expected = numbers(2 * rows, 8), numbers(2 * rows, 8)
     x = numbers(rows, 16)
-    for out, segments in ((found, fixed(slots, rows, torch.float32)), (expected, segments_of(slots))):
+    for out, segments in ((found, fixed(slots, rows, torch.float32)), (expected, segments_from(slots))):
         order, tiles = route_on_device(chosen, segments, 4, 16, 3)
         routed = out[order].clone()
         table.add(routed, x[order // 2], tiles.by_adapter)
@@ -211,5 +211,5 @@ def test_nobodys_tiles_change_nothing(tiling: Tiling) -> None:
     table.reserve(2, 16)
     out = numbers(64, 24).half()
     before = out.clone()
-    add_segments(table, out, numbers(64, 24).half(), (Work(torch.full((7, 3), NOBODY).to(DEVICE), tiling),))
+    add_segments(table, out, numbers(64, 24).half(), (Work(torch.full((7, 3), UNUSED_SLOT).to(DEVICE), tiling),))
     assert torch.equal(out, before)

@@ -9,7 +9,7 @@ from loragate.kernels.gpu import prefill_attention as kernels
 from loragate.kernels.gpu.prefill_attention import prefill_attention
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.paged_attention import write_kv
-from loragate.kernels.quantized_kv_cache import QuantisedLayerCache
+from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
@@ -61,7 +61,7 @@ def test_however_the_prompt_is_cut(variant: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_eight_bits_are_read_as_torch_reads_them(variant: str, storage: torch.dtype) -> None:
     _, (places,), (keys,), (values,) = filled_cache([61])
-    small = QuantisedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
+    small = QuantizedLayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, DEVICE, storage)
     write_kv(small, places.to(DEVICE), keys.to(DEVICE), values.to(DEVICE))
     query = torch.randn(HEADS, 21, DIM, generator=torch.Generator().manual_seed(1))
     out = attend(query, small, places, 40, variant)

@@ -18,20 +18,20 @@ def heads_of(rows: int, heads: int, kv_heads: int, dim: int, dtype: torch.dtype)
     return wide[:, :, :heads].transpose(1, 2), wide[:, :, heads : heads + kv_heads].transpose(1, 2)
 
 
-def angles(rows: int, turned: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    angle = torch.rand(1, rows, turned, generator=torch.Generator().manual_seed(rows)) * 100
+def angles(rows: int, rotated: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    angle = torch.rand(1, rows, rotated, generator=torch.Generator().manual_seed(rows)) * 100
     return angle.cos().to(dtype).to(DEVICE), angle.sin().to(dtype).to(DEVICE)
 
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
-@pytest.mark.parametrize(("dim", "turned"), [(64, 64), (64, 16), (80, 80), (80, 20), (2, 2)])
+@pytest.mark.parametrize(("dim", "rotated"), [(64, 64), (64, 16), (80, 80), (80, 20), (2, 2)])
 @pytest.mark.parametrize(("rows", "heads", "kv_heads"), [(1, 1, 1), (5, 4, 2), (3, 3, 1)])
 def test_equals_the_same_in_torch(
-    rows: int, heads: int, kv_heads: int, dim: int, turned: int, dtype: torch.dtype
+    rows: int, heads: int, kv_heads: int, dim: int, rotated: int, dtype: torch.dtype
 ) -> None:
     query, key = heads_of(rows, heads, kv_heads, dim, dtype)
     for angles_dtype in {dtype, torch.float32}:  # some families keep them in single precision
-        cos, sin = angles(rows, turned, angles_dtype)
+        cos, sin = angles(rows, rotated, angles_dtype)
         for out, expected in zip(rotate(query, key, cos, sin), rotary.rotate(query, key, cos, sin), strict=True):
             assert out.dtype == dtype
             assert out.shape == expected.shape
@@ -49,6 +49,6 @@ def test_what_was_given_stays() -> None:
 def test_nothing_of_a_row_reaches_another() -> None:
     query, key = heads_of(3, 2, 1, 8, torch.float32)
     query[:, :, 1] = torch.nan
-    turned, keys = rotate(query, key, *angles(3, 8, torch.float32))
-    assert turned.isnan().any(dim=3)[0].tolist() == [[False, True, False]] * 2
+    rotated, keys = rotate(query, key, *angles(3, 8, torch.float32))
+    assert rotated.isnan().any(dim=3)[0].tolist() == [[False, True, False]] * 2
     assert not keys.isnan().any()

@@ -12,7 +12,7 @@ from loragate.kernels.gpu.segmented_lora import add_segments
 from loragate.kernels.gpu.slot_tables import SlotTable
 from loragate.kernels.lora_weights import Expand, LoraWeights
 from loragate.kernels.segmented_lora import lora_reference
-from loragate.kernels.segments import DECODE, LONG, PREFILL, Tiling, Work, WorkList, divide, segments_of
+from loragate.kernels.segments import DECODE, LONG, PREFILL, Tiling, Work, WorkList, divide, segments_from
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 IN, WIDTHS = 72, (40, 24, 24)
@@ -56,7 +56,7 @@ def make_table(weights: dict[int, LoraWeights]) -> SlotTable:
 
 
 def work(slots: list[int], dtype: torch.dtype = torch.float32) -> WorkList:
-    return divide(segments_of(slots), DEVICE, dtype)
+    return divide(segments_from(slots), DEVICE, dtype)
 
 
 def rows_of(count: int, width: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
@@ -83,7 +83,7 @@ def test_however_the_work_is_divided(tiling: Tiling) -> None:
     weights = {slot: make_weights(slot, torch.float32) for slot in slots}
     x, out = rows_of(6, IN, torch.float32, 2), rows_of(6, OUT, torch.float32, 3)
     expected = lora_reference(out, x, slots, weights)
-    add_segments(make_table(weights), out, x, (Work.of(segments_of(slots), DEVICE, tiling),))
+    add_segments(make_table(weights), out, x, (Work.from_segments(segments_from(slots), DEVICE, tiling),))
     assert torch.allclose(out.double(), expected, atol=1e-4)
 
 
