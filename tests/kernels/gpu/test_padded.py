@@ -14,7 +14,7 @@ from loragate.kernels.expert_weights import ExpertFactors
 from loragate.kernels.gpu import decode_attention as decode
 from loragate.kernels.gpu import prefill_attention as prefill
 from loragate.kernels.gpu.grouped_experts import ExpertSlots, route_on_device
-from loragate.kernels.gpu.segmented_lora import add_segments, turns
+from loragate.kernels.gpu.segmented_lora import add_segments, programs_per_tile
 from loragate.kernels.gpu.slot_tables import SlotMemory, SlotTable
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.lora_weights import Expand, LoraWeights
@@ -178,7 +178,7 @@ def test_tables_side_by_side_change_when_they_are_sent() -> None:
 
 @pytest.mark.parametrize(("tiles", "chunks"), [(0, 1), (1, 48), (4, 48), (256, 1), (256, 48), (4096, 48)])
 def test_programs_of_shrink_are_as_many_as_are_of_use(tiles: int, chunks: int) -> None:
-    found = turns(tiles, chunks)
+    found = programs_per_tile(tiles, chunks)
     assert 1 <= found <= chunks
     assert found >= min(chunks, 4)
     assert found == chunks or tiles * found <= 1024 or found == 4
