@@ -120,7 +120,7 @@ class SlotTable:
     @property
     def widest(self) -> int:
         """The largest sum of ranks of a slot that a launch must serve; 0 while nothing is resident or reserved."""
-        return self._reserved or max(self._ranks.values(), default=0)
+        return self._reserved or max([0, *self._ranks.values()])
 
     @property
     def is_used(self) -> bool:
