@@ -99,14 +99,14 @@ def make_words(folder: Path, size: int) -> None:
 
 def examine_file(folder: Path) -> Figures:
     """Every line checked, nothing kept."""
-    from loragate.finetune.data.validation import examine
+    from loragate.finetune.data.validation import validate
 
     size = (folder / "chats.jsonl").stat().st_size
     with (folder / "chats.jsonl").open("rb") as file, memory() as grown:
         began = time.perf_counter()
-        examination = examine(file)
+        report = validate(file)
         took = time.perf_counter() - began
-    assert not examination.problem_count
+    assert not report.problem_count
     return {"mb_per_second": size / took / 1e6, **grown}
 
 
@@ -128,9 +128,9 @@ def read(folder: Path) -> Figures:
     """Batches in a random order, by memory map."""
     from torch.utils.data import DataLoader
 
-    from loragate.finetune.training.trainers.rows import Rows, one_row
+    from loragate.finetune.training.trainers.rows import Rows, concatenate_rows
 
-    loader = DataLoader(Rows(our_tokens(folder)), batch_size=BATCH, shuffle=True, collate_fn=one_row)
+    loader = DataLoader(Rows(our_tokens(folder)), batch_size=BATCH, shuffle=True, collate_fn=concatenate_rows)
     return drained(lambda: iter(loader), lambda batch: batch["input_ids"].numel())
 
 
@@ -160,7 +160,7 @@ def training_step(folder: Path) -> Figures:
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from loragate.finetune.training.trainers.rows import Rows, one_row
+    from loragate.finetune.training.trainers.rows import Rows, concatenate_rows
 
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -171,7 +171,7 @@ def training_step(folder: Path) -> Figures:
     rows, tokens = Rows(our_tokens(folder)), 0
     began = time.perf_counter()
     while (took := time.perf_counter() - began) < SECONDS:
-        batch = one_row([rows[number] for number in range(BATCH)])
+        batch = concatenate_rows([rows[number] for number in range(BATCH)])
         model(**batch, use_cache=False).loss.backward()
         tokens += batch["input_ids"].numel()
     return {"tokens_per_second": tokens / took}
@@ -189,14 +189,14 @@ STEPS: dict[str, Callable[[Path], Figures]] = {
 def our_tokens(folder: Path) -> Any:
     """The token file, made if it is not there."""
     from loragate.finetune.data.token_cache import TokenCache
-    from loragate.finetune.data.tokenization_config import Language
+    from loragate.finetune.data.tokenization_config import TokenizationConfig
     from loragate.prompts.chat_template import ChatTemplate
     from loragate.prompts.tokenizer import TextTokenizer
 
     tokenizer = TextTokenizer((folder / "tokenizer.json").read_bytes(), bos_token=None, add_bos=False)
-    language = Language(tokenizer, ChatTemplate(_TEMPLATE, {}), (2,), "the benchmark's")
+    tokenization = TokenizationConfig(tokenizer, ChatTemplate(_TEMPLATE, {}), (2,), "the benchmark's")
     with (folder / "chats.jsonl").open("rb") as file:
-        _, tokens = TokenCache(folder / "tokens").tokens_of(file, "chats", language, LENGTH)
+        _, tokens = TokenCache(folder / "tokens").tokens_of(file, "chats", tokenization, LENGTH)
     assert tokens is not None
     return tokens
 

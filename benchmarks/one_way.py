@@ -28,8 +28,8 @@ from loragate.finetune.training.adapter import new_adapter
 from loragate.finetune.training.base_model import load_base
 from loragate.finetune.training.protocol.messages import Metrics
 from loragate.finetune.training.train import train
-from loragate.finetune.training.trainers.callback import Watch
-from loragate.finetune.training.trainers.rows import Rows, one_row
+from loragate.finetune.training.trainers.callback import RunCallback
+from loragate.finetune.training.trainers.rows import Rows, concatenate_rows
 from loragate.finetune.training.trainers.trainer_arguments import Run
 
 CPU = torch.device("cpu")
@@ -42,7 +42,7 @@ def main() -> None:
     torch.set_num_threads(wanted["threads"])
     torch.nn.Linear(64, 64)(torch.ones(8, 64)).sum().backward()
     before = _status("VmRSS")
-    recipe = replace(Recipe.of_document(wanted["recipe"]), quantization=QUANTIZATION[wanted["way"]])
+    recipe = replace(Recipe.from_document(wanted["recipe"]), quantization=QUANTIZATION[wanted["way"]])
     losses: list[float] = []
     torch.manual_seed(recipe.seed)
     with peak() as loading:
@@ -65,7 +65,7 @@ def adapter(model: PeftModel, recipe: Recipe, wanted: dict[str, Any], losses: li
         if metrics.train_loss is not None:
             losses.append(metrics.train_loss)
 
-    train(model, tokenizer, recipe, run, Watch(told, threading.Event(), lambda: None))
+    train(model, tokenizer, recipe, run, RunCallback(told, threading.Event(), lambda: None))
 
 
 def full(model: PreTrainedModel, recipe: Recipe, wanted: dict[str, Any], losses: list[float]) -> None:
@@ -81,7 +81,7 @@ def full(model: PreTrainedModel, recipe: Recipe, wanted: dict[str, Any], losses:
     for _ in range(recipe.epochs):
         order = torch.randperm(len(rows)).tolist()
         for start in range(0, len(order), recipe.batch_size):
-            loss = model(**one_row([rows[place] for place in order[start : start + recipe.batch_size]])).loss
+            loss = model(**concatenate_rows([rows[place] for place in order[start : start + recipe.batch_size]])).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
             optimizer.step()
@@ -97,7 +97,7 @@ def held_out(model: torch.nn.Module, wanted: dict[str, Any]) -> float | None:
     rows = Rows(TokenFile(Path(wanted["valid"])))
     model.eval()
     with torch.no_grad():
-        losses = [float(model(**one_row([rows[place]])).loss) for place in range(len(rows))]
+        losses = [float(model(**concatenate_rows([rows[place]])).loss) for place in range(len(rows))]
     return sum(losses) / len(losses)
 
 

@@ -23,9 +23,9 @@ from loragate.finetune.data.encoding import Sample
 from loragate.finetune.data.formats import Method
 from loragate.finetune.data.token_cache import TokenCache
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
-from loragate.finetune.data.tokenization_config import Language, language_of
+from loragate.finetune.data.tokenization_config import TokenizationConfig, tokenization_config
 from loragate.finetune.jobs.hyperparameters import Hyperparameters
-from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, recipe_of
+from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, resolve_recipe
 from loragate.v1 import engine_pb2 as pb
 
 WAYS = ("qlora", "lora", "full")
@@ -68,7 +68,7 @@ class Case:
             "train": str(self.train.folder),
             "valid": None if self.valid is None else str(self.valid.folder),
             "folder": str(folder / f"{self.name}-{way}"),
-            "recipe": recipe_of(asked, Method.SUPERVISED, facts, data, seed=1).to_document(),
+            "recipe": resolve_recipe(asked, Method.SUPERVISED, facts, data, seed=1).to_document(),
             "row_tokens": self.batch * LENGTH,
             "full_rate": self.full_rate,
             "threads": threads,
@@ -96,8 +96,10 @@ def measured(data_dir: Path, threads: int) -> dict[str, Any]:
 def demo(data_dir: Path, folder: Path) -> Case:
     """The demo's base model, and a way of answering that it does not have."""
     base = build(data_dir / "demo").model_dir
-    language = _language(base)
-    tokens = [_tokens(folder / str(seed), examples_file(count, seed), language) for count, seed in ((200, 0), (40, 2))]
+    tokenization = _tokenization(base)
+    tokens = [
+        _tokens(folder / str(seed), examples_file(count, seed), tokenization) for count, seed in ((200, 0), (40, 2))
+    ]
     return Case("demo", base, *tokens, epochs=2, batch=8, full_rate=3e-4)
 
 
@@ -150,7 +152,7 @@ def _parameters(base: Path) -> int:
     return count
 
 
-def _language(base: Path) -> Language:
+def _tokenization(base: Path) -> TokenizationConfig:
     tokenizer = AutoTokenizer.from_pretrained(base)
     manifest = pb.Manifest(
         tokenizer_json=(base / "tokenizer.json").read_bytes(),
@@ -158,11 +160,11 @@ def _language(base: Path) -> Language:
         special_tokens={name: str(token) for name, token in tokenizer.special_tokens_map.items()},
         eos_token_ids=[tokenizer.eos_token_id],
     )
-    return language_of(manifest)
+    return tokenization_config(manifest)
 
 
-def _tokens(folder: Path, content: bytes, language: Language) -> TokenFile:
-    examination, tokens = TokenCache(folder).tokens_of(BytesIO(content), "examples", language, LENGTH)
+def _tokens(folder: Path, content: bytes, tokenization: TokenizationConfig) -> TokenFile:
+    report, tokens = TokenCache(folder).tokens_of(BytesIO(content), "examples", tokenization, LENGTH)
     if tokens is None:
-        raise SystemExit(f"the examples are not good: {examination.problems}")
+        raise SystemExit(f"the examples are not good: {report.problems}")
     return tokens

@@ -13,23 +13,23 @@ class WorkerConfig:
     name: str
     model: Path
     workspace: Path
-    most_of_tenant: int = 1  # jobs of one tenant in training at once, on all workers together
+    max_jobs_per_tenant: int = 1  # jobs of one tenant in training at once, on all workers together
     row_tokens: int = 4096  # that go through the model at once
     checkpoint_steps: int = 100  # at the most between two
-    keep_seconds: float = 60.0  # at the least between two that are kept for other machines
+    backup_interval_seconds: float = 60.0  # at the least between two that are kept for other machines
     trainer: TrainerSettings = field(default_factory=TrainerSettings)
     poll_seconds: float = 1.0
-    waiting_seconds: float = 60.0  # for lines that do not come, while other jobs wait for their turn
-    tidy_seconds: float = 600.0
+    data_wait_seconds: float = 60.0  # for lines that do not come, while other jobs wait for their turn
+    cleanup_interval_seconds: float = 600.0
     max_workspace_bytes: int = 50 << 30  # but for what is in use
 
     def __post_init__(self) -> None:
-        for name in ("most_of_tenant", "row_tokens", "checkpoint_steps"):
+        for name in ("max_jobs_per_tenant", "row_tokens", "checkpoint_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
-NICEST = 19
+MAX_NICENESS = 19
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,6 @@ class ServiceConfig:
     engine_target: str
     workspace: Path
     trainer: TrainerSettings
-    nice: int = NICEST  # whoever serves comes first
-    most_of_tenant: int = 1  # jobs of one tenant in training at once
+    nice: int = MAX_NICENESS  # whoever serves comes first
+    max_jobs_per_tenant: int = 1  # jobs of one tenant in training at once
     max_workspace_bytes: int = 50 << 30

@@ -3,7 +3,7 @@
 from loragate.adapter_store.errors import Failure
 
 
-class JobRefused(Exception):
+class JobRejected(Exception):
     """`failure` is for its tenant."""
 
     def __init__(self, failure: Failure) -> None:
@@ -11,6 +11,6 @@ class JobRefused(Exception):
         self.failure = failure
 
 
-def no_room(error: OSError) -> Failure:
+def storage_failure(error: OSError) -> Failure:
     """This machine's disk does not take what the job needs."""
     return Failure("insufficient_storage", f"The training's files cannot be written: {error.strerror or error}.")

@@ -7,8 +7,8 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.prompts.body import Body
-from loragate.prompts.tools import MAX_TOOLS, CallOfMessage
-from loragate.prompts.validation import finding
+from loragate.prompts.tools import MAX_TOOLS, MessageToolCall
+from loragate.prompts.validation import field_error
 
 # What clients send back when they append an answer as they got it. Empty, these say nothing.
 _EMPTY_ALLOWED = ("annotations", "audio", "function_call", "refusal", "tool_calls", "reasoning_content")
@@ -43,7 +43,7 @@ class ChatMessage(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[str | None, BeforeValidator(_text_of, json_schema_input_type=str | list[TextPart] | None)] = None
     name: Annotated[str, StringConstraints(max_length=256)] | None = None
-    tool_calls: Annotated[list[CallOfMessage], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
+    tool_calls: Annotated[list[MessageToolCall], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
     tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
 
     @model_validator(mode="before")
@@ -56,33 +56,33 @@ class ChatMessage(Body):
         }
         for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
             if kept.get(field) is not None and kept.get("role") != role:
-                raise finding(field, f"only messages of role '{role}' have it")
+                raise field_error(field, f"only messages of role '{role}' have it")
         return kept
 
     @model_validator(mode="after")
     def _says_something(self) -> "ChatMessage":
         if self.content is None and not self.tool_calls:
-            raise finding("content", "this field is required")
+            raise field_error("content", "this field is required")
         if self.role == "tool" and self.tool_call_id is None:
-            raise finding("tool_call_id", "this field is required")
+            raise field_error("tool_call_id", "this field is required")
         return self
 
 
-def check_answers(messages: Sequence[ChatMessage]) -> None:
+def check_tool_results(messages: Sequence[ChatMessage]) -> None:
     """Right after a message with calls stands one answer to each of them, and nowhere else. Raises a finding."""
     caller, open_calls = 0, set[str]()
     for position, message in enumerate(messages):
         if message.role == "tool":
             if message.tool_call_id not in open_calls:
                 words = "it answers no call of the assistant's message in front of it"
-                raise finding(f"messages.{position}.tool_call_id", words)
+                raise field_error(f"messages.{position}.tool_call_id", words)
             open_calls.discard(message.tool_call_id)
             continue
         if open_calls:
             break
         caller, open_calls = position, {call.id for call in message.tool_calls or ()}
         if len(open_calls) < len(message.tool_calls or ()):
-            raise finding(f"messages.{position}.tool_calls", "two calls have the same id")
+            raise field_error(f"messages.{position}.tool_calls", "two calls have the same id")
     if open_calls:
         words = "each call must be answered by a message of role 'tool', right after this message"
-        raise finding(f"messages.{caller}.tool_calls", words)
+        raise field_error(f"messages.{caller}.tool_calls", words)

@@ -7,7 +7,7 @@ from typing import Any
 from loragate.prompts.json_text import parsed
 from loragate.prompts.messages import ChatMessage
 from loragate.prompts.template_traits import TemplateTraits
-from loragate.prompts.tools import CallOfMessage
+from loragate.prompts.tools import MessageToolCall
 
 _CHARACTERS_OF_A_MESSAGE = 64  # as long as these take, a template takes with a message that says nothing
 
@@ -48,7 +48,7 @@ def template_messages(messages: Sequence[ChatMessage], traits: TemplateTraits) -
     return rendered
 
 
-def size_of(messages: Sequence[ChatMessage]) -> int:
+def rendered_size(messages: Sequence[ChatMessage]) -> int:
     """Characters that the messages bring, or that their rendering is worth."""
     calls = [call for message in messages for call in message.tool_calls or ()]
     characters = sum(len(message.content or "") for message in messages) + sum(
@@ -57,7 +57,7 @@ def size_of(messages: Sequence[ChatMessage]) -> int:
     return characters + _CHARACTERS_OF_A_MESSAGE * (len(messages) + len(calls))
 
 
-def _call(call: CallOfMessage, traits: TemplateTraits) -> dict[str, Any]:
+def _call(call: MessageToolCall, traits: TemplateTraits) -> dict[str, Any]:
     function = {"name": call.function.name, "arguments": _arguments(call.function.arguments)}
     return {"id": _id(call.id, traits), "type": "function", "function": function}
 

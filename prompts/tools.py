@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from loragate.prompts.body import Body
 from loragate.prompts.json_schema import JsonSchema
-from loragate.prompts.validation import finding
+from loragate.prompts.validation import field_error
 
 MAX_TOOLS = 128
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -61,7 +61,7 @@ class CalledFunction(Body):
     arguments: str
 
 
-class CallOfMessage(Body):
+class MessageToolCall(Body):
     """One of an assistant's `tool_calls`."""
 
     id: Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -69,11 +69,11 @@ class CallOfMessage(Body):
     function: CalledFunction
 
 
-def names_of(tools: Sequence[Tool]) -> set[str]:
+def tool_names(tools: Sequence[Tool]) -> set[str]:
     """What they are called. Raises a finding about one whose name another has."""
     names: set[str] = set()
     for position, tool in enumerate(tools):
         if tool.function.name in names:
-            raise finding(f"tools.{position}.function.name", "another tool has this name")
+            raise field_error(f"tools.{position}.function.name", "another tool has this name")
         names.add(tool.function.name)
     return names

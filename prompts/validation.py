@@ -16,7 +16,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Reason:
+class InvalidField:
     """Why a document was refused. `param` is a dotted path such as `messages.0.role`; None for the whole."""
 
     param: str | None
@@ -27,10 +27,10 @@ class Reason:
         return f"Invalid '{self.param}': {self.words}." if self.param else f"{self.words}."
 
 
-class Refused(ValueError):
+class InvalidDocument(ValueError):
     """A document is none of its model."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: InvalidField) -> None:
         super().__init__(str(reason))
         self.reason = reason
 
@@ -41,23 +41,25 @@ def read(model: type[M], document: Mapping[str, Any]) -> M:
         return model.model_validate(document)
     except ValidationError as error:
         findings = error.errors(include_input=False, include_url=False)
-        raise Refused(first_reason([{**finding, "loc": _sent(document, finding)} for finding in findings])) from None
+        raise InvalidDocument(
+            first_invalid_field([{**field_error, "loc": _sent(document, field_error)} for field_error in findings])
+        ) from None
 
 
-def first_reason(errors: Sequence[Mapping[str, Any]]) -> Reason:
+def first_invalid_field(errors: Sequence[Mapping[str, Any]]) -> InvalidField:
     """Of pydantic's findings, whose paths are as they were sent."""
     first = errors[0]
     path = [*first["loc"], *_named(first)]
     words = _WORDS.get(first["type"], first["msg"].rstrip("."))
-    return Reason(".".join(str(part) for part in path) or None, words, first["type"] == "extra_forbidden")
+    return InvalidField(".".join(str(part) for part in path) or None, words, first["type"] == "extra_forbidden")
 
 
-def _sent(document: Any, finding: Mapping[str, Any]) -> list[Any]:
+def _sent(document: Any, field_error: Mapping[str, Any]) -> list[Any]:
     """The finding's path without the names of a union's alternatives, which pydantic puts into it."""
     path: list[Any] = []
-    node, loc = document, finding["loc"]
+    node, loc = document, field_error["loc"]
     for position, part in enumerate(loc):
-        is_missing = finding["type"] == "missing" and position == len(loc) - 1
+        is_missing = field_error["type"] == "missing" and position == len(loc) - 1
         there = (isinstance(node, dict) and part in node) or (isinstance(node, list) and part in range(len(node)))
         if there or is_missing or isinstance(part, int):
             path.append(part)
@@ -72,6 +74,6 @@ def _named(error: Mapping[str, Any]) -> tuple[str, ...]:
     return () if param is None else (param,)
 
 
-def finding(param: str, message: str) -> PydanticCustomError:
+def field_error(param: str, message: str) -> PydanticCustomError:
     """An error about field `param`, for checks that see the whole body. `message` must not quote the input."""
     return PydanticCustomError("refused", "{message}", {"message": message, "param": param})

@@ -57,12 +57,12 @@ def checked(method: str, given: Document) -> Document:
     """These hyperparameters, if a job with this method may have them. Raises Refusal, before anything is sent."""
     from loragate.cli.settings.names import suggestion
     from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
-    from loragate.prompts.validation import Refused, read
+    from loragate.prompts.validation import InvalidDocument, read
 
     kind = DpoHyperparameters if method == "dpo" else Hyperparameters
     try:
         read(kind, given)
-    except Refused as refused:
+    except InvalidDocument as refused:
         reason = refused.reason
         if reason.unknown_field and reason.param is not None:
             known = list(kind.model_fields)

@@ -32,7 +32,7 @@ from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.limits import MAX_LIMIT, TenantLimits
 from loragate.engine.config import EngineConfig
 from loragate.engine.runtime.log_format import LogFormat
-from loragate.finetune.config import NICEST
+from loragate.finetune.config import MAX_NICENESS
 from loragate.gateway.config.gateway import MIN_RETENTION_DAYS
 from loragate.gateway.config.imports import BucketGrant, ImportConfig
 from loragate.gateway.config.oidc import OidcConfig
@@ -158,7 +158,7 @@ class FinetuneSettings(BaseModel):
     enabled: bool = True
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     threads: PositiveInt | None = None
-    nice: Annotated[int, Field(ge=0, le=NICEST)] = NICEST
+    nice: Annotated[int, Field(ge=0, le=MAX_NICENESS)] = MAX_NICENESS
     memory_bytes: PositiveInt | None = None
     max_running_per_tenant: PositiveInt = 1
     workspace: AbsolutePath | None = None

@@ -9,7 +9,7 @@ from loragate.cli.optional_dependencies import INSTALL_FINETUNE, missing_finetun
 from loragate.cli.refusal import BAD_SETTING, Refusal
 from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, FinetuneSettings, Settings
 from loragate.cli.supervisor.preparation import make_data_dir, secret_key
-from loragate.finetune.config import NICEST, ServiceConfig
+from loragate.finetune.config import MAX_NICENESS, ServiceConfig
 from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
 
@@ -35,7 +35,7 @@ def service_config(settings: Settings, name: str | None) -> ServiceConfig:
         workspace=settings.finetune_workspace,
         trainer=_trainer_settings(chosen),
         nice=chosen.nice,
-        most_of_tenant=chosen.max_running_per_tenant,
+        max_jobs_per_tenant=chosen.max_running_per_tenant,
         max_workspace_bytes=chosen.max_workspace_bytes,
     )
 
@@ -47,4 +47,4 @@ def _trainer_settings(chosen: FinetuneSettings) -> TrainerSettings:
         memory_bytes=chosen.memory_bytes,
         report_to=chosen.report_to,
     )
-    return replace(settings, stands_back=chosen.nice == NICEST and not settings.apart)
+    return replace(settings, idle_priority=chosen.nice == MAX_NICENESS and not settings.dedicated_device)

@@ -10,7 +10,7 @@ from loragate.cli.settings.model import Settings
 from loragate.cli.supervisor import shared_metrics
 from loragate.cli.supervisor.optional_part import OptionalPart
 from loragate.cli.supervisor.program import Program, our_command
-from loragate.finetune.worker.worker_pidfile import is_at_work
+from loragate.finetune.worker.worker_pidfile import is_running
 
 _SETTINGS = ("log_format", "model", "data_dir", "database_url", "blob_url", "secret_key", "engine_target", "finetune")
 
@@ -30,6 +30,6 @@ def part(settings: Settings, model: str, engine_target: str, say: Callable[[str]
     program = Program("fine-tune worker", command, environment)
 
     async def works(pid: int) -> bool:
-        return await asyncio.to_thread(is_at_work, settings.finetune_workspace, pid)
+        return await asyncio.to_thread(is_running, settings.finetune_workspace, pid)
 
     return OptionalPart("finetune", program, works)

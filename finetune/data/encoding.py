@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from loragate.finetune.data.loss_mask import Marked
+from loragate.finetune.data.loss_mask import MaskedText
 from loragate.prompts.tokenizer import TextTokenizer
 
 Ids = npt.NDArray[np.uint32]
@@ -37,7 +37,7 @@ class Encoder:
         self._tokenizer = tokenizer
         self._end_ids = np.array(end_ids, np.uint32)
 
-    def encode(self, texts: Sequence[Marked]) -> list[Sample]:
+    def encode(self, texts: Sequence[MaskedText]) -> list[Sample]:
         """All at once: the tokenizer works on several in parallel."""
         samples: list[Sample | None] = [None] * len(texts)
         for plain in (True, False):
@@ -47,13 +47,13 @@ class Encoder:
                 samples[place] = self._sample(texts[place], np.array(ids, np.uint32), spans)
         return [sample for sample in samples if sample is not None]
 
-    def _sample(self, text: Marked, ids: Ids, spans: Sequence[tuple[int, int]]) -> Sample:
+    def _sample(self, text: MaskedText, ids: Ids, spans: Sequence[tuple[int, int]]) -> Sample:
         bounds = np.array(spans, np.int64).reshape(-1, 2)
         learned = np.zeros(len(ids), np.bool_)
         for start, stop in text.learned:
             inside = (bounds[:, 0] >= start) & (bounds[:, 0] < stop) & (bounds[:, 1] > bounds[:, 0])
-            self._learn(ids, learned, np.flatnonzero(inside), whole=not text.goes_on or stop < len(text.text))
-        return Sample(ids, learned) if text.goes_on else self._ended(ids, learned)
+            self._learn(ids, learned, np.flatnonzero(inside), whole=not text.continues or stop < len(text.text))
+        return Sample(ids, learned) if text.continues else self._ended(ids, learned)
 
     def _learn(self, ids: Ids, learned: Mask, places: npt.NDArray[np.intp], *, whole: bool) -> None:
         """What a template writes behind an answer's end is nothing that the model generates."""

@@ -15,7 +15,7 @@ class Problem:
         return f"Line {self.line}: {self.words}"
 
 
-class LineRefused(ValueError):
+class InvalidLine(ValueError):
     """A line cannot be an example. Its words do not quote what the line says."""
 
     def __init__(self, words: str, param: str | None = None) -> None:

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from loragate.prompts.body import Body
-from loragate.prompts.messages import ChatMessage, check_answers
-from loragate.prompts.tools import MAX_TOOLS, Tool, names_of
-from loragate.prompts.validation import finding
+from loragate.prompts.messages import ChatMessage, check_tool_results
+from loragate.prompts.tools import MAX_TOOLS, Tool, tool_names
+from loragate.prompts.validation import field_error
 
 MAX_MESSAGES = 4096
 
@@ -22,7 +22,7 @@ class TrainingMessage(ChatMessage):
     @model_validator(mode="after")
     def _weight_is_the_assistants(self) -> "TrainingMessage":
         if self.weight is not None and self.role != "assistant":
-            raise finding("weight", "only messages of role 'assistant' have it")
+            raise field_error("weight", "only messages of role 'assistant' have it")
         return self
 
     @property
@@ -34,7 +34,7 @@ class TrainingMessage(ChatMessage):
 def _check_says_something(answer: ChatMessage, path: str) -> None:
     """Raises a finding about an answer that would teach to say nothing."""
     if not answer.content and not answer.tool_calls:
-        raise finding(f"{path}.content", "it is empty, and there would be nothing to learn")
+        raise field_error(f"{path}.content", "it is empty, and there would be nothing to learn")
 
 
 Messages = Annotated[list[TrainingMessage], Field(fail_fast=True, min_length=1, max_length=MAX_MESSAGES)]
@@ -47,7 +47,7 @@ class _WithTools(Body):
 
     @model_validator(mode="after")
     def _names_differ(self) -> "_WithTools":
-        names_of(self.tools or ())
+        tool_names(self.tools or ())
         return self
 
 
@@ -60,10 +60,10 @@ class Conversation(_WithTools):
     def _teaches(self) -> "Conversation":
         last = len(self.messages) - 1
         if self.messages[last].role != "assistant":
-            raise finding(f"messages.{last}.role", "the last message must be the assistant's")
-        check_answers(self.messages[:last])
+            raise field_error(f"messages.{last}.role", "the last message must be the assistant's")
+        check_tool_results(self.messages[:last])
         if not any(message.learned for message in self.messages):
-            raise finding("messages", "no answer of the assistant's is to be learned: all have the weight 0")
+            raise field_error("messages", "no answer of the assistant's is to be learned: all have the weight 0")
         for position, message in enumerate(self.messages):
             if message.learned:
                 _check_says_something(message, f"messages.{position}")
@@ -92,8 +92,10 @@ class PreferenceInput(_WithTools):
     def _awaits_an_answer(self) -> "PreferenceInput":
         last = len(self.messages) - 1
         if self.messages[last].role == "assistant":
-            raise finding(f"messages.{last}.role", "the last message must not be the assistant's: it is to be answered")
-        check_answers(self.messages)
+            raise field_error(
+                f"messages.{last}.role", "the last message must not be the assistant's: it is to be answered"
+            )
+        check_tool_results(self.messages)
         return self
 
 
@@ -108,10 +110,10 @@ class Preference(Body):
     def _answers_differ(self) -> "Preference":
         for name in ("preferred_output", "non_preferred_output"):
             if getattr(self, name)[0].role != "assistant":
-                raise finding(f"{name}.0.role", "it must be 'assistant'")
+                raise field_error(f"{name}.0.role", "it must be 'assistant'")
             _check_says_something(getattr(self, name)[0], f"{name}.0")
         if self.preferred_output == self.non_preferred_output:
-            raise finding("non_preferred_output", "it is the same as the preferred one: there is nothing to learn")
+            raise field_error("non_preferred_output", "it is the same as the preferred one: there is nothing to learn")
         return self
 
 
@@ -125,7 +127,7 @@ class TextPreference(Body):
     @model_validator(mode="after")
     def _texts_differ(self) -> "TextPreference":
         if self.chosen == self.rejected:
-            raise finding("rejected", "it is the same as 'chosen': there is nothing to learn")
+            raise field_error("rejected", "it is the same as 'chosen': there is nothing to learn")
         return self
 
 

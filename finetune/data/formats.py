@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from loragate.finetune.data.errors import LineRefused
+from loragate.finetune.data.errors import InvalidLine
 from loragate.finetune.data.examples import Completion, Conversation, Example, Preference, Text, TextPreference
-from loragate.prompts.validation import Refused, read
+from loragate.prompts.validation import InvalidDocument, read
 
 
 class Method(StrEnum):
@@ -43,25 +43,25 @@ _FIELDS = {
 
 
 def detect(document: Mapping[str, Any]) -> Format:
-    """By the fields that a format cannot do without. Raises LineRefused for none, and for several."""
+    """By the fields that a format cannot do without. Raises InvalidLine for none, and for several."""
     found = [format for format, fields in _FIELDS.items() if document.keys() >= set(fields)]
     if len(found) == 1:
         return found[0]
     if not found:
         known = "; ".join(f"{format}: {_named(format)}" for format in Format)
-        raise LineRefused(f"it is in none of the known formats ({known})")
-    raise LineRefused(f"it could be {' or '.join(found)}: keep the fields of one format")
+        raise InvalidLine(f"it is in none of the known formats ({known})")
+    raise InvalidLine(f"it could be {' or '.join(found)}: keep the fields of one format")
 
 
-def example_of(document: Mapping[str, Any], format: Format) -> Example:
-    """Raises LineRefused."""
+def parse_example(document: Mapping[str, Any], format: Format) -> Example:
+    """Raises InvalidLine."""
     missing = [field for field in _FIELDS[format] if field not in document]
     if missing and any(document.keys() >= set(fields) for fields in _FIELDS.values()):
-        raise LineRefused(f"it has another format than the first line, which is {format} ({_named(format)})")
+        raise InvalidLine(f"it has another format than the first line, which is {format} ({_named(format)})")
     try:
         return read(_MODELS[format], document)
-    except Refused as refused:
-        raise LineRefused(str(refused.reason).removesuffix("."), refused.reason.param) from None
+    except InvalidDocument as refused:
+        raise InvalidLine(str(refused.reason).removesuffix("."), refused.reason.param) from None
 
 
 def _named(format: Format) -> str:

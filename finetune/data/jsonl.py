@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import pydantic_core
 
-from loragate.finetune.data.errors import LineRefused
+from loragate.finetune.data.errors import InvalidLine
 
 MAX_LINE_BYTES = 4 << 20
 _BOM = b"\xef\xbb\xbf"
@@ -37,18 +37,18 @@ def read_lines(file: BinaryIO, before: int = 0) -> Iterator[Line]:
             yield Line(number, content, end)
 
 
-def document_of(line: Line) -> dict[str, Any]:
-    """Raises LineRefused for what is no JSON object. Nesting and the length of numbers are bounded by the parser."""
+def parse_document(line: Line) -> dict[str, Any]:
+    """Raises InvalidLine for what is no JSON object. Nesting and the length of numbers are bounded by the parser."""
     if len(line.content) > MAX_LINE_BYTES:
-        raise LineRefused(f"it is longer than {MAX_LINE_BYTES >> 20} MiB")
+        raise InvalidLine(f"it is longer than {MAX_LINE_BYTES >> 20} MiB")
     if line.content.lstrip().startswith(b"["):
-        raise LineRefused("it must be a JSON object, and there is no list around the lines")
+        raise InvalidLine("it must be a JSON object, and there is no list around the lines")
     try:
         document = pydantic_core.from_json(line.content, allow_inf_nan=False)
     except ValueError as error:
-        raise LineRefused(f"it is not valid JSON: {str(error).replace('line 1 column', 'column')}") from None
+        raise InvalidLine(f"it is not valid JSON: {str(error).replace('line 1 column', 'column')}") from None
     if not isinstance(document, dict):
-        raise LineRefused("it must be a JSON object")
+        raise InvalidLine("it must be a JSON object")
     json.loads(line.content, object_pairs_hook=_each_once)
     return document
 
@@ -56,7 +56,7 @@ def document_of(line: Line) -> dict[str, Any]:
 def _each_once(pairs: list[tuple[str, Any]]) -> None:
     """Parsers take the last one of several, without a word."""
     if len({name for name, _ in pairs}) < len(pairs):
-        raise LineRefused("it has an object with the same field twice")
+        raise InvalidLine("it has an object with the same field twice")
 
 
 def _skip_rest(file: BinaryIO) -> int:

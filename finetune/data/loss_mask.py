@@ -8,7 +8,7 @@ that does not (it drops reasoning from earlier turns, say) each answer becomes a
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loragate.finetune.data.errors import LineRefused
+from loragate.finetune.data.errors import InvalidLine
 from loragate.finetune.data.examples import Completion, Conversation, Example, Preference, Text, TextPreference
 from loragate.prompts.chat_template import ChatTemplate, TemplateError
 from loragate.prompts.messages import ChatMessage
@@ -19,40 +19,40 @@ Span = tuple[int, int]  # characters [start, stop)
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MaskedText:
     """`plain` text gets the special tokens that the tokenizer puts around a text; a rendered chat has its own. Of one
-    that `goes_on` more is learned than what is there."""
+    that `continues` more is learned than what is there."""
 
     text: str
     learned: tuple[Span, ...]
     plain: bool = False
-    goes_on: bool = False
+    continues: bool = False
 
-    def beginning(self, size: int) -> "Marked":
+    def beginning(self, size: int) -> "MaskedText":
         """Its first characters."""
         learned = tuple((start, min(stop, size)) for start, stop in self.learned if start < size)
-        goes_on = any(start < stop and stop >= size for start, stop in self.learned)
-        return Marked(self.text[:size], learned, self.plain, goes_on)
+        continues = any(start < stop and stop >= size for start, stop in self.learned)
+        return MaskedText(self.text[:size], learned, self.plain, continues)
 
 
-def marked(example: Example, template: ChatTemplate | None) -> list[Marked]:
-    """Samples of an example to learn from; of a preference two, the better answer first. Raises LineRefused."""
+def marked(example: Example, template: ChatTemplate | None) -> list[MaskedText]:
+    """Samples of an example to learn from; of a preference two, the better answer first. Raises InvalidLine."""
     match example:
         case Text(text=text):
-            return [Marked(text, ((0, len(text)),), plain=True)]
+            return [MaskedText(text, ((0, len(text)),), plain=True)]
         case Completion(prompt=prompt, completion=completion):
             return [_after(prompt, completion)]
         case TextPreference(prompt=prompt, chosen=chosen, rejected=rejected):
             return [_after(prompt, chosen), _after(prompt, rejected)]
     if template is None:
-        raise LineRefused("the base model has no chat template: use prompts with completions, or texts", "messages")
+        raise InvalidLine("the base model has no chat template: use prompts with completions, or texts", "messages")
     try:
         return list(_marked_chat(example, template))
     except TemplateError as error:
-        raise LineRefused(f"the base model's chat template refuses it: {error}", "messages") from None
+        raise InvalidLine(f"the base model's chat template refuses it: {error}", "messages") from None
 
 
-def _marked_chat(example: Conversation | Preference, template: ChatTemplate) -> Iterator[Marked]:
+def _marked_chat(example: Conversation | Preference, template: ChatTemplate) -> Iterator[MaskedText]:
     if isinstance(example, Conversation):
         yield from _Chat(template, example.messages, example.tools or ()).marked()
         return
@@ -70,22 +70,22 @@ class _Chat:
         self._shown = template_messages(messages, template.traits)
         self._tools = [tool.for_template() for tool in tools]
 
-    def marked(self) -> Iterator[Marked]:
+    def marked(self) -> Iterator[MaskedText]:
         """In one sample if the template allows it."""
         learned = [index for index, message in enumerate(self._messages) if getattr(message, "learned", False)]
         whole = self._text(len(self._messages))
         spans = [self._span(index, whole) for index in learned]
         if all(spans):
-            yield Marked(whole, tuple(span for span in spans if span))
+            yield MaskedText(whole, tuple(span for span in spans if span))
         else:
             yield from map(self.answer, learned)
 
-    def answer(self, index: int) -> Marked:
+    def answer(self, index: int) -> MaskedText:
         """One message alone, after all that came before it."""
         prompt, shown = self._text(index, prompt=True), self._text(index + 1)
         if not shown.startswith(prompt):
             shown = prompt + self._bare(index)
-        return Marked(shown, ((len(prompt), len(shown)),))
+        return MaskedText(shown, ((len(prompt), len(shown)),))
 
     def _span(self, index: int, whole: str) -> Span | None:
         prompt = self._text(index, prompt=True)
@@ -97,12 +97,12 @@ class _Chat:
     def _bare(self, index: int) -> str:
         message = self._messages[index]
         if message.content is None or message.tool_calls:
-            raise LineRefused("the base model's chat template shows its calls otherwise than they are generated")
+            raise InvalidLine("the base model's chat template shows its calls otherwise than they are generated")
         return message.content
 
     def _text(self, count: int, *, prompt: bool = False) -> str:
         return self._template.render(self._shown[:count], self._tools, prompt=prompt)
 
 
-def _after(prompt: str, text: str) -> Marked:
-    return Marked(prompt + text, ((len(prompt), len(prompt) + len(text)),), plain=True)
+def _after(prompt: str, text: str) -> MaskedText:
+    return MaskedText(prompt + text, ((len(prompt), len(prompt) + len(text)),), plain=True)

@@ -26,7 +26,7 @@ from loragate.finetune.data.token_file import FACTS, LEARNED, OFFSETS, TOKENS, T
 
 SLOTS = "slots.u64"
 _FEWEST_SLOTS = 1024
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 _SLOT_BYTES = 8
 _BUFFER_BYTES = 1 << 20
 
@@ -34,28 +34,28 @@ _BUFFER_BYTES = 1 << 20
 Pause = Callable[[], None]
 
 
-def doze() -> None:
+def sleep_poll_interval() -> None:
     """Between two looks at a file that may have grown."""
-    time.sleep(LOOK_SECONDS)
+    time.sleep(POLL_SECONDS)
 
 
-class GrowthMisused(ValueError):
+class StreamingFileError(ValueError):
     """A growing token file is not used as it can be."""
 
 
-class AlreadyClosed(GrowthMisused):
+class AlreadyClosed(StreamingFileError):
     """Nothing is added to a closed one, and it is closed once."""
 
 
-class StillGrowing(GrowthMisused):
+class NotClosed(StreamingFileError):
     """That can be told, or read, only once it is closed."""
 
 
-class NoSuchSequence(GrowthMisused, IndexError):
+class NoSuchSequence(StreamingFileError, IndexError):
     """There is none of this number, or not yet."""
 
 
-class NoPartition(GrowthMisused):
+class InvalidPartition(StreamingFileError):
     """There is no such share of the work."""
 
 
@@ -68,7 +68,7 @@ class Partition:
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < self.of:
-            raise NoPartition(f"partition {self.number} of {self.of}: it must be 0 to {self.of - 1}")
+            raise InvalidPartition(f"partition {self.number} of {self.of}: it must be 0 to {self.of - 1}")
 
     def place(self, index: int) -> int:
         """Of the partition's own `index`-th, among all."""
@@ -81,12 +81,12 @@ class Partition:
         return max(0, -((self.number - places) // self.of))
 
 
-class GrowingTokenWriter:
+class StreamingTokenWriter:
     """Writes into `folder`, which is new. `expected`: how many sequences there may be, where somebody knows."""
 
     def __init__(self, folder: Path, expected: int = 0) -> None:
         if expected < 0:
-            raise GrowthMisused(f"{expected} sequences cannot be expected")
+            raise StreamingFileError(f"{expected} sequences cannot be expected")
         folder.mkdir(parents=True)
         self._folder = folder
         self._tokens, self._learned = (
@@ -99,7 +99,7 @@ class GrowingTokenWriter:
         self.sequences = 0
         self.tokens = 0
 
-    def __enter__(self) -> "GrowingTokenWriter":
+    def __enter__(self) -> "StreamingTokenWriter":
         return self
 
     def __exit__(
@@ -112,7 +112,7 @@ class GrowingTokenWriter:
         """Behind the others; seen once it is published. Raises AlreadyClosed, OSError."""
         self._must_grow()
         if not len(sample.ids):
-            raise GrowthMisused("a sequence has at least one token")
+            raise StreamingFileError("a sequence has at least one token")
         self._tokens.write(sample.ids.astype("<u4", copy=False).tobytes())
         self._learned.write(sample.learned.tobytes())
         self.sequences += 1
@@ -157,8 +157,8 @@ class GrowingTokenWriter:
         return np.memmap(self._index, "<u8", mode="r+", shape=(slots,))
 
 
-class GrowingTokenFile:
-    """Reads what a `GrowingTokenWriter` writes, also in other processes; each maps the files for itself."""
+class StreamingTokenFile:
+    """Reads what a `StreamingTokenWriter` writes, also in other processes; each maps the files for itself."""
 
     def __init__(self, folder: Path) -> None:
         """Raises FileNotFoundError."""
@@ -187,8 +187,8 @@ class GrowingTokenFile:
             self._learned = mapped(self.folder / LEARNED, "?")
         return Sample(self._tokens[start:end], self._learned[start:end])
 
-    def __reduce__(self) -> tuple[type["GrowingTokenFile"], tuple[Path]]:
-        return GrowingTokenFile, (self.folder,)
+    def __reduce__(self) -> tuple[type["StreamingTokenFile"], tuple[Path]]:
+        return StreamingTokenFile, (self.folder,)
 
     @property
     def closed(self) -> bool:
@@ -196,14 +196,14 @@ class GrowingTokenFile:
         return self._count is not None or (self.folder / FACTS).exists()
 
     def __len__(self) -> int:
-        """Raises StillGrowing."""
+        """Raises NotClosed."""
         if self._count is None:
             if not self.closed:
-                raise StillGrowing(f"{self.folder.name} still grows: how many there will be is known once it is closed")
+                raise NotClosed(f"{self.folder.name} still grows: how many there will be is known once it is closed")
             self._count = len(TokenFile(self.folder))
         return self._count
 
-    def wait_for(self, index: int, pause: Pause = doze) -> bool:
+    def wait_for(self, index: int, pause: Pause = sleep_poll_interval) -> bool:
         """Until it is there; False once there will be none. `pause` is called between two looks, and may raise."""
         while index not in self:
             if self.closed:

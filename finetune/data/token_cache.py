@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from loragate.finetune.data.encoding import Encoder, Sample
-from loragate.finetune.data.errors import LineRefused
+from loragate.finetune.data.errors import InvalidLine
 from loragate.finetune.data.formats import Format
-from loragate.finetune.data.loss_mask import Marked, marked
+from loragate.finetune.data.loss_mask import MaskedText, marked
 from loragate.finetune.data.token_file import TokenFile, TokenFileBroken, TokenFileWriter
-from loragate.finetune.data.tokenization_config import Language
-from loragate.finetune.data.truncation import Beginnings
-from loragate.finetune.data.validation import Examination, Examiner, Told
+from loragate.finetune.data.tokenization_config import TokenizationConfig
+from loragate.finetune.data.truncation import Truncator
+from loragate.finetune.data.validation import Told, ValidationReport, Validator
 
 _VERSION = 1  # of what becomes of an example
 _BATCH, _BATCH_CHARACTERS = 512, 1 << 18  # examples tokenised at once
@@ -45,28 +45,33 @@ class TokenCache:
         self._folder = folder
 
     def tokens_of(
-        self, file: BinaryIO, digest: str, language: Language, max_length: int, told: Told = lambda _: None
-    ) -> tuple[Examination, TokenFile | None]:
+        self,
+        file: BinaryIO,
+        digest: str,
+        tokenization: TokenizationConfig,
+        max_length: int,
+        told: Told = lambda _: None,
+    ) -> tuple[ValidationReport, TokenFile | None]:
         """Of a file with this digest, in samples of at most `max_length` tokens; no tokens of one with problems.
 
         Raises OSError when the disk is full; nothing is left behind then.
         """
-        place = self._folder / _key(digest, language, max_length)
+        place = self._folder / _key(digest, tokenization, max_length)
         with suppress(FileNotFoundError, TokenFileBroken):
             found = TokenFile(place)
             os.utime(place)  # it was needed
-            return Examination(Format(found.facts["format"]), found.facts["examples"]), found
+            return ValidationReport(Format(found.facts["format"]), found.facts["examples"]), found
         draft = place.with_suffix(".tmp")
         for rest in (place, draft):
             shutil.rmtree(rest, ignore_errors=True)
         try:
-            examination = _tokenise(file, draft, language, max_length, told)
-            if examination.problem_count or not examination.examples:
-                return examination, None
+            report = _tokenize(file, draft, tokenization, max_length, told)
+            if report.problem_count or not report.examples:
+                return report, None
             draft.rename(place)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        return examination, TokenFile(place)
+        return report, TokenFile(place)
 
     def prune(self, most: int, in_use_seconds: float = _IN_USE_SECONDS) -> None:
         """What was needed the longest time ago goes, until at most `most` bytes are left; never what was needed just
@@ -85,15 +90,17 @@ def _needed_at(place: Path) -> float:
     return place.stat().st_mtime
 
 
-def _tokenise(file: BinaryIO, folder: Path, language: Language, max_length: int, told: Told) -> Examination:
+def _tokenize(
+    file: BinaryIO, folder: Path, tokenization: TokenizationConfig, max_length: int, told: Told
+) -> ValidationReport:
     with TokenFileWriter(folder) as writer:
-        tokeniser = Tokeniser(writer, language, max_length, told)
-        for _ in tokeniser.take(file):
+        tokenizer = FileTokenizer(writer, tokenization, max_length, told)
+        for _ in tokenizer.take(file):
             pass
-        examination = tokeniser.examination
-        if not examination.problem_count and examination.examples:
-            writer.finish(asdict(tokeniser.facts))
-    return examination
+        report = tokenizer.report
+        if not report.problem_count and report.examples:
+            writer.finish(asdict(tokenizer.facts))
+    return report
 
 
 class Writer(Protocol):
@@ -107,43 +114,45 @@ class Writer(Protocol):
         ...
 
 
-class Tokeniser:
+class FileTokenizer:
     """Of one file, whose lines may come in several portions."""
 
-    def __init__(self, writer: Writer, language: Language, max_length: int, told: Told = lambda _: None) -> None:
-        self._language = language
-        self._examiner = Examiner(told)
-        self._encoder = Encoder(language.tokenizer, language.end_ids)
-        self._beginnings = Beginnings(language.tokenizer, language.end_ids, max_length)
+    def __init__(
+        self, writer: Writer, tokenization: TokenizationConfig, max_length: int, told: Told = lambda _: None
+    ) -> None:
+        self._tokenization = tokenization
+        self._validator = Validator(told)
+        self._encoder = Encoder(tokenization.tokenizer, tokenization.end_ids)
+        self._truncator = Truncator(tokenization.tokenizer, tokenization.end_ids, max_length)
         self._tally = _Tally(writer, max_length)
 
     @property
-    def examination(self) -> Examination:
+    def report(self) -> ValidationReport:
         """So far."""
-        return self._examiner.examination
+        return self._validator.report
 
     @property
     def facts(self) -> Facts:
         """So far; there must be an example."""
-        return self._tally.facts(self.examination)
+        return self._tally.facts(self.report)
 
     def take(self, file: BinaryIO) -> Iterator[None]:
         """All lines to the file's end, and a breath between batches. Nothing more is written once there is a problem.
         Raises OSError."""
         for batch in _batches(self._marked(file), _BATCH):
-            if self._examiner.problem_count:
+            if self._validator.problem_count:
                 continue  # there will be no tokens: only more problems are of interest
             samples = iter(self._encoder.encode([text for texts in batch for text in texts]))
             for texts in batch:
                 self._tally.add(list(islice(samples, len(texts))))
             yield
 
-    def _marked(self, file: BinaryIO) -> Iterator[list[Marked]]:
-        for line, example in self._examiner.examples(file):
+    def _marked(self, file: BinaryIO) -> Iterator[list[MaskedText]]:
+        for line, example in self._validator.examples(file):
             try:
-                yield [self._beginnings.of(text) for text in marked(example, self._language.template)]
-            except LineRefused as refused:
-                self._examiner.refuse(line, refused)
+                yield [self._truncator.of(text) for text in marked(example, self._tokenization.template)]
+            except InvalidLine as refused:
+                self._validator.refuse(line, refused)
 
 
 class _Tally:
@@ -165,12 +174,12 @@ class _Tally:
             self._learned += int(sample.learned.sum())
             self._writer.add(sample)
 
-    def facts(self, examination: Examination) -> Facts:
+    def facts(self, report: ValidationReport) -> Facts:
         """Once all are in."""
-        assert examination.format is not None
+        assert report.format is not None
         return Facts(
-            format=examination.format.value,
-            examples=examination.examples,
+            format=report.format.value,
+            examples=report.examples,
             sequences=self._writer.sequences,
             tokens=self._writer.tokens,
             learned=self._learned,
@@ -179,9 +188,9 @@ class _Tally:
         )
 
 
-def _batches(examples: Iterable[list[Marked]], size: int) -> Iterator[list[list[Marked]]]:
+def _batches(examples: Iterable[list[MaskedText]], size: int) -> Iterator[list[list[MaskedText]]]:
     """So many at once, or fewer long ones: their tokens take some hundred bytes each on the way."""
-    batch: list[list[Marked]] = []
+    batch: list[list[MaskedText]] = []
     characters = 0
     for texts in examples:
         batch.append(texts)
@@ -193,5 +202,5 @@ def _batches(examples: Iterable[list[Marked]], size: int) -> Iterator[list[list[
         yield batch
 
 
-def _key(digest: str, language: Language, max_length: int) -> str:
-    return hashlib.sha256(repr((_VERSION, digest, language.digest, max_length)).encode()).hexdigest()
+def _key(digest: str, tokenization: TokenizationConfig, max_length: int) -> str:
+    return hashlib.sha256(repr((_VERSION, digest, tokenization.digest, max_length)).encode()).hexdigest()

@@ -9,7 +9,7 @@ from loragate.v1 import engine_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
-class Language:
+class TokenizationConfig:
     """`digest` is of all the others: what is tokenised in the same language is the same."""
 
     tokenizer: TextTokenizer
@@ -18,7 +18,7 @@ class Language:
     digest: str
 
 
-def language_of(manifest: pb.Manifest) -> Language:
+def tokenization_config(manifest: pb.Manifest) -> TokenizationConfig:
     """The served base model's. Slow for large vocabularies (a second)."""
     special = dict(manifest.special_tokens)
     tokenizer = TextTokenizer(
@@ -29,4 +29,4 @@ def language_of(manifest: pb.Manifest) -> Language:
     facts = (manifest.chat_template, sorted(special.items()), end_ids, manifest.add_bos_token)
     digest = hashlib.sha256(manifest.tokenizer_json)
     digest.update(repr(facts).encode())
-    return Language(tokenizer, template, end_ids, digest.hexdigest())
+    return TokenizationConfig(tokenizer, template, end_ids, digest.hexdigest())

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from loragate.finetune.data.errors import LineRefused, Problem
+from loragate.finetune.data.errors import InvalidLine, Problem
 from loragate.finetune.data.examples import Example
-from loragate.finetune.data.formats import Format, Method, detect, example_of
-from loragate.finetune.data.jsonl import Line, document_of, read_lines
+from loragate.finetune.data.formats import Format, Method, detect, parse_example
+from loragate.finetune.data.jsonl import Line, parse_document, read_lines
 
 MIN_EXAMPLES = 10
 _NAMED_PROBLEMS = 20
@@ -17,7 +17,7 @@ Told = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Examination:
+class ValidationReport:
     """`problems` are the first 20 of `problem_count`. `format` is None for a file without a single good line."""
 
     format: Format | None
@@ -32,14 +32,14 @@ class Examination:
         return [*map(str, self.problems), *([f"and {more} more"] if more else [])]
 
     @property
-    def problems_in_words(self) -> str:
+    def problems_text(self) -> str:
         """The same in one line."""
         return "; ".join(self.problems_by_line)
 
-    def refusal(self, method: Method, fewest: int = MIN_EXAMPLES) -> str | None:
+    def rejection(self, method: Method, fewest: int = MIN_EXAMPLES) -> str | None:
         """Why it cannot be trained on, in words; None if it can."""
         if self.problem_count:
-            return self.problems_in_words
+            return self.problems_text
         if self.examples < fewest:
             return f"The file has {self.examples} examples; at least {fewest} are needed."
         assert self.format is not None
@@ -48,7 +48,7 @@ class Examination:
         return None
 
 
-class Examiner:
+class Validator:
     """Goes through one file, and keeps what is wrong with it. `told` hears now and then how many bytes are done.
 
     `format` is that of the lines before the first, where there are any.
@@ -63,9 +63,9 @@ class Examiner:
         self.problem_count = 0
 
     @property
-    def examination(self) -> Examination:
+    def report(self) -> ValidationReport:
         """So far."""
-        return Examination(self._format, self._examples, tuple(self._problems), self.problem_count)
+        return ValidationReport(self._format, self._examples, tuple(self._problems), self.problem_count)
 
     def examples(self, file: BinaryIO) -> Iterator[tuple[Line, Example]]:
         """The good ones, to the file's end. Called again, it goes on with lines behind these."""
@@ -74,7 +74,7 @@ class Examiner:
             self._lines = line.number
             try:
                 example = self._example(line)
-            except LineRefused as refused:
+            except InvalidLine as refused:
                 self.refuse(line, refused)
             else:
                 self._examples += 1
@@ -82,21 +82,21 @@ class Examiner:
             if line.end >= told + _STRIDE:
                 self._told(told := line.end)
 
-    def refuse(self, line: Line, refused: LineRefused) -> None:
+    def refuse(self, line: Line, refused: InvalidLine) -> None:
         """Something is wrong with a line."""
         self.problem_count += 1
         if len(self._problems) < _NAMED_PROBLEMS:
             self._problems.append(refused.at(line.number))
 
     def _example(self, line: Line) -> Example:
-        document = document_of(line)
+        document = parse_document(line)
         self._format = self._format or detect(document)
-        return example_of(document, self._format)
+        return parse_example(document, self._format)
 
 
-def examine(file: BinaryIO, told: Told = lambda _: None) -> Examination:
+def validate(file: BinaryIO, told: Told = lambda _: None) -> ValidationReport:
     """As far as it can be told without the base model."""
-    examiner = Examiner(told)
-    for _ in examiner.examples(file):
+    validator = Validator(told)
+    for _ in validator.examples(file):
         pass
-    return examiner.examination
+    return validator.report

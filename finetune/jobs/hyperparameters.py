@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from loragate.prompts.body import Body
-from loragate.prompts.validation import finding
+from loragate.prompts.validation import field_error
 
 Auto = Literal["auto"]
 TargetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.]{1,128}$")]
@@ -45,12 +45,12 @@ class Hyperparameters(Body):
     @model_validator(mode="after")
     def _go_together(self) -> "Hyperparameters":
         if self.n_steps is not None and not self.streaming:
-            raise finding("n_steps", "only jobs with `streaming` have it; others are as long as their epochs")
+            raise field_error("n_steps", "only jobs with `streaming` have it; others are as long as their epochs")
         if self.streaming and self.packing is True:
-            raise finding("packing", "it needs to see all examples first, which `streaming` does not wait for")
+            raise field_error("packing", "it needs to see all examples first, which `streaming` does not wait for")
         if self.endless and "lr_scheduler" in self.model_fields_set and self.lr_scheduler != "constant":
             words = f"'{self.lr_scheduler}' must know where it ends: give `n_steps` as well, or take 'constant'"
-            raise finding("lr_scheduler", words)
+            raise field_error("lr_scheduler", words)
         return self
 
     @property
@@ -67,5 +67,5 @@ class DpoHyperparameters(Hyperparameters):
     @model_validator(mode="after")
     def _pairs_are_not_packed(self) -> "DpoHyperparameters":
         if self.packing is True:
-            raise finding("packing", "preferences are trained on in pairs, which share no rows: leave it out")
+            raise field_error("packing", "preferences are trained on in pairs, which share no rows: leave it out")
         return self

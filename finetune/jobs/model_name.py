@@ -52,7 +52,7 @@ def checkpoint_alias(step: int) -> str:
     return f"ckpt-step-{step}"
 
 
-def meaning_of(model: str) -> TunedAlias | None:
+def parse_tuned_name(model: str) -> TunedAlias | None:
     """The alias behind such a name; None for what is none."""
     match = _NAME.fullmatch(model)
     return match and TunedAlias(_adapter(match[1], match[2]), match[3] or TRAINED)

@@ -67,26 +67,28 @@ class Recipe:
     n_steps: int | None = None
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON, to be read by `of_document`."""
+        """As JSON, to be read by `from_document`."""
         return asdict(self)
 
     @classmethod
-    def of_document(cls, document: dict[str, Any]) -> "Recipe":
+    def from_document(cls, document: dict[str, Any]) -> "Recipe":
         """What `to_document` wrote."""
         targets = document["target_modules"]
         targets = targets if isinstance(targets, str) else tuple(targets)
         return cls(**{**document, "method": Method(document["method"]), "target_modules": targets})
 
 
-def max_length_of(asked: Hyperparameters, base: BaseFacts) -> int:
+def max_length_for(asked: Hyperparameters, base: BaseFacts) -> int:
     """Of a sample, in tokens: needed before the data can be counted."""
     longest = min(_LONG, base.max_model_len) if asked.max_length == "auto" else asked.max_length
     return min(longest, base.max_model_len)
 
 
-def recipe_of(asked: Hyperparameters, method: Method, base: BaseFacts, data: DataFacts | None, seed: int) -> Recipe:
+def resolve_recipe(
+    asked: Hyperparameters, method: Method, base: BaseFacts, data: DataFacts | None, seed: int
+) -> Recipe:
     """All that was left open, chosen; `data` is None for a file that may still grow."""
-    max_length = max_length_of(asked, base)
+    max_length = max_length_for(asked, base)
     rank = min(16, base.max_lora_rank) if asked.lora_rank == "auto" else asked.lora_rank
     multiplier = 1.0 if asked.learning_rate_multiplier == "auto" else asked.learning_rate_multiplier
     beta = asked.beta if isinstance(asked, DpoHyperparameters) else None

@@ -12,7 +12,7 @@ from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE, Stored
 from loragate.adapter_store.errors import Failure, Unavailable
 from loragate.adapter_store.jobs.job import Job, JobStart
 from loragate.adapter_store.store import Store
-from loragate.finetune.errors import JobRefused
+from loragate.finetune.errors import JobRejected
 from loragate.finetune.jobs.hyperparameters import Hyperparameters
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.peft_format.config.fields import FIELDS, Served
@@ -25,14 +25,16 @@ _FIXED: Mapping[str, tuple[str, Any]] = {  # hyperparameter: what PEFT's config 
 }
 
 
-async def bound_to_start(store: Store, tenant_id: str, job: Job, asked: Hyperparameters, recipe: Recipe) -> Recipe:
-    """The recipe with what the adapter that the job goes on from has. Raises JobRefused, StoreError."""
+async def constrain_to_base_adapter(
+    store: Store, tenant_id: str, job: Job, asked: Hyperparameters, recipe: Recipe
+) -> Recipe:
+    """The recipe with what the adapter that the job goes on from has. Raises JobRejected, StoreError."""
     if job.request.start is None:
         return recipe
     stored = await _opened(store, tenant_id, job.request.start)
     config = json.loads(stored.config_json)
     if config.get("peft_type", "LORA") != "LORA" or config.get("alora_invocation_tokens"):
-        raise JobRefused(Failure("invalid_model", "Only plain LoRA adapters can be gone on from.", "model"))
+        raise JobRejected(Failure("invalid_model", "Only plain LoRA adapters can be gone on from.", "model"))
     fixed = {name: config.get(*known) for name, known in _FIXED.items()}
     path = f"method.{job.request.method}.hyperparameters"
     for name, value in fixed.items():
@@ -44,8 +46,8 @@ async def bound_to_start(store: Store, tenant_id: str, job: Job, asked: Hyperpar
     return replace(recipe, **fixed, target_modules=targets if isinstance(targets, str) else tuple(sorted(targets)))
 
 
-async def fetch_start(store: Store, tenant_id: str, start: JobStart, folder: Path) -> Path:
-    """PEFT's two files in `folder`, unless they are there already. Raises JobRefused, StoreError, OSError.
+async def fetch_base_adapter(store: Store, tenant_id: str, start: JobStart, folder: Path) -> Path:
+    """PEFT's two files in `folder`, unless they are there already. Raises JobRejected, StoreError, OSError.
 
     Of the config there is what the adapter computes with. What else a tenant may write there, as the path of a base
     model or a module to import, is nothing for those who load it.
@@ -74,7 +76,7 @@ async def _opened(store: Store, tenant_id: str, start: JobStart) -> StoredAdapte
         return await store.open_adapter(tenant_id, start.digest)
     except LookupError:
         message = f"`{start.name}:{start.version}`, which the job goes on from, does not exist any more."
-        raise JobRefused(Failure("model_not_found", message, "model")) from None
+        raise JobRejected(Failure("model_not_found", message, "model")) from None
     except OSError as error:
         raise Unavailable("The adapter that the job goes on from cannot be read.") from error
 
@@ -82,4 +84,4 @@ async def _opened(store: Store, tenant_id: str, start: JobStart) -> StoredAdapte
 def _agree(name: str, wanted: Any, has: Any, asked: Hyperparameters, path: str) -> None:
     if name in asked.model_fields_set and wanted not in ("auto", has):
         message = f"The adapter that the job goes on from has `{name}` {has}, which training keeps: leave it out."
-        raise JobRefused(Failure("invalid_hyperparameters", message, f"{path}.{name}"))
+        raise JobRejected(Failure("invalid_hyperparameters", message, f"{path}.{name}"))

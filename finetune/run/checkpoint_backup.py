@@ -16,8 +16,8 @@ from loragate.adapter_store.jobs.lease import LeaseLost
 from loragate.adapter_store.jobs.run_snapshots import KeptRun
 from loragate.adapter_store.store import Store
 from loragate.finetune.run.events import METRICS
-from loragate.finetune.run.lease import Holding
-from loragate.finetune.training.checkpoints.folders import came_to, checkpoints_in, step_of
+from loragate.finetune.run.lease import WorkerLease
+from loragate.finetune.training.checkpoints.folders import checkpoint_step, checkpoints_in, last_checkpoint_step
 
 log = logging.getLogger(__name__)
 
@@ -26,13 +26,13 @@ _STATE = "trainer_state.json"
 _NAME = re.compile(rf"{METRICS}|{RUN}/checkpoint-[0-9]+/[a-z_]+\.(json|safetensors)")
 
 
-class RunKeeper:
+class CheckpointBackup:
     """Of one run, in a job's `folder`: keeps its newest checkpoint now and then, beside the training. One that cannot
     be kept is told of in the log, and the run goes on.
     """
 
     def __init__(
-        self, store: Store, held: Holding, folder: Path, seconds: float, clock: Callable[[], float] = time.monotonic
+        self, store: Store, held: WorkerLease, folder: Path, seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store = store
         self._held = held
@@ -63,14 +63,14 @@ class RunKeeper:
 
     async def _keep(self) -> None:
         done = checkpoints_in(self._folder / RUN)
-        if not done or step_of(done[-1]) <= self._kept:
+        if not done or checkpoint_step(done[-1]) <= self._kept:
             return
         links = self._folder / "kept"
         try:
             files = {str(path.relative_to(links)): path for path in _linked(done[-1], self._folder, links)}
             async with self._store.tenant(self._held.tenant_id, write=True) as scope:
-                await scope.kept_runs.keep(self._held.job.id, self._held.worker, step_of(done[-1]), files)
-            self._kept = step_of(done[-1])
+                await scope.kept_runs.keep(self._held.job.id, self._held.worker, checkpoint_step(done[-1]), files)
+            self._kept = checkpoint_step(done[-1])
         except LeaseLost:
             pass
         except (StoreError, OSError) as error:
@@ -80,11 +80,11 @@ class RunKeeper:
             await asyncio.to_thread(shutil.rmtree, links, ignore_errors=True)
 
 
-async def bring_run(store: Store, tenant_id: str, job_id: str, folder: Path) -> None:
+async def restore_run(store: Store, tenant_id: str, job_id: str, folder: Path) -> None:
     """What was kept of it is in the job's `folder`, unless this machine has come as far. Raises StoreError, OSError."""
     async with store.tenant(tenant_id) as scope:
         kept = await scope.kept_runs.kept(job_id)
-    if kept is None or kept.step <= came_to(folder / RUN):
+    if kept is None or kept.step <= last_checkpoint_step(folder / RUN):
         return
     draft = folder / "brought"
     await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)

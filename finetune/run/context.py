@@ -9,7 +9,7 @@ from loragate.finetune.config import WorkerConfig
 from loragate.finetune.run.metrics import FinetuneMetrics
 from loragate.finetune.run.preparation import Preparation
 
-Loads = Callable[[], AsyncIterator[float]]
+EngineLoads = Callable[[], AsyncIterator[float]]
 """How busy the engine is, again and again; see `engine_load`."""
 
 
@@ -19,7 +19,7 @@ async def alone() -> AsyncIterator[float]:
 
 
 @dataclass(frozen=True)
-class Workplace:
+class WorkerContext:
     """`base` is the base model's id."""
 
     store: Store
@@ -27,5 +27,5 @@ class Workplace:
     probe: Probe
     config: WorkerConfig
     base: str
-    loads: Loads
+    engine_loads: EngineLoads
     metrics: FinetuneMetrics

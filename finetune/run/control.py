@@ -6,19 +6,19 @@ from contextlib import asynccontextmanager, suppress
 
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.jobs.job import JobStatus
-from loragate.finetune.run.context import Workplace
-from loragate.finetune.run.lease import Holding
-from loragate.finetune.run.streaming_file import Following
+from loragate.finetune.run.context import WorkerContext
+from loragate.finetune.run.lease import WorkerLease
+from loragate.finetune.run.streaming_file import StreamingTrainingFile
 from loragate.finetune.run.trainer_process import TrainerProcess
 
 
-class Beside:
+class RunControl:
     """Of one attempt at a job: the trainer is stopped when its tenant wants it or its lease is lost, gives way to the
     engine, and gives its place to others while it waits for lines. `stepped` and `waits` tell what it says of itself.
     """
 
-    def __init__(self, place: Workplace, held: Holding) -> None:
-        self.steps_aside = False  # for others
+    def __init__(self, place: WorkerContext, held: WorkerLease) -> None:
+        self.yielded = False  # for others
         self._place = place
         self._held = held
         self._broken: Exception | None = None  # what is wrong with the file that it follows
@@ -33,7 +33,7 @@ class Beside:
         self._waiting.set()
 
     @asynccontextmanager
-    async def going_on(self, trainer: TrainerProcess, following: Following | None) -> AsyncIterator[None]:
+    async def going_on(self, trainer: TrainerProcess, following: StreamingTrainingFile | None) -> AsyncIterator[None]:
         """For as long as the block lasts. Raises behind it what was wrong with the file that it follows, if it does."""
         tasks = [
             asyncio.create_task(self._stop_when_interrupted(trainer), name="interruption"),
@@ -53,10 +53,10 @@ class Beside:
 
     async def stop_for_others(self, trainer: TrainerProcess) -> None:
         """Who waits for lines holds nobody up who has them."""
-        while not self.steps_aside:
+        while not self.yielded:
             await self._waiting.wait()
-            await asyncio.sleep(self._place.config.waiting_seconds)
-            self.steps_aside = self._waiting.is_set() and await self._others_wait()
+            await asyncio.sleep(self._place.config.data_wait_seconds)
+            self.yielded = self._waiting.is_set() and await self._others_wait()
         trainer.stop()
 
     async def _stop_when_interrupted(self, trainer: TrainerProcess) -> None:
@@ -64,11 +64,11 @@ class Beside:
         trainer.stop()
 
     async def _give_way(self, trainer: TrainerProcess) -> None:
-        async for load in self._place.loads():
-            trainer.give_way(load)
-            self._place.metrics.gives_way(load)
+        async for load in self._place.engine_loads():
+            trainer.set_engine_load(load)
+            self._place.metrics.record_engine_load(load)
 
-    async def _follow(self, trainer: TrainerProcess, following: Following) -> None:
+    async def _follow(self, trainer: TrainerProcess, following: StreamingTrainingFile) -> None:
         try:
             await following.run()
         except Exception as broken:  # whatever it is: nobody would bring the trainer more to train on

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loragate.adapter_store.errors import StoreError
-from loragate.finetune.run.lease import Holding
+from loragate.finetune.run.lease import WorkerLease
 from loragate.finetune.training.protocol.messages import Metrics
 
 _GATHER_SECONDS = 1.0
@@ -31,14 +31,14 @@ _OF_A_CHECKPOINT = {
 _Row = dict[str, Any]
 
 
-class Journal:
+class RunEvents:
     """Of one run, whose metrics are also kept in its folder, for the result file.
 
     What it has heard already, as of a run that goes on from a checkpoint, is not told again. A step that was made
     twice, before and after a fall, counts as it was made last.
     """
 
-    def __init__(self, held: Holding, folder: Path) -> None:
+    def __init__(self, held: WorkerLease, folder: Path) -> None:
         self._held = held
         self._path = folder / METRICS
         self._heard: set[str] = set()
@@ -46,7 +46,7 @@ class Journal:
         self._untold: list[Metrics] = []
         self._told_at = time.monotonic()
 
-    def recall(self) -> None:
+    def load(self) -> None:
         """What is in its folder."""
         for line in self._path.read_text().splitlines() if self._path.exists() else ():
             self._heard.add(line)
@@ -73,7 +73,7 @@ class Journal:
         if not self._untold:
             return
         job_id, last = self._held.job.id, self._untold[-1]
-        async with self._held.saying() as work:
+        async with self._held.transaction() as work:
             await work.progress(job_id, self._held.worker, last.step, last.steps)
             for metrics in self._untold:
                 await work.tell(job_id, _words(metrics), type="metrics", data=_known(asdict(metrics)))
@@ -85,12 +85,12 @@ class Journal:
         row = self._rows.get(step, {})
         return {name: row[field] for name, field in _OF_A_CHECKPOINT.items() if field in row}
 
-    def of_result(self, steps: int) -> dict[str, float]:
+    def result_metrics(self, steps: int) -> dict[str, float]:
         """The same of what came out after so many: the best that was judged, where there was something to judge by."""
         judged = [(row["valid_loss"], step) for step, row in self._rows.items() if "valid_loss" in row]
         return self.at(min(judged)[1] if judged else steps)
 
-    def as_csv(self) -> bytes:
+    def to_csv(self) -> bytes:
         """OpenAI's columns."""
         lines = [",".join(_COLUMNS)]
         for _, row in sorted(self._rows.items()):

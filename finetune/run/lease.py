@@ -19,7 +19,7 @@ T = TypeVar("T")
 _RENEWALS = 3  # within one lease
 
 
-class Holding:
+class WorkerLease:
     """`lost` or an `order` sets `interrupted`: whoever works on the job should come to an end."""
 
     def __init__(self, store: Store, claim: Claim, worker: str) -> None:
@@ -32,7 +32,7 @@ class Holding:
         self._store = store
 
     @asynccontextmanager
-    async def saying(self) -> AsyncIterator[JobWork]:
+    async def transaction(self) -> AsyncIterator[JobWork]:
         """One transaction, to say something about the job."""
         async with self._store.tenant(self.tenant_id, write=True) as scope:
             yield scope.job_work
@@ -57,7 +57,7 @@ class Holding:
     async def renew(self) -> None:
         """Once."""
         try:
-            async with self.saying() as work:
+            async with self.transaction() as work:
                 self.order = await work.renew(self.job.id, self.worker)
         except (LeaseLost, NotFound):  # or the tenant is gone
             self.lost = True
@@ -68,9 +68,9 @@ class Holding:
 
 
 @asynccontextmanager
-async def holding(store: Store, claim: Claim, worker: str) -> AsyncIterator[Holding]:
+async def held_lease(store: Store, claim: Claim, worker: str) -> AsyncIterator[WorkerLease]:
     """Renewed beside the block."""
-    held = Holding(store, claim, worker)
+    held = WorkerLease(store, claim, worker)
     keeping = asyncio.create_task(held.keep(), name=f"holding {claim.job.id}")
     try:
         yield held

@@ -53,7 +53,7 @@ class FinetuneMetrics:
             self._seconds.observe(now - self._last[1])
         self._last = (metrics.step, now)
 
-    def gives_way(self, load: float) -> None:
+    def record_engine_load(self, load: float) -> None:
         """To an engine that is so busy."""
         self._load.set(load)
 

@@ -14,14 +14,14 @@ from loragate.adapter_store.store import Store
 from loragate.finetune.data.formats import Method
 from loragate.finetune.data.token_cache import TokenCache
 from loragate.finetune.data.token_file import TokenFile
-from loragate.finetune.data.tokenization_config import Language
-from loragate.finetune.data.validation import Examination
-from loragate.finetune.errors import JobRefused
+from loragate.finetune.data.tokenization_config import TokenizationConfig
+from loragate.finetune.data.validation import ValidationReport
+from loragate.finetune.errors import JobRejected
 from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
-from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, Recipe, max_length_of, recipe_of
-from loragate.finetune.run.base_adapter import bound_to_start
+from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, Recipe, max_length_for, resolve_recipe
+from loragate.finetune.run.base_adapter import constrain_to_base_adapter
 from loragate.finetune.run.download import draft, fetch
-from loragate.finetune.run.streaming_file import Following, Tell
+from loragate.finetune.run.streaming_file import StreamingTrainingFile, Tell
 
 
 @dataclass(frozen=True)
@@ -38,57 +38,59 @@ class Prepared:
 class Preparation:
     """For one base model. Tokens are kept under `workspace` and found again."""
 
-    def __init__(self, store: Store, language: Language, base: BaseFacts, workspace: Path) -> None:
+    def __init__(self, store: Store, tokenization: TokenizationConfig, base: BaseFacts, workspace: Path) -> None:
         self._store = store
-        self._language = language
+        self._tokenization = tokenization
         self._base = base
         self._drafts = workspace / "files"
         self._tokens = TokenCache(workspace / "tokens")
 
     async def prepare(self, tenant_id: str, job: Job) -> Prepared:
-        """Raises JobRefused, StoreError."""
+        """Raises JobRejected, StoreError."""
         asked, method = _asked(job), Method(job.request.method)
-        length = max_length_of(asked, self._base)
+        length = max_length_for(asked, self._base)
         train = digest = valid = facts = None
         if not asked.streaming:
             name = job.request.training_file
-            train, digest = await self._tokenised(tenant_id, name, "training_file", method, length)
+            train, digest = await self._tokenize_file(tenant_id, name, "training_file", method, length)
             facts = DataFacts(train.facts["examples"], train.facts["tokens"])
         if job.request.validation_file is not None:
             name = job.request.validation_file
-            valid, _ = await self._tokenised(tenant_id, name, "validation_file", method, length)
-        recipe = recipe_of(asked, method, self._base, facts, job.request.seed)
-        return Prepared(await bound_to_start(self._store, tenant_id, job, asked, recipe), train, valid, digest)
+            valid, _ = await self._tokenize_file(tenant_id, name, "validation_file", method, length)
+        recipe = resolve_recipe(asked, method, self._base, facts, job.request.seed)
+        return Prepared(
+            await constrain_to_base_adapter(self._store, tenant_id, job, asked, recipe), train, valid, digest
+        )
 
-    def follow(self, tenant_id: str, job: Job, recipe: Recipe, folder: Path, tell: Tell) -> Following:
+    def follow(self, tenant_id: str, job: Job, recipe: Recipe, folder: Path, tell: Tell) -> StreamingTrainingFile:
         """The training file of a job that streams. Raises OSError."""
         expected = 0 if recipe.n_steps is None else recipe.n_steps * recipe.batch_size
         file_id, method = job.request.training_file, recipe.method
-        return Following(
-            self._store, tenant_id, file_id, folder, self._language, recipe.max_length, method, expected, tell
+        return StreamingTrainingFile(
+            self._store, tenant_id, file_id, folder, self._tokenization, recipe.max_length, method, expected, tell
         )
 
     async def tidy(self, most: int) -> None:
         """Of tokens at most so many bytes stay, but for what is in use."""
         await asyncio.to_thread(self._tokens.prune, most)
 
-    async def _tokenised(
+    async def _tokenize_file(
         self, tenant_id: str, file_id: str, param: str, method: Method, max_length: int
     ) -> tuple[TokenFile, str]:
         with draft(self._drafts) as file:
             hashed = hashlib.sha256()
             await fetch(self._store, tenant_id, await self._pieces(tenant_id, file_id, param), file, hashed)
             digest = f"sha256:{hashed.hexdigest()}"
-            examination, tokens = await self._read(file, digest, max_length)
-        refusal = _refusal(examination, method, is_training=param == "training_file")
+            report, tokens = await self._read(file, digest, max_length)
+        refusal = _refusal(report, method, is_training=param == "training_file")
         if refusal is not None or tokens is None:
-            raise JobRefused(Failure(f"invalid_{param}", refusal or "It has no examples.", param))
+            raise JobRejected(Failure(f"invalid_{param}", refusal or "It has no examples.", param))
         return tokens, digest
 
-    async def _read(self, file: BinaryIO, digest: str, max_length: int) -> tuple[Examination, TokenFile | None]:
+    async def _read(self, file: BinaryIO, digest: str, max_length: int) -> tuple[ValidationReport, TokenFile | None]:
         """Given up, it leaves nobody behind who still writes: whoever comes next may write the same."""
         reading = asyncio.create_task(
-            asyncio.to_thread(self._tokens.tokens_of, file, digest, self._language, max_length)
+            asyncio.to_thread(self._tokens.tokens_of, file, digest, self._tokenization, max_length)
         )
         try:
             return await asyncio.shield(reading)
@@ -103,7 +105,7 @@ class Preparation:
                 await scope.files.get(file_id, (Purpose.FINE_TUNE,), param=param)
                 return await scope.files.pieces(file_id)
         except NotFound as missing:
-            raise JobRefused(Failure(missing.code, missing.message, param)) from None
+            raise JobRejected(Failure(missing.code, missing.message, param)) from None
 
 
 def _asked(job: Job) -> Hyperparameters:
@@ -111,5 +113,5 @@ def _asked(job: Job) -> Hyperparameters:
     return kind.model_validate(dict(job.request.hyperparameters))
 
 
-def _refusal(examination: Examination, method: Method, *, is_training: bool) -> str | None:
-    return examination.refusal(method) if is_training else examination.refusal(method, fewest=1)
+def _refusal(report: ValidationReport, method: Method, *, is_training: bool) -> str | None:
+    return report.rejection(method) if is_training else report.rejection(method, fewest=1)

@@ -11,8 +11,8 @@ from pathlib import Path
 from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.jobs.lease import LeaseLost
-from loragate.finetune.run.events import Journal
-from loragate.finetune.run.lease import Holding
+from loragate.finetune.run.events import RunEvents
+from loragate.finetune.run.lease import WorkerLease
 from loragate.finetune.run.publishing import Publisher
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ MOST = 4  # of one run, evenly spread
 
 
 @dataclass(frozen=True)
-class Spread:
+class CheckpointSpacing:
     """Over a run of so many `steps`; of one that nobody knows the end of, each twice as far on as the one before,
     counted in the distance of its checkpoints, `every` steps."""
 
@@ -35,17 +35,17 @@ class Spread:
         return step < self.steps and step * MOST // self.steps != last * MOST // self.steps
 
 
-class PromptableCheckpoints:
+class PublishedCheckpoints:
     """Of one run, published one after the other beside it. One that cannot be is told of, and the run goes on."""
 
     def __init__(
         self,
-        held: Holding,
+        held: WorkerLease,
         publisher: Publisher,
-        journal: Journal,
+        journal: RunEvents,
         folder: Path,
         digest: Callable[[], str],
-        spread: Spread,
+        spread: CheckpointSpacing,
     ) -> None:
         self._held = held
         self._spread = spread
@@ -95,7 +95,7 @@ class PromptableCheckpoints:
     async def _publish(self, folder: Path, step: int) -> None:
         figures = self._journal.at(step)
         model = await self._publisher.checkpoint(folder, step, self._digest(), figures)
-        async with self._held.saying() as work:
+        async with self._held.transaction() as work:
             await work.checkpoint(self._held.job.id, self._held.worker, step, figures, model)
             await work.tell(self._held.job.id, f"Checkpoint {step} answers as {model}.")
 

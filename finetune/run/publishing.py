@@ -23,7 +23,7 @@ from loragate.finetune.jobs.model_name import TRAINED, TunedName, checkpoint_ali
 _NO_FIGURES: Mapping[str, float] = {}
 
 
-async def publisher_of(
+async def open_publisher(
     store: Store, base: str, tenant_id: str, job: Job, probe: Probe, worker: str | None = None
 ) -> "Publisher":
     """For a job on the base model with this id, which `worker` holds, or (None) which has ended."""

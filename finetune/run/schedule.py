@@ -10,14 +10,14 @@ from loragate.finetune.run.preparation import Prepared
 from loragate.finetune.run.published_checkpoints import MOST
 
 
-def steps_of(prepared: Prepared) -> int | None:
+def total_steps(prepared: Prepared) -> int | None:
     """None where nobody knows. Slow for many rows that are packed (a second a million)."""
     if prepared.train is None:
         return prepared.recipe.n_steps
     return prepared.recipe.epochs * math.ceil(_rows(prepared.train, prepared.recipe) / prepared.recipe.batch_size)
 
 
-def between_checkpoints(most: int, steps: int | None) -> int:
+def checkpoint_interval(most: int, steps: int | None) -> int:
     """So many steps: enough for those that are published."""
     return max(1, most if steps is None else min(most, steps // MOST))
 

@@ -14,16 +14,16 @@ from loragate.adapter_store.errors import Failure, NotFound, StoreError
 from loragate.adapter_store.files.file import File, Purpose
 from loragate.adapter_store.store import Store
 from loragate.finetune.data.formats import Method
-from loragate.finetune.data.streaming_token_file import GrowingTokenWriter
-from loragate.finetune.data.token_cache import Tokeniser
-from loragate.finetune.data.tokenization_config import Language
-from loragate.finetune.errors import JobRefused
+from loragate.finetune.data.streaming_token_file import StreamingTokenWriter
+from loragate.finetune.data.token_cache import FileTokenizer
+from loragate.finetune.data.tokenization_config import TokenizationConfig
+from loragate.finetune.errors import JobRejected
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.run.download import draft, fetch
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _PURPOSES = (Purpose.FINE_TUNE,)
 _FOLDER = "lines-"
 _PARAM = "training_file"
@@ -31,7 +31,7 @@ _PARAM = "training_file"
 Tell = Callable[[str], Awaitable[None]]
 
 
-class Following:
+class StreamingTrainingFile:
     """Of one attempt at a job. Tokens come to lie in `folder`, a new one under `parent`, from the file's first line on:
     what an attempt before had made may end in the middle of something, and the same lines make the same tokens.
 
@@ -44,7 +44,7 @@ class Following:
         tenant_id: str,
         file_id: str,
         parent: Path,
-        language: Language,
+        tokenization: TokenizationConfig,
         max_length: int,
         method: Method,
         expected: int,
@@ -60,8 +60,8 @@ class Following:
         self._drafts = parent
         self._method = method
         self._tell = tell
-        self._writer = GrowingTokenWriter(self.folder, expected)
-        self._tokeniser = Tokeniser(self._writer, language, max_length)
+        self._writer = StreamingTokenWriter(self.folder, expected)
+        self._tokenizer = FileTokenizer(self._writer, tokenization, max_length)
         self._digest = hashlib.sha256()
         self._taken = 0  # pieces
 
@@ -79,16 +79,16 @@ class Following:
         return self._writer.tokens * epochs + self._writer.tokens_of(rest)
 
     async def run(self) -> None:
-        """Until the file is closed and all of it has become tokens. Raises JobRefused, OSError."""
+        """Until the file is closed and all of it has become tokens. Raises JobRejected, OSError."""
         with self._writer:
             while True:
                 if await self._follow():
                     break
-                await asyncio.sleep(_LOOK_SECONDS)
-            refusal = self._tokeniser.examination.refusal(self._method)
+                await asyncio.sleep(_POLL_SECONDS)
+            refusal = self._tokenizer.report.rejection(self._method)
             if refusal is not None:
                 raise _refused(refusal)
-            self._writer.finish(asdict(self._tokeniser.facts))
+            self._writer.finish(asdict(self._tokenizer.facts))
 
     async def _follow(self) -> bool:
         """What is there now; whether it was all."""
@@ -103,7 +103,7 @@ class Following:
                 return False  # the very last lines may have come just before
             return file.open_until is None
         except NotFound as gone:
-            raise JobRefused(Failure(gone.code, gone.message, _PARAM)) from None
+            raise JobRejected(Failure(gone.code, gone.message, _PARAM)) from None
         except StoreError as error:
             log.warning("the training file %s is not to be read now: %s", self._file_id, error)
             return False
@@ -112,19 +112,19 @@ class Following:
         with draft(self._drafts) as lines:
             digest = self._digest.copy()
             await fetch(self._store, self._tenant_id, pieces, lines, digest)
-            await asyncio.to_thread(self._tokenise, lines)
+            await asyncio.to_thread(self._tokenize, lines)
         self._digest = digest
         self._taken += len(pieces)
         self._check()
 
-    def _tokenise(self, lines: BinaryIO) -> None:
-        for _ in self._tokeniser.take(lines):
+    def _tokenize(self, lines: BinaryIO) -> None:
+        for _ in self._tokenizer.take(lines):
             self._writer.publish()
 
     def _check(self) -> None:
-        examination = self._tokeniser.examination
-        if examination.problem_count or examination.format is not None:
-            refusal = examination.refusal(self._method, fewest=0)
+        report = self._tokenizer.report
+        if report.problem_count or report.format is not None:
+            refusal = report.rejection(self._method, fewest=0)
             if refusal is not None:
                 raise _refused(refusal)
 
@@ -134,5 +134,5 @@ class Following:
         await self._tell("Nothing was appended to the file for an hour: it is closed, and its last line is the job's.")
 
 
-def _refused(words: str) -> JobRefused:
-    return JobRefused(Failure(f"invalid_{_PARAM}", words, _PARAM))
+def _refused(words: str) -> JobRejected:
+    return JobRejected(Failure(f"invalid_{_PARAM}", words, _PARAM))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from loragate.finetune.training.protocol.assignment import Assignment
-from loragate.finetune.training.protocol.messages import Failed, News, news_of
+from loragate.finetune.training.protocol.messages import Failed, TrainerMessage, message_from
 
 BOARDS = "tensorboard"  # a folder in the workspace
 _LINE_BYTES = 1 << 20
@@ -26,16 +26,16 @@ class TrainerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    async def news(self) -> AsyncIterator[News]:
+    async def news(self) -> AsyncIterator[TrainerMessage]:
         """What happens, to the end."""
         assert self._process.stdout is not None
         while line := await self._process.stdout.readline():
-            yield news_of(json.loads(line))
+            yield message_from(json.loads(line))
         code = await self._process.wait()
         if code:
             yield _death(code)
 
-    def give_way(self, load: float) -> None:
+    def set_engine_load(self, load: float) -> None:
         """To an engine that is so busy, 0 to 1."""
         assert self._process.stdin is not None
         if not self._process.stdin.is_closing():

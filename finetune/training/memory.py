@@ -10,13 +10,13 @@ import torch
 _OF_PROCESSORS = "can't allocate memory"  # in torch's RuntimeError
 
 
-def die_first() -> None:
+def set_oom_score() -> None:
     """From now on the kernel, out of memory, kills this process before any that serves (proc(5), oom_score_adj)."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def bound_memory(most: int) -> None:
+def limit_memory(most: int) -> None:
     """From now on allocations fail that would take this process beyond `most` bytes: of the GPU's memory where there is
     one, else of main memory, above what it has already; there only on Linux."""
     if torch.cuda.is_available():
@@ -29,7 +29,7 @@ def bound_memory(most: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def is_lack_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether that is why an allocation failed, on either kind of device."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM

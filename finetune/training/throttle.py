@@ -11,7 +11,7 @@ _LEAST_SHARE = 0.2  # it rests for no longer than four times its work
 _LONGEST_PAUSE = 10.0  # seconds
 
 
-def stand_back() -> None:
+def set_idle_priority() -> None:
     """From now on this thread, and those that it starts, compute only while nothing else on the machine wants the core:
     whoever wakes up has it at once, where a merely nice process keeps it for the rest of its turn, some milliseconds
     (sched(7), SCHED_IDLE). Elsewhere than on Linux nothing changes."""
@@ -19,7 +19,7 @@ def stand_back() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-class Breather:
+class Throttle:
     """Called between micro-batches. While the engine computes for so much of its time (`load`, 0 to 1), one thread
     works and rests in proportion; while nobody is served, `threads` work without a pause. `stop` ends a pause.
 
@@ -34,7 +34,7 @@ class Breather:
         self._load = 0.0
         self._since: float | None = None
 
-    def hear(self, load: float) -> None:
+    def set_load(self, load: float) -> None:
         """From another thread: how busy the engine is."""
         self._load = min(1.0, max(0.0, load))
 

@@ -7,13 +7,13 @@ from peft import PeftModel
 from transformers import PreTrainedTokenizerBase, PrinterCallback
 
 from loragate.finetune.data.formats import Method
-from loragate.finetune.data.streaming_token_file import GrowingTokenFile
+from loragate.finetune.data.streaming_token_file import StreamingTokenFile
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.training.checkpoints.folders import checkpoints_in
-from loragate.finetune.training.trainers.callback import TrainingFailed, Watch
+from loragate.finetune.training.trainers.callback import RunCallback, TrainingFailed
 from loragate.finetune.training.trainers.dpo import preference_trainer
 from loragate.finetune.training.trainers.sft import supervised_trainer
-from loragate.finetune.training.trainers.streaming_rows import GrowingRows
+from loragate.finetune.training.trainers.streaming_rows import StreamingRows
 from loragate.finetune.training.trainers.trainer_arguments import Run
 
 _NOTHING = "In no example anything is left to learn: all of them are longer than `max_length`."
@@ -24,7 +24,7 @@ def train(
     tokenizer: PreTrainedTokenizerBase,
     recipe: Recipe,
     run: Run,
-    watch: Watch,
+    watch: RunCallback,
     written: Callable[[Path], None] = lambda _: None,
 ) -> int:
     """To the end, or until `watch` stops it; afterwards `model` has the best adapter, or the last. The steps done.
@@ -32,7 +32,7 @@ def train(
     `written` hears of each checkpoint that is on the disk, from another thread. Raises TrainingFailed, OSError when
     the disk is full.
     """
-    growing = run.train if isinstance(run.train, GrowingTokenFile) else None
+    growing = run.train if isinstance(run.train, StreamingTokenFile) else None
     if growing is None and not len(run.train):
         raise TrainingFailed(_NOTHING)
     make = supervised_trainer if recipe.method is Method.SUPERVISED else preference_trainer
@@ -44,10 +44,10 @@ def train(
     for parameter in model.parameters():
         if parameter.requires_grad:  # TRL makes them bf16 on a quantised base, in which small steps are lost
             parameter.data = parameter.data.float()
-    trainer.keep_checkpoints(written)
+    trainer.start_checkpoint_writer(written)
     if growing is not None:
         pairs = recipe.method is Method.DPO
-        rows = GrowingRows(growing, pairs=pairs, epochs=recipe.epochs, seed=recipe.seed, pause=watch.pause)
+        rows = StreamingRows(growing, pairs=pairs, epochs=recipe.epochs, seed=recipe.seed, pause=watch.pause)
         trainer.follow(rows, recipe.batch_size)
     done = checkpoints_in(run.folder)
     try:

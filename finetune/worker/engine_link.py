@@ -15,7 +15,7 @@ from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 class StoredAdapters:
@@ -44,7 +44,7 @@ class EngineLink:
                     return await self.client.describe()
             except EngineUnavailable as error:
                 log.info("waiting for the engine: %s", error)
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def __call__(self, tenant_id: str, staged: StagedAdapter) -> None:
         """See `adapter_store.probe.Probe`."""
@@ -62,7 +62,7 @@ class EngineLink:
 
 
 @asynccontextmanager
-async def linked(target: str, store: Store) -> AsyncIterator[EngineLink]:
+async def connect_engine(target: str, store: Store) -> AsyncIterator[EngineLink]:
     """Connected, and again whenever the engine comes back, for as long as the block lasts."""
     client = EngineClient(target, StoredAdapters(store))
     await client.start()
@@ -72,12 +72,12 @@ async def linked(target: str, store: Store) -> AsyncIterator[EngineLink]:
         await client.close()
 
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 _LITTLE = 0.01  # its own trials, and its heartbeat's shadow
 
 
-async def loads(
-    client: EngineClient, every: float = LOOK_SECONDS, clock: Callable[[], float] = time.monotonic
+async def engine_loads(
+    client: EngineClient, every: float = POLL_SECONDS, clock: Callable[[], float] = time.monotonic
 ) -> AsyncIterator[float]:
     """0 to 1, of the time since the last look; 0 for next to nothing, and while there is no engine."""
     before = clock(), await _computed(client)

@@ -9,10 +9,10 @@ from functools import partial
 from loragate.adapter_store.store import Store
 from loragate.finetune.config import ServiceConfig, WorkerConfig
 from loragate.finetune.run.context import alone
-from loragate.finetune.worker.engine_link import EngineLink, linked, loads
+from loragate.finetune.worker.engine_link import EngineLink, connect_engine, engine_loads
 from loragate.finetune.worker.served_model import served_model
 from loragate.finetune.worker.worker import Worker
-from loragate.finetune.worker.worker_pidfile import appear
+from loragate.finetune.worker.worker_pidfile import write_pidfile
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ async def serve(config: ServiceConfig) -> None:
     try:
         async with store.admin(write=True) as admin:
             await admin.job_queue.let_go(config.name)
-        async with linked(config.engine_target, store) as engine:
-            appear(config.workspace)
+        async with connect_engine(config.engine_target, store) as engine:
+            write_pidfile(config.workspace)
             await (await _worker(config, store, engine)).run()
     finally:
         await store.close()
@@ -53,10 +53,10 @@ async def _worker(config: ServiceConfig, store: Store, engine: EngineLink) -> Wo
         name=config.name,
         model=model.folder,
         workspace=config.workspace,
-        most_of_tenant=config.most_of_tenant,
+        max_jobs_per_tenant=config.max_jobs_per_tenant,
         trainer=config.trainer,
         max_workspace_bytes=config.max_workspace_bytes,
     )
     log.info("fine-tune worker ready: %s", manifest.model_id)
-    load = alone if config.trainer.apart else partial(loads, engine.client)
+    load = alone if config.trainer.dedicated_device else partial(engine_loads, engine.client)
     return Worker(store, manifest, engine, chosen, model.hidden_size, load)

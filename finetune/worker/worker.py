@@ -13,15 +13,15 @@ from loragate.adapter_store.publishing.probe import Probe
 from loragate.adapter_store.store import Store
 from loragate.finetune.config import WorkerConfig
 from loragate.finetune.data.token_file import TokenFile
-from loragate.finetune.data.tokenization_config import language_of
-from loragate.finetune.errors import JobRefused, no_room
+from loragate.finetune.data.tokenization_config import tokenization_config
+from loragate.finetune.errors import JobRejected, storage_failure
 from loragate.finetune.jobs.recipe import BaseFacts
 from loragate.finetune.run.attempt import Attempt
-from loragate.finetune.run.context import Loads, Workplace, alone
-from loragate.finetune.run.lease import Holding, holding
+from loragate.finetune.run.context import EngineLoads, WorkerContext, alone
+from loragate.finetune.run.lease import WorkerLease, held_lease
 from loragate.finetune.run.metrics import FinetuneMetrics
 from loragate.finetune.run.preparation import Preparation
-from loragate.finetune.worker.workspace_cleanup import keep_tidy
+from loragate.finetune.worker.workspace_cleanup import run_cleanup_loop
 from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -44,13 +44,13 @@ class Worker:
         probe: Probe,
         config: WorkerConfig,
         hidden_size: int,
-        loads: Loads = alone,
+        engine_loads: EngineLoads = alone,
         metrics: FinetuneMetrics | None = None,
     ) -> None:
         base = BaseFacts(hidden_size, manifest.max_model_len, manifest.max_lora_rank)
-        preparation = Preparation(store, language_of(manifest), base, config.workspace)
+        preparation = Preparation(store, tokenization_config(manifest), base, config.workspace)
         counted = metrics or FinetuneMetrics()
-        self._place = Workplace(store, preparation, probe, config, manifest.model_id, loads, counted)
+        self._place = WorkerContext(store, preparation, probe, config, manifest.model_id, engine_loads, counted)
         self._store = store
         self._config = config
 
@@ -59,9 +59,9 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_working(JobStatus.VALIDATING, self._validate), name="validating")
             group.create_task(self._keep_working(JobStatus.QUEUED, self._train), name="training")
-            group.create_task(keep_tidy(self._place), name="tidying")
+            group.create_task(run_cleanup_loop(self._place), name="tidying")
 
-    async def _keep_working(self, stage: JobStatus, work: Callable[[Holding], Awaitable[None]]) -> None:
+    async def _keep_working(self, stage: JobStatus, work: Callable[[WorkerLease], Awaitable[None]]) -> None:
         while True:
             try:
                 claim = await self._claim(stage)
@@ -77,19 +77,19 @@ class Worker:
 
     async def _claim(self, stage: JobStatus) -> Claim | None:
         async with self._store.admin(write=True) as admin:
-            return await admin.job_queue.claim(self._config.name, stage, self._config.most_of_tenant)
+            return await admin.job_queue.claim(self._config.name, stage, self._config.max_jobs_per_tenant)
 
-    async def _work_on(self, claim: Claim, work: Callable[[Holding], Awaitable[None]]) -> None:
-        async with holding(self._store, claim, self._config.name) as held:
+    async def _work_on(self, claim: Claim, work: Callable[[WorkerLease], Awaitable[None]]) -> None:
+        async with held_lease(self._store, claim, self._config.name) as held:
             if claim.hopeless:
-                async with held.saying() as saying:
+                async with held.transaction() as saying:
                     await saying.fail(claim.job.id, self._config.name, _HOPELESS)
                 return
             try:
                 await work(held)
             except asyncio.CancelledError:
                 with suppress(StoreError):
-                    async with held.saying() as saying:
+                    async with held.transaction() as saying:
                         await saying.give_back(claim.job.id, self._config.name)
                 raise
             except StoreError:
@@ -98,20 +98,20 @@ class Worker:
                 log.exception("job %s failed", claim.job.id)
                 await self._refuse(held, _UNFORESEEN)
 
-    async def _train(self, held: Holding) -> None:
+    async def _train(self, held: WorkerLease) -> None:
         await Attempt(self._place, held).run()
 
-    async def _validate(self, held: Holding) -> None:
+    async def _validate(self, held: WorkerLease) -> None:
         job = held.job
         try:
             prepared = await held.unless_interrupted(self._place.preparation.prepare(held.tenant_id, job))
-        except JobRefused as refused:
+        except JobRejected as refused:
             await self._refuse(held, refused.failure)
             return
         except OSError as error:
-            await self._refuse(held, no_room(error))
+            await self._refuse(held, storage_failure(error))
             return
-        async with held.saying() as work:
+        async with held.transaction() as work:
             if held.order is Order.CANCEL:
                 await work.cancelled(job.id, held.worker)
             elif held.order is Order.PAUSE:
@@ -122,8 +122,8 @@ class Worker:
                 tokens = None if train is None else train.facts["tokens"] * recipe.epochs
                 await work.validated(job.id, held.worker, recipe.to_document(), tokens)
 
-    async def _refuse(self, held: Holding, failure: Failure) -> None:
-        async with held.saying() as work:
+    async def _refuse(self, held: WorkerLease, failure: Failure) -> None:
+        async with held.transaction() as work:
             await work.tell(held.job.id, failure.message, level="error")
             await work.fail(held.job.id, held.worker, failure)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from loragate.adapter_store.errors import NotFound, StoreError
 from loragate.adapter_store.jobs.job import JobStatus, OwnedJob
 from loragate.finetune.run.checkpoint_backup import RUN
-from loragate.finetune.run.context import Workplace
-from loragate.finetune.run.publishing import publisher_of
+from loragate.finetune.run.context import WorkerContext
+from loragate.finetune.run.publishing import open_publisher
 from loragate.finetune.run.trainer_process import BOARDS
-from loragate.finetune.training.checkpoints.folders import came_to
+from loragate.finetune.training.checkpoints.folders import last_checkpoint_step
 
 log = logging.getLogger(__name__)
 
@@ -39,17 +39,17 @@ class _Found:
         return cls(folder, size, touched_at)
 
 
-async def keep_tidy(place: Workplace) -> None:
+async def run_cleanup_loop(place: WorkerContext) -> None:
     """Until cancelled."""
     while True:
         try:
             await tidy(place)
         except (StoreError, OSError) as error:
             log.warning("the workspace is not tidied: %s", error)
-        await asyncio.sleep(place.config.tidy_seconds)
+        await asyncio.sleep(place.config.cleanup_interval_seconds)
 
 
-async def tidy(place: Workplace) -> None:
+async def tidy(place: WorkerContext) -> None:
     """Once. Raises StoreError, OSError."""
     for folder in await asyncio.to_thread(_folders, place.config.workspace / _JOBS):
         try:
@@ -64,12 +64,12 @@ async def tidy(place: Workplace) -> None:
     await _make_room(place)
 
 
-async def _withdraw(place: Workplace, owned: OwnedJob) -> None:
+async def _withdraw(place: WorkerContext, owned: OwnedJob) -> None:
     if owned.job.status is not JobStatus.SUCCEEDED:
-        await (await publisher_of(place.store, place.base, owned.tenant_id, owned.job, place.probe)).withdraw()
+        await (await open_publisher(place.store, place.base, owned.tenant_id, owned.job, place.probe)).withdraw()
 
 
-async def _make_room(place: Workplace) -> None:
+async def _make_room(place: WorkerContext) -> None:
     """Tokens go first, which can be made again; then runs that wait, as far as they are kept elsewhere, and what was
     told to TensorBoard: whatever nobody touched for longest."""
     found = await asyncio.to_thread(_measured, place.config.workspace)
@@ -81,7 +81,7 @@ async def _make_room(place: Workplace) -> None:
             over -= each.size
 
 
-async def _can_go(place: Workplace, folder: Path) -> bool:
+async def _can_go(place: WorkerContext, folder: Path) -> bool:
     try:
         async with place.store.admin() as admin:
             owned = await admin.jobs.get(folder.name)
@@ -93,7 +93,7 @@ async def _can_go(place: Workplace, folder: Path) -> bool:
             kept = await scope.kept_runs.kept(owned.job.id)
     except NotFound:
         return True
-    return kept is not None and kept.step >= came_to(folder / RUN)
+    return kept is not None and kept.step >= last_checkpoint_step(folder / RUN)
 
 
 def _folders(parent: Path) -> list[Path]:

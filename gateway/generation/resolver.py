@@ -8,7 +8,7 @@ from loragate.adapter_store.adapters.routing import Route
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.scopes import TenantScope
 from loragate.adapter_store.store import Store
-from loragate.finetune.jobs.model_name import meaning_of
+from loragate.finetune.jobs.model_name import parse_tuned_name
 from loragate.gateway.errors import NotFound
 from loragate.gateway.generation.request import Target
 from loragate.gateway.resilience.timeouts import elapsed
@@ -81,7 +81,7 @@ def model_not_found(model: str) -> NotFound:
 async def route_of(scope: TenantScope, model: str) -> Route:
     """Of any name but the base model's. Raises NotFound."""
     try:
-        tuned = meaning_of(model)
+        tuned = parse_tuned_name(model)
         if tuned is not None:
             if not await scope.jobs.has_made(model):
                 raise model_not_found(model)

@@ -10,7 +10,7 @@ from loragate.gateway.schemas.inference.prompts import Prompt
 from loragate.gateway.text.base_model import BaseModel
 from loragate.prompts.chat_template import ChatTemplate, TemplateError
 from loragate.prompts.messages import ChatMessage
-from loragate.prompts.template_messages import size_of, template_messages
+from loragate.prompts.template_messages import rendered_size, template_messages
 from loragate.prompts.tools import Tool
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ async def chat_to_tokens(base: BaseModel, messages: Sequence[ChatMessage], tools
             param="messages",
             code="no_chat_template",
         )
-    large = bool(tools) or size_of(messages) > _INLINE_CHARACTERS  # a tool may have a schema of any size
+    large = bool(tools) or rendered_size(messages) > _INLINE_CHARACTERS  # a tool may have a schema of any size
     return await _off_loop_if(large, lambda: _chat_to_tokens(base, template, messages, tools))
 
 

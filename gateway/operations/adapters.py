@@ -11,7 +11,7 @@ from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.imports.rows import Import
-from loragate.finetune.jobs.model_name import meaning_of
+from loragate.finetune.jobs.model_name import parse_tuned_name
 from loragate.gateway.engine.adapter_probe import EngineProbe
 from loragate.gateway.generation.priority import share_of
 from loragate.gateway.http.idempotency import Once
@@ -64,7 +64,7 @@ async def list_adapters(
 async def get(use: Services, caller: TenantPrincipal, name: str) -> Document:
     """One adapter with its aliases, by its name or that of the model that a job has made."""
     async with use.store.tenant(caller.tenant_id) as scope:
-        tuned = meaning_of(name)
+        tuned = parse_tuned_name(name)
         made = tuned is not None and await scope.jobs.has_made(name)
         adapter = await scope.adapters.get(tuned.adapter if tuned is not None and made else name)
     return adapter_object(adapter, await use.residency.holdings())

@@ -5,7 +5,7 @@ import io
 from typing import BinaryIO
 
 from loragate.finetune.data.formats import Format
-from loragate.finetune.data.validation import Examination, Examiner
+from loragate.finetune.data.validation import ValidationReport, Validator
 from loragate.gateway.errors import InvalidRequest, PayloadTooLarge
 from loragate.gateway.http.body_parsing import parsed
 
@@ -28,15 +28,15 @@ async def format_of_lines(content: BinaryIO, size: int, format: str | None, para
     if raw.startswith(_BOM):
         raise _refused("The first line begins with a byte order mark; leave it out.", param)
     if found.problem_count:
-        raise _refused(f"Nothing was taken: {found.problems_in_words}.", param)
+        raise _refused(f"Nothing was taken: {found.problems_text}.", param)
     return found.format if found.examples else None
 
 
-def _examined(lines: bytes, format: str | None) -> Examination:
-    examiner = Examiner(format=None if format is None else Format(format))
-    for _ in examiner.examples(io.BytesIO(lines)):
+def _examined(lines: bytes, format: str | None) -> ValidationReport:
+    validator = Validator(format=None if format is None else Format(format))
+    for _ in validator.examples(io.BytesIO(lines)):
         pass
-    return examiner.examination
+    return validator.report
 
 
 def _refused(words: str, param: str) -> InvalidRequest:

@@ -85,10 +85,10 @@ def test_a_workers_settings_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     config = service_config(chosen, "w1")
     assert (config.name, config.nice) == ("w1", 3)
     assert config.trainer == TrainerSettings(2, "cuda:1")
-    assert (config.most_of_tenant, config.max_workspace_bytes) == (4, 7)
+    assert (config.max_jobs_per_tenant, config.max_workspace_bytes) == (4, 7)
     assert config.workspace == Path("data").absolute() / "finetune"
-    stand_back = [service_config(each, None).trainer.stands_back for each in (settings(), settings(device="cuda:1"))]
-    assert stand_back == [True, False], "on a device of its own it is in nobody's way"
+    idle = [service_config(each, None).trainer.idle_priority for each in (settings(), settings(device="cuda:1"))]
+    assert idle == [True, False], "on a device of its own it is in nobody's way"
 
 
 def test_tenants_that_are_made_without_have_32_unfinished_jobs_and_unlimited_is_unlimited() -> None:

@@ -20,7 +20,13 @@ from loragate.v1 import engine_pb2 as pb
 async def main(database: str, blobs: str, manifest: str, base: str, workspace: str) -> None:
     store = await Store.open(database, blobs, b"a secret key for the tests, 32+ bytes")
     config = WorkerConfig(
-        "hanging", Path(base), Path(workspace), row_tokens=256, poll_seconds=0.05, checkpoint_steps=4, keep_seconds=0.0
+        "hanging",
+        Path(base),
+        Path(workspace),
+        row_tokens=256,
+        poll_seconds=0.05,
+        checkpoint_steps=4,
+        backup_interval_seconds=0.0,
     )
     served = pb.Manifest.FromString(Path(manifest).read_bytes())
     await Worker(store, served, no_probe, config, HIDDEN).run()

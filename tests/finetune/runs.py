@@ -18,15 +18,15 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from loragate.finetune.data.encoding import Sample
 from loragate.finetune.data.formats import Method
-from loragate.finetune.data.streaming_token_file import GrowingTokenFile
+from loragate.finetune.data.streaming_token_file import StreamingTokenFile
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
 from loragate.finetune.jobs.hyperparameters import DpoHyperparameters
-from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, Recipe, recipe_of
+from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, Recipe, resolve_recipe
 from loragate.finetune.training.adapter import new_adapter
 from loragate.finetune.training.base_model import load_base
 from loragate.finetune.training.protocol.messages import Metrics
 from loragate.finetune.training.train import train
-from loragate.finetune.training.trainers.callback import Watch
+from loragate.finetune.training.trainers.callback import RunCallback
 from loragate.finetune.training.trainers.trainer_arguments import Run
 
 HIDDEN = 64
@@ -38,7 +38,9 @@ EXAMPLES = 32
 BASE = BaseFacts(hidden_size=HIDDEN, max_model_len=256, max_lora_rank=64)
 RECIPES = {
     method: replace(
-        recipe_of(DpoHyperparameters(n_epochs=2, lora_dropout=0.1), method, BASE, DataFacts(EXAMPLES, 300), seed=7),
+        resolve_recipe(
+            DpoHyperparameters(n_epochs=2, lora_dropout=0.1), method, BASE, DataFacts(EXAMPLES, 300), seed=7
+        ),
         learning_rate=2e-3,
     )
     for method in Method
@@ -83,7 +85,7 @@ def make_tokens(folder: Path, method: Method) -> TokenFile:
 
 def go(
     base: Path,
-    tokens: TokenFile | GrowingTokenFile,
+    tokens: TokenFile | StreamingTokenFile,
     folder: Path,
     recipe: Recipe,
     told: Callable[[Metrics], None],
@@ -101,7 +103,7 @@ def go(
     adapted = new_adapter(model, recipe)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(base)
     run = Run(folder, tokens, valid, row_tokens, checkpoint_steps, log_steps=1, report_to=report_to, name="ftjob-1")
-    watch = Watch(told, stop or threading.Event(), lambda: None, waits)
+    watch = RunCallback(told, stop or threading.Event(), lambda: None, waits)
     return adapted, train(adapted, tokenizer, recipe, run, watch)
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from loragate.finetune.training.checkpoints.run_lock import be_alone_in
+from loragate.finetune.training.checkpoints.run_lock import acquire_run_lock
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from loragate.finetune.training.checkpoints.run_lock import be_alone_in
-be_alone_in(Path(sys.argv[1]))
+from loragate.finetune.training.checkpoints.run_lock import acquire_run_lock
+acquire_run_lock(Path(sys.argv[1]))
 print("there", flush=True)
 time.sleep(float(sys.argv[2]))
 """
@@ -35,13 +35,13 @@ def holder(folder: Path, seconds: float = 300) -> Iterator[subprocess.Popen[str]
 
 def test_one_that_does_not_end_is_killed(tmp_path: Path) -> None:
     with holder(tmp_path / "run") as stubborn:
-        be_alone_in(tmp_path / "run", patience=0.1)
+        acquire_run_lock(tmp_path / "run", patience=0.1)
         assert stubborn.wait(60) == -9
 
 
 def test_one_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
     with holder(tmp_path / "run", seconds=0.2) as ending:
-        be_alone_in(tmp_path / "run")
+        acquire_run_lock(tmp_path / "run")
         assert ending.wait(60) == 0
 
 
@@ -51,5 +51,5 @@ def test_a_number_that_is_another_process_by_now_harms_nobody(tmp_path: Path) ->
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(RuntimeError, match="does not end"):
-            be_alone_in(tmp_path, patience=0.1)
+            acquire_run_lock(tmp_path, patience=0.1)
         assert bystander.poll() is None

@@ -11,11 +11,11 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from loragate.finetune.data import truncation as beginnings
 from loragate.finetune.data.encoding import Encoder, Sample
-from loragate.finetune.data.errors import LineRefused
-from loragate.finetune.data.loss_mask import Marked
-from loragate.finetune.data.token_cache import Tokeniser
-from loragate.finetune.data.tokenization_config import language_of
-from loragate.finetune.data.truncation import Beginnings
+from loragate.finetune.data.errors import InvalidLine
+from loragate.finetune.data.loss_mask import MaskedText
+from loragate.finetune.data.token_cache import FileTokenizer
+from loragate.finetune.data.tokenization_config import tokenization_config
+from loragate.finetune.data.truncation import Truncator
 from loragate.prompts.tokenizer import TextTokenizer
 
 LENGTH = 24
@@ -62,12 +62,12 @@ def test_the_sample_is_that_of_the_whole_text(make: Callable[[], Tokenizer]) -> 
     shortened = learned_beyond = 0
     for _ in range(300):
         text = drawn(draw)
-        known = Beginnings(tokenizer, ends, LENGTH).of(text)
+        known = Truncator(tokenizer, ends, LENGTH).of(text)
         whole, short = (encoder.encode([each])[0] for each in (text, known))
         assert told(short.cut(LENGTH)) == told(whole.cut(LENGTH)), (text, known)
         assert (len(short.ids) > LENGTH) == (len(whole.ids) > LENGTH)
         shortened += len(known.text) < len(text.text)
-        learned_beyond += known.goes_on
+        learned_beyond += known.continues
     assert shortened > 200
     assert 20 < learned_beyond < shortened
 
@@ -76,21 +76,21 @@ def told(sample: Sample) -> tuple[list[int], list[bool]]:
     return sample.ids.tolist(), sample.learned.tolist()
 
 
-def drawn(draw: random.Random) -> Marked:
+def drawn(draw: random.Random) -> MaskedText:
     """What is learned begins and ends anywhere."""
     text = "".join(draw.choice(PIECES) for _ in range(draw.randrange(8, 24)))[:900]
     places = sorted(draw.randrange(len(text)) for _ in range(4))
     spans = (places[0], places[1]), (places[2], draw.choice([places[3], len(text)]))
-    return Marked(text, tuple(span for span in spans if span[0] < span[1]), plain=draw.random() < 0.5)
+    return MaskedText(text, tuple(span for span in spans if span[0] < span[1]), plain=draw.random() < 0.5)
 
 
 def test_without_words_a_text_is_read_whole_or_refused() -> None:
     tokenizer, ends = reader(wordless())
-    read = Beginnings(tokenizer, ends, LENGTH).of
-    long = Marked("abc" * 341, ((0, 1023),))
+    read = Truncator(tokenizer, ends, LENGTH).of
+    long = MaskedText("abc" * 341, ((0, 1023),))
     assert read(long) is long
-    with pytest.raises(LineRefused, match=r"1026 characters is too long: .* at most 1024 are read"):
-        read(Marked("abc" * 342, ((0, 1026),)))
+    with pytest.raises(InvalidLine, match=r"1026 characters is too long: .* at most 1024 are read"):
+        read(MaskedText("abc" * 342, ((0, 1026),)))
 
 
 def test_a_line_too_long_is_named(manifest: Any) -> None:
@@ -100,11 +100,11 @@ def test_a_line_too_long_is_named(manifest: Any) -> None:
         sequences = tokens = 0
         add = added.append
 
-    tokeniser = Tokeniser(Kept(), language_of(manifest), LENGTH)
+    tokenizer = FileTokenizer(Kept(), tokenization_config(manifest), LENGTH)
     words, letters = b'{"text": "%s"}\n' % (b"fox " * 3000), b'{"text": "%s"}\n' % (b"x" * 3000)
-    for _ in tokeniser.take(BytesIO(words + letters)):
+    for _ in tokenizer.take(BytesIO(words + letters)):
         pass
     assert [len(sample.ids) for sample in added] in ([], [LENGTH])
-    (problem,) = tokeniser.examination.problems
+    (problem,) = tokenizer.report.problems
     assert problem.line == 2
     assert "its text of 3000 characters is too long" in problem.words

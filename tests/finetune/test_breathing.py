@@ -13,8 +13,8 @@ import torch
 
 from loragate.engine.client.client import EngineUnavailable
 from loragate.finetune.training.session import listen
-from loragate.finetune.training.throttle import Breather, stand_back
-from loragate.finetune.worker.engine_link import loads
+from loragate.finetune.training.throttle import Throttle, set_idle_priority
+from loragate.finetune.worker.engine_link import engine_loads
 
 
 class Stop(threading.Event):
@@ -40,8 +40,8 @@ def _threads() -> Iterator[None]:
 @pytest.mark.parametrize(("load", "pause"), [(0.25, 1.0), (0.5, 3.0), (0.75, 9.0), (1.0, 10.0), (7.0, 10.0)])
 def test_pauses_are_in_proportion(load: float, pause: float) -> None:
     stop, now = Stop(), iter([0.0, 3.0, 3.0])
-    breather = Breather(2, stop, lambda: next(now))
-    breather.hear(load)
+    breather = Throttle(2, stop, lambda: next(now))
+    breather.set_load(load)
     breather()
     breather()
     assert stop.pauses == [0.0, pytest.approx(pause)]
@@ -50,10 +50,10 @@ def test_pauses_are_in_proportion(load: float, pause: float) -> None:
 
 def test_with_nobody_served_all_threads_work_without_a_pause() -> None:
     stop = Stop()
-    breather = Breather(2, stop)
-    breather.hear(0.5)
+    breather = Throttle(2, stop)
+    breather.set_load(0.5)
     breather()
-    breather.hear(0.0)
+    breather.set_load(0.0)
     breather()
     assert len(stop.pauses) == 1
     assert torch.get_num_threads() == 2
@@ -63,7 +63,7 @@ def test_who_stands_back_computes_while_nobody_else_wants_to() -> None:
     found: list[int] = []
 
     def look() -> None:
-        stand_back()
+        set_idle_priority()
         found.append(os.sched_getscheduler(0))
 
     thread = threading.Thread(target=look)
@@ -74,8 +74,8 @@ def test_who_stands_back_computes_while_nobody_else_wants_to() -> None:
 
 def test_waiting_for_others_is_no_work() -> None:
     stop = Stop()
-    breather = Breather(2, stop)
-    breather.hear(0.5)
+    breather = Throttle(2, stop)
+    breather.set_load(0.5)
     breather()
     time.sleep(0.5)
     breather()
@@ -86,7 +86,7 @@ def test_waiting_for_others_is_no_work() -> None:
 def test_loads_are_heard_until_there_is_nothing_more_to_hear(orders: str) -> None:
     heard: list[float] = []
     stop = threading.Event()
-    listen(io.StringIO(orders), stop, SimpleNamespace(hear=heard.append))  # type: ignore[arg-type]
+    listen(io.StringIO(orders), stop, SimpleNamespace(set_load=heard.append))  # type: ignore[arg-type]
     assert heard[-1] == 0.5
     assert stop.is_set()
 
@@ -107,5 +107,5 @@ class Engine:
 async def test_a_load_is_the_part_of_its_time_in_which_the_engine_computed() -> None:
     now = iter(range(0, 100, 2))
     engine: Any = Engine(10.0, 10.5, 10.505, 15.0, None, 1.0)
-    found = loads(engine, 0.0, lambda: next(now))
+    found = engine_loads(engine, 0.0, lambda: next(now))
     assert [await anext(found) for _ in range(5)] == [0.25, 0.0, 1.0, 0.0, 0.5]

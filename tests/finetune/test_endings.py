@@ -49,7 +49,7 @@ def test_each_fault_has_a_code_and_words(
 
     monkeypatch.setattr(session, "train", failing)
     stop = threading.Event()
-    news = session._outcome(assignment, stop, session.Breather(1, stop), io.StringIO())
+    news = session._outcome(assignment, stop, session.Throttle(1, stop), io.StringIO())
     assert isinstance(news, Failed)
     assert news.code == code
     assert words in news.message
@@ -59,7 +59,7 @@ def test_a_folder_that_cannot_be_made_is_said(assignment: Assignment, tmp_path: 
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the run's folder should be")
     stop = threading.Event()
-    news = session._outcome(replace(assignment, folder=blocked / "run"), stop, session.Breather(1, stop), io.StringIO())
+    news = session._outcome(replace(assignment, folder=blocked / "run"), stop, session.Throttle(1, stop), io.StringIO())
     assert isinstance(news, Failed)
     assert (news.code, news.message) == (
         "insufficient_storage", "The training's files cannot be written: Not a directory."
@@ -140,5 +140,5 @@ async def test_a_worker_takes_no_more_of_a_tenants_jobs_than_it_is_told(world: W
         assert await world.worker()._claim(JobStatus.VALIDATING)
         async with world.store.tenant(world.tenant.id, write=True) as scope:
             await scope.job_work.validated(job.id, "w1", {}, 1)
-    taken = [await world.worker(name, most_of_tenant=2)._claim(JobStatus.QUEUED) for name in ("w1", "w2", "w3")]
+    taken = [await world.worker(name, max_jobs_per_tenant=2)._claim(JobStatus.QUEUED) for name in ("w1", "w2", "w3")]
     assert [claim is not None for claim in taken] == [True, True, False]

@@ -9,7 +9,7 @@ import pytest
 
 from loragate.finetune.data.formats import Format, Method
 from loragate.finetune.data.jsonl import MAX_LINE_BYTES, read_lines
-from loragate.finetune.data.validation import MIN_EXAMPLES, Examination, examine
+from loragate.finetune.data.validation import MIN_EXAMPLES, ValidationReport, validate
 
 USER = {"role": "user", "content": "hi"}
 REPLY = {"role": "assistant", "content": "hello"}
@@ -40,15 +40,15 @@ def jsonl(*documents: Any) -> bytes:
     return b"".join(json.dumps(document).encode() + b"\n" for document in documents)
 
 
-def examined(content: bytes) -> Examination:
-    return examine(BytesIO(content))
+def examined(content: bytes) -> ValidationReport:
+    return validate(BytesIO(content))
 
 
 @pytest.mark.parametrize(("format", "document"), GOOD, ids=lambda value: value if isinstance(value, str) else "")
 def test_each_format_is_found(format: Format, document: dict[str, Any]) -> None:
     found = examined(jsonl(*[document] * MIN_EXAMPLES))
-    assert found == Examination(format, MIN_EXAMPLES)
-    assert found.refusal(format.method) is None
+    assert found == ValidationReport(format, MIN_EXAMPLES)
+    assert found.rejection(format.method) is None
 
 
 BAD: list[tuple[Any, str, str | None]] = [
@@ -115,13 +115,13 @@ def test_the_first_twenty_problems_are_told_and_the_others_counted() -> None:
     found = examined(jsonl(*[CHAT, {"messages": [USER]}] * 30))
     assert (found.examples, len(found.problems), found.problem_count) == (30, 20, 30)
     assert [problem.line for problem in found.problems] == list(range(2, 42, 2))
-    assert (found.refusal(Method.SUPERVISED) or "").endswith("and 10 more")
+    assert (found.rejection(Method.SUPERVISED) or "").endswith("and 10 more")
 
 
 def test_what_is_too_little_or_for_another_method_is_refused_in_words() -> None:
-    assert "9 examples; at least 10" in (examined(jsonl(*[CHAT] * 9)).refusal(Method.SUPERVISED) or "")
-    assert "0 examples" in (examined(b"\n \n").refusal(Method.SUPERVISED) or "")
-    assert "'supervised', not 'dpo'" in (examined(jsonl(*[CHAT] * 10)).refusal(Method.DPO) or "")
+    assert "9 examples; at least 10" in (examined(jsonl(*[CHAT] * 9)).rejection(Method.SUPERVISED) or "")
+    assert "0 examples" in (examined(b"\n \n").rejection(Method.SUPERVISED) or "")
+    assert "'supervised', not 'dpo'" in (examined(jsonl(*[CHAT] * 10)).rejection(Method.DPO) or "")
 
 
 def test_blank_lines_count_but_are_none_and_a_byte_order_mark_is_no_part_of_a_line() -> None:
@@ -135,7 +135,7 @@ def test_blank_lines_count_but_are_none_and_a_byte_order_mark_is_no_part_of_a_li
 def test_a_line_without_end_takes_no_more_memory_than_a_line_may() -> None:
     file = BytesIO(jsonl(CHAT) + b'{"text": "' + b"x" * (16 * MAX_LINE_BYTES) + b'"}\n' + jsonl(CHAT))
     tracemalloc.start()
-    found = examine(file)
+    found = validate(file)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (found.examples, [problem.line for problem in found.problems]) == (2, [2])
@@ -146,7 +146,7 @@ def test_a_line_without_end_takes_no_more_memory_than_a_line_may() -> None:
 def test_progress_is_told_in_bytes() -> None:
     heard: list[int] = []
     content = jsonl(*[{"text": "x" * 300_000}] * 20)
-    examine(BytesIO(content), heard.append)
+    validate(BytesIO(content), heard.append)
     assert heard == sorted(heard)
     assert len(heard) >= 4
     assert heard[-1] <= len(content)

@@ -17,17 +17,17 @@ from loragate.finetune.data import streaming_token_file as growing
 from loragate.finetune.data.encoding import Sample
 from loragate.finetune.data.streaming_token_file import (
     AlreadyClosed,
-    GrowingTokenFile,
-    GrowingTokenWriter,
-    GrowthMisused,
-    NoPartition,
+    InvalidPartition,
     NoSuchSequence,
+    NotClosed,
     Partition,
-    StillGrowing,
+    StreamingFileError,
+    StreamingTokenFile,
+    StreamingTokenWriter,
 )
 from loragate.finetune.data.token_file import TokenFile
-from loragate.finetune.training.trainers.rows import Row, one_row
-from loragate.finetune.training.trainers.streaming_rows import GrowingRows
+from loragate.finetune.training.trainers.rows import Row, concatenate_rows
+from loragate.finetune.training.trainers.streaming_rows import StreamingRows
 
 SEQUENCES = 3000  # more places than are taken at first
 
@@ -49,24 +49,24 @@ def numbers(batch: Row) -> list[int]:
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> Iterator[GrowingTokenWriter]:
-    with GrowingTokenWriter(tmp_path / "t") as writer:
+def writer(tmp_path: Path) -> Iterator[StreamingTokenWriter]:
+    with StreamingTokenWriter(tmp_path / "t") as writer:
         yield writer
 
 
 @pytest.fixture
-def tokens(writer: GrowingTokenWriter, tmp_path: Path) -> GrowingTokenFile:
-    return GrowingTokenFile(tmp_path / "t")
+def tokens(writer: StreamingTokenWriter, tmp_path: Path) -> StreamingTokenFile:
+    return StreamingTokenFile(tmp_path / "t")
 
 
-def grow(writer: GrowingTokenWriter, count: int) -> None:
+def grow(writer: StreamingTokenWriter, count: int) -> None:
     for _ in range(count):
         writer.add(sample(writer.sequences))
     writer.publish()
 
 
 def test_what_is_published_is_there_and_in_the_end_it_is_a_token_file(
-    writer: GrowingTokenWriter, tokens: GrowingTokenFile, tmp_path: Path
+    writer: StreamingTokenWriter, tokens: StreamingTokenFile, tmp_path: Path
 ) -> None:
     writer.add(sample(0))
     assert 0 not in tokens
@@ -85,33 +85,33 @@ def test_what_is_published_is_there_and_in_the_end_it_is_a_token_file(
 
 
 def test_places_are_taken_for_what_is_expected_and_then_for_twice_as_many(tmp_path: Path) -> None:
-    def places(writer: GrowingTokenWriter, count: int) -> int:
+    def places(writer: StreamingTokenWriter, count: int) -> int:
         grow(writer, count)
         return (tmp_path / f"{writer._folder.name}" / growing.SLOTS).stat().st_size // 8
 
-    with GrowingTokenWriter(tmp_path / "none") as writer:
+    with StreamingTokenWriter(tmp_path / "none") as writer:
         assert [places(writer, count) for count in (1, 1022, 1, 1023, 1)] == [1024, 1024, 2048, 2048, 4096]
-    with GrowingTokenWriter(tmp_path / "many", expected=5000) as writer:
+    with StreamingTokenWriter(tmp_path / "many", expected=5000) as writer:
         assert [places(writer, count) for count in (1, 4999, 1)] == [5001, 5001, 10002]
 
 
-def test_misuse_has_a_name(writer: GrowingTokenWriter, tokens: GrowingTokenFile, tmp_path: Path) -> None:
+def test_misuse_has_a_name(writer: StreamingTokenWriter, tokens: StreamingTokenFile, tmp_path: Path) -> None:
     grow(writer, 2)
     for ask, error in (
         (lambda: tokens[2], NoSuchSequence),
         (lambda: tokens[-1], NoSuchSequence),
-        (lambda: len(tokens), StillGrowing),
-        (lambda: GrowingRows(tokens, epochs=2).order(1), StillGrowing),
-        (lambda: writer.add(Sample(np.empty(0, np.uint32), np.empty(0, np.bool_))), GrowthMisused),
-        (lambda: GrowingTokenWriter(tmp_path / "x", expected=-1), GrowthMisused),
-        (lambda: Partition(2, 2), NoPartition),
-        (lambda: Partition(-1, 2), NoPartition),
-        (lambda: Partition(0, 0), NoPartition),
+        (lambda: len(tokens), NotClosed),
+        (lambda: StreamingRows(tokens, epochs=2).order(1), NotClosed),
+        (lambda: writer.add(Sample(np.empty(0, np.uint32), np.empty(0, np.bool_))), StreamingFileError),
+        (lambda: StreamingTokenWriter(tmp_path / "x", expected=-1), StreamingFileError),
+        (lambda: Partition(2, 2), InvalidPartition),
+        (lambda: Partition(-1, 2), InvalidPartition),
+        (lambda: Partition(0, 0), InvalidPartition),
         (lambda: Partition(0, 2).place(-1), NoSuchSequence),
     ):
         with pytest.raises(error) as misused:
             ask()
-        assert isinstance(misused.value, GrowthMisused)
+        assert isinstance(misused.value, StreamingFileError)
     writer.finish({})
     for late in (lambda: writer.add(sample(0)), writer.publish, lambda: writer.finish({})):
         with pytest.raises(AlreadyClosed):
@@ -134,7 +134,7 @@ def test_rows_are_the_same_however_the_file_grew(
     tmp_path_factory: pytest.TempPathFactory, growth: list[int], epochs: int, position: int
 ) -> None:
     folder = tmp_path_factory.mktemp("grown") / "t"
-    with GrowingTokenWriter(folder) as writer:
+    with StreamingTokenWriter(folder) as writer:
         steps = iter(growth)
 
         def pause() -> None:
@@ -142,11 +142,11 @@ def test_rows_are_the_same_however_the_file_grew(
             count = next(steps, None)
             grow(writer, count) if count is not None else writer.finish({})
 
-        rows = GrowingRows(GrowingTokenFile(folder), epochs=epochs, seed=7, pause=pause)
+        rows = StreamingRows(StreamingTokenFile(folder), epochs=epochs, seed=7, pause=pause)
         rows.position = position
         seen = first_tokens(list(rows))
     total = sum(growth)
-    again = GrowingRows(GrowingTokenFile(folder), epochs=epochs, seed=7)
+    again = StreamingRows(StreamingTokenFile(folder), epochs=epochs, seed=7)
     whole = first_tokens(list(again))
     assert seen == whole[position:]
     assert whole[:total] == list(range(total))
@@ -155,19 +155,19 @@ def test_rows_are_the_same_however_the_file_grew(
     assert len(whole) == total * epochs
 
 
-def test_pairs_are_there_together(writer: GrowingTokenWriter, tokens: GrowingTokenFile) -> None:
+def test_pairs_are_there_together(writer: StreamingTokenWriter, tokens: StreamingTokenFile) -> None:
     grow(writer, 3)
     steps = iter([lambda: grow(writer, 1), lambda: writer.finish({})])
-    rows = list(GrowingRows(tokens, pairs=True, pause=lambda: next(steps)()))
+    rows = list(StreamingRows(tokens, pairs=True, pause=lambda: next(steps)()))
     assert [[int(row["chosen"][0]), int(row["rejected"][0])] for row in rows] == [[0, 1], [2, 3]]
 
 
 READER = """
 import sys
 from pathlib import Path
-from loragate.finetune.data.streaming_token_file import GrowingTokenFile
+from loragate.finetune.data.streaming_token_file import StreamingTokenFile
 
-tokens, whole, index = GrowingTokenFile(Path(sys.argv[1])), 0, 0
+tokens, whole, index = StreamingTokenFile(Path(sys.argv[1])), 0, 0
 print("ready", flush=True)
 while tokens.wait_for(index, lambda: None):
     ids, learned = tokens[index].ids, tokens[index].learned
@@ -177,7 +177,7 @@ print(whole)
 """
 
 
-def test_another_process_never_sees_half_a_sequence(writer: GrowingTokenWriter, tmp_path: Path) -> None:
+def test_another_process_never_sees_half_a_sequence(writer: StreamingTokenWriter, tmp_path: Path) -> None:
     command = [sys.executable, "-c", READER, str(tmp_path / "t")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
@@ -188,11 +188,11 @@ def test_another_process_never_sees_half_a_sequence(writer: GrowingTokenWriter, 
         assert reader.stdout.read() == f"{SEQUENCES}\n"
 
 
-def test_several_loaders_share_a_file_that_grows(writer: GrowingTokenWriter, tokens: GrowingTokenFile) -> None:
+def test_several_loaders_share_a_file_that_grows(writer: StreamingTokenWriter, tokens: StreamingTokenFile) -> None:
     """They wait when there is nothing, and end when it is closed: all of it, and nothing twice."""
     loader = DataLoader(
-        GrowingRows(tokens, epochs=2), batch_size=2, num_workers=2, multiprocessing_context="spawn",
-        collate_fn=one_row,
+        StreamingRows(tokens, epochs=2), batch_size=2, num_workers=2, multiprocessing_context="spawn",
+        collate_fn=concatenate_rows,
     )  # fmt: skip
     grow(writer, 9)
     batches = iter(loader)
@@ -205,7 +205,7 @@ def test_several_loaders_share_a_file_that_grows(writer: GrowingTokenWriter, tok
     assert sorted(seen) == sorted(list(range(50)) * 2)
 
 
-def test_a_row_that_is_stopped_for_is_not_lost(writer: GrowingTokenWriter, tokens: GrowingTokenFile) -> None:
+def test_a_row_that_is_stopped_for_is_not_lost(writer: StreamingTokenWriter, tokens: StreamingTokenFile) -> None:
     class Enough(Exception):
         pass
 
@@ -213,7 +213,7 @@ def test_a_row_that_is_stopped_for_is_not_lost(writer: GrowingTokenWriter, token
         raise Enough
 
     grow(writer, 5)
-    rows = GrowingRows(tokens, pause=pause)
+    rows = StreamingRows(tokens, pause=pause)
     reading = iter(rows)
     seen = [next(reading) for _ in range(5)]
     with pytest.raises(Enough):

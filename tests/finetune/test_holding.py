@@ -13,7 +13,7 @@ from loragate.adapter_store.jobs.job import JobRequest, JobStatus
 from loragate.adapter_store.jobs.queue import Claim
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.jobs import JobRow
-from loragate.finetune.run.lease import Holding, holding
+from loragate.finetune.run.lease import WorkerLease, held_lease
 
 REQUEST = JobRequest("supervised", "base", "file-1", None, {}, None, 7, {})
 
@@ -38,8 +38,8 @@ async def claimed(store: Store) -> Claim:
     return claim
 
 
-async def held_job(store: Store) -> Holding:
-    return Holding(store, await claimed(store), "w1")
+async def held_job(store: Store) -> WorkerLease:
+    return WorkerLease(store, await claimed(store), "w1")
 
 
 async def test_when_its_tenant_is_deleted(store: Store) -> None:
@@ -66,7 +66,7 @@ async def test_its_lease_is_renewed_for_as_long_as_somebody_works_on_it(
     monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 1000)
     claim = await claimed(store)
     before = await held_until(store, claim)
-    async with holding(store, claim, "w1"), asyncio.timeout(100):
+    async with held_lease(store, claim, "w1"), asyncio.timeout(100):
         while await held_until(store, claim) <= before:
             await asyncio.sleep(0.01)
     stopped = await held_until(store, claim)

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from loragate.finetune.run.events import Journal
+from loragate.finetune.run.events import RunEvents
 from loragate.finetune.training.protocol.messages import Metrics
 
 STEPS = [
@@ -30,7 +30,7 @@ class Heard:
         self.said: list[tuple[str, Any]] = []
 
     @asynccontextmanager
-    async def saying(self) -> AsyncIterator[Any]:
+    async def transaction(self) -> AsyncIterator[Any]:
         yield self
 
     async def progress(self, job_id: str, worker: str, step: int, steps: int | None) -> None:
@@ -42,7 +42,7 @@ class Heard:
 
 async def test_a_run_in_a_table_and_in_words(tmp_path: Path) -> None:
     heard: Any = Heard()
-    journal = Journal(heard, tmp_path)
+    journal = RunEvents(heard, tmp_path)
     for metrics in STEPS:
         assert await journal.add(metrics)
     await journal.tell()
@@ -54,14 +54,14 @@ async def test_a_run_in_a_table_and_in_words(tmp_path: Path) -> None:
     )
     assert ("progress", (3, 3)) in heard.said
 
-    again = Journal(heard, tmp_path)
-    again.recall()
+    again = RunEvents(heard, tmp_path)
+    again.load()
     told = len(heard.said)
     assert not await again.add(STEPS[0]), "it was told before"
     assert await again.add(Metrics(2, 3, 0.6, train_loss=1.25, token_accuracy=0.5)), "made once more, behind a fall"
     await again.tell()
     assert len(heard.said) == told + 2
-    assert again.as_csv() == CSV
+    assert again.to_csv() == CSV
     assert again.at(2) == {
         "step": 2,
         "train_loss": 1.25,
@@ -69,8 +69,8 @@ async def test_a_run_in_a_table_and_in_words(tmp_path: Path) -> None:
         "valid_loss": 1.75,
         "valid_mean_token_accuracy": 0.375,
     }
-    assert again.of_result(3) == again.at(2), "the only one that was judged"
+    assert again.result_metrics(3) == again.at(2), "the only one that was judged"
     for worse in (Metrics(3, 3, 1.0, valid_loss=2.0), Metrics(4, 3, 1.0, valid_loss=1.75)):
         await again.add(worse)
-    assert again.of_result(4) == again.at(2), "of the best the first"
-    assert Journal(heard, tmp_path / "other").of_result(3) == {}
+    assert again.result_metrics(4) == again.at(2), "of the best the first"
+    assert RunEvents(heard, tmp_path / "other").result_metrics(3) == {}

@@ -3,7 +3,7 @@
 import pytest
 
 from loragate.adapter_store.names import check_adapter_name, check_alias_name
-from loragate.finetune.jobs.model_name import TunedAlias, checkpoint_alias, meaning_of, tuned_name
+from loragate.finetune.jobs.model_name import TunedAlias, checkpoint_alias, parse_tuned_name, tuned_name
 
 JOB = "ftjob-abcdefghijklmnop12345678"
 
@@ -21,8 +21,8 @@ def test_a_name_and_what_it_means(base: str, tenant: str, suffix: str | None, mo
     name = tuned_name(base, tenant, suffix, JOB)
     assert (name.model, name.adapter) == (model, adapter)
     assert check_adapter_name(name.adapter, base_model=base) == name.adapter
-    assert meaning_of(name.model) == TunedAlias(adapter, "trained")
-    assert meaning_of(name.checkpoint(70)) == TunedAlias(adapter, checkpoint_alias(70))
+    assert parse_tuned_name(name.model) == TunedAlias(adapter, "trained")
+    assert parse_tuned_name(name.checkpoint(70)) == TunedAlias(adapter, checkpoint_alias(70))
     assert check_alias_name(checkpoint_alias(70)) == "ckpt-step-70"
     assert len(name.checkpoint(10**8)) <= 255, "what the database's column holds"
 
@@ -47,4 +47,4 @@ def test_a_name_and_what_it_means(base: str, tenant: str, suffix: str | None, mo
     ],
 )
 def test_what_is_no_such_name(model: str) -> None:
-    assert meaning_of(model) is None
+    assert parse_tuned_name(model) is None

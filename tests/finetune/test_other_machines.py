@@ -27,14 +27,14 @@ from loragate.adapter_store.jobs.lease import LeaseLost
 from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.tables.jobs import JobRow
 from loragate.finetune.data.formats import Method
-from loragate.finetune.run.checkpoint_backup import RunKeeper, bring_run
-from loragate.finetune.run.lease import Holding
-from loragate.finetune.run.published_checkpoints import PromptableCheckpoints, Spread
-from loragate.finetune.run.publishing import Publisher, publisher_of
+from loragate.finetune.run.checkpoint_backup import CheckpointBackup, restore_run
+from loragate.finetune.run.lease import WorkerLease
+from loragate.finetune.run.published_checkpoints import CheckpointSpacing, PublishedCheckpoints
+from loragate.finetune.run.publishing import Publisher, open_publisher
 from loragate.finetune.training.adapter import new_adapter
 from loragate.finetune.training.base_model import load_base
 from loragate.finetune.training.checkpoints.checkpoint import save_adapter
-from loragate.finetune.training.checkpoints.folders import came_to
+from loragate.finetune.training.checkpoints.folders import last_checkpoint_step
 from loragate.finetune.worker.workspace_cleanup import tidy
 
 from .runs import RECIPES
@@ -43,7 +43,7 @@ from .worker_world import World, chats, ended
 DIGEST = "sha256:" + "d" * 64
 
 
-async def held(world: World) -> Holding:
+async def held(world: World) -> WorkerLease:
     """A job in training, by `w1`."""
     job = await world.job("file-1")
     for stage in (JobStatus.VALIDATING, JobStatus.QUEUED):
@@ -53,7 +53,7 @@ async def held(world: World) -> Holding:
         if stage is JobStatus.VALIDATING:
             async with world.store.tenant(world.tenant.id, write=True) as scope:
                 await scope.job_work.validated(job.id, "w1", {}, 1)
-    return Holding(world.store, claim, "w1")
+    return WorkerLease(world.store, claim, "w1")
 
 
 async def silence(world: World, job: Job) -> None:
@@ -78,20 +78,20 @@ def checkpointed(folder: Path, step: int, best: int | None = None) -> None:
 async def test_a_run_is_brought_with_its_best_and_not_where_this_machine_came_further(
     world: World, tmp_path: Path
 ) -> None:
-    holding, now = await held(world), [0.0]
+    held_lease, now = await held(world), [0.0]
     here, there = tmp_path / "here", tmp_path / "there"
-    keeper = RunKeeper(world.store, holding, here, 60.0, lambda: now[0])
+    keeper = CheckpointBackup(world.store, held_lease, here, 60.0, lambda: now[0])
     checkpointed(here, 4)
     keeper.checkpointed()
-    await bring_run(world.store, world.tenant.id, holding.job.id, there)
-    assert came_to(there / "run") == 0, "it is not yet time"
+    await restore_run(world.store, world.tenant.id, held_lease.job.id, there)
+    assert last_checkpoint_step(there / "run") == 0, "it is not yet time"
     checkpointed(here, 12, best=4)
     now[0] = 61.0
     keeper.checkpointed()
     await keeper.settle()
     assert not (here / "kept").exists()
 
-    await bring_run(world.store, world.tenant.id, holding.job.id, there)
+    await restore_run(world.store, world.tenant.id, held_lease.job.id, there)
     brought = {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()}
     whole = {f"run/checkpoint-12/{path.name}" for path in (here / "run" / "checkpoint-12").iterdir()}
     adapter = {f"run/checkpoint-4/adapter_{end}" for end in ("config.json", "model.safetensors")}
@@ -101,11 +101,11 @@ async def test_a_run_is_brought_with_its_best_and_not_where_this_machine_came_fu
     assert (there / "metrics.jsonl").read_text() == "4\n12\n"
 
     shutil.rmtree(there / "run" / "checkpoint-4")
-    await bring_run(world.store, world.tenant.id, holding.job.id, there)
+    await restore_run(world.store, world.tenant.id, held_lease.job.id, there)
     assert not (there / "run" / "checkpoint-4").exists(), "it has come as far"
     checkpointed(here, 20)
     await keeper.settle()
-    await bring_run(world.store, world.tenant.id, holding.job.id, there)
+    await restore_run(world.store, world.tenant.id, held_lease.job.id, there)
     assert [path.name for path in (there / "run").iterdir()] == ["checkpoint-20"]
 
 
@@ -114,7 +114,7 @@ async def test_a_checkpoint_that_the_run_has_removed_already_is_not_published_an
 ) -> None:
     """A worker that waited for its database hears of it when there are newer ones."""
     place: Any = None
-    checkpoints = PromptableCheckpoints(await held(world), place, place, tmp_path / "p", str, Spread(16, 4))
+    checkpoints = PublishedCheckpoints(await held(world), place, place, tmp_path / "p", str, CheckpointSpacing(16, 4))
     checkpoints.add(tmp_path / "run" / "checkpoint-4", 4)
     await checkpoints.settle()
     await checkpoints.stop()
@@ -124,8 +124,8 @@ async def test_a_checkpoint_that_the_run_has_removed_already_is_not_published_an
 async def test_what_is_kept_no_more_or_cannot_be_kept_holds_nobody_up(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    holding = await held(world)
-    keeper = RunKeeper(world.store, holding, tmp_path, 0.0)
+    held_lease = await held(world)
+    keeper = CheckpointBackup(world.store, held_lease, tmp_path, 0.0)
     checkpointed(tmp_path, 4)
     (tmp_path / "metrics.jsonl").unlink()
     keeper.checkpointed()
@@ -135,22 +135,22 @@ async def test_what_is_kept_no_more_or_cannot_be_kept_holds_nobody_up(
     await keeper.settle()
     for piece in (tmp_path / "blobs" / world.tenant.id / "pieces").iterdir():
         piece.unlink()
-    await bring_run(world.store, world.tenant.id, holding.job.id, tmp_path / "there")
-    assert came_to(tmp_path / "there" / "run") == 0
+    await restore_run(world.store, world.tenant.id, held_lease.job.id, tmp_path / "there")
+    assert last_checkpoint_step(tmp_path / "there" / "run") == 0
     assert "is not there any more" in caplog.text
 
 
 async def test_without_room_runs_that_wait_go_if_they_are_kept_and_tokens_before_them(
     world: World, tmp_path: Path
 ) -> None:
-    holding = await held(world)
-    job = holding.job
+    held_lease = await held(world)
+    job = held_lease.job
     workspace = world.config.workspace
     folder, board = workspace / "jobs" / job.id, workspace / "tensorboard" / job.id
     board.mkdir(parents=True)
     (board / "events").write_bytes(b"x" * 100)
     checkpointed(folder, 4)
-    keeper = RunKeeper(world.store, holding, folder, 0.0)
+    keeper = CheckpointBackup(world.store, held_lease, folder, 0.0)
 
     async def tidied(most: int) -> tuple[bool, bool]:
         await tidy(world.worker(max_workspace_bytes=most)._place)
@@ -171,26 +171,26 @@ async def test_without_room_runs_that_wait_go_if_they_are_kept_and_tokens_before
         await scope.job_work.give_back(job.id, "w1")
     assert await tidied(1) == (False, False)
     assert not list((workspace / "jobs").iterdir())
-    await bring_run(world.store, world.tenant.id, job.id, folder)
-    assert came_to(folder / "run") == 4
+    await restore_run(world.store, world.tenant.id, job.id, folder)
+    assert last_checkpoint_step(folder / "run") == 4
 
 
 async def test_a_worker_that_lost_its_job_publishes_nothing_and_withdraws_nothing(world: World, tmp_path: Path) -> None:
-    holding = await held(world)
+    held_lease = await held(world)
     adapter = tmp_path / "adapter"
     torch.manual_seed(0)
     save_adapter(
         new_adapter(load_base(world.config.model, "none", torch.device("cpu")), RECIPES[Method.SUPERVISED]), adapter
     )
-    mine = await publisher_of(world.store, world.manifest.model_id, world.tenant.id, holding.job, no_probe, "w1")
-    theirs = await publisher_of(world.store, world.manifest.model_id, world.tenant.id, holding.job, no_probe, "w2")
+    mine = await open_publisher(world.store, world.manifest.model_id, world.tenant.id, held_lease.job, no_probe, "w1")
+    theirs = await open_publisher(world.store, world.manifest.model_id, world.tenant.id, held_lease.job, no_probe, "w2")
     await mine.checkpoint(adapter, 4, DIGEST, {})
-    await silence(world, holding.job)
+    await silence(world, held_lease.job)
     async with world.store.admin(write=True) as admin:
         assert await admin.job_queue.claim("w2", JobStatus.QUEUED, 1)
-    before = await state(world, holding.job)
+    before = await state(world, held_lease.job)
     await nothing_counts(mine, adapter)
-    assert await state(world, holding.job) == before
+    assert await state(world, held_lease.job) == before
 
     await theirs.result(adapter, DIGEST)
     async with world.store.tenant(world.tenant.id) as scope:

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from loragate.finetune.data.encoding import Sample
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
-from loragate.finetune.training.trainers.rows import IGNORED, PackedRows, one_row, ragged_row
+from loragate.finetune.training.trainers.rows import IGNORED, PackedRows, concatenate_rows, ragged_row
 
 VOCABULARY = 64
 
@@ -55,16 +55,16 @@ def test_the_loss_of_a_row_is_that_of_its_samples_alone(attention: str) -> None:
         )
 
     with torch.no_grad():
-        together = summed(one_row([ragged_row(alone[:2]), ragged_row(alone[2:])]))
-        apart = sum(summed(one_row([ragged_row([sample])])) for sample in alone)
-    torch.testing.assert_close(together, torch.as_tensor(apart), rtol=1e-4, atol=1e-4)
+        together = summed(concatenate_rows([ragged_row(alone[:2]), ragged_row(alone[2:])]))
+        dedicated_device = sum(summed(concatenate_rows([ragged_row([sample])])) for sample in alone)
+    torch.testing.assert_close(together, torch.as_tensor(dedicated_device), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_goes_through_all_of_it_once(tokens: TokenFile, workers: int) -> None:
     rows = PackedRows(tokens, 64)
     loader = DataLoader(
-        rows, batch_size=2, collate_fn=one_row, num_workers=workers,
+        rows, batch_size=2, collate_fn=concatenate_rows, num_workers=workers,
         multiprocessing_context="spawn" if workers else None,
     )  # fmt: skip
     seen = sorted(token for batch in loader for token in batch["input_ids"].flatten().tolist())

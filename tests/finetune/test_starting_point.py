@@ -8,7 +8,7 @@ import torch
 from loragate.adapter_store.jobs.job import JobStart
 from loragate.adapter_store.publishing.probe import no_probe
 from loragate.finetune.data.formats import Method
-from loragate.finetune.run.base_adapter import fetch_start
+from loragate.finetune.run.base_adapter import fetch_base_adapter
 from loragate.finetune.training.adapter import continued_adapter, new_adapter
 from loragate.finetune.training.base_model import load_base
 from loragate.finetune.training.checkpoints.checkpoint import AdapterState, save_adapter
@@ -43,7 +43,7 @@ async def test_a_config_that_names_paths_and_modules_reaches_no_loader(
         written = json.dumps(config | hostile).encode()
         version = await scope.publications.publish("old", written, tensors, probe=no_probe)
     start = JobStart("ad_1", "old", version.version, version.digest)
-    folder = await fetch_start(world.store, world.tenant.id, start, tmp_path / "start")
+    folder = await fetch_base_adapter(world.store, world.tenant.id, start, tmp_path / "start")
 
     left = json.loads((folder / "adapter_config.json").read_text())
     assert {name for name in hostile if name in left} == {"init_lora_weights"}
@@ -53,6 +53,6 @@ async def test_a_config_that_names_paths_and_modules_reaches_no_loader(
     }
     model = continued_adapter(load_base(base, "none", CPU), RECIPE, folder)
     model.active_peft_config.base_model_name_or_path = str(decoy)
-    state = AdapterState.of(model)
+    state = AdapterState.capture(model)
     assert all("lora_" in name for name in state.tensors)
     assert (folder / "adapter_model.safetensors").read_bytes() == tensors.read_bytes()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from loragate.finetune.data.formats import Method
-from loragate.finetune.data.streaming_token_file import GrowingTokenFile, GrowingTokenWriter
+from loragate.finetune.data.streaming_token_file import StreamingTokenFile, StreamingTokenWriter
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.training.checkpoints.checkpoint import checkpoints_in
@@ -39,9 +39,9 @@ class Growing:
     """A file, and who appends to it."""
 
     def __init__(self, folder: Path, method: Method) -> None:
-        self._writer = GrowingTokenWriter(folder)
+        self._writer = StreamingTokenWriter(folder)
         self._rest = list(examples(method, EXAMPLES))
-        self.tokens = GrowingTokenFile(folder)
+        self.tokens = StreamingTokenFile(folder)
 
     def append(self, count: int) -> None:
         batch, self._rest = self._rest[:count], self._rest[count:]
@@ -56,7 +56,7 @@ class Growing:
             self._writer.finish({})
 
 
-def recipe_of(method: Method, **more: object) -> Recipe:
+def resolve_recipe(method: Method, **more: object) -> Recipe:
     """Two examples go through the model at once: a step has two parts."""
     return replace(RECIPES[method], **{"epochs": 1, "streaming": True, "max_length": 32, "lora_dropout": 0.1, **more})  # type: ignore[arg-type]
 
@@ -92,10 +92,10 @@ def test_the_curve_is_the_same_however_the_file_grew(base: Path, tmp_path: Path,
         growing.finish()
 
     growing.append(5)
-    _, steps = go(base, growing.tokens, tmp_path / "run", recipe_of(method), tell, waits=waits)
+    _, steps = go(base, growing.tokens, tmp_path / "run", resolve_recipe(method), tell, waits=waits)
     assert steps == STEPS
     assert waited == [2], "eleven examples had come, and two steps of four were made"
-    curve, whole = whole_curve(base, tmp_path, recipe_of(method))
+    curve, whole = whole_curve(base, tmp_path, resolve_recipe(method))
     assert losses(told) == curve
     assert list(curve) == list(range(1, STEPS + 1))
     assert [each.steps for each in whole] == [None] * STEPS
@@ -108,7 +108,7 @@ def test_who_is_stopped_while_waiting_goes_on_to_the_same_curve(base: Path, tmp_
     growing.append(10)
     told: list[Metrics] = []
     stop = threading.Event()
-    recipe = recipe_of(Method.SUPERVISED)
+    recipe = resolve_recipe(Method.SUPERVISED)
     stopped = go(base, growing.tokens, tmp_path / "run", recipe, told.append, stop=stop, waits=lambda _: stop.set())
     assert stopped[1] == 2
     assert [each.name for each in checkpoints_in(tmp_path / "run")] == ["checkpoint-2"]
@@ -122,7 +122,7 @@ def test_with_steps_that_are_known_the_rate_goes_down(base: Path, tmp_path: Path
     growing = Growing(tmp_path / "t", Method.SUPERVISED)
     growing.append(12)
     told: list[Metrics] = []
-    recipe = recipe_of(Method.SUPERVISED, n_steps=3, lr_scheduler="cosine", warmup_ratio=0.0)
+    recipe = resolve_recipe(Method.SUPERVISED, n_steps=3, lr_scheduler="cosine", warmup_ratio=0.0)
     assert go(base, growing.tokens, tmp_path / "run", recipe, told.append)[1] == 3
     growing.finish()
     assert [each.steps for each in told] == [3, 3, 3]
@@ -130,7 +130,7 @@ def test_with_steps_that_are_known_the_rate_goes_down(base: Path, tmp_path: Path
 
 
 def test_later_epochs_go_through_the_closed_file_in_other_orders(base: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(Method.SUPERVISED, epochs=2)
+    recipe = resolve_recipe(Method.SUPERVISED, epochs=2)
     curve, _ = whole_curve(base, tmp_path, recipe)
     assert list(curve) == list(range(1, 2 * EXAMPLES // 4 + 1))
 
@@ -140,14 +140,14 @@ def test_the_last_step_is_judged_and_the_best_comes_out(base: Path, tmp_path: Pa
     growing.finish()
     told: list[Metrics] = []
     valid = make_tokens(tmp_path / "valid", Method.SUPERVISED)
-    go(base, growing.tokens, tmp_path / "run", recipe_of(Method.SUPERVISED), told.append, valid=valid)
+    go(base, growing.tokens, tmp_path / "run", resolve_recipe(Method.SUPERVISED), told.append, valid=valid)
     assert [each.step for each in told if each.valid_loss is not None] == [4, STEPS]
 
 
 def test_a_closed_file_without_anything_to_learn_is_said(base: Path, tmp_path: Path) -> None:
-    with GrowingTokenWriter(tmp_path / "t") as writer:
+    with StreamingTokenWriter(tmp_path / "t") as writer:
         writer.finish({})
-    tokens = GrowingTokenFile(tmp_path / "t")
+    tokens = StreamingTokenFile(tmp_path / "t")
     with pytest.raises(TrainingFailed, match="longer than `max_length`"):
-        go(base, tokens, tmp_path / "run", recipe_of(Method.SUPERVISED), lambda _: None)
+        go(base, tokens, tmp_path / "run", resolve_recipe(Method.SUPERVISED), lambda _: None)
     assert len(TokenFile(tmp_path / "t")) == 0

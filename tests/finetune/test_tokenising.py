@@ -15,12 +15,12 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from loragate.finetune.data.encoding import Encoder, Sample
-from loragate.finetune.data.errors import LineRefused
-from loragate.finetune.data.formats import Format, example_of
+from loragate.finetune.data.errors import InvalidLine
+from loragate.finetune.data.formats import Format, parse_example
 from loragate.finetune.data.loss_mask import marked
 from loragate.finetune.data.token_cache import TokenCache
 from loragate.finetune.data.token_file import TokenFile, TokenFileBroken, TokenFileWriter
-from loragate.finetune.data.tokenization_config import Language, language_of
+from loragate.finetune.data.tokenization_config import TokenizationConfig, tokenization_config
 from loragate.prompts.chat_template import ChatTemplate
 from loragate.v1 import engine_pb2 as pb
 
@@ -63,16 +63,18 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 @pytest.fixture
-def language(tokenizer: Tokenizer) -> Language:
-    return language_of(manifest(tokenizer))
+def tokenization(tokenizer: Tokenizer) -> TokenizationConfig:
+    return tokenization_config(manifest(tokenizer))
 
 
-def samples_of(document: dict[str, Any], format: Format, language: Language) -> list[Sample]:
-    return Encoder(language.tokenizer, language.end_ids).encode(marked(example_of(document, format), language.template))
+def samples_of(document: dict[str, Any], format: Format, tokenization: TokenizationConfig) -> list[Sample]:
+    return Encoder(tokenization.tokenizer, tokenization.end_ids).encode(
+        marked(parse_example(document, format), tokenization.template)
+    )
 
 
-def chat(language: Language, messages: list[dict[str, Any]]) -> list[Sample]:
-    return samples_of({"messages": messages}, Format.CHAT, language)
+def chat(tokenization: TokenizationConfig, messages: list[dict[str, Any]]) -> list[Sample]:
+    return samples_of({"messages": messages}, Format.CHAT, tokenization)
 
 
 def learned_text(sample: Sample, tokenizer: Tokenizer) -> str:
@@ -80,27 +82,27 @@ def learned_text(sample: Sample, tokenizer: Tokenizer) -> str:
     return text
 
 
-def test_ids_and_what_is_learned_are_transformers_own(tokenizer: Tokenizer, language: Language) -> None:
+def test_ids_and_what_is_learned_are_transformers_own(tokenizer: Tokenizer, tokenization: TokenizationConfig) -> None:
     reference = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, bos_token="<s>")
     told = reference.apply_chat_template(
         TURNS, chat_template=CHAT_TEMPLATE, return_assistant_tokens_mask=True, return_dict=True, tokenize=True
     )
-    (sample,) = chat(language, TURNS)
+    (sample,) = chat(tokenization, TURNS)
     assert sample.ids.tolist() == told["input_ids"]
     assert sample.learned.tolist() == [bool(mark) for mark in told["assistant_masks"]]
     assert sample.learned.any()
 
 
-def test_an_answer_stands_behind_the_very_tokens_that_it_is_asked_with(language: Language) -> None:
-    (sample,) = chat(language, TURNS[:3])
-    assert language.template is not None
-    prompt = language.tokenizer.encode_chat(language.template.render(TURNS[:2]))
+def test_an_answer_stands_behind_the_very_tokens_that_it_is_asked_with(tokenization: TokenizationConfig) -> None:
+    (sample,) = chat(tokenization, TURNS[:3])
+    assert tokenization.template is not None
+    prompt = tokenization.tokenizer.encode_chat(tokenization.template.render(TURNS[:2]))
     first = int(np.argmax(sample.learned))
     assert sample.ids[:first].tolist() == prompt
 
 
-def test_an_answer_of_weight_zero_is_not_learned(tokenizer: Tokenizer, language: Language) -> None:
-    (sample,) = chat(language, [*TURNS[:2], {**TURNS[2], "weight": 0}, *TURNS[3:]])
+def test_an_answer_of_weight_zero_is_not_learned(tokenizer: Tokenizer, tokenization: TokenizationConfig) -> None:
+    (sample,) = chat(tokenization, [*TURNS[:2], {**TURNS[2], "weight": 0}, *TURNS[3:]])
     text = learned_text(sample, tokenizer)
     assert "jumps" not in text
     assert "lazy dogs" in text
@@ -109,9 +111,9 @@ def test_an_answer_of_weight_zero_is_not_learned(tokenizer: Tokenizer, language:
 @pytest.mark.parametrize("make", TOKENIZERS)
 def test_where_a_template_forgets_each_answer_is_a_sample(make: Callable[[], Tokenizer]) -> None:
     tokenizer = make()
-    language = language_of(manifest(tokenizer, FORGETFUL))
+    tokenization = tokenization_config(manifest(tokenizer, FORGETFUL))
     turns = [TURNS[1], {"role": "assistant", "content": "a|b"}, TURNS[3], {"role": "assistant", "content": "c|d"}]
-    samples = chat(language, turns)
+    samples = chat(tokenization, turns)
     whole = [tokenizer.decode(sample.ids.tolist(), skip_special_tokens=False) for sample in samples]
     assert len(samples) == 2
     assert "a|b" in whole[0]
@@ -122,45 +124,47 @@ def test_where_a_template_forgets_each_answer_is_a_sample(make: Callable[[], Tok
 
 def test_a_template_that_shows_answers_unlike_its_prompt_gets_the_answer_behind_its_prompt() -> None:
     tokenizer = byte_level()
-    language = language_of(manifest(tokenizer, UNLIKE_ITS_PROMPT))
-    (sample,) = chat(language, [TURNS[1], TURNS[4]])
+    tokenization = tokenization_config(manifest(tokenizer, UNLIKE_ITS_PROMPT))
+    (sample,) = chat(tokenization, [TURNS[1], TURNS[4]])
     text = tokenizer.decode(sample.ids.tolist(), skip_special_tokens=False)
     assert text.endswith("Go:  lazy dogs.</s>")
     assert learned_text(sample, tokenizer) == " lazy dogs.</s>"
 
 
 def test_a_completion_is_learned_to_its_end_and_its_prompt_is_not(tokenizer: Tokenizer) -> None:
-    language = language_of(manifest(tokenizer, add_bos_token=True))
+    tokenization = tokenization_config(manifest(tokenizer, add_bos_token=True))
     document = {"prompt": "The quick brown", "completion": " fox jumps"}
-    (sample,) = samples_of(document, Format.COMPLETION, language)
+    (sample,) = samples_of(document, Format.COMPLETION, tokenization)
     assert sample.ids[0] == tokenizer.token_to_id("<s>")
     assert sample.ids[-1] == tokenizer.token_to_id(END)
     assert learned_text(sample, tokenizer).strip() == "fox jumps</s>"
-    (text,) = samples_of({"text": "The quick"}, Format.TEXT, language)
+    (text,) = samples_of({"text": "The quick"}, Format.TEXT, tokenization)
     assert text.learned.tolist() == [False] + [True] * (len(text.ids) - 1)
 
 
-def test_a_preference_is_two_samples_the_better_one_first(tokenizer: Tokenizer, language: Language) -> None:
+def test_a_preference_is_two_samples_the_better_one_first(
+    tokenizer: Tokenizer, tokenization: TokenizationConfig
+) -> None:
     document = {
         "input": {"messages": TURNS[:2]},
         "preferred_output": [TURNS[2]],
         "non_preferred_output": [TURNS[4]],
     }
-    better, worse = samples_of(document, Format.PREFERENCE, language)
+    better, worse = samples_of(document, Format.PREFERENCE, tokenization)
     assert "jumps" in learned_text(better, tokenizer)
     assert "lazy" in learned_text(worse, tokenizer)
     first = int(np.argmax(better.learned))
     assert better.ids[:first].tolist() == worse.ids[:first].tolist()
-    texts = samples_of({"prompt": "a", "chosen": "b", "rejected": "c"}, Format.TEXT_PREFERENCE, language)
+    texts = samples_of({"prompt": "a", "chosen": "b", "rejected": "c"}, Format.TEXT_PREFERENCE, tokenization)
     assert len(texts) == 2
 
 
 def test_what_the_template_refuses_is_refused_in_its_words() -> None:
     template = ChatTemplate("{{ raise_exception('no systems here') }}", {})
-    with pytest.raises(LineRefused, match="no systems here"):
-        marked(example_of({"messages": TURNS}, Format.CHAT), template)
-    with pytest.raises(LineRefused, match="has no chat template"):
-        marked(example_of({"messages": TURNS}, Format.CHAT), None)
+    with pytest.raises(InvalidLine, match="no systems here"):
+        marked(parse_example({"messages": TURNS}, Format.CHAT), template)
+    with pytest.raises(InvalidLine, match="has no chat template"):
+        marked(parse_example({"messages": TURNS}, Format.CHAT), None)
 
 
 def jsonl(count: int, **last: Any) -> BytesIO:
@@ -173,28 +177,30 @@ def cache(tmp_path: Path) -> TokenCache:
     return TokenCache(tmp_path / "tokens")
 
 
-def test_a_file_is_tokenised_once(cache: TokenCache, language: Language, tmp_path: Path) -> None:
-    examination, tokens = cache.tokens_of(jsonl(700), "d1", language, 64)
+def test_a_file_is_tokenised_once(cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path) -> None:
+    report, tokens = cache.tokens_of(jsonl(700), "d1", tokenization, 64)
     assert tokens is not None
-    assert (examination.format, examination.examples, len(tokens)) == (Format.CHAT, 700, 700)
-    (direct,) = chat(language, [TURNS[1], {"role": "assistant", "content": "says 3 " * 4}])
+    assert (report.format, report.examples, len(tokens)) == (Format.CHAT, 700, 700)
+    (direct,) = chat(tokenization, [TURNS[1], {"role": "assistant", "content": "says 3 " * 4}])
     assert tokens[3].ids.tolist() == direct.ids.tolist()
     assert tokens[3].learned.tolist() == direct.learned.tolist()
     assert tokens.facts["learned"] == sum(int(tokens[i].learned.sum()) for i in range(len(tokens)))
-    assert cache.tokens_of(BytesIO(b"never read"), "d1", language, 64)[1] is not None
+    assert cache.tokens_of(BytesIO(b"never read"), "d1", tokenization, 64)[1] is not None
     assert len(list((tmp_path / "tokens").iterdir())) == 1
-    for other in (("d2", language, 64), ("d1", language, 65)):
+    for other in (("d2", tokenization, 64), ("d1", tokenization, 65)):
         assert cache.tokens_of(BytesIO(b""), *other)[1] is None
 
 
-def test_tokens_that_were_not_needed_for_long_make_room(cache: TokenCache, language: Language, tmp_path: Path) -> None:
+def test_tokens_that_were_not_needed_for_long_make_room(
+    cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path
+) -> None:
     def places() -> set[Path]:
         return set((tmp_path / "tokens").iterdir())
 
     made = []
     for digest in ("a", "b", "c"):
         before = places() if made else set()
-        cache.tokens_of(jsonl(12), digest, language, 64)
+        cache.tokens_of(jsonl(12), digest, tokenization, 64)
         made += places() - before
     for age, place in enumerate((made[1], made[0], made[2])):  # b is the oldest
         os.utime(place, (1000 + age, 1000 + age))
@@ -203,44 +209,46 @@ def test_tokens_that_were_not_needed_for_long_make_room(cache: TokenCache, langu
     assert places() == set(made)
     cache.prune(3 * size - 1)
     assert places() == {made[0], made[2]}
-    cache.tokens_of(BytesIO(b"never read"), "a", language, 64)
+    cache.tokens_of(BytesIO(b"never read"), "a", tokenization, 64)
     cache.prune(0)
     assert places() == {made[0]}, "it was needed just now"
 
 
 def test_long_samples_are_cut_and_those_with_nothing_left_to_learn_dropped(
-    cache: TokenCache, language: Language
+    cache: TokenCache, tokenization: TokenizationConfig
 ) -> None:
-    prompt = len(chat(language, [TURNS[1], {"role": "assistant", "content": "x"}])[0].ids) - 3
-    _, tokens = cache.tokens_of(jsonl(12), "d", language, prompt + 4)
+    prompt = len(chat(tokenization, [TURNS[1], {"role": "assistant", "content": "x"}])[0].ids) - 3
+    _, tokens = cache.tokens_of(jsonl(12), "d", tokenization, prompt + 4)
     assert tokens is not None
     assert tokens.facts["cut"] > 5
     assert max(tokens.lengths) == prompt + 4
-    _, none = cache.tokens_of(jsonl(12), "d", language, 4)
+    _, none = cache.tokens_of(jsonl(12), "d", tokenization, 4)
     assert none is not None
     assert (len(none), none.facts["dropped"]) == (0, 12)
 
 
 def test_of_a_file_with_problems_there_are_no_tokens_and_nothing_stays(
-    cache: TokenCache, language: Language, tmp_path: Path
+    cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path
 ) -> None:
-    examination, tokens = cache.tokens_of(jsonl(600, messages=[]), "d", language, 64)
+    report, tokens = cache.tokens_of(jsonl(600, messages=[]), "d", tokenization, 64)
     assert tokens is None
-    assert [problem.line for problem in examination.problems] == [601]
+    assert [problem.line for problem in report.problems] == [601]
     assert list((tmp_path / "tokens").iterdir()) == []
 
 
-def test_an_unfinished_token_file_is_made_again(cache: TokenCache, language: Language, tmp_path: Path) -> None:
-    _, tokens = cache.tokens_of(jsonl(20), "d", language, 64)
+def test_an_unfinished_token_file_is_made_again(
+    cache: TokenCache, tokenization: TokenizationConfig, tmp_path: Path
+) -> None:
+    _, tokens = cache.tokens_of(jsonl(20), "d", tokenization, 64)
     assert tokens is not None
     (tokens.folder / "tokens.u32").write_bytes(b"\1\2\3\4")
     with pytest.raises(TokenFileBroken):
         TokenFile(tokens.folder)
-    _, again = cache.tokens_of(jsonl(20), "d", language, 64)
+    _, again = cache.tokens_of(jsonl(20), "d", tokenization, 64)
     assert again is not None
     assert len(again) == 20
     (again.folder / "facts.json").unlink()
-    assert len(cache.tokens_of(jsonl(20), "d", language, 64)[1] or ()) == 20
+    assert len(cache.tokens_of(jsonl(20), "d", tokenization, 64)[1] or ()) == 20
 
 
 def test_a_sequence_is_a_view_into_the_file(tmp_path: Path) -> None:

@@ -13,7 +13,14 @@ from safetensors.numpy import load_file
 from loragate.finetune.data.formats import Method
 from loragate.finetune.run.trainer_process import training
 from loragate.finetune.training.protocol.assignment import Assignment
-from loragate.finetune.training.protocol.messages import Checkpointed, Failed, Finished, News, Stepped, Stopped
+from loragate.finetune.training.protocol.messages import (
+    Checkpointed,
+    Failed,
+    Finished,
+    Stepped,
+    Stopped,
+    TrainerMessage,
+)
 from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
 from .runs import EXAMPLES, RECIPES, make_tokens
@@ -45,26 +52,26 @@ def assignment(base: Path, tokens: Path, tmp_path: Path) -> Assignment:
 
 
 @pytest.fixture(scope="module")
-def whole(base: Path, tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[News]]:
+def whole(base: Path, tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[TrainerMessage]]:
     """A run that nobody disturbed: its folder, and what it said."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     return folder, asyncio.run(heard(assigned(base, tokens, folder)))
 
 
-async def heard(assignment: Assignment) -> list[News]:
+async def heard(assignment: Assignment) -> list[TrainerMessage]:
     async with training(assignment) as trainer:
-        return [news async for news in trainer.news()]
+        return [news async for news in trainer.messages()]
 
 
-def losses(news: list[News]) -> dict[int, float | None]:
+def losses(news: list[TrainerMessage]) -> dict[int, float | None]:
     return {each.metrics.step: each.metrics.train_loss for each in news if isinstance(each, Stepped)}
 
 
 def test_an_assignment_survives_json(assignment: Assignment, tmp_path: Path) -> None:
-    assert Assignment.of_document(json.loads(json.dumps(assignment.to_document()))) == assignment
+    assert Assignment.from_document(json.loads(json.dumps(assignment.to_document()))) == assignment
 
 
-def test_a_run_tells_its_steps_its_checkpoints_and_its_end(whole: tuple[Path, list[News]]) -> None:
+def test_a_run_tells_its_steps_its_checkpoints_and_its_end(whole: tuple[Path, list[TrainerMessage]]) -> None:
     folder, news = whole
     assert isinstance(news[-1], Finished)
     assert news[-1].steps == STEPS
@@ -77,11 +84,11 @@ def test_a_run_tells_its_steps_its_checkpoints_and_its_end(whole: tuple[Path, li
 
 
 async def test_one_that_is_killed_and_one_that_is_stopped_go_on_to_the_same_curve(
-    assignment: Assignment, whole: tuple[Path, list[News]], capfd: pytest.CaptureFixture[str]
+    assignment: Assignment, whole: tuple[Path, list[TrainerMessage]], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    killed: list[News] = []
+    killed: list[TrainerMessage] = []
     async with training(assignment) as trainer:
-        async for news in trainer.news():
+        async for news in trainer.messages():
             killed.append(news)
             if news == Checkpointed("checkpoint-4"):
                 told = Path(f"/proc/{trainer.pid}/oom_score_adj").read_text()
@@ -89,9 +96,9 @@ async def test_one_that_is_killed_and_one_that_is_stopped_go_on_to_the_same_curv
     assert killed[-1] == Failed("trainer_died", "The training process ended by itself (signal 9).")
     assert told == "1000\n", "a machine without memory kills training before what serves"
 
-    stopped: list[News] = []
+    stopped: list[TrainerMessage] = []
     async with training(assignment) as trainer:
-        async for news in trainer.news():
+        async for news in trainer.messages():
             stopped.append(news)
             if isinstance(news, Stepped) and news.metrics.step == 9:
                 trainer.stop()

@@ -23,7 +23,7 @@ from loragate.finetune.data.formats import Method
 from loragate.finetune.data.token_file import TokenFile, TokenFileWriter
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.run.preparation import Prepared
-from loragate.finetune.run.schedule import steps_of
+from loragate.finetune.run.schedule import total_steps
 from loragate.finetune.training.base_model import load_base
 from loragate.finetune.training.checkpoints.folders import checkpoints_in
 from loragate.finetune.training.protocol.messages import Metrics
@@ -87,7 +87,7 @@ def test_a_run_learns_on_a_base_as_it_is(base: Path, tokens: TokenFile, method: 
     told: list[Metrics] = []
     recipe = replace(RECIPES[method], quantization="none")
     _, steps = go(base, tokens, tmp_path / "run", recipe, told.append)
-    assert steps == STEPS == steps_of(Prepared(recipe, tokens, None, None))
+    assert steps == STEPS == total_steps(Prepared(recipe, tokens, None, None))
     learned(told, recipe)
 
 
@@ -248,7 +248,7 @@ def test_packed_rows_are_trained_on(base: Path, tmp_path: Path) -> None:
     tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED)
     _, steps = go(base, tokens, tmp_path / "run", packed, told.append)
     assert steps < EXAMPLES
-    assert steps == steps_of(Prepared(packed, tokens, None, None)), "its worker spreads checkpoints over as many"
+    assert steps == total_steps(Prepared(packed, tokens, None, None)), "its worker spreads checkpoints over as many"
     assert losses(told)[-1][1] < losses(told)[0][1]
 
 
@@ -274,4 +274,4 @@ def test_a_step_is_the_same_in_one_part_and_in_many(
 
 def test_a_recipe_survives_json(method: Method) -> None:
     recipe = replace(RECIPES[method], target_modules=("q_proj", "v_proj"))
-    assert Recipe.of_document(json.loads(json.dumps(recipe.to_document()))) == recipe
+    assert Recipe.from_document(json.loads(json.dumps(recipe.to_document()))) == recipe

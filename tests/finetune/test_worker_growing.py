@@ -20,12 +20,12 @@ from loragate.adapter_store.files.file import FileFacts, Purpose
 from loragate.adapter_store.jobs.job import Job, JobStatus
 from loragate.adapter_store.tables.files import FileRow
 from loragate.adapter_store.timestamps import utc_now
-from loragate.finetune.data.streaming_token_file import GrowingTokenFile
+from loragate.finetune.data.streaming_token_file import StreamingTokenFile
 from loragate.finetune.data.token_file import TokenFile
-from loragate.finetune.errors import JobRefused
+from loragate.finetune.errors import JobRejected
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.run.attempt import Attempt
-from loragate.finetune.run.lease import holding
+from loragate.finetune.run.lease import held_lease
 from loragate.finetune.training.protocol.messages import Metrics
 
 from .runs import go
@@ -84,7 +84,7 @@ async def test_a_job_follows_a_file_that_grows_and_goes_on_when_its_trainer_is_k
     threads = torch.get_num_threads()
     torch.set_num_threads(world.config.trainer.threads)
     await asyncio.to_thread(
-        go, base, GrowingTokenFile(tokens.folder), tmp_path / "run", recipe, told.append, row_tokens=256
+        go, base, StreamingTokenFile(tokens.folder), tmp_path / "run", recipe, told.append, row_tokens=256
     )
     torch.set_num_threads(threads)
     assert await the_curve(world, done) == {each.step: each.train_loss for each in told}
@@ -103,13 +103,13 @@ class Stoppable:
 
 
 async def test_who_waits_for_lines_gives_its_place_to_others_once_there_are_some(world: World) -> None:
-    world.config = replace(world.config, waiting_seconds=0.05)
+    world.config = replace(world.config, data_wait_seconds=0.05)
     job = await world.job(await open_file(world), **STREAMING)
     place, trainer = world.worker()._place, Stoppable()
     async with world.store.admin(write=True) as admin:
         claim = await admin.job_queue.claim("w1", JobStatus.VALIDATING, 1)
     assert claim is not None
-    async with holding(world.store, claim, "w1") as held:
+    async with held_lease(world.store, claim, "w1") as held:
         attempt: Any = Attempt(place, held)
         beside = asyncio.create_task(attempt._beside.stop_for_others(trainer))
         attempt._beside.waits()
@@ -164,7 +164,7 @@ async def followed(world: World, file: str) -> tuple[TokenFile, Recipe]:
 async def test_lines_that_are_not_to_be_trained_on(world: World, rows: list[Any], says: str) -> None:
     file = await open_file(world, *rows)
     await close(world, file)
-    with pytest.raises(JobRefused) as refused:
+    with pytest.raises(JobRejected) as refused:
         await followed(world, file)
     assert (refused.value.failure.code, refused.value.failure.param) == ("invalid_training_file", "training_file")
     assert says in refused.value.failure.message
@@ -187,7 +187,7 @@ async def test_a_file_that_is_gone_is_said(world: World) -> None:
     file = await open_file(world, *chats(2))
     async with world.store.tenant(world.tenant.id, write=True) as scope:
         await scope.files.delete(file, tuple(Purpose))
-    with pytest.raises(JobRefused) as refused:
+    with pytest.raises(JobRejected) as refused:
         await followed(world, file)
     assert (refused.value.failure.code, refused.value.failure.param) == ("file_not_found", "training_file")
 

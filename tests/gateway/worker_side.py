@@ -9,7 +9,7 @@ from loragate.adapter_store.store import Store
 from loragate.finetune.data.formats import Method
 from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
 from loragate.finetune.jobs.model_name import TRAINED, tuned_name
-from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, recipe_of
+from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, resolve_recipe
 
 from .running import Gateway
 from .tiny_model import MODEL_ID
@@ -38,7 +38,7 @@ class WorkerSide:
         kind = DpoHyperparameters if job.request.method == "dpo" else Hyperparameters
         asked = kind.model_validate(dict(job.request.hyperparameters))
         facts = BaseFacts(16, 256, 64), None if asked.streaming else DataFacts(20, TOKENS)
-        recipe = recipe_of(asked, Method(job.request.method), *facts, job.request.seed)
+        recipe = resolve_recipe(asked, Method(job.request.method), *facts, job.request.seed)
         await self.say("validated", job.id, recipe.to_document(), TOKENS * recipe.epochs)
         return job
 

@@ -27,15 +27,15 @@ def file_id(api: Api, given: str) -> str:
 def check(file: Path, method: str, fewest: int) -> None:
     """As far as it can be told without the base model. Raises Refusal."""
     from loragate.finetune.data.formats import Method
-    from loragate.finetune.data.validation import examine
+    from loragate.finetune.data.validation import validate
 
     with transfer() as progress, file.open("rb") as source:
         task = progress.add_task(f"looking at {file.name}", total=file.stat().st_size)
-        examination = examine(source, lambda done: progress.update(task, completed=done))
+        report = validate(source, lambda done: progress.update(task, completed=done))
         progress.update(task, completed=file.stat().st_size)
-    refusal = examination.refusal(Method(method), fewest)
-    if examination.problem_count:
-        refusal = "\n  ".join(examination.problems_by_line)
+    refusal = report.rejection(Method(method), fewest)
+    if report.problem_count:
+        refusal = "\n  ".join(report.problems_by_line)
     if refusal is not None:
         raise Refusal(f"{file} cannot be trained on, and was not sent: {refusal}")
 

@@ -88,7 +88,7 @@ def appearing(folder: Path) -> Iterator[Path]:
 def save_adapter(model: PeftModel, folder: Path) -> None:
     """PEFT's two files, all or nothing. Raises OSError."""
     with appearing(folder) as draft:
-        AdapterState.of(model).write(draft)
+        AdapterState.capture(model).write(draft)
 
 
 def own(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 _LOCK = "lock"  # held until its holder's process ends; it says which that is
 _PATIENCE_SECONDS = 60.0
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
-def be_alone_in(folder: Path, patience: float = _PATIENCE_SECONDS) -> None:
+def acquire_run_lock(folder: Path, patience: float = _PATIENCE_SECONDS) -> None:
     """Waits for one whose worker was killed, and which has not noticed yet. One that never notices, as that of a worker
     which hangs, is killed: what it keeps is whole at every moment. Raises RuntimeError when it is not to be had.
     """
@@ -35,7 +35,7 @@ def _taken(lock: int, patience: float) -> bool:
             return True
         if time.monotonic() >= end:
             return False
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _end_holder(place: Path) -> None:

@@ -24,16 +24,16 @@ class Assignment:
     settings: TrainerSettings = field(default_factory=TrainerSettings)
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON, to be read by `of_document`."""
+        """As JSON, to be read by `from_document`."""
         paths = {name: str(path) for name, path in vars(self).items() if isinstance(path, Path)}
         parts = {name: getattr(self, name).to_document() for name in ("recipe", "settings")}
         return {**vars(self), **paths, **parts}
 
     @classmethod
-    def of_document(cls, document: dict[str, Any]) -> "Assignment":
+    def from_document(cls, document: dict[str, Any]) -> "Assignment":
         """What `to_document` wrote."""
         paths = {
             name: document[name] and Path(document[name]) for name in ("base", "train", "valid", "folder", "start")
         }
-        recipe, settings = Recipe.of_document(document["recipe"]), TrainerSettings.of_document(document["settings"])
+        recipe, settings = Recipe.from_document(document["recipe"]), TrainerSettings.from_document(document["settings"])
         return cls(**{**document, **paths, "recipe": recipe, "settings": settings})

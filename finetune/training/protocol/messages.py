@@ -63,12 +63,14 @@ class Failed:
     message: str
 
 
-News = Stepped | Checkpointed | Waiting | Stopped | Finished | Failed
+TrainerMessage = Stepped | Checkpointed | Waiting | Stopped | Finished | Failed
 
-_KINDS: dict[str, type[News]] = {kind.__name__: kind for kind in (Checkpointed, Waiting, Stopped, Finished, Failed)}
+_KINDS: dict[str, type[TrainerMessage]] = {
+    kind.__name__: kind for kind in (Checkpointed, Waiting, Stopped, Finished, Failed)
+}
 
 
-def news_of(document: dict[str, Any]) -> News:
+def message_from(document: dict[str, Any]) -> TrainerMessage:
     """What was written as a line of JSON: the kind beside its fields."""
     kind = document.pop("kind")
     if kind == Stepped.__name__:

@@ -11,7 +11,7 @@ class TrainerSettings:
     threads: int = 1  # at the most
     device: str = "auto"  # auto, cpu, cuda, cuda:N
     memory_bytes: int | None = None  # that it may take; None: what it needs
-    stands_back: bool = False  # behind whatever else wants to compute on this machine
+    idle_priority: bool = False  # behind whatever else wants to compute on this machine
     report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb: beside events and metrics
 
     def __post_init__(self) -> None:
@@ -19,15 +19,15 @@ class TrainerSettings:
             raise ValueError(f"threads must be at least 1, got {self.threads}")
 
     @property
-    def apart(self) -> bool:
+    def dedicated_device(self) -> bool:
         """On a device that the operator chose, and the engine does not have."""
         return ":" in self.device
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON, to be read by `of_document`."""
+        """As JSON, to be read by `from_document`."""
         return asdict(self)
 
     @classmethod
-    def of_document(cls, document: dict[str, Any]) -> "TrainerSettings":
+    def from_document(cls, document: dict[str, Any]) -> "TrainerSettings":
         """What `to_document` wrote."""
         return cls(**{**document, "report_to": tuple(document["report_to"])})

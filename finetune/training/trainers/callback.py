@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from loragate.finetune.data.streaming_token_file import LOOK_SECONDS
+from loragate.finetune.data.streaming_token_file import POLL_SECONDS
 from loragate.finetune.training.protocol.messages import Metrics
 from loragate.finetune.training.trainers.trainer_arguments import known_steps
 
@@ -22,7 +22,7 @@ class Interrupted(Exception):
     """Whoever waits for data is to stop, and keep where he is."""
 
 
-class Watch(TrainerCallback):
+class RunCallback(TrainerCallback):
     """`told` hears of each step; `stop` set, the run ends behind the step, with a checkpoint.
 
     `breathe` is called between micro-batches: whoever shares the machine gets his turn there. `waits` hears that there
@@ -46,7 +46,7 @@ class Watch(TrainerCallback):
     def pause(self) -> None:
         """A moment, since there is nothing to train on. Raises Interrupted, as soon as the run is to stop."""
         self._breathe()
-        if self._stop.wait(LOOK_SECONDS):
+        if self._stop.wait(POLL_SECONDS):
             raise Interrupted
         self._pauses += 1
         if self._pauses == _WORTH_TELLING:
@@ -89,7 +89,7 @@ class Watch(TrainerCallback):
             self._told(metrics)
 
 
-def told_before(trainer_state: dict[str, Any]) -> list[Metrics]:
+def recorded_metrics(trainer_state: dict[str, Any]) -> list[Metrics]:
     """What a checkpoint's state remembers of its run: whoever followed it may have missed the last of it."""
     steps = known_steps(trainer_state["max_steps"])
     all_of_them = (_metrics(logs, logs["step"], steps, logs["epoch"]) for logs in trainer_state["log_history"])

@@ -11,17 +11,17 @@ from transformers import PreTrainedTokenizerBase
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
-from loragate.finetune.data.streaming_token_file import GrowingTokenFile
+from loragate.finetune.data.streaming_token_file import StreamingTokenFile
 from loragate.finetune.jobs.recipe import Recipe
-from loragate.finetune.training.trainers.callback import Watch
+from loragate.finetune.training.trainers.callback import RunCallback
 from loragate.finetune.training.trainers.reporting import reporting
-from loragate.finetune.training.trainers.resumable_trainer import Resumable
-from loragate.finetune.training.trainers.rows import PairRows, pair_row, pairs_padded
-from loragate.finetune.training.trainers.streaming_trainer import STAND_IN, Streamed, stand_in
-from loragate.finetune.training.trainers.trainer_arguments import Run, arguments, by_number, early_stopping, together
+from loragate.finetune.training.trainers.resumable_trainer import ResumableMixin
+from loragate.finetune.training.trainers.rows import PairRows, pad_pairs, pair_row
+from loragate.finetune.training.trainers.streaming_trainer import PLACEHOLDER, StreamingMixin, placeholder_dataset
+from loragate.finetune.training.trainers.trainer_arguments import Run, arguments, early_stopping, lazy_dataset, together
 
 
-class PreferenceTrainer(Streamed, Resumable, DPOTrainer):
+class PreferenceTrainer(StreamingMixin, ResumableMixin, DPOTrainer):
     """The reference is the model as it was before: the base, or the adapter that is gone on from."""
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
@@ -29,7 +29,7 @@ class PreferenceTrainer(Streamed, Resumable, DPOTrainer):
 
 
 def preference_trainer(
-    model: PeftModel, tokenizer: PreTrainedTokenizerBase, recipe: Recipe, run: Run, watch: Watch
+    model: PeftModel, tokenizer: PreTrainedTokenizerBase, recipe: Recipe, run: Run, watch: RunCallback
 ) -> PreferenceTrainer:
     """Ready to train."""
     assert recipe.beta is not None
@@ -40,14 +40,14 @@ def preference_trainer(
         processing_class=tokenizer,
         args=DPOConfig(**arguments(recipe, run, at_once), beta=recipe.beta),
         train_dataset=rows,
-        eval_dataset=by_number(PairRows(run.valid)) if run.valid is not None and run.validated else None,
-        data_collator=pairs_padded,
+        eval_dataset=lazy_dataset(PairRows(run.valid)) if run.valid is not None and run.validated else None,
+        data_collator=pad_pairs,
         callbacks=[watch, *early_stopping(recipe, run), *reporting(run.report_to, run.name)],
     )
 
 
 def _rows(recipe: Recipe, run: Run) -> tuple[Dataset, int]:
     """As TRL takes them, and how many tokens the longest answer has with its prompt."""
-    if isinstance(run.train, GrowingTokenFile):
-        return stand_in(pair_row([STAND_IN, STAND_IN])), recipe.max_length
-    return by_number(PairRows(run.train)), int(run.train.lengths.max(initial=1))
+    if isinstance(run.train, StreamingTokenFile):
+        return placeholder_dataset(pair_row([PLACEHOLDER, PLACEHOLDER])), recipe.max_length
+    return lazy_dataset(PairRows(run.train)), int(run.train.lengths.max(initial=1))

@@ -15,7 +15,7 @@ from transformers.integrations.integration_utils import get_reporting_integratio
 logger = logging.getLogger(__name__)
 
 
-class Reporting:
+class ReportingCallback:
     """One callback that passes all events on to others. One that raises is told about once, and hears no more."""
 
     def __init__(self, makers: Sequence[Callable[[], TrainerCallback]], name: str) -> None:
@@ -49,4 +49,4 @@ def reporting(names: Sequence[str], run: str) -> list[TrainerCallback]:
     """To where the operator wants it, if anywhere."""
     if not names:
         return []
-    return [cast(TrainerCallback, Reporting(get_reporting_integration_callbacks(list(names)), run))]
+    return [cast(TrainerCallback, ReportingCallback(get_reporting_integration_callbacks(list(names)), run))]

@@ -29,13 +29,13 @@ from loragate.finetune.training.checkpoints.checkpoint import (
 KEPT = 2  # checkpoints, beside the best
 
 
-class Resumable(Trainer):
+class ResumableMixin(Trainer):
     """To stand in front of a Trainer among a class's bases. Of one process and one device."""
 
     writer: CheckpointWriter
     written: Callable[[Path], None]
 
-    def keep_checkpoints(self, written: Callable[[Path], None]) -> None:
+    def start_checkpoint_writer(self, written: Callable[[Path], None]) -> None:
         """Before training: `written` hears of each that is on the disk, from another thread."""
         self.writer = CheckpointWriter(KEPT)
         self.written = written
@@ -52,7 +52,7 @@ class Resumable(Trainer):
         moments, groups = optimizer_tensors(self.optimizer)
         generators, others = random_states()
         checkpoint = Checkpoint(
-            adapter=AdapterState.of(self.model),
+            adapter=AdapterState.capture(self.model),
             tensors=own({**moments, **generators}),
             run={"groups": groups, "schedule": self.lr_scheduler.state_dict(), "random": others},
             trainer_state=json.dumps(asdict(self.state)),

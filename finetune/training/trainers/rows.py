@@ -88,12 +88,12 @@ def ragged_row(samples: Sequence[Sample]) -> Row:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def one_row(rows: Sequence[Row]) -> Row:
+def concatenate_rows(rows: Sequence[Row]) -> Row:
     """A collator: the rows behind one another, `[1, tokens]`, without padding."""
     return {name: torch.cat([row[name] for row in rows])[None] for name in rows[0]}
 
 
-def pairs_padded(rows: Sequence[Row]) -> Row:
+def pad_pairs(rows: Sequence[Row]) -> Row:
     """A collator: the better answers, then the others, each int64 `[2 * rows, longest]`, padded on the right."""
     ids = [row[name] for name in ("chosen", "rejected") for row in rows]
     learned = [row[name] for name in ("chosen_learned", "rejected_learned") for row in rows]

@@ -6,11 +6,17 @@ from itertools import count
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
-from loragate.finetune.data.streaming_token_file import GrowingTokenFile, Partition, Pause, StillGrowing, doze
+from loragate.finetune.data.streaming_token_file import (
+    NotClosed,
+    Partition,
+    Pause,
+    StreamingTokenFile,
+    sleep_poll_interval,
+)
 from loragate.finetune.training.trainers.rows import Row, pair_row, ragged_row
 
 
-class GrowingRows(IterableDataset[Row]):
+class StreamingRows(IterableDataset[Row]):
     """Each row once an epoch. The first epoch follows the file to its end, waiting where it must (`pause`); the others,
     of a file that is closed by then, are in orders drawn from the seed. So the rows of a run are the same however fast
     the file grew, and whoever stopped in the middle goes on at the row's `position` among all.
@@ -19,7 +25,13 @@ class GrowingRows(IterableDataset[Row]):
     """
 
     def __init__(
-        self, tokens: GrowingTokenFile, *, pairs: bool = False, epochs: int = 1, seed: int = 0, pause: Pause = doze
+        self,
+        tokens: StreamingTokenFile,
+        *,
+        pairs: bool = False,
+        epochs: int = 1,
+        seed: int = 0,
+        pause: Pause = sleep_poll_interval,
     ) -> None:
         self.position = 0
         self._tokens = tokens
@@ -46,9 +58,9 @@ class GrowingRows(IterableDataset[Row]):
         return pair_row(samples) if self._pairs else ragged_row(samples)
 
     def order(self, epoch: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-        """Of the rows in an epoch, the first of which is 0. Raises StillGrowing for one behind it before the end."""
+        """Of the rows in an epoch, the first of which is 0. Raises NotClosed for one behind it before the end."""
         if epoch and not self._tokens.closed:
-            raise StillGrowing(f"epoch {epoch} begins when the file is closed and the first has gone through it")
+            raise NotClosed(f"epoch {epoch} begins when the file is closed and the first has gone through it")
         if not epoch:
             return np.arange(self._rows)
         return np.random.default_rng((self._seed, epoch)).permutation(self._rows)

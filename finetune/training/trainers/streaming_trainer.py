@@ -16,23 +16,23 @@ from transformers import Trainer
 from loragate.finetune.data.encoding import Sample
 from loragate.finetune.training.trainers.callback import Interrupted
 from loragate.finetune.training.trainers.rows import Row
-from loragate.finetune.training.trainers.streaming_rows import GrowingRows
+from loragate.finetune.training.trainers.streaming_rows import StreamingRows
 
-STAND_IN = Sample(np.zeros(2, np.uint32), np.array([False, True]))
+PLACEHOLDER = Sample(np.zeros(2, np.uint32), np.array([False, True]))
 
 
-def stand_in(row: Row) -> Dataset:
+def placeholder_dataset(row: Row) -> Dataset:
     """TRL looks at a row when it is made, and there may be none yet; nothing is trained on this one."""
     return Dataset.from_dict({name: [tensor.tolist()] for name, tensor in row.items()})
 
 
-class Streamed(Trainer):
+class StreamingMixin(Trainer):
     """To stand in front of a Trainer among a class's bases. Like any other until it is told to `follow` rows."""
 
-    _rows: GrowingRows | None = None
+    _rows: StreamingRows | None = None
     _taken = 0  # batches, since the run began or went on
 
-    def follow(self, rows: GrowingRows, batch_size: int) -> None:
+    def follow(self, rows: StreamingRows, batch_size: int) -> None:
         """Before training: a step takes so many of these rows."""
         self._rows = rows
         self._batch_size = batch_size

@@ -9,7 +9,7 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import EarlyStoppingCallback
 
-from loragate.finetune.data.streaming_token_file import GrowingTokenFile
+from loragate.finetune.data.streaming_token_file import StreamingTokenFile
 from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.training.trainers.rows import Rows
@@ -20,7 +20,7 @@ class Run:
     """`row_tokens` bounds what goes through the model at once. With `valid`, the best checkpoint is what comes out."""
 
     folder: Path
-    train: TokenFile | GrowingTokenFile
+    train: TokenFile | StreamingTokenFile
     valid: TokenFile | None
     row_tokens: int
     checkpoint_steps: int
@@ -40,7 +40,7 @@ def together(longest: int, recipe: Recipe, row_tokens: int) -> int:
     return next(each for each in range(most, 0, -1) if recipe.batch_size % each == 0)
 
 
-def by_number(rows: Rows) -> Dataset:
+def lazy_dataset(rows: Rows) -> Dataset:
     """TRL takes no other kind of data set: this one holds the rows' numbers, and reads a row when it is asked for."""
 
     def read(batch: dict[str, list[int]]) -> dict[str, list[Tensor]]:

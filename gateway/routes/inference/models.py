@@ -10,7 +10,7 @@ from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.database.page import MAX_LIMIT
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.jobs.job import TunedModel
-from loragate.finetune.jobs.model_name import TRAINED, TunedAlias, meaning_of
+from loragate.finetune.jobs.model_name import TRAINED, TunedAlias, parse_tuned_name
 from loragate.gateway.dependencies.requirements import AdapterWriter, By, Inference
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.generation.resolver import model_not_found
@@ -42,7 +42,7 @@ async def list_models(caller: Inference, use: Use) -> Response:
     models += [
         _model(made.model, unix_seconds(made.made_at), caller.tenant_id, parent=base)
         for made in tuned
-        if meaning_of(made.model) in there
+        if parse_tuned_name(made.model) in there
     ]
     return json_response({"object": "list", "data": models})
 
@@ -57,7 +57,7 @@ async def get_model(model: str, caller: Inference, use: Use) -> Response:
         return json_response(_model(base.id, use.started_at, _SERVER, parent=None))
     async with use.store.tenant(caller.tenant_id) as scope:
         adapter = await scope.adapters.get(target.adapter.name)
-    owner = _TENANT if meaning_of(model) is None else caller.tenant_id
+    owner = _TENANT if parse_tuned_name(model) is None else caller.tenant_id
     body = _model(model, unix_seconds(adapter.created_at), owner, parent=base.id)
     return json_response(body, headers=target.headers)
 
@@ -67,7 +67,7 @@ async def get_model(model: str, caller: Inference, use: Use) -> Response:
 async def delete_model(model: str, caller: AdapterWriter, by: By, use: Use) -> Response:
     """What a fine-tuning job has made, by the `ft:…` name that it gave it: its adapter, with all versions and
     checkpoints. Other adapters are deleted at `/v1/adapters/{name}`."""
-    tuned = meaning_of(model)
+    tuned = parse_tuned_name(model)
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         if tuned is None or tuned.alias != TRAINED or not await scope.jobs.has_made(model):
             raise model_not_found(model)

@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 from loragate.gateway.schemas.inference.output_fields import OutputFields
 from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, SamplingFields
 from loragate.gateway.schemas.inference.tools import ToolFields
-from loragate.prompts.messages import ChatMessage, check_answers
-from loragate.prompts.validation import finding
+from loragate.prompts.messages import ChatMessage, check_tool_results
+from loragate.prompts.validation import field_error
 
 
 class ChatRequest(SamplingFields, ToolFields, OutputFields):
@@ -22,10 +22,10 @@ class ChatRequest(SamplingFields, ToolFields, OutputFields):
     @model_validator(mode="after")
     def _fields_agree(self) -> "ChatRequest":
         if self.top_logprobs is not None and not self.logprobs:
-            raise finding("top_logprobs", "it needs 'logprobs' to be true")
+            raise field_error("top_logprobs", "it needs 'logprobs' to be true")
         if None not in (self.max_tokens, self.max_completion_tokens):
-            raise finding("max_tokens", "it means the same as 'max_completion_tokens': give one of them")
-        check_answers(self.messages)
+            raise field_error("max_tokens", "it means the same as 'max_completion_tokens': give one of them")
+        check_tool_results(self.messages)
         return self
 
     @property

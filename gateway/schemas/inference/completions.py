@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from loragate.gateway.schemas.inference.output_fields import OutputFields
 from loragate.gateway.schemas.inference.prompts import Prompt, Prompts
 from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, SamplingFields
-from loragate.prompts.validation import finding
+from loragate.prompts.validation import field_error
 
 
 class CompletionRequest(SamplingFields, OutputFields):
@@ -20,7 +20,7 @@ class CompletionRequest(SamplingFields, OutputFields):
     @model_validator(mode="after")
     def _fields_agree(self) -> "CompletionRequest":
         if self.echo and self.logprobs is not None:
-            raise finding("logprobs", "those of an echoed prompt are not supported: leave one of the two out")
+            raise field_error("logprobs", "those of an echoed prompt are not supported: leave one of the two out")
         return self
 
     @property

@@ -7,7 +7,7 @@ Those that would change it are refused in words, unless their value asks for not
 from collections.abc import Mapping
 from typing import Any
 
-from loragate.prompts.validation import finding
+from loragate.prompts.validation import field_error
 
 NO_EFFECT = frozenset(
     {
@@ -51,6 +51,6 @@ def without_openai_extras(document: Any) -> Any:
     for name, neutral in UNSUPPORTED.items():
         value = document.get(name)
         if value is not None and value not in neutral:
-            raise finding(name, "this server does not support it")
+            raise field_error(name, "this server does not support it")
     dropped = NO_EFFECT | UNSUPPORTED.keys()
     return {name: value for name, value in document.items() if name not in dropped}

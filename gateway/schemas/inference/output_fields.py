@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from loragate.prompts.body import Body
 from loragate.prompts.json_schema import JsonSchema
-from loragate.prompts.validation import finding
+from loragate.prompts.validation import field_error
 from loragate.v1 import engine_pb2 as pb
 
 _MAX_OPTIONS = 1024
@@ -43,7 +43,7 @@ class ResponseFormat(Body):
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "ResponseFormat":
         if (self.json_schema is not None) != (self.type == "json_schema"):
-            raise finding("json_schema", "it goes with the type 'json_schema', and only with it")
+            raise field_error("json_schema", "it goes with the type 'json_schema', and only with it")
         return self
 
     @property
@@ -120,5 +120,5 @@ class OutputFields(Body):
     def _not_both(self) -> "OutputFields":
         formatted = self.response_format is not None and self.response_format.type != "text"
         if formatted and self.structured_outputs is not None:
-            raise finding("structured_outputs", "it cannot be combined with 'response_format'")
+            raise field_error("structured_outputs", "it cannot be combined with 'response_format'")
         return self

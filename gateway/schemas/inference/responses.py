@@ -10,7 +10,7 @@ from loragate.gateway.schemas.inference.response_items import InputItem
 from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, ModelName, User
 from loragate.prompts.body import Body
 from loragate.prompts.tools import MAX_TOOLS, FunctionDefinition, FunctionName
-from loragate.prompts.validation import finding
+from loragate.prompts.validation import field_error
 
 _NO_EFFECT = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "service_tier")
 
@@ -58,7 +58,7 @@ class ResponseTool(FunctionDefinition):
     def _is_a_function(cls, tool: Any) -> Any:
         """In front of all that a function lacks which is none."""
         if isinstance(tool, dict) and tool.get("type", "function") != "function":
-            raise finding("type", "only functions are supported")
+            raise field_error("type", "only functions are supported")
         return tool
 
 
@@ -137,13 +137,13 @@ class ResponseRequest(Body):
         for name, (neutral, why) in _UNSUPPORTED.items():
             value = document.get(name)
             if value is not None and value not in neutral:
-                raise finding(name, why)
+                raise field_error(name, why)
         return {name: value for name, value in document.items() if name not in (*_NO_EFFECT, *_UNSUPPORTED)}
 
     @model_validator(mode="after")
     def _options_need_a_stream(self) -> "ResponseRequest":
         if self.stream_options is not None and not self.stream:
-            raise finding("stream_options", "it is only allowed when 'stream' is true")
+            raise field_error("stream_options", "it is only allowed when 'stream' is true")
         return self
 
     @property

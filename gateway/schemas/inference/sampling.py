@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, mode
 from loragate.engine.sequence.prompt_lookup import MAX_DRAFT_TOKENS
 from loragate.gateway.schemas.inference.openai_fields import describe_openai_extras, without_openai_extras
 from loragate.prompts.body import Body
-from loragate.prompts.validation import finding
+from loragate.prompts.validation import field_error
 from loragate.v1 import engine_pb2 as pb
 
 MAX_TOP_LOGPROBS = 20
@@ -95,7 +95,7 @@ class SamplingFields(Body):
     @model_validator(mode="after")
     def _options_need_a_stream(self) -> "SamplingFields":
         if self.stream_options is not None and not self.stream:
-            raise finding("stream_options", "it is only allowed when 'stream' is true")
+            raise field_error("stream_options", "it is only allowed when 'stream' is true")
         return self
 
     @property

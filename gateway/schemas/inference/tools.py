@@ -6,8 +6,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from loragate.prompts.body import Body
-from loragate.prompts.tools import MAX_TOOLS, FunctionName, Tool, names_of
-from loragate.prompts.validation import finding
+from loragate.prompts.tools import MAX_TOOLS, FunctionName, Tool, tool_names
+from loragate.prompts.validation import field_error
 
 _MODES = ("none", "auto", "required")
 
@@ -56,7 +56,7 @@ class ToolChoice(Body):
     def _has_what_its_type_says(self) -> "ToolChoice":
         for field in ("function", "allowed_tools"):
             if (getattr(self, field) is not None) != (self.type == field):
-                raise finding(field, f"it goes with the type '{field}', and only with it")
+                raise field_error(field, f"it goes with the type '{field}', and only with it")
         return self
 
     @property
@@ -88,12 +88,12 @@ class ToolFields(Body):
 
     @model_validator(mode="after")
     def _tools_agree(self) -> "ToolFields":
-        names = names_of(self.tools or ())
+        names = tool_names(self.tools or ())
         if self.tool_choice is not None:
             if self.tool_choice.forced and not names:
-                raise finding("tool_choice", "it is only allowed with 'tools'")
+                raise field_error("tool_choice", "it is only allowed with 'tools'")
             if not names.issuperset(self.tool_choice.names or ()):
-                raise finding("tool_choice", "it names a function that is not in 'tools'")
+                raise field_error("tool_choice", "it names a function that is not in 'tools'")
         return self
 
     @property

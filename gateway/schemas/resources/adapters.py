@@ -9,7 +9,7 @@ from loragate.adapter_store.adapters.desired_state import Tier
 from loragate.adapter_store.adapters.lineage import MAX_FIGURES, MAX_NOTES, Lineage
 from loragate.gateway.schemas.resources.limits import LimitsBody
 from loragate.prompts.body import Body
-from loragate.prompts.validation import finding
+from loragate.prompts.validation import field_error
 
 Status = Literal["ready", "disabled"]
 
@@ -63,7 +63,7 @@ class AdapterFromFiles(LineageFields):
     @model_validator(mode="after")
     def _has_one_config(self) -> "AdapterFromFiles":
         if (self.config_file_id is None) == (self.adapter_config is None):
-            raise finding("adapter_config", "give one of adapter_config and config_file_id")
+            raise field_error("adapter_config", "give one of adapter_config and config_file_id")
         return self
 
 
@@ -106,7 +106,7 @@ class Promotion(Body):
     @model_validator(mode="after")
     def _one_source(self) -> "Promotion":
         if (self.version is None) == (self.from_alias is None):
-            raise finding("version", "give either `version` or `from_alias`")
+            raise field_error("version", "give either `version` or `from_alias`")
         return self
 
 

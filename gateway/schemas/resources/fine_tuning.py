@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
 from loragate.finetune.jobs.model_name import SUFFIX
 from loragate.prompts.body import Body
-from loragate.prompts.validation import finding
+from loragate.prompts.validation import field_error
 
 _MOST_LABELS = 16
 _FileId = Annotated[str, StringConstraints(max_length=64)]
@@ -40,7 +40,7 @@ class FineTuningMethod(Body):
     def _is_one_method(self) -> "FineTuningMethod":
         for name in ("supervised", "dpo"):
             if name != self.type and getattr(self, name) is not None:
-                raise finding(name, f"`type` is {self.type}; give the hyperparameters there")
+                raise field_error(name, f"`type` is {self.type}; give the hyperparameters there")
         return self
 
 
@@ -68,14 +68,14 @@ class JobCreate(Body):
     @model_validator(mode="after")
     def _has_one_set(self) -> "JobCreate":
         if self.hyperparameters is not None and self.method is not None:
-            raise finding("hyperparameters", "give them in `method` alone")
+            raise field_error("hyperparameters", "give them in `method` alone")
         return self
 
     @model_validator(mode="after")
     def _can_stop_early(self) -> "JobCreate":
         if self.asked.early_stopping_patience is not None and self.validation_file is None:
             words = "without a `validation_file` there is nothing to tell by whether it gets better: give one as well"
-            raise finding(f"{self.path}.early_stopping_patience", words)
+            raise field_error(f"{self.path}.early_stopping_patience", words)
         return self
 
     @property
