@@ -39,7 +39,7 @@ class TextTokenizer:
         ids: list[int] = self._tokenizer.encode(rendered, add_special_tokens=False).ids
         return ids
 
-    def encode_beginning(self, text: str, *, plain: bool) -> tuple[list[int], Spans]:
+    def encode_prefix(self, text: str, *, plain: bool) -> tuple[list[int], Spans]:
         """Of a text that goes on: those tokens, as `encode_batch` gives them, that stay the same whatever follows.
 
         A tokenizer that takes words one by one sees no further than the next few; of one that does not, and of a text

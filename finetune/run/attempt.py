@@ -161,7 +161,7 @@ class Attempt:
         return await fetch_base_adapter(self._place.store, self._held.tenant_id, start, self._folder / "start")
 
     async def _say_end(self, last: TrainerMessage, prepared: Prepared, publisher: Publisher) -> None:
-        self._place.metrics.ended(_OUTCOMES[type(last)])
+        self._place.metrics.record_end(_OUTCOMES[type(last)])
         match last:
             case Finished():
                 await self._succeed(last, prepared, publisher)

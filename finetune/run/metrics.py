@@ -39,7 +39,7 @@ class FinetuneMetrics:
             "engine_load", "Share of the time in which the engine computes, as last reported to the trainer."
         )
 
-    def stepped(self, metrics: Metrics) -> None:
+    def record_step(self, metrics: Metrics) -> None:
         """A step was made, or a look at the validation data."""
         for name, gauge in self._figures.items():
             value = getattr(metrics, name)
@@ -57,7 +57,7 @@ class FinetuneMetrics:
         """To an engine that is so busy."""
         self._load.set(load)
 
-    def ended(self, outcome: str) -> None:
+    def record_end(self, outcome: str) -> None:
         """An attempt: finished, stopped or failed."""
         self._jobs.labels(outcome).inc()
 

@@ -26,7 +26,7 @@ class TrainerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    async def news(self) -> AsyncIterator[TrainerMessage]:
+    async def messages(self) -> AsyncIterator[TrainerMessage]:
         """What happens, to the end."""
         assert self._process.stdout is not None
         while line := await self._process.stdout.readline():

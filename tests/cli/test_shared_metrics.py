@@ -44,10 +44,10 @@ from loragate.finetune.training.messages import Metrics
 times = iter([0.0, 2.0, 9.0])
 metrics = FinetuneMetrics(lambda: next(times))
 for step, loss in ((1, 3.0), (2, 1.5), (7, 0.5)):
-    metrics.stepped(Metrics(step, 8, 1.0, train_loss=loss))
-metrics.stepped(Metrics(7, 8, 1.0, valid_loss=0.75))
-metrics.ended("finished")
-metrics.gives_way(0.25)
+    metrics.record_step(Metrics(step, 8, 1.0, train_loss=loss))
+metrics.record_step(Metrics(7, 8, 1.0, valid_loss=0.75))
+metrics.record_end("finished")
+metrics.record_engine_load(0.25)
 """
     for _ in range(2):  # a worker, and the one after it
         subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, VARIABLE: str(folder)})

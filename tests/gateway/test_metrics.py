@@ -331,7 +331,7 @@ def test_tenants_beyond_the_bound_are_counted_together(monkeypatch: pytest.Monke
 async def families(gateway: Gateway, client: Client) -> list[Metric]:
     """The gateway's, and those that it passes on for a fine-tune worker."""
     worker = FinetuneMetrics()
-    worker.ended("finished")
+    worker.record_end("finished")
     pages = await page_after_traffic(gateway, client), generate_latest(worker.registry).decode()
     return [family for page in pages for family in text_string_to_metric_families(page)]
 

@@ -40,7 +40,7 @@ class AdapterState:
     config: PeftConfig
 
     @classmethod
-    def of(cls, model: PeftModel) -> "AdapterState":
+    def capture(cls, model: PeftModel) -> "AdapterState":
         """As PEFT saves it, to be served rather than trained."""
         config = copy(model.active_peft_config)
         config.inference_mode = True
