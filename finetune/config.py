@@ -1,4 +1,4 @@
-"""How a worker works, whatever it works on."""
+"""The configuration of a fine-tune worker."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,20 +8,20 @@ from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """`name` is this process's among all workers. `model` is the base model's folder."""
+    """How a worker works. `name` is unique among all workers; `model` is the base model's folder."""
 
     name: str
     model: Path
     workspace: Path
-    max_jobs_per_tenant: int = 1  # jobs of one tenant in training at once, on all workers together
-    row_tokens: int = 4096  # that go through the model at once
-    checkpoint_steps: int = 100  # at the most between two
-    backup_interval_seconds: float = 60.0  # at the least between two that are kept for other machines
+    max_jobs_per_tenant: int = 1  # jobs of one tenant in training at once, over all workers
+    row_tokens: int = 4096  # tokens per forward pass
+    checkpoint_steps: int = 100  # maximum steps between two checkpoints
+    backup_interval_seconds: float = 60.0  # minimum between two backups for other machines
     trainer: TrainerSettings = field(default_factory=TrainerSettings)
     poll_seconds: float = 1.0
-    data_wait_seconds: float = 60.0  # for lines that do not come, while other jobs wait for their turn
+    data_wait_seconds: float = 60.0  # wait for appended lines before queued jobs go first
     cleanup_interval_seconds: float = 600.0
-    max_workspace_bytes: int = 50 << 30  # but for what is in use
+    max_workspace_bytes: int = 50 << 30  # files in use may exceed it
 
     def __post_init__(self) -> None:
         for name in ("max_jobs_per_tenant", "row_tokens", "checkpoint_steps"):
@@ -34,8 +34,10 @@ MAX_NICENESS = 19
 
 @dataclass(frozen=True)
 class ServiceConfig:
-    """`model` is the served base model's folder or hub id. `name` is this process's alone while it lives: whoever has
-    it next begins by letting go of what the last one held."""
+    """The configuration of a worker process. `model` is the served base model's folder or hub id.
+
+    `name` is unique while the process lives. A process that reuses a name first releases the jobs of the previous one.
+    """
 
     name: str
     model: str
@@ -45,6 +47,6 @@ class ServiceConfig:
     engine_target: str
     workspace: Path
     trainer: TrainerSettings
-    nice: int = MAX_NICENESS  # whoever serves comes first
+    nice: int = MAX_NICENESS  # serving takes precedence
     max_jobs_per_tenant: int = 1  # jobs of one tenant in training at once
     max_workspace_bytes: int = 50 << 30

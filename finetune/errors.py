@@ -1,10 +1,10 @@
-"""How a job ends that cannot be trained."""
+"""Errors that end a job."""
 
 from loragate.adapter_store.errors import Failure
 
 
 class JobRejected(Exception):
-    """`failure` is for its tenant."""
+    """The job cannot be trained. `failure` is shown to its tenant."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -12,5 +12,5 @@ class JobRejected(Exception):
 
 
 def storage_failure(error: OSError) -> Failure:
-    """This machine's disk does not take what the job needs."""
-    return Failure("insufficient_storage", f"The training's files cannot be written: {error.strerror or error}.")
+    """Return the failure of a job whose files cannot be written on this machine."""
+    return Failure("insufficient_storage", f"The training files cannot be written: {error.strerror or error}.")

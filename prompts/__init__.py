@@ -1,4 +1,4 @@
-"""What may be said to the base model, in messages or as text, and the tokens that it becomes.
+"""What clients send to the base model, as messages or as text, and the tokens that it becomes.
 
-Serving and fine-tuning both read it here, so that an adapter learns from the very tokens that it will be asked with.
+Serving and fine-tuning share this package, so an adapter trains on exactly the tokens that it is later prompted with.
 """

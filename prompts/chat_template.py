@@ -1,7 +1,7 @@
-"""Chat templates as transformers renders them, in a sandbox with bounds on time and size.
+"""Chat templates as transformers renders them, in a sandbox with limits on time and size.
 
-A template comes with the base model, the messages from a tenant. Whatever a template does to its messages ends
-within `_MAX_SECONDS`, and nothing longer than `_MAX_CHARACTERS` comes out.
+The template comes with the base model, the messages from a tenant. Rendering ends within `_MAX_SECONDS`, and the result
+has at most `_MAX_CHARACTERS`.
 """
 
 import json
@@ -23,19 +23,19 @@ from loragate.prompts.template_traits import read_traits
 
 _MAX_SECONDS = 2.0
 _MAX_CHARACTERS = 32 << 20
-_LONGEST_REPEAT = 10_000
-_CLOCK_STRIDE = 64  # operations between two looks at the clock
+_MAX_REPEAT = 10_000
+_CLOCK_STRIDE = 64  # operations between two checks of the clock
 
 Message = Mapping[str, Any]
 Tool = Mapping[str, Any]
 
 
 class TemplateError(ValueError):
-    """The template cannot render these messages; the text is its own reason, or ours."""
+    """The template cannot render these messages. The text is the template's own reason, or ours."""
 
 
 class ChatTemplate:
-    """A compiled template. Rendering is safe to run in several threads at once."""
+    """A compiled template. Rendering is thread-safe."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         self._special_tokens = dict(special_tokens)
@@ -49,16 +49,16 @@ class ChatTemplate:
             raise TemplateError(f"the base model's chat template does not compile: {error}") from error
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, prompt: bool = True) -> str:
-        """The messages as text, as a prompt up to where the assistant's next message begins.
+        """Render the messages as text; with `prompt`, up to the start of the assistant's next message.
 
-        No tools at all are None to the template. Raises TemplateError.
+        An empty list of tools is passed to the template as None. Raise TemplateError.
         """
         token = _budget.set(_Budget())
         try:
             return _joined(self._template.generate(**self._variables(messages, tools, prompt)))
         except (jinja2.TemplateError, _OverBudget) as error:
             raise TemplateError(str(error)) from None
-        except Exception as error:  # a template is a program: it can fail in any way
+        except Exception as error:  # a template is a program and can raise anything
             raise TemplateError(f"it failed on these messages ({type(error).__name__})") from None
         finally:
             _budget.reset(token)
@@ -82,12 +82,12 @@ class _Budget:
 
     def __init__(self) -> None:
         self._deadline = time.monotonic() + _MAX_SECONDS
-        self._until_look = _CLOCK_STRIDE
+        self._until_check = _CLOCK_STRIDE
 
     def spend(self) -> None:
-        self._until_look -= 1
-        if self._until_look == 0:
-            self._until_look = _CLOCK_STRIDE
+        self._until_check -= 1
+        if self._until_check == 0:
+            self._until_check = _CLOCK_STRIDE
             if time.monotonic() > self._deadline:
                 raise _OverBudget(f"it did not finish within {_MAX_SECONDS:g} seconds")
 
@@ -108,7 +108,7 @@ def _joined(pieces: Iterable[str]) -> str:
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Every operation that a loop's body could be made of looks at the budget."""
+    """Checks the budget in every operation that a loop's body could consist of."""
 
     intercepted_binops = frozenset({"*", "**"})
 
@@ -125,8 +125,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().getitem(obj, argument)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        # Repeating a sequence and raising to a power are how a short template would fill the memory.
-        if operator == "**" or _repeated_length(left, right) > _LONGEST_REPEAT:
+        # By repeating a sequence or raising to a power, a short template could fill the memory.
+        if operator == "**" or _repeated_length(left, right) > _MAX_REPEAT:
             raise _OverBudget(f"it uses `{operator}` on too large a value")
         return super().call_binop(context, operator, left, right)
 
@@ -139,7 +139,7 @@ def _repeated_length(left: Any, right: Any) -> int:
 
 
 class _Generation(jinja2.ext.Extension):
-    """`{% generation %}`, which marks the assistant's tokens for training, renders as its content."""
+    """Renders `{% generation %}`, which marks the assistant's tokens for training, as its content."""
 
     tags = {"generation"}  # noqa: RUF012
 

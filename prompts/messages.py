@@ -1,4 +1,4 @@
-"""Chat messages: roles, contents as text or as a list of text parts, and calls of tools with their results."""
+"""Chat messages: roles, contents as text or as a list of text parts, tool calls and their results."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -10,12 +10,12 @@ from loragate.prompts.body import Body
 from loragate.prompts.tools import MAX_TOOLS, MessageToolCall
 from loragate.prompts.validation import field_error
 
-# What clients send back when they append an answer as they got it. Empty, these say nothing.
+# Fields that clients send back when they append a response unchanged. Empty ones are ignored.
 _EMPTY_ALLOWED = ("annotations", "audio", "function_call", "refusal", "tool_calls", "reasoning_content")
 
 
 def _text_of(content: Any) -> Any:
-    """Parts of type text are joined; any other part is refused."""
+    """Join parts of type text; reject any other part."""
     if not isinstance(content, list):
         return content
     return "".join(_text_of_part(part) for part in content)
@@ -23,15 +23,15 @@ def _text_of(content: Any) -> Any:
 
 def _text_of_part(part: Any) -> str:
     if not isinstance(part, dict) or part.keys() - {"type", "text"} or not isinstance(part.get("text"), str):
-        words = "only parts of the form {'type': 'text', 'text': …} are supported"
-        raise PydanticCustomError("content_part", "{message}", {"message": words})
+        message = "only parts of the form {'type': 'text', 'text': …} are supported"
+        raise PydanticCustomError("content_part", "{message}", {"message": message})
     if part.get("type") != "text":
         raise PydanticCustomError("content_part", "only parts of type 'text' are supported", {})
     return str(part["text"])
 
 
 class TextPart(Body):
-    """One of the parts that a content is given in."""
+    """One part of a message's content."""
 
     type: Literal["text"]
     text: str
@@ -56,11 +56,11 @@ class ChatMessage(Body):
         }
         for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
             if kept.get(field) is not None and kept.get("role") != role:
-                raise field_error(field, f"only messages of role '{role}' have it")
+                raise field_error(field, f"it is only allowed in messages of role '{role}'")
         return kept
 
     @model_validator(mode="after")
-    def _says_something(self) -> "ChatMessage":
+    def _require_content(self) -> "ChatMessage":
         if self.content is None and not self.tool_calls:
             raise field_error("content", "this field is required")
         if self.role == "tool" and self.tool_call_id is None:
@@ -69,13 +69,14 @@ class ChatMessage(Body):
 
 
 def check_tool_results(messages: Sequence[ChatMessage]) -> None:
-    """Right after a message with calls stands one answer to each of them, and nowhere else. Raises a finding."""
+    """Check that each message with calls is directly followed by one result per call, and that there are no other
+    results. Raise a field error."""
     caller, open_calls = 0, set[str]()
     for position, message in enumerate(messages):
         if message.role == "tool":
             if message.tool_call_id not in open_calls:
-                words = "it answers no call of the assistant's message in front of it"
-                raise field_error(f"messages.{position}.tool_call_id", words)
+                reason = "it does not match a tool call of the preceding assistant message"
+                raise field_error(f"messages.{position}.tool_call_id", reason)
             open_calls.discard(message.tool_call_id)
             continue
         if open_calls:
@@ -84,5 +85,5 @@ def check_tool_results(messages: Sequence[ChatMessage]) -> None:
         if len(open_calls) < len(message.tool_calls or ()):
             raise field_error(f"messages.{position}.tool_calls", "two calls have the same id")
     if open_calls:
-        words = "each call must be answered by a message of role 'tool', right after this message"
-        raise field_error(f"messages.{caller}.tool_calls", words)
+        reason = "each call needs a result: a message of role 'tool' directly after this message"
+        raise field_error(f"messages.{caller}.tool_calls", reason)

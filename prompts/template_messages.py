@@ -1,19 +1,20 @@
-"""Messages as chat templates expect them."""
+"""Messages in the form that chat templates expect."""
 
 import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from loragate.prompts.json_text import parsed
+from loragate.prompts.json_text import parse_json
 from loragate.prompts.messages import ChatMessage
 from loragate.prompts.template_traits import TemplateTraits
 from loragate.prompts.tools import MessageToolCall
 
-_CHARACTERS_OF_A_MESSAGE = 64  # as long as these take, a template takes with a message that says nothing
+_CHARACTERS_OF_A_MESSAGE = 64  # rendering an empty message takes about as long as this many characters
 
 
 class CallArguments(dict[str, Any]):
-    """A call's arguments: an object to the templates that want one, its JSON text to those that join it to others."""
+    """The arguments of a call: an object for templates that want one, its JSON text for templates that concatenate
+    it."""
 
     def __init__(self, text: str, value: dict[str, Any]) -> None:
         super().__init__(value)
@@ -30,7 +31,8 @@ class CallArguments(dict[str, Any]):
 
 
 def template_messages(messages: Sequence[ChatMessage], traits: TemplateTraits) -> list[dict[str, Any]]:
-    """A result has its function's name, which OpenAI's clients do not repeat and some templates want."""
+    """Return the messages for a template. A tool result gets its function's name, which OpenAI's clients do not repeat
+    and some templates want."""
     called: dict[str, str] = {}
     rendered = []
     for message in messages:
@@ -49,7 +51,7 @@ def template_messages(messages: Sequence[ChatMessage], traits: TemplateTraits) -
 
 
 def rendered_size(messages: Sequence[ChatMessage]) -> int:
-    """Characters that the messages bring, or that their rendering is worth."""
+    """Return the cost of rendering the messages, in characters."""
     calls = [call for message in messages for call in message.tool_calls or ()]
     characters = sum(len(message.content or "") for message in messages) + sum(
         len(call.function.arguments) for call in calls
@@ -63,9 +65,9 @@ def _call(call: MessageToolCall, traits: TemplateTraits) -> dict[str, Any]:
 
 
 def _arguments(text: str) -> CallArguments | str:
-    """Text that is no object stays as it is."""
+    """Text that is not a JSON object is passed on unchanged."""
     try:
-        value = parsed(text)
+        value = parse_json(text)
     except ValueError:
         return text
     return CallArguments(text, value) if isinstance(value, dict) else text

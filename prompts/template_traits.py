@@ -1,4 +1,4 @@
-"""What chat templates disagree about, told from their source."""
+"""Differences between chat templates, detected from their source."""
 
 import re
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ _COUNTS_ID = re.compile(r"\bid\b['\"\]]*\s*\|\s*length\s*!=\s*9\b")
 
 @dataclass(frozen=True, slots=True)
 class TemplateTraits:
-    """`null_content`: a message of calls alone has the content none, as it tests for it; else it is an empty string.
+    """`null_content`: the template tests for a null content, so messages that only have calls get null instead of an
+    empty string.
 
-    `short_call_ids`: it refuses calls' ids that are not nine characters long, as Mistral's do.
+    `short_call_ids`: the template only accepts call ids of nine characters, as Mistral's do.
     """
 
     null_content: bool
@@ -19,5 +20,5 @@ class TemplateTraits:
 
 
 def read_traits(source: str) -> TemplateTraits:
-    """Of the template with this source."""
+    """Detect the traits of the template with this source."""
     return TemplateTraits(bool(_TESTS_FOR_NULL.search(source)), bool(_COUNTS_ID.search(source)))

@@ -7,12 +7,12 @@ from tokenizers import Tokenizer
 
 from loragate.prompts.token_bytes import TokenBytes
 
-_UNSETTLED_WORDS = 16  # the last ones may be others when the text goes on
+_UNSTABLE_WORDS = 16  # the last words may be tokenized differently when the text continues
 Spans = list[tuple[int, int]]
 
 
 class TextTokenizer:
-    """Encodes and decodes; safe to use from several threads."""
+    """Encodes and decodes text. Thread-safe."""
 
     def __init__(self, tokenizer_json: bytes, *, bos_token: str | None, add_bos: bool) -> None:
         self._tokenizer = Tokenizer.from_buffer(tokenizer_json)
@@ -28,58 +28,60 @@ class TextTokenizer:
         self.longest_token = max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)), default=1)
 
     def encode_text(self, text: str) -> list[int]:
-        """A plain prompt, with the special tokens that the tokenizer puts around a text."""
+        """Encode a plain prompt, with the special tokens that the tokenizer adds."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=True).ids
         if self._bos_id is not None and ids[:1] != [self._bos_id]:
             return [self._bos_id, *ids]
         return ids
 
     def encode_chat(self, rendered: str) -> list[int]:
-        """A rendered chat: its template has put the special tokens there already."""
+        """Encode a rendered chat, whose template has already added the special tokens."""
         ids: list[int] = self._tokenizer.encode(rendered, add_special_tokens=False).ids
         return ids
 
     def encode_prefix(self, text: str, *, plain: bool) -> tuple[list[int], Spans]:
-        """Of a text that goes on: those tokens, as `encode_batch` gives them, that stay the same whatever follows.
+        """Encode the beginning of a text: return those tokens, as `encode_batch` does, that stay the same however the
+        text continues.
 
-        A tokenizer that takes words one by one sees no further than the next few; of one that does not, and of a text
-        without words, nothing is known.
+        A tokenizer that processes words one by one looks only a few words ahead. For other tokenizers, and for text
+        without words, no token is certain.
         """
         encoding = self._tokenizer.encode(text, add_special_tokens=plain)
         spans = encoding.offsets
-        known = _settled(encoding.word_ids)
-        if not text[spans[known][0] if known else 0 :].strip():
-            known = 0  # some added tokens take the white space before them
-        return self._begun(encoding.ids[:known], spans[:known], plain=plain)
+        stable = _stable_tokens(encoding.word_ids)
+        if not text[spans[stable][0] if stable else 0 :].strip():
+            stable = 0  # some added tokens include the white space before them
+        return self._with_bos(encoding.ids[:stable], spans[:stable], plain=plain)
 
     def encode_batch(self, texts: Sequence[str], *, plain: bool) -> list[tuple[list[int], Spans]]:
-        """As `encode_text` or `encode_chat`, on all cores; each token beside the characters [start, stop) it is from.
+        """Encode texts on all cores, like `encode_text` (if `plain`) or `encode_chat`, with the span of characters
+        [start, stop) of each token.
 
-        Special tokens put around a text come from the characters [0, 0).
+        Special tokens that the tokenizer adds have the span [0, 0).
         """
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=plain)
-        return [self._begun(list(each.ids), list(each.offsets), plain=plain) for each in encodings]
+        return [self._with_bos(list(each.ids), list(each.offsets), plain=plain) for each in encodings]
 
-    def _begun(self, ids: list[int], spans: Spans, *, plain: bool) -> tuple[list[int], Spans]:
+    def _with_bos(self, ids: list[int], spans: Spans, *, plain: bool) -> tuple[list[int], Spans]:
         if plain and self._bos_id is not None and ids[:1] != [self._bos_id]:
             return [self._bos_id, *ids], [(0, 0), *spans]
         return ids, spans
 
     @property
     def vocab_size(self) -> int:
-        """Tokens that have a text, added ones included."""
+        """The number of tokens, including added ones."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of a whole sequence, special tokens left out."""
+        """Return the text of a whole sequence, without special tokens."""
         text: str = self._tokenizer.decode(token_ids, skip_special_tokens=True)
         return text
 
 
-def _settled(words: Sequence[int | None]) -> int:
-    """How many tokens, each from the word with this number, come before the last words."""
+def _stable_tokens(words: Sequence[int | None]) -> int:
+    """Return how many tokens, each from the word with this number, precede the last words."""
     last = next((word for word in reversed(words) if word is not None), 0)
     for number, word in enumerate(reversed(words)):
-        if word is not None and word <= last - _UNSETTLED_WORDS:
+        if word is not None and word <= last - _UNSTABLE_WORDS:
             return len(words) - number
     return 0

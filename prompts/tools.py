@@ -1,4 +1,4 @@
-"""Tools, and the calls in an assistant's message."""
+"""Tool definitions, and the tool calls of an assistant message."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -14,18 +14,18 @@ MAX_TOOLS = 128
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-def _of_an_object(schema: dict[str, Any]) -> dict[str, Any]:
+def _require_object(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("type", "object") != "object":
         raise PydanticCustomError("schema", "the schema must be of type 'object'", {})
     return schema
 
 
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
-ArgumentsSchema = Annotated[JsonSchema, AfterValidator(_of_an_object)]
+ArgumentsSchema = Annotated[JsonSchema, AfterValidator(_require_object)]
 
 
 class FunctionDefinition(Body):
-    """What a function is called, what it is for, and what it takes; without `parameters` it takes nothing."""
+    """The name, purpose and parameters of a function; without `parameters` it takes no arguments."""
 
     name: FunctionName
     description: Annotated[str, StringConstraints(max_length=1 << 16)] | None = None
@@ -34,18 +34,18 @@ class FunctionDefinition(Body):
 
     @property
     def arguments_schema(self) -> dict[str, Any]:
-        """An object's JSON Schema."""
+        """The JSON Schema of the arguments, an object."""
         return self.parameters or _NO_ARGUMENTS
 
 
 class Tool(Body):
-    """One of `tools`."""
+    """One entry of `tools`."""
 
     type: Literal["function"]
     function: FunctionDefinition
 
     def for_template(self) -> dict[str, Any]:
-        """As chat templates expect it."""
+        """Return the tool in the form that chat templates expect."""
         function = self.function
         described = {} if function.description is None else {"description": function.description}
         return {
@@ -55,14 +55,14 @@ class Tool(Body):
 
 
 class CalledFunction(Body):
-    """What was called, with its arguments as the model wrote them: JSON, or what was meant to be."""
+    """The called function and its arguments as the model wrote them: usually, but not necessarily, valid JSON."""
 
     name: FunctionName
     arguments: str
 
 
 class MessageToolCall(Body):
-    """One of an assistant's `tool_calls`."""
+    """One entry of an assistant message's `tool_calls`."""
 
     id: Annotated[str, StringConstraints(min_length=1, max_length=256)]
     type: Literal["function"]
@@ -70,10 +70,10 @@ class MessageToolCall(Body):
 
 
 def tool_names(tools: Sequence[Tool]) -> set[str]:
-    """What they are called. Raises a finding about one whose name another has."""
+    """Return the names of the tools. Raise a field error for a repeated name."""
     names: set[str] = set()
     for position, tool in enumerate(tools):
         if tool.function.name in names:
-            raise field_error(f"tools.{position}.function.name", "another tool has this name")
+            raise field_error(f"tools.{position}.function.name", "another tool has the same name")
         names.add(tool.function.name)
     return names

@@ -1,4 +1,4 @@
-"""Pydantic's findings in words. What the caller sent is never quoted."""
+"""Validation of request bodies, and its errors as text. Errors never quote the input."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 M = TypeVar("M", bound=BaseModel)
 
-_WORDS = {
+_MESSAGES = {
     "missing": "this field is required",
     "extra_forbidden": "there is no such field",
 }
@@ -17,63 +17,63 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class InvalidField:
-    """Why a document was refused. `param` is a dotted path such as `messages.0.role`; None for the whole."""
+    """The error in a document. `param` is a dotted path such as `messages.0.role`, or None for the whole document."""
 
     param: str | None
-    words: str
-    unknown_field: bool
+    message: str
+    unknown: bool
 
     def __str__(self) -> str:
-        return f"Invalid '{self.param}': {self.words}." if self.param else f"{self.words}."
+        return f"Invalid '{self.param}': {self.message}." if self.param else f"{self.message}."
 
 
 class InvalidDocument(ValueError):
-    """A document is none of its model."""
+    """A document does not match its model; `field` is its first error."""
 
-    def __init__(self, reason: InvalidField) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
+    def __init__(self, field: InvalidField) -> None:
+        super().__init__(str(field))
+        self.field = field
 
 
-def read(model: type[M], document: Mapping[str, Any]) -> M:
-    """`document` as what it should be. Raises Refused with the first reason."""
+def field_error(param: str, message: str) -> PydanticCustomError:
+    """Return an error of field `param`, for checks that see the whole body. `message` must not quote the input."""
+    return PydanticCustomError("invalid", "{message}", {"message": message, "param": param})
+
+
+def validate(model: type[M], document: Mapping[str, Any]) -> M:
+    """Return `document` as an instance of `model`. Raise InvalidDocument with the first error."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        findings = error.errors(include_input=False, include_url=False)
+        errors = error.errors(include_input=False, include_url=False)
         raise InvalidDocument(
-            first_invalid_field([{**field_error, "loc": _sent(document, field_error)} for field_error in findings])
+            first_invalid_field([{**each, "loc": _document_path(document, each)} for each in errors])
         ) from None
 
 
 def first_invalid_field(errors: Sequence[Mapping[str, Any]]) -> InvalidField:
-    """Of pydantic's findings, whose paths are as they were sent."""
+    """Return the first of pydantic's errors, whose paths are those of the document."""
     first = errors[0]
-    path = [*first["loc"], *_named(first)]
-    words = _WORDS.get(first["type"], first["msg"].rstrip("."))
-    return InvalidField(".".join(str(part) for part in path) or None, words, first["type"] == "extra_forbidden")
+    path = [*first["loc"], *_named_field(first)]
+    message = _MESSAGES.get(first["type"], first["msg"].rstrip("."))
+    return InvalidField(".".join(str(part) for part in path) or None, message, first["type"] == "extra_forbidden")
 
 
-def _sent(document: Any, field_error: Mapping[str, Any]) -> list[Any]:
-    """The finding's path without the names of a union's alternatives, which pydantic puts into it."""
+def _document_path(document: Any, error: Mapping[str, Any]) -> list[Any]:
+    """Return the error's path without the names of a union's alternatives, which pydantic inserts."""
     path: list[Any] = []
-    node, loc = document, field_error["loc"]
+    node, loc = document, error["loc"]
     for position, part in enumerate(loc):
-        is_missing = field_error["type"] == "missing" and position == len(loc) - 1
-        there = (isinstance(node, dict) and part in node) or (isinstance(node, list) and part in range(len(node)))
-        if there or is_missing or isinstance(part, int):
+        is_missing = error["type"] == "missing" and position == len(loc) - 1
+        present = (isinstance(node, dict) and part in node) or (isinstance(node, list) and part in range(len(node)))
+        if present or is_missing or isinstance(part, int):
             path.append(part)
-        if there:
+        if present:
             node = node[part]
     return path
 
 
-def _named(error: Mapping[str, Any]) -> tuple[str, ...]:
-    """The field that a check of the whole object found fault with (see `findings`)."""
+def _named_field(error: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the field that a check of the whole object named (see `field_error`)."""
     param = error.get("ctx", {}).get("param")
     return () if param is None else (param,)
-
-
-def field_error(param: str, message: str) -> PydanticCustomError:
-    """An error about field `param`, for checks that see the whole body. `message` must not quote the input."""
-    return PydanticCustomError("refused", "{message}", {"message": message, "param": param})

@@ -57,18 +57,18 @@ def checked(method: str, given: Document) -> Document:
     """These hyperparameters, if a job with this method may have them. Raises Refusal, before anything is sent."""
     from loragate.cli.settings.names import suggestion
     from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
-    from loragate.prompts.validation import InvalidDocument, read
+    from loragate.prompts.validation import InvalidDocument, validate
 
     kind = DpoHyperparameters if method == "dpo" else Hyperparameters
     try:
-        read(kind, given)
-    except InvalidDocument as refused:
-        reason = refused.reason
-        if reason.unknown_field and reason.param is not None:
+        validate(kind, given)
+    except InvalidDocument as error:
+        field = error.field
+        if field.unknown and field.param is not None:
             known = list(kind.model_fields)
-            hint = suggestion(reason.param, known) or f"; there are {', '.join(known)}"
-            raise Refusal(f"--set {reason.param}: {method} has no such hyperparameter{hint}", BAD_SETTING) from None
-        raise Refusal(f"--set {reason.param}: {reason.words}", BAD_SETTING) from None
+            hint = suggestion(field.param, known) or f"; there are {', '.join(known)}"
+            raise Refusal(f"--set {field.param}: {method} has no such hyperparameter{hint}", BAD_SETTING) from None
+        raise Refusal(f"--set {field.param}: {field.message}", BAD_SETTING) from None
     return given
 
 

@@ -1,4 +1,4 @@
-"""Marked texts as tokens."""
+"""Masked texts as tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,30 +15,33 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Both `[tokens]`. The loss counts `learned` tokens only."""
+    """One training sample: its token ids and its loss mask, both `[tokens]`. The loss counts only `learned` tokens."""
 
     ids: Ids
     learned: Mask
 
     @property
-    def teaches(self) -> bool:
-        """There is something to learn."""
+    def has_targets(self) -> bool:
+        """Whether any token with a predecessor is learned."""
         return bool(self.learned[1:].any())
 
     def cut(self, length: int) -> "Sample":
-        """Its first tokens."""
+        """Return the first `length` tokens."""
         return self if len(self.ids) <= length else Sample(self.ids[:length], self.learned[:length])
 
 
 class Encoder:
-    """`end_ids` are the tokens that end an answer; the first is put behind one that ends with none of them."""
+    """Turns masked texts into samples.
+
+    `end_ids` are the tokens that end an answer. An answer that ends with none of them gets the first one appended.
+    """
 
     def __init__(self, tokenizer: TextTokenizer, end_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
         self._end_ids = np.array(end_ids, np.uint32)
 
     def encode(self, texts: Sequence[MaskedText]) -> list[Sample]:
-        """All at once: the tokenizer works on several in parallel."""
+        """Encode all texts at once; the tokenizer works on several in parallel."""
         samples: list[Sample | None] = [None] * len(texts)
         for plain in (True, False):
             places = [place for place, each in enumerate(texts) if each.plain is plain]
@@ -56,7 +59,8 @@ class Encoder:
         return Sample(ids, learned) if text.continues else self._ended(ids, learned)
 
     def _learn(self, ids: Ids, learned: Mask, places: npt.NDArray[np.intp], *, whole: bool) -> None:
-        """What a template writes behind an answer's end is nothing that the model generates."""
+        """Mark the tokens at `places` as learned, up to the answer's end token: the model never generates what a
+        template writes after it."""
         ends = np.flatnonzero(np.isin(ids[places], self._end_ids))
         learned[places[: ends[-1] + 1] if whole and len(ends) else places] = True
 

@@ -1,4 +1,4 @@
-"""What one line of a training file may be, in OpenAI's formats and TRL's."""
+"""The kinds of example that a line of a training file can hold, in OpenAI's formats and TRL's."""
 
 from typing import Annotated, Literal
 
@@ -15,26 +15,26 @@ SomeText = Annotated[str, StringConstraints(min_length=1)]
 
 
 class TrainingMessage(ChatMessage):
-    """`weight` 0 keeps an answer of the assistant's from being learned."""
+    """A message of a conversation. With `weight` 0, an assistant message is not learned."""
 
     weight: Literal[0, 1] | None = None
 
     @model_validator(mode="after")
     def _weight_is_the_assistants(self) -> "TrainingMessage":
         if self.weight is not None and self.role != "assistant":
-            raise field_error("weight", "only messages of role 'assistant' have it")
+            raise field_error("weight", "it is only allowed in messages of role 'assistant'")
         return self
 
     @property
     def learned(self) -> bool:
-        """The model is to say this."""
+        """Whether the loss counts this message."""
         return self.role == "assistant" and self.weight != 0
 
 
-def _check_says_something(answer: ChatMessage, path: str) -> None:
-    """Raises a finding about an answer that would teach to say nothing."""
+def _require_content(answer: ChatMessage, path: str) -> None:
+    """Raise a field error for an empty answer: there would be nothing to learn from it."""
     if not answer.content and not answer.tool_calls:
-        raise field_error(f"{path}.content", "it is empty, and there would be nothing to learn")
+        raise field_error(f"{path}.content", "it is empty: there would be nothing to learn")
 
 
 Messages = Annotated[list[TrainingMessage], Field(fail_fast=True, min_length=1, max_length=MAX_MESSAGES)]
@@ -52,7 +52,7 @@ class _WithTools(Body):
 
 
 class Conversation(_WithTools):
-    """A chat. Every answer of the assistant's is learned, unless its weight is 0."""
+    """A chat. Every assistant message is learned, unless its weight is 0."""
 
     messages: Messages
 
@@ -63,28 +63,28 @@ class Conversation(_WithTools):
             raise field_error(f"messages.{last}.role", "the last message must be the assistant's")
         check_tool_results(self.messages[:last])
         if not any(message.learned for message in self.messages):
-            raise field_error("messages", "no answer of the assistant's is to be learned: all have the weight 0")
+            raise field_error("messages", "every assistant message has weight 0: there is nothing to learn")
         for position, message in enumerate(self.messages):
             if message.learned:
-                _check_says_something(message, f"messages.{position}")
+                _require_content(message, f"messages.{position}")
         return self
 
 
 class Completion(Body):
-    """A prompt as it is, without a template; what follows it is learned."""
+    """A prompt as plain text, without a template, and the completion to learn."""
 
     prompt: str
     completion: SomeText
 
 
 class Text(Body):
-    """All of it is learned."""
+    """A plain text, all of which is learned."""
 
     text: SomeText
 
 
 class PreferenceInput(_WithTools):
-    """What both answers are to."""
+    """The conversation that both answers of a preference reply to."""
 
     messages: Annotated[list[ChatMessage], Field(fail_fast=True, min_length=1, max_length=MAX_MESSAGES)]
 
@@ -93,14 +93,14 @@ class PreferenceInput(_WithTools):
         last = len(self.messages) - 1
         if self.messages[last].role == "assistant":
             raise field_error(
-                f"messages.{last}.role", "the last message must not be the assistant's: it is to be answered"
+                f"messages.{last}.role", "the last message must not be the assistant's: the two outputs reply to it"
             )
         check_tool_results(self.messages)
         return self
 
 
 class Preference(Body):
-    """Two answers of the assistant's to the same messages, one better than the other."""
+    """Two assistant messages that reply to the same conversation, one better than the other."""
 
     input: PreferenceInput
     preferred_output: Answer
@@ -111,14 +111,14 @@ class Preference(Body):
         for name in ("preferred_output", "non_preferred_output"):
             if getattr(self, name)[0].role != "assistant":
                 raise field_error(f"{name}.0.role", "it must be 'assistant'")
-            _check_says_something(getattr(self, name)[0], f"{name}.0")
+            _require_content(getattr(self, name)[0], f"{name}.0")
         if self.preferred_output == self.non_preferred_output:
-            raise field_error("non_preferred_output", "it is the same as the preferred one: there is nothing to learn")
+            raise field_error("non_preferred_output", "it is the same as 'preferred_output': there is nothing to learn")
         return self
 
 
 class TextPreference(Body):
-    """Two texts to follow the same prompt, without a template."""
+    """Two texts that continue the same prompt, without a template, one better than the other."""
 
     prompt: str
     chosen: SomeText

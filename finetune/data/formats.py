@@ -1,4 +1,4 @@
-"""Which format a training file has: that of its first line, which every other line must have."""
+"""The format of a training file: its first line decides it, and every other line must have the same."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -6,17 +6,19 @@ from typing import Any
 
 from loragate.finetune.data.errors import InvalidLine
 from loragate.finetune.data.examples import Completion, Conversation, Example, Preference, Text, TextPreference
-from loragate.prompts.validation import InvalidDocument, read
+from loragate.prompts.validation import InvalidDocument, validate
 
 
 class Method(StrEnum):
-    """OpenAI's names."""
+    """Training methods, by OpenAI's names."""
 
     SUPERVISED = "supervised"
     DPO = "dpo"
 
 
 class Format(StrEnum):
+    """Formats of training files."""
+
     CHAT = "chat"
     COMPLETION = "completion"
     TEXT = "text"
@@ -25,7 +27,7 @@ class Format(StrEnum):
 
     @property
     def method(self) -> Method:
-        """That learns from it."""
+        """The method that trains on this format."""
         return Method.DPO if self in (Format.PREFERENCE, Format.TEXT_PREFERENCE) else Method.SUPERVISED
 
 
@@ -43,25 +45,26 @@ _FIELDS = {
 
 
 def detect(document: Mapping[str, Any]) -> Format:
-    """By the fields that a format cannot do without. Raises InvalidLine for none, and for several."""
+    """Return the format whose required fields the document has. Raise InvalidLine if there is none, or more than
+    one."""
     found = [format for format, fields in _FIELDS.items() if document.keys() >= set(fields)]
     if len(found) == 1:
         return found[0]
     if not found:
         known = "; ".join(f"{format}: {_named(format)}" for format in Format)
-        raise InvalidLine(f"it is in none of the known formats ({known})")
-    raise InvalidLine(f"it could be {' or '.join(found)}: keep the fields of one format")
+        raise InvalidLine(f"it matches none of the known formats ({known})")
+    raise InvalidLine(f"it matches more than one format ({', '.join(found)}): keep the fields of one")
 
 
 def parse_example(document: Mapping[str, Any], format: Format) -> Example:
-    """Raises InvalidLine."""
+    """Return the document as an example of this format. Raise InvalidLine."""
     missing = [field for field in _FIELDS[format] if field not in document]
     if missing and any(document.keys() >= set(fields) for fields in _FIELDS.values()):
-        raise InvalidLine(f"it has another format than the first line, which is {format} ({_named(format)})")
+        raise InvalidLine(f"its format differs from that of the first line, which is {format} ({_named(format)})")
     try:
-        return read(_MODELS[format], document)
-    except InvalidDocument as refused:
-        raise InvalidLine(str(refused.reason).removesuffix("."), refused.reason.param) from None
+        return validate(_MODELS[format], document)
+    except InvalidDocument as error:
+        raise InvalidLine(str(error.field).removesuffix("."), error.field.param) from None
 
 
 def _named(format: Format) -> str:

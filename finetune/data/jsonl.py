@@ -1,4 +1,4 @@
-"""The lines of a JSONL file, one at a time: whatever the file holds, no more than one line is in memory."""
+"""The lines of a JSONL file, read one at a time: never more than one line is in memory."""
 
 import json
 from collections.abc import Iterator
@@ -16,16 +16,17 @@ _SKIP_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`number` counts from 1, blank lines too; `end` is where the next begins. Of a line too long, its start."""
+    """One line. `number` counts from 1 and includes blank lines; `end` is the offset of the next line. `content` of a
+    line that is too long is only its beginning."""
 
     number: int
     content: bytes
     end: int
 
 
-def read_lines(file: BinaryIO, before: int = 0) -> Iterator[Line]:
-    """Those that are not blank, from where `file` stands; so many lines came before."""
-    number, end = before, file.tell()
+def read_lines(file: BinaryIO, lines_before: int = 0) -> Iterator[Line]:
+    """Yield the lines that are not blank, from the current position of `file`, which `lines_before` lines precede."""
+    number, end = lines_before, file.tell()
     while content := file.readline(MAX_LINE_BYTES + 1):
         end += len(content)
         if len(content) > MAX_LINE_BYTES and not content.endswith(b"\n"):
@@ -38,29 +39,30 @@ def read_lines(file: BinaryIO, before: int = 0) -> Iterator[Line]:
 
 
 def parse_document(line: Line) -> dict[str, Any]:
-    """Raises InvalidLine for what is no JSON object. Nesting and the length of numbers are bounded by the parser."""
+    """Return the line's JSON object. Raise InvalidLine for anything else. The parser bounds nesting and the length of
+    numbers."""
     if len(line.content) > MAX_LINE_BYTES:
         raise InvalidLine(f"it is longer than {MAX_LINE_BYTES >> 20} MiB")
     if line.content.lstrip().startswith(b"["):
-        raise InvalidLine("it must be a JSON object, and there is no list around the lines")
+        raise InvalidLine("it must be a JSON object: do not wrap the lines in a list")
     try:
         document = pydantic_core.from_json(line.content, allow_inf_nan=False)
     except ValueError as error:
         raise InvalidLine(f"it is not valid JSON: {str(error).replace('line 1 column', 'column')}") from None
     if not isinstance(document, dict):
         raise InvalidLine("it must be a JSON object")
-    json.loads(line.content, object_pairs_hook=_each_once)
+    json.loads(line.content, object_pairs_hook=_reject_duplicates)
     return document
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> None:
-    """Parsers take the last one of several, without a word."""
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> None:
+    """Raise InvalidLine for a repeated field, of which parsers silently take the last."""
     if len({name for name, _ in pairs}) < len(pairs):
-        raise InvalidLine("it has an object with the same field twice")
+        raise InvalidLine("an object has the same field twice")
 
 
 def _skip_rest(file: BinaryIO) -> int:
-    """Goes behind the end of the line; returns how many bytes that was."""
+    """Skip to the end of the line and return the number of bytes skipped."""
     skipped = 0
     while piece := file.readline(_SKIP_BYTES):
         skipped += len(piece)

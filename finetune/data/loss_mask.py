@@ -1,8 +1,9 @@
-"""Examples as text, with the parts marked that the model learns.
+"""Examples as text, with the spans that the loss counts.
 
-What comes before an answer is rendered as the gateway renders it when it asks for that answer, so the model learns to
-go on from what it will see. Most templates show a conversation as its prompts and answers one after the other; of one
-that does not (it drops reasoning from earlier turns, say) each answer becomes a sample of its own.
+The text before an answer is rendered exactly as the gateway renders it when it asks for that answer, so the model
+trains on the prompts that it will be served. Under most templates a whole conversation is the concatenation of its
+prompts and answers. Where that does not hold (for example because the template drops reasoning from earlier turns),
+each answer becomes a sample of its own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,23 +21,26 @@ Span = tuple[int, int]  # characters [start, stop)
 
 @dataclass(frozen=True, slots=True)
 class MaskedText:
-    """`plain` text gets the special tokens that the tokenizer puts around a text; a rendered chat has its own. Of one
-    that `continues` more is learned than what is there."""
+    """A text and its learned spans.
+
+    The tokenizer adds its special tokens to a `plain` text; a rendered chat already contains its own. If `continues`,
+    the text is a prefix, and its last learned span continues beyond it.
+    """
 
     text: str
     learned: tuple[Span, ...]
     plain: bool = False
     continues: bool = False
 
-    def beginning(self, size: int) -> "MaskedText":
-        """Its first characters."""
+    def prefix(self, size: int) -> "MaskedText":
+        """Return the first `size` characters."""
         learned = tuple((start, min(stop, size)) for start, stop in self.learned if start < size)
         continues = any(start < stop and stop >= size for start, stop in self.learned)
         return MaskedText(self.text[:size], learned, self.plain, continues)
 
 
-def marked(example: Example, template: ChatTemplate | None) -> list[MaskedText]:
-    """Samples of an example to learn from; of a preference two, the better answer first. Raises InvalidLine."""
+def masked_texts(example: Example, template: ChatTemplate | None) -> list[MaskedText]:
+    """Return the samples of an example: two for a preference, the better answer first. Raise InvalidLine."""
     match example:
         case Text(text=text):
             return [MaskedText(text, ((0, len(text)),), plain=True)]
@@ -47,14 +51,14 @@ def marked(example: Example, template: ChatTemplate | None) -> list[MaskedText]:
     if template is None:
         raise InvalidLine("the base model has no chat template: use prompts with completions, or texts", "messages")
     try:
-        return list(_marked_chat(example, template))
+        return list(_masked_chat(example, template))
     except TemplateError as error:
-        raise InvalidLine(f"the base model's chat template refuses it: {error}", "messages") from None
+        raise InvalidLine(f"the base model's chat template rejects it: {error}", "messages") from None
 
 
-def _marked_chat(example: Conversation | Preference, template: ChatTemplate) -> Iterator[MaskedText]:
+def _masked_chat(example: Conversation | Preference, template: ChatTemplate) -> Iterator[MaskedText]:
     if isinstance(example, Conversation):
-        yield from _Chat(template, example.messages, example.tools or ()).marked()
+        yield from _Chat(template, example.messages, example.tools or ()).samples()
         return
     for answer in (*example.preferred_output, *example.non_preferred_output):
         chat = _Chat(template, [*example.input.messages, answer], example.input.tools or ())
@@ -67,11 +71,11 @@ class _Chat:
     def __init__(self, template: ChatTemplate, messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> None:
         self._template = template
         self._messages = messages
-        self._shown = template_messages(messages, template.traits)
+        self._rendered = template_messages(messages, template.traits)
         self._tools = [tool.for_template() for tool in tools]
 
-    def marked(self) -> Iterator[MaskedText]:
-        """In one sample if the template allows it."""
+    def samples(self) -> Iterator[MaskedText]:
+        """Yield one sample with every answer if the template allows it, otherwise a sample for each answer."""
         learned = [index for index, message in enumerate(self._messages) if getattr(message, "learned", False)]
         whole = self._text(len(self._messages))
         spans = [self._span(index, whole) for index in learned]
@@ -81,27 +85,29 @@ class _Chat:
             yield from map(self.answer, learned)
 
     def answer(self, index: int) -> MaskedText:
-        """One message alone, after all that came before it."""
-        prompt, shown = self._text(index, prompt=True), self._text(index + 1)
-        if not shown.startswith(prompt):
-            shown = prompt + self._bare(index)
-        return MaskedText(shown, ((len(prompt), len(shown)),))
+        """Return a sample that learns one message, after all messages before it."""
+        prompt, rendered = self._text(index, prompt=True), self._text(index + 1)
+        if not rendered.startswith(prompt):
+            rendered = prompt + self._bare(index)
+        return MaskedText(rendered, ((len(prompt), len(rendered)),))
 
     def _span(self, index: int, whole: str) -> Span | None:
         prompt = self._text(index, prompt=True)
-        shown = whole if index + 1 == len(self._messages) else self._text(index + 1)
-        if whole.startswith(shown) and shown.startswith(prompt):
-            return len(prompt), len(shown)
+        rendered = whole if index + 1 == len(self._messages) else self._text(index + 1)
+        if whole.startswith(rendered) and rendered.startswith(prompt):
+            return len(prompt), len(rendered)
         return None
 
     def _bare(self, index: int) -> str:
         message = self._messages[index]
         if message.content is None or message.tool_calls:
-            raise InvalidLine("the base model's chat template shows its calls otherwise than they are generated")
+            raise InvalidLine(
+                "the base model's chat template renders tool calls differently from how the model generates them"
+            )
         return message.content
 
     def _text(self, count: int, *, prompt: bool = False) -> str:
-        return self._template.render(self._shown[:count], self._tools, prompt=prompt)
+        return self._template.render(self._rendered[:count], self._tools, prompt=prompt)
 
 
 def _after(prompt: str, text: str) -> MaskedText:

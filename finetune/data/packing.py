@@ -1,4 +1,4 @@
-"""Samples of different lengths side by side in rows of one length.
+"""Sequence packing: samples of different lengths, side by side in rows of one length.
 
 Best fit decreasing: the longest first, each into the fullest row that still has room (Johnson et al. 1974; for training
 Krell et al. 2021, "Efficient sequence packing without cross-contamination", arXiv:2107.02027).
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 
 def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Rows of indices into `lengths`, no row longer than `capacity` in all. The same lengths give the same rows.
+    """Return rows of indices into `lengths`, each row at most `capacity` in total. The result is deterministic.
 
-    Raises ValueError for a length that is not from 1 to `capacity`.
+    Raise ValueError for a length outside 1 to `capacity`.
     """
     rows: list[list[int]] = []
-    by_room: dict[int, list[int]] = defaultdict(list)  # room left -> rows
-    rooms = 0  # bit n is set where a row has room n: finding the smallest that suffices is one shift
+    by_room: dict[int, list[int]] = defaultdict(list)  # remaining room -> rows
+    rooms = 0  # bit n is set if a row has room n: one shift finds the smallest room that suffices
     for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
         length = int(lengths[index])
         if not 1 <= length <= capacity:

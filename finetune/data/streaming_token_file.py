@@ -1,12 +1,13 @@
-"""A token file that grows while it is read.
+"""A token file that is read while it is written.
 
-Beside the files of a finished one (`token_file`) it has `slots.u64`, the index while it grows: room for the end of each
-sequence, taken before there are any, and zero until the sequence is there. A writer first writes a sequence's tokens,
-then stores its end, eight aligned bytes at once: a reader sees a whole sequence or none. Room is taken for as many as
-are expected (0 without a word), later for twice as many: a reader maps the index anew that often, and no oftener. Once
-it is closed it is a token file like any other; until then a reader who has come to its end waits.
+In addition to the files of a finished one (see `token_file`) it has `slots.u64`, the index while the file grows. A slot
+holds the end of one sequence; slots are allocated before their sequences exist and are zero until then. A writer first
+writes the tokens of a sequence, then stores its end, eight aligned bytes at once, so a reader sees either all of a
+sequence or nothing. Initially there are as many slots as sequences are expected; each later allocation doubles them,
+and a reader maps the index again that often. A closed file is an ordinary token file; until then a reader at the end
+waits.
 
-Taking places in the index before their samples exist is how TransferQueue keeps its streaming loaders from ending early
+Allocating index slots before their samples exist is how TransferQueue keeps its streaming loaders from ending early
 (github.com/Ascend/TransferQueue).
 """
 
@@ -22,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from loragate.finetune.data.encoding import Sample
-from loragate.finetune.data.token_file import FACTS, LEARNED, OFFSETS, TOKENS, TokenFile, mapped
+from loragate.finetune.data.token_file import FACTS, LEARNED, OFFSETS, TOKENS, TokenFile, map_array
 
 SLOTS = "slots.u64"
-_FEWEST_SLOTS = 1024
+_MIN_SLOTS = 1024
 POLL_SECONDS = 0.1
 _SLOT_BYTES = 8
 _BUFFER_BYTES = 1 << 20
@@ -35,33 +36,33 @@ Pause = Callable[[], None]
 
 
 def sleep_poll_interval() -> None:
-    """Between two looks at a file that may have grown."""
+    """Wait between two checks of a file that may have grown."""
     time.sleep(POLL_SECONDS)
 
 
 class StreamingFileError(ValueError):
-    """A growing token file is not used as it can be."""
+    """Invalid use of a streaming token file."""
 
 
 class AlreadyClosed(StreamingFileError):
-    """Nothing is added to a closed one, and it is closed once."""
+    """A closed file takes no more sequences and cannot be closed again."""
 
 
 class NotClosed(StreamingFileError):
-    """That can be told, or read, only once it is closed."""
+    """The operation needs a closed file."""
 
 
 class NoSuchSequence(StreamingFileError, IndexError):
-    """There is none of this number, or not yet."""
+    """There is no sequence with this index, or not yet."""
 
 
 class InvalidPartition(StreamingFileError):
-    """There is no such share of the work."""
+    """The partition's number is outside its range."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """One of so many readers' share: every `of`-th place. Together they are all places, and none twice."""
+    """The share of one of `of` readers: every `of`-th place. Together the partitions cover every place exactly once."""
 
     number: int = 0
     of: int = 1
@@ -71,29 +72,30 @@ class Partition:
             raise InvalidPartition(f"partition {self.number} of {self.of}: it must be 0 to {self.of - 1}")
 
     def place(self, index: int) -> int:
-        """Of the partition's own `index`-th, among all."""
+        """Return the place, among all, of the partition's `index`-th own."""
         if index < 0:
-            raise NoSuchSequence(f"places count from 0, and there is none of number {index}")
+            raise NoSuchSequence(f"places count from 0: there is no place {index}")
         return index * self.of + self.number
 
     def size(self, places: int) -> int:
-        """How many of so many are its own."""
+        """Return how many of `places` belong to this partition."""
         return max(0, -((self.number - places) // self.of))
 
 
 class StreamingTokenWriter:
-    """Writes into `folder`, which is new. `expected`: how many sequences there may be, where somebody knows."""
+    """Writes a streaming token file into `folder`, which must not exist. `expected`: the number of sequences, 0 if
+    unknown."""
 
     def __init__(self, folder: Path, expected: int = 0) -> None:
         if expected < 0:
-            raise StreamingFileError(f"{expected} sequences cannot be expected")
+            raise StreamingFileError(f"the number of expected sequences must not be negative, got {expected}")
         folder.mkdir(parents=True)
         self._folder = folder
         self._tokens, self._learned = (
             (folder / name).open("xb", buffering=_BUFFER_BYTES) for name in (TOKENS, LEARNED)
         )
         self._index = (folder / SLOTS).open("xb+", buffering=0)
-        self._slots = self._roomy(expected + 1)
+        self._slots = self._allocate(expected + 1)
         self._unpublished: list[int] = []
         self._closed = False
         self.sequences = 0
@@ -109,8 +111,8 @@ class StreamingTokenWriter:
             file.close()
 
     def add(self, sample: Sample) -> None:
-        """Behind the others; seen once it is published. Raises AlreadyClosed, OSError."""
-        self._must_grow()
+        """Append a sequence, which readers see once it is published. Raise AlreadyClosed, OSError."""
+        self._require_open()
         if not len(sample.ids):
             raise StreamingFileError("a sequence has at least one token")
         self._tokens.write(sample.ids.astype("<u4", copy=False).tobytes())
@@ -120,71 +122,72 @@ class StreamingTokenWriter:
         self._unpublished.append(self.tokens)
 
     def publish(self) -> None:
-        """What was added is there for all who read. Raises AlreadyClosed, OSError."""
-        self._must_grow()
+        """Make all added sequences visible to readers. Raise AlreadyClosed, OSError."""
+        self._require_open()
         self._tokens.flush()
         self._learned.flush()
         first = self.sequences - len(self._unpublished) + 1
         if self.sequences >= len(self._slots):
-            self._slots = self._roomy(max(2 * len(self._slots), self.sequences + 1))
+            self._slots = self._allocate(max(2 * len(self._slots), self.sequences + 1))
         for slot, end in enumerate(self._unpublished, first):
             self._slots[slot] = end
         self._unpublished.clear()
 
     def tokens_of(self, sequences: int) -> int:
-        """In the first so many, of those that are published."""
+        """Return the number of tokens in the first `sequences` published sequences."""
         return int(self._slots[sequences])
 
     def finish(self, facts: dict[str, Any]) -> None:
-        """All of it is there, and nothing else comes: a `TokenFile`. Raises AlreadyClosed, OSError."""
+        """Close the file, which is a `TokenFile` from now on. Raise AlreadyClosed, OSError."""
         self.publish()
         self._closed = True
         draft = self._folder / f"{OFFSETS}.tmp"
         draft.write_bytes(self._slots[: self.sequences + 1].tobytes())
         draft.rename(self._folder / OFFSETS)
-        told = self._folder / f"{FACTS}.tmp"
-        told.write_text(json.dumps(facts))
-        told.rename(self._folder / FACTS)
+        draft = self._folder / f"{FACTS}.tmp"
+        draft.write_text(json.dumps(facts))
+        draft.rename(self._folder / FACTS)
 
-    def _must_grow(self) -> None:
+    def _require_open(self) -> None:
         if self._closed:
             raise AlreadyClosed(f"{self._folder.name} is closed")
 
-    def _roomy(self, slots: int) -> "np.memmap[Any, np.dtype[np.uint64]]":
-        """The disk's room is taken at once: one that is full says so here, and not in the middle of a store."""
-        slots = max(slots, _FEWEST_SLOTS)
+    def _allocate(self, slots: int) -> "np.memmap[Any, np.dtype[np.uint64]]":
+        """Return the index with room for `slots`. The disk space is allocated at once, so that a full disk is reported
+        here and not in the middle of a store."""
+        slots = max(slots, _MIN_SLOTS)
         os.posix_fallocate(self._index.fileno(), 0, slots * _SLOT_BYTES)
         return np.memmap(self._index, "<u8", mode="r+", shape=(slots,))
 
 
 class StreamingTokenFile:
-    """Reads what a `StreamingTokenWriter` writes, also in other processes; each maps the files for itself."""
+    """Reads what a `StreamingTokenWriter` writes, also from other processes; each process maps the files itself."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises FileNotFoundError."""
+        """Raise FileNotFoundError if there is no such file."""
         self.folder = folder
-        self._slots = mapped(folder / SLOTS, "<u8")
-        self._tokens = mapped(folder / TOKENS, "<u4")
-        self._learned = mapped(folder / LEARNED, "?")
+        self._slots = map_array(folder / SLOTS, "<u8")
+        self._tokens = map_array(folder / TOKENS, "<u4")
+        self._learned = map_array(folder / LEARNED, "?")
         self._count: int | None = None
 
     def __contains__(self, index: int) -> bool:
-        """It is there."""
+        """Whether the sequence has been published."""
         if index < 0:
             return False
         if index + 1 >= len(self._slots):
-            self._slots = mapped(self.folder / SLOTS, "<u8")
+            self._slots = map_array(self.folder / SLOTS, "<u8")
         return index + 1 < len(self._slots) and bool(self._slots[index + 1])
 
     def __getitem__(self, index: int) -> Sample:
-        """Views into the files. Raises NoSuchSequence."""
+        """Return a sequence as views into the files. Raise NoSuchSequence."""
         if index not in self:
             raise NoSuchSequence(f"there is no sequence {index}" + ("" if self.closed else " yet"))
         start, end = int(self._slots[index]), int(self._slots[index + 1])
         if end > len(self._tokens):
-            self._tokens = mapped(self.folder / TOKENS, "<u4")
+            self._tokens = map_array(self.folder / TOKENS, "<u4")
         if end > len(self._learned):
-            self._learned = mapped(self.folder / LEARNED, "?")
+            self._learned = map_array(self.folder / LEARNED, "?")
         return Sample(self._tokens[start:end], self._learned[start:end])
 
     def __reduce__(self) -> tuple[type["StreamingTokenFile"], tuple[Path]]:
@@ -192,19 +195,20 @@ class StreamingTokenFile:
 
     @property
     def closed(self) -> bool:
-        """Nothing else comes."""
+        """Whether no more sequences will come."""
         return self._count is not None or (self.folder / FACTS).exists()
 
     def __len__(self) -> int:
-        """Raises NotClosed."""
+        """Return the number of sequences. Raise NotClosed."""
         if self._count is None:
             if not self.closed:
-                raise NotClosed(f"{self.folder.name} still grows: how many there will be is known once it is closed")
+                raise NotClosed(f"{self.folder.name} is still open: its length is known once it is closed")
             self._count = len(TokenFile(self.folder))
         return self._count
 
     def wait_for(self, index: int, pause: Pause = sleep_poll_interval) -> bool:
-        """Until it is there; False once there will be none. `pause` is called between two looks, and may raise."""
+        """Wait until the sequence is published; return False once it never will be. `pause` is called between two
+        checks and may raise."""
         while index not in self:
             if self.closed:
                 return index < len(self)

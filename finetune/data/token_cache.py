@@ -1,4 +1,4 @@
-"""A training file's tokens: made once for each tokenizer and template, then found again."""
+"""The tokens of training files: produced once for each tokenizer and template, then reused."""
 
 import hashlib
 import os
@@ -14,20 +14,21 @@ from typing import BinaryIO, Protocol
 from loragate.finetune.data.encoding import Encoder, Sample
 from loragate.finetune.data.errors import InvalidLine
 from loragate.finetune.data.formats import Format
-from loragate.finetune.data.loss_mask import MaskedText, marked
+from loragate.finetune.data.loss_mask import MaskedText, masked_texts
 from loragate.finetune.data.token_file import TokenFile, TokenFileBroken, TokenFileWriter
 from loragate.finetune.data.tokenization_config import TokenizationConfig
 from loragate.finetune.data.truncation import Truncator
-from loragate.finetune.data.validation import Told, ValidationReport, Validator
+from loragate.finetune.data.validation import OnProgress, ValidationReport, Validator
 
-_VERSION = 1  # of what becomes of an example
-_BATCH, _BATCH_CHARACTERS = 512, 1 << 18  # examples tokenised at once
+_VERSION = 1  # raise it when examples are turned into tokens differently
+_BATCH, _BATCH_CHARACTERS = 512, 1 << 18  # examples tokenized at once
 _IN_USE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Of a whole training file. `cut` samples were too long, `dropped` ones had nothing to learn in what was left."""
+    """Statistics of a whole training file. `cut` samples were truncated; `dropped` ones had nothing to learn in what
+    was left."""
 
     format: str
     examples: int
@@ -39,7 +40,7 @@ class Facts:
 
 
 class TokenCache:
-    """Token files under one folder, by what they were made of. One process at a time makes any one of them."""
+    """Token files under one folder, keyed by everything that determines their content. Only one process may write."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,22 +51,23 @@ class TokenCache:
         digest: str,
         tokenization: TokenizationConfig,
         max_length: int,
-        told: Told = lambda _: None,
+        on_progress: OnProgress = lambda _: None,
     ) -> tuple[ValidationReport, TokenFile | None]:
-        """Of a file with this digest, in samples of at most `max_length` tokens; no tokens of one with problems.
+        """Return the validation report and the tokens of the file with this digest, in samples of at most `max_length`
+        tokens.
 
-        Raises OSError when the disk is full; nothing is left behind then.
+        There are no tokens for a file with problems. Raise OSError when the disk is full; nothing is left behind then.
         """
         place = self._folder / _key(digest, tokenization, max_length)
         with suppress(FileNotFoundError, TokenFileBroken):
             found = TokenFile(place)
-            os.utime(place)  # it was needed
+            os.utime(place)  # records the use
             return ValidationReport(Format(found.facts["format"]), found.facts["examples"]), found
         draft = place.with_suffix(".tmp")
         for rest in (place, draft):
             shutil.rmtree(rest, ignore_errors=True)
         try:
-            report = _tokenize(file, draft, tokenization, max_length, told)
+            report = _tokenize(file, draft, tokenization, max_length, on_progress)
             if report.problem_count or not report.examples:
                 return report, None
             draft.rename(place)
@@ -73,28 +75,28 @@ class TokenCache:
             shutil.rmtree(draft, ignore_errors=True)
         return report, TokenFile(place)
 
-    def prune(self, most: int, in_use_seconds: float = _IN_USE_SECONDS) -> None:
-        """What was needed the longest time ago goes, until at most `most` bytes are left; never what was needed just
-        now."""
-        kept = sorted((place for place in self._folder.glob("*") if place.is_dir()), key=_needed_at)
+    def prune(self, max_bytes: int, in_use_seconds: float = _IN_USE_SECONDS) -> None:
+        """Remove the least recently used files until at most `max_bytes` are left, but none used within
+        `in_use_seconds`."""
+        kept = sorted((place for place in self._folder.glob("*") if place.is_dir()), key=_used_at)
         sizes = {place: sum(file.stat().st_size for file in place.iterdir()) for place in kept}
         total = sum(sizes.values())
         for place in kept:
-            if total <= most or time.time() - _needed_at(place) < in_use_seconds:
+            if total <= max_bytes or time.time() - _used_at(place) < in_use_seconds:
                 return
             shutil.rmtree(place, ignore_errors=True)
             total -= sizes[place]
 
 
-def _needed_at(place: Path) -> float:
+def _used_at(place: Path) -> float:
     return place.stat().st_mtime
 
 
 def _tokenize(
-    file: BinaryIO, folder: Path, tokenization: TokenizationConfig, max_length: int, told: Told
+    file: BinaryIO, folder: Path, tokenization: TokenizationConfig, max_length: int, on_progress: OnProgress
 ) -> ValidationReport:
     with TokenFileWriter(folder) as writer:
-        tokenizer = FileTokenizer(writer, tokenization, max_length, told)
+        tokenizer = FileTokenizer(writer, tokenization, max_length, on_progress)
         for _ in tokenizer.take(file):
             pass
         report = tokenizer.report
@@ -104,59 +106,63 @@ def _tokenize(
 
 
 class Writer(Protocol):
-    """Whatever samples are put into."""
+    """A destination of samples."""
 
     sequences: int
     tokens: int
 
     def add(self, sample: Sample) -> None:
-        """Behind the others. Raises OSError."""
+        """Append a sample. Raise OSError."""
         ...
 
 
 class FileTokenizer:
-    """Of one file, whose lines may come in several portions."""
+    """Tokenizes one file, whose lines may come in several portions."""
 
     def __init__(
-        self, writer: Writer, tokenization: TokenizationConfig, max_length: int, told: Told = lambda _: None
+        self,
+        writer: Writer,
+        tokenization: TokenizationConfig,
+        max_length: int,
+        on_progress: OnProgress = lambda _: None,
     ) -> None:
         self._tokenization = tokenization
-        self._validator = Validator(told)
+        self._validator = Validator(on_progress)
         self._encoder = Encoder(tokenization.tokenizer, tokenization.end_ids)
         self._truncator = Truncator(tokenization.tokenizer, tokenization.end_ids, max_length)
-        self._tally = _Tally(writer, max_length)
+        self._samples = _CountingWriter(writer, max_length)
 
     @property
     def report(self) -> ValidationReport:
-        """So far."""
+        """The validation report of the lines so far."""
         return self._validator.report
 
     @property
     def facts(self) -> Facts:
-        """So far; there must be an example."""
-        return self._tally.facts(self.report)
+        """Statistics of the lines so far, of which at least one must be an example."""
+        return self._samples.facts(self.report)
 
     def take(self, file: BinaryIO) -> Iterator[None]:
-        """All lines to the file's end, and a breath between batches. Nothing more is written once there is a problem.
-        Raises OSError."""
-        for batch in _batches(self._marked(file), _BATCH):
+        """Tokenize all lines up to the file's end, yielding between batches. Nothing is written after the first
+        problem. Raise OSError."""
+        for batch in _batches(self._masked(file), _BATCH):
             if self._validator.problem_count:
-                continue  # there will be no tokens: only more problems are of interest
+                continue  # no tokens will be kept: only further problems matter
             samples = iter(self._encoder.encode([text for texts in batch for text in texts]))
             for texts in batch:
-                self._tally.add(list(islice(samples, len(texts))))
+                self._samples.add(list(islice(samples, len(texts))))
             yield
 
-    def _marked(self, file: BinaryIO) -> Iterator[list[MaskedText]]:
+    def _masked(self, file: BinaryIO) -> Iterator[list[MaskedText]]:
         for line, example in self._validator.examples(file):
             try:
-                yield [self._truncator.of(text) for text in marked(example, self._tokenization.template)]
-            except InvalidLine as refused:
-                self._validator.refuse(line, refused)
+                yield [self._truncator.truncate(text) for text in masked_texts(example, self._tokenization.template)]
+            except InvalidLine as error:
+                self._validator.reject(line, error)
 
 
-class _Tally:
-    """Puts samples into a token file and counts what becomes of them."""
+class _CountingWriter:
+    """Writes samples into a token file and counts them."""
 
     def __init__(self, writer: Writer, max_length: int) -> None:
         self._writer = writer
@@ -164,9 +170,9 @@ class _Tally:
         self._learned = self._cut = self._dropped = 0
 
     def add(self, samples: list[Sample]) -> None:
-        """Of one example: all or none, since preferences come in pairs."""
+        """Write the samples of one example: all or none, since preferences come in pairs."""
         kept = [sample.cut(self._max_length) for sample in samples]
-        if not all(sample.teaches for sample in kept):
+        if not all(sample.has_targets for sample in kept):
             self._dropped += 1
             return
         self._cut += sum(len(sample.ids) > self._max_length for sample in samples)
@@ -175,7 +181,7 @@ class _Tally:
             self._writer.add(sample)
 
     def facts(self, report: ValidationReport) -> Facts:
-        """Once all are in."""
+        """Return the statistics, once all samples are written."""
         assert report.format is not None
         return Facts(
             format=report.format.value,
@@ -189,7 +195,8 @@ class _Tally:
 
 
 def _batches(examples: Iterable[list[MaskedText]], size: int) -> Iterator[list[list[MaskedText]]]:
-    """So many at once, or fewer long ones: their tokens take some hundred bytes each on the way."""
+    """Yield batches of at most `size` examples, fewer if they are long: while they are encoded, tokens take some
+    hundred bytes each."""
     batch: list[list[MaskedText]] = []
     characters = 0
     for texts in examples:

@@ -1,8 +1,8 @@
-"""Tokens on disk, read where they lie.
+"""Tokens on disk, read by memory map.
 
-A folder with three flat files, little-endian: `tokens.u32` and `learned.u8` hold all sequences one behind the other,
-`offsets.u64` where each begins and, last, where all end. `facts.json` comes into being when the others are complete.
-A reader maps them: a sequence is a view, not a copy, and the page cache is shared by all processes that read.
+A token file is a folder with three flat files, little-endian: `tokens.u32` and `learned.u8` hold all sequences one
+after the other, `offsets.u64` holds the start of each and, last, the total length. `facts.json` is written when the
+others are complete. Readers map the files: a sequence is a view, not a copy, and all processes share the page cache.
 """
 
 import json
@@ -20,11 +20,11 @@ _BUFFER_BYTES = 1 << 20
 
 
 class TokenFileBroken(ValueError):
-    """The files do not fit each other."""
+    """The files are inconsistent with each other."""
 
 
 class TokenFileWriter:
-    """Writes into `folder`, which is new. It is a token file once `finish` has returned."""
+    """Writes into `folder`, which must not exist. The folder is a token file once `finish` has returned."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -44,7 +44,7 @@ class TokenFileWriter:
             file.close()
 
     def add(self, sample: Sample) -> None:
-        """Behind the others. Raises OSError."""
+        """Append a sequence. Raise OSError."""
         self._tokens.write(sample.ids.astype("<u4", copy=False).tobytes())
         self._learned.write(sample.learned.tobytes())
         self.sequences += 1
@@ -52,7 +52,7 @@ class TokenFileWriter:
         self._offsets.write(self.tokens.to_bytes(8, "little"))
 
     def finish(self, facts: dict[str, Any]) -> None:
-        """Everything is on the disk, and `facts`, whatever the caller wants to know again, say so."""
+        """Sync everything to disk and write `facts`, which the caller chooses. Raise OSError."""
         for file in (self._tokens, self._learned, self._offsets):
             file.flush()
             os.fsync(file.fileno())
@@ -65,30 +65,30 @@ class TokenFileWriter:
 
 
 class TokenFile:
-    """A finished folder. It may be handed to other processes: each maps the files for itself."""
+    """A finished folder. It can be sent to other processes; each process maps the files itself."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises FileNotFoundError for an unfinished one, TokenFileBroken."""
+        """Raise FileNotFoundError for an unfinished folder, TokenFileBroken for inconsistent files."""
         self.folder = folder
         self.facts: dict[str, Any] = json.loads((folder / FACTS).read_text())
-        self._offsets = mapped(folder / OFFSETS, "<u8")
-        self._tokens = mapped(folder / TOKENS, "<u4")
-        self._learned = mapped(folder / LEARNED, "?")
+        self._offsets = map_array(folder / OFFSETS, "<u8")
+        self._tokens = map_array(folder / TOKENS, "<u4")
+        self._learned = map_array(folder / LEARNED, "?")
         if not len(self._offsets) or not len(self._tokens) == len(self._learned) == self._offsets[-1]:
-            raise TokenFileBroken(f"{folder.name}: its files do not fit each other")
+            raise TokenFileBroken(f"{folder.name}: its files are inconsistent with each other")
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     @property
     def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """`[sequences]`, in tokens."""
+        """The length of every sequence in tokens, `[sequences]`."""
         return np.diff(self._offsets.astype(np.int64))
 
     def __getitem__(self, index: int) -> Sample:
-        """Views into the files."""
+        """Return a sequence as views into the files. Raise IndexError."""
         if not 0 <= index < len(self):
-            raise IndexError(f"there are {len(self)} sequences, and no number {index}")
+            raise IndexError(f"there are {len(self)} sequences: no sequence {index}")
         place = slice(int(self._offsets[index]), int(self._offsets[index + 1]))
         ids: Ids = self._tokens[place]
         learned: Mask = self._learned[place]
@@ -98,10 +98,10 @@ class TokenFile:
         return TokenFile, (self.folder,)
 
 
-def mapped(path: Path, dtype: str) -> np.ndarray[Any, Any]:
-    """All of a flat file. Raises TokenFileBroken."""
+def map_array(path: Path, dtype: str) -> np.ndarray[Any, Any]:
+    """Map a whole flat file. Raise TokenFileBroken."""
     if path.stat().st_size % np.dtype(dtype).itemsize:
-        raise TokenFileBroken(f"{path.parent.name}/{path.name} ends within a number")
+        raise TokenFileBroken(f"{path.parent.name}/{path.name} ends in the middle of a number")
     if not path.stat().st_size:
         return np.empty(0, dtype)
     return np.asarray(np.memmap(path, dtype, mode="r"))

@@ -1,4 +1,4 @@
-"""How the base model reads: its tokenizer, its template, and the tokens that end an answer."""
+"""How the base model's text becomes tokens: its tokenizer, its chat template and the tokens that end an answer."""
 
 import hashlib
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from loragate.v1 import engine_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class TokenizationConfig:
-    """`digest` is of all the others: what is tokenised in the same language is the same."""
+    """`digest` covers all other fields: the same text under the same digest gives the same tokens."""
 
     tokenizer: TextTokenizer
     template: ChatTemplate | None
@@ -19,7 +19,7 @@ class TokenizationConfig:
 
 
 def tokenization_config(manifest: pb.Manifest) -> TokenizationConfig:
-    """The served base model's. Slow for large vocabularies (a second)."""
+    """Return the served base model's. Slow for large vocabularies (a second)."""
     special = dict(manifest.special_tokens)
     tokenizer = TextTokenizer(
         manifest.tokenizer_json, bos_token=special.get("bos_token"), add_bos=manifest.add_bos_token

@@ -1,4 +1,4 @@
-"""A look at every line of a training file before anything is trained."""
+"""Validates every line of a training file before training starts."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,15 +10,16 @@ from loragate.finetune.data.formats import Format, Method, detect, parse_example
 from loragate.finetune.data.jsonl import Line, parse_document, read_lines
 
 MIN_EXAMPLES = 10
-_NAMED_PROBLEMS = 20
-_STRIDE = 1 << 20  # bytes between two reports
+_MAX_PROBLEMS = 20
+_STRIDE = 1 << 20  # bytes between two progress reports
 
-Told = Callable[[int], None]
+OnProgress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """`problems` are the first 20 of `problem_count`. `format` is None for a file without a single good line."""
+    """The result of a validation. `problems` are the first 20 of `problem_count`. `format` is None for a file without a
+    valid line."""
 
     format: Format | None
     examples: int
@@ -27,21 +28,21 @@ class ValidationReport:
 
     @property
     def problems_by_line(self) -> list[str]:
-        """All that are known, and how many are not."""
+        """The recorded problems, and the number of those not recorded."""
         more = self.problem_count - len(self.problems)
         return [*map(str, self.problems), *([f"and {more} more"] if more else [])]
 
     @property
     def problems_text(self) -> str:
-        """The same in one line."""
+        """The same as one line of text."""
         return "; ".join(self.problems_by_line)
 
-    def rejection(self, method: Method, fewest: int = MIN_EXAMPLES) -> str | None:
-        """Why it cannot be trained on, in words; None if it can."""
+    def rejection(self, method: Method, min_examples: int = MIN_EXAMPLES) -> str | None:
+        """Return why the file cannot be trained on, or None if it can."""
         if self.problem_count:
             return self.problems_text
-        if self.examples < fewest:
-            return f"The file has {self.examples} examples; at least {fewest} are needed."
+        if self.examples < min_examples:
+            return f"The file has {self.examples} examples; at least {min_examples} are required."
         assert self.format is not None
         if self.format.method is not method:
             return f"The file's format is {self.format}, for the method '{self.format.method}', not '{method}'."
@@ -49,13 +50,13 @@ class ValidationReport:
 
 
 class Validator:
-    """Goes through one file, and keeps what is wrong with it. `told` hears now and then how many bytes are done.
+    """Validates one file and collects its problems. `on_progress` is called now and then with the number of bytes read.
 
-    `format` is that of the lines before the first, where there are any.
+    `format` is that of earlier lines, if there are any.
     """
 
-    def __init__(self, told: Told = lambda _: None, format: Format | None = None) -> None:
-        self._told = told
+    def __init__(self, on_progress: OnProgress = lambda _: None, format: Format | None = None) -> None:
+        self._on_progress = on_progress
         self._format = format
         self._lines = 0
         self._examples = 0
@@ -64,29 +65,29 @@ class Validator:
 
     @property
     def report(self) -> ValidationReport:
-        """So far."""
+        """The report of the lines so far."""
         return ValidationReport(self._format, self._examples, tuple(self._problems), self.problem_count)
 
     def examples(self, file: BinaryIO) -> Iterator[tuple[Line, Example]]:
-        """The good ones, to the file's end. Called again, it goes on with lines behind these."""
-        told = 0
+        """Yield the valid examples up to the file's end. Another call continues with the lines that follow."""
+        reported = 0
         for line in read_lines(file, self._lines):
             self._lines = line.number
             try:
                 example = self._example(line)
-            except InvalidLine as refused:
-                self.refuse(line, refused)
+            except InvalidLine as error:
+                self.reject(line, error)
             else:
                 self._examples += 1
                 yield line, example
-            if line.end >= told + _STRIDE:
-                self._told(told := line.end)
+            if line.end >= reported + _STRIDE:
+                self._on_progress(reported := line.end)
 
-    def refuse(self, line: Line, refused: InvalidLine) -> None:
-        """Something is wrong with a line."""
+    def reject(self, line: Line, error: InvalidLine) -> None:
+        """Record a problem of a line."""
         self.problem_count += 1
-        if len(self._problems) < _NAMED_PROBLEMS:
-            self._problems.append(refused.at(line.number))
+        if len(self._problems) < _MAX_PROBLEMS:
+            self._problems.append(error.at(line.number))
 
     def _example(self, line: Line) -> Example:
         document = parse_document(line)
@@ -94,9 +95,9 @@ class Validator:
         return parse_example(document, self._format)
 
 
-def validate(file: BinaryIO, told: Told = lambda _: None) -> ValidationReport:
-    """As far as it can be told without the base model."""
-    validator = Validator(told)
+def validate(file: BinaryIO, on_progress: OnProgress = lambda _: None) -> ValidationReport:
+    """Validate a file as far as that is possible without the base model."""
+    validator = Validator(on_progress)
     for _ in validator.examples(file):
         pass
     return validator.report

@@ -1,4 +1,4 @@
-"""What a tenant may ask of a training run; whatever is `auto` depends on the data."""
+"""The hyperparameters that a tenant can choose; `auto` values depend on the data."""
 
 from typing import Annotated, Literal
 
@@ -12,15 +12,17 @@ TargetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.]{1,128}$")
 TargetNames = Annotated[list[TargetName], Field(min_length=1, max_length=64)]
 Targets = Annotated[
     Annotated[Literal["all-linear"], Tag("all")] | Annotated[TargetNames, Tag("names")],
-    Discriminator(lambda given: "names" if isinstance(given, list) else "all"),  # else a name's fault is no one's
+    Discriminator(
+        lambda given: "names" if isinstance(given, list) else "all"
+    ),  # without it, errors in a name have no path
 ]
 
 
 class Hyperparameters(Body):
-    """Of the method `supervised`. The first three are OpenAI's."""
+    """Hyperparameters of the method `supervised`. The first three are OpenAI's."""
 
     n_epochs: Annotated[int, Field(ge=1, le=50)] | Auto = "auto"
-    batch_size: Annotated[int, Field(ge=1, le=256)] | Auto = "auto"  # examples a step
+    batch_size: Annotated[int, Field(ge=1, le=256)] | Auto = "auto"  # examples per step
     learning_rate_multiplier: Annotated[float, Field(gt=0, le=100)] | Auto = "auto"
 
     lora_rank: Annotated[int, Field(ge=1, le=256)] | Auto = "auto"
@@ -31,41 +33,41 @@ class Hyperparameters(Body):
     target_modules: Targets = "all-linear"
     quantization: Literal["nf4", "none"] = "nf4"
 
-    max_length: Annotated[int, Field(ge=16, le=1 << 20)] | Auto = "auto"  # tokens of a sample
+    max_length: Annotated[int, Field(ge=16, le=1 << 20)] | Auto = "auto"  # tokens per sample
     packing: bool | Auto = "auto"
     lr_scheduler: Literal["cosine", "linear", "constant"] = "cosine"
     warmup_ratio: Annotated[float, Field(ge=0, le=0.5)] = 0.05
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     max_grad_norm: Annotated[float, Field(gt=0, le=100)] = 1.0
-    early_stopping_patience: Annotated[int, Field(ge=1, le=100)] | None = None  # evaluations without getting better
+    early_stopping_patience: Annotated[int, Field(ge=1, le=100)] | None = None  # evaluations without improvement
 
-    streaming: bool = False  # the training file may still grow
-    n_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = None  # at the most; of streaming jobs alone
+    streaming: bool = False  # the training file may be appended to while the job runs
+    n_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = None  # maximum number of steps; only with `streaming`
 
     @model_validator(mode="after")
-    def _go_together(self) -> "Hyperparameters":
+    def _consistent(self) -> "Hyperparameters":
         if self.n_steps is not None and not self.streaming:
-            raise field_error("n_steps", "only jobs with `streaming` have it; others are as long as their epochs")
+            raise field_error("n_steps", "it is only allowed with `streaming`; other jobs train for `n_epochs`")
         if self.streaming and self.packing is True:
-            raise field_error("packing", "it needs to see all examples first, which `streaming` does not wait for")
-        if self.endless and "lr_scheduler" in self.model_fields_set and self.lr_scheduler != "constant":
-            words = f"'{self.lr_scheduler}' must know where it ends: give `n_steps` as well, or take 'constant'"
-            raise field_error("lr_scheduler", words)
+            raise field_error("packing", "it needs all examples in advance: not available with `streaming`")
+        if self.open_ended and "lr_scheduler" in self.model_fields_set and self.lr_scheduler != "constant":
+            message = f"'{self.lr_scheduler}' needs a known number of steps: give `n_steps` as well, or use 'constant'"
+            raise field_error("lr_scheduler", message)
         return self
 
     @property
-    def endless(self) -> bool:
-        """Nobody knows how many steps there will be."""
+    def open_ended(self) -> bool:
+        """Whether the number of steps is unknown until the file is closed."""
         return self.streaming and self.n_steps is None
 
 
 class DpoHyperparameters(Hyperparameters):
-    """Of the method `dpo`."""
+    """Hyperparameters of the method `dpo`."""
 
     beta: Annotated[float, Field(gt=0, le=10)] | Auto = "auto"
 
     @model_validator(mode="after")
     def _pairs_are_not_packed(self) -> "DpoHyperparameters":
         if self.packing is True:
-            raise field_error("packing", "preferences are trained on in pairs, which share no rows: leave it out")
+            raise field_error("packing", "preference pairs are never packed: leave it out")
         return self

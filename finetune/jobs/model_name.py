@@ -1,7 +1,8 @@
-"""What a job's result is called: `ft:<base>:<tenant>:<suffix>:<tail of the job's id>`, as with OpenAI.
+"""Names of fine-tuned models: `ft:<base>:<tenant>:<suffix>:<tail of the job's id>`, as OpenAI has them.
 
-Behind the name is an adapter as any other, `<suffix>-<tail>`, which its tenant may list, promote and delete; the name
-means what its alias `trained` points at. A checkpoint's name ends in `:ckpt-step-<step>`, which is an alias, too.
+Such a name refers to an ordinary adapter, `<suffix>-<tail>`, which its tenant can list, promote and delete; it resolves
+to the target of that adapter's alias `trained`. A checkpoint's name ends in `:ckpt-step-<step>`, which is an alias,
+too.
 """
 
 import re
@@ -15,48 +16,48 @@ _NAME = re.compile(
     rf"ft:[^:\x00-\x1f]+:[a-z0-9-]+:({SUFFIX})?:([0-9A-Za-z]{{{_TAIL}}})(?::(ckpt-step-[1-9][0-9]{{0,8}}))?"
 )
 _NO_SUFFIX = "ft"
-_LONGEST_BASE, _LONGEST_TENANT = 100, 32
-_LONGEST_ADAPTER = 64
+_MAX_BASE, _MAX_TENANT = 100, 32
+_MAX_ADAPTER = 64
 
 
 @dataclass(frozen=True)
 class TunedName:
-    """`model` for requests, `adapter` for the registry."""
+    """The names of a job's result: `model` in requests, `adapter` in the registry."""
 
     model: str
     adapter: str
 
     def checkpoint(self, step: int) -> str:
-        """A checkpoint's name for requests."""
+        """Return the name of a checkpoint in requests."""
         return f"{self.model}:{checkpoint_alias(step)}"
 
 
 @dataclass(frozen=True, slots=True)
 class TunedAlias:
-    """What such a name means."""
+    """The adapter and alias that a fine-tuned model's name refers to."""
 
     adapter: str
     alias: str
 
 
 def tuned_name(base: str, tenant: str, suffix: str | None, job_id: str) -> TunedName:
-    """Of a job of the tenant with this name."""
+    """Return the names of the result of a job of the tenant named `tenant`."""
     tail = job_id[-_TAIL:]
-    slug = _UNSUITABLE.sub("-", tenant).strip("-").lower()[:_LONGEST_TENANT] or "tenant"
-    told = base.replace(":", "-")[-_LONGEST_BASE:]
-    return TunedName(f"ft:{told}:{slug}:{suffix or ''}:{tail}", _adapter(suffix, tail))
+    slug = _UNSUITABLE.sub("-", tenant).strip("-").lower()[:_MAX_TENANT] or "tenant"
+    base_name = base.replace(":", "-")[-_MAX_BASE:]
+    return TunedName(f"ft:{base_name}:{slug}:{suffix or ''}:{tail}", _adapter(suffix, tail))
 
 
 def checkpoint_alias(step: int) -> str:
-    """The alias behind a checkpoint's name."""
+    """Return the alias that a checkpoint's name refers to."""
     return f"ckpt-step-{step}"
 
 
 def parse_tuned_name(model: str) -> TunedAlias | None:
-    """The alias behind such a name; None for what is none."""
+    """Return the adapter and alias that the name refers to, or None if it is not a fine-tuned model's name."""
     match = _NAME.fullmatch(model)
     return match and TunedAlias(_adapter(match[1], match[2]), match[3] or TRAINED)
 
 
 def _adapter(suffix: str | None, tail: str) -> str:
-    return f"{(suffix or _NO_SUFFIX)[: _LONGEST_ADAPTER - len(tail) - 1]}-{tail}"
+    return f"{(suffix or _NO_SUFFIX)[: _MAX_ADAPTER - len(tail) - 1]}-{tail}"

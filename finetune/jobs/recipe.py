@@ -1,4 +1,4 @@
-"""A training run with every number in it."""
+"""The recipe of a training run: every hyperparameter with its final value."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -10,21 +10,21 @@ from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperpara
 # QLoRA's (Dettmers et al. 2023, arXiv:2305.14314, table 9) for a hidden size of 4096. Smaller models take larger ones:
 # "LoRA Without Regret" (Schulman et al., Thinking Machines, 2025) finds powers of the hidden size from 0.08 to 0.8.
 _LEARNING_RATE = 2e-4
-_AT_HIDDEN_SIZE = 4096
+_REFERENCE_HIDDEN_SIZE = 4096
 _POWER = 0.75
-_LARGEST_LEARNING_RATE = 2e-3
-_DPO_SHARE = 0.1  # of the rate for supervised training
+_MAX_LEARNING_RATE = 2e-3
+_DPO_SHARE = 0.1  # of the rate of supervised training
 _DPO_BETA = 0.1  # Rafailov et al. 2023, arXiv:2305.18290
-_SEEN = 2000  # examples in all epochs together, where a file is small
-_EPOCHS = (1, 10)
-_LONG = 2048
-_ROWS_WORTH_PACKING = 1000
-_BATCH_UNSEEN = 8  # examples a step, of a file of unknown length
+_TARGET_EXAMPLES = 2000  # examples over all epochs, for small files
+_MIN_EPOCHS, _MAX_EPOCHS = 1, 10
+_DEFAULT_MAX_LENGTH = 2048
+_MIN_ROWS_TO_PACK = 1000
+_STREAMING_BATCH_SIZE = 8  # examples per step, for a file of unknown length
 
 
 @dataclass(frozen=True)
 class BaseFacts:
-    """Of the base model: what the automatic choices look at."""
+    """The properties of the base model that automatic choices depend on."""
 
     hidden_size: int
     max_model_len: int
@@ -33,7 +33,7 @@ class BaseFacts:
 
 @dataclass(frozen=True)
 class DataFacts:
-    """Of the training file."""
+    """The properties of the training file that automatic choices depend on."""
 
     examples: int
     tokens: int
@@ -41,7 +41,8 @@ class DataFacts:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Rates are those after the warm-up. `batch_size` counts examples, or rows where they are packed."""
+    """All hyperparameters of a run. `learning_rate` is the rate after warm-up. `batch_size` counts examples, or rows if
+    they are packed."""
 
     method: Method
     epochs: int
@@ -67,33 +68,33 @@ class Recipe:
     n_steps: int | None = None
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON, to be read by `from_document`."""
+        """Return the recipe as JSON for `from_document`."""
         return asdict(self)
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> "Recipe":
-        """What `to_document` wrote."""
+        """Return the recipe that `to_document` wrote."""
         targets = document["target_modules"]
         targets = targets if isinstance(targets, str) else tuple(targets)
         return cls(**{**document, "method": Method(document["method"]), "target_modules": targets})
 
 
 def max_length_for(asked: Hyperparameters, base: BaseFacts) -> int:
-    """Of a sample, in tokens: needed before the data can be counted."""
-    longest = min(_LONG, base.max_model_len) if asked.max_length == "auto" else asked.max_length
+    """Return the maximum length of a sample in tokens, which is needed before the data can be counted."""
+    longest = min(_DEFAULT_MAX_LENGTH, base.max_model_len) if asked.max_length == "auto" else asked.max_length
     return min(longest, base.max_model_len)
 
 
 def resolve_recipe(
     asked: Hyperparameters, method: Method, base: BaseFacts, data: DataFacts | None, seed: int
 ) -> Recipe:
-    """All that was left open, chosen; `data` is None for a file that may still grow."""
+    """Return the recipe, with a value for everything left open. `data` is None for a file that may still grow."""
     max_length = max_length_for(asked, base)
     rank = min(16, base.max_lora_rank) if asked.lora_rank == "auto" else asked.lora_rank
     multiplier = 1.0 if asked.learning_rate_multiplier == "auto" else asked.learning_rate_multiplier
     beta = asked.beta if isinstance(asked, DpoHyperparameters) else None
-    packing = _worth_packing(data, max_length) if asked.packing == "auto" else asked.packing
-    scheduler = "constant" if asked.endless else asked.lr_scheduler
+    packing = _should_pack(data, max_length) if asked.packing == "auto" else asked.packing
+    scheduler = "constant" if asked.open_ended else asked.lr_scheduler
     return Recipe(
         method=method,
         epochs=_epochs(data) if asked.n_epochs == "auto" else asked.n_epochs,
@@ -121,22 +122,21 @@ def resolve_recipe(
 
 
 def _epochs(data: DataFacts | None) -> int:
-    fewest, most = _EPOCHS
-    return fewest if data is None else max(fewest, min(most, round(_SEEN / data.examples)))
+    return _MIN_EPOCHS if data is None else max(_MIN_EPOCHS, min(_MAX_EPOCHS, round(_TARGET_EXAMPLES / data.examples)))
 
 
 def _batch_size(data: DataFacts | None) -> int:
-    """About thirty steps an epoch, in powers of two."""
+    """Return the power of two that gives about thirty steps per epoch."""
     if data is None:
-        return _BATCH_UNSEEN
+        return _STREAMING_BATCH_SIZE
     return max(4, min(64, 1 << max(0, (data.examples // 32).bit_length() - 1)))
 
 
 def _learning_rate(method: Method, hidden_size: int) -> float:
-    rate = min(_LARGEST_LEARNING_RATE, _LEARNING_RATE * math.pow(_AT_HIDDEN_SIZE / hidden_size, _POWER))
+    rate = min(_MAX_LEARNING_RATE, _LEARNING_RATE * math.pow(_REFERENCE_HIDDEN_SIZE / hidden_size, _POWER))
     return rate if method is Method.SUPERVISED else rate * _DPO_SHARE
 
 
-def _worth_packing(data: DataFacts | None, max_length: int) -> bool:
-    """Rows take several examples, so that there are fewer steps: still enough of them must be left."""
-    return data is not None and data.tokens >= _ROWS_WORTH_PACKING * max_length
+def _should_pack(data: DataFacts | None, max_length: int) -> bool:
+    """Packing puts several examples into a row and so reduces the steps: enough of them must be left."""
+    return data is not None and data.tokens >= _MIN_ROWS_TO_PACK * max_length

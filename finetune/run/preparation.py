@@ -114,4 +114,4 @@ def _asked(job: Job) -> Hyperparameters:
 
 
 def _refusal(report: ValidationReport, method: Method, *, is_training: bool) -> str | None:
-    return report.rejection(method) if is_training else report.rejection(method, fewest=1)
+    return report.rejection(method) if is_training else report.rejection(method, min_examples=1)

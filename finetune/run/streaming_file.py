@@ -124,7 +124,7 @@ class StreamingTrainingFile:
     def _check(self) -> None:
         report = self._tokenizer.report
         if report.problem_count or report.format is not None:
-            refusal = report.rejection(self._method, fewest=0)
+            refusal = report.rejection(self._method, min_examples=0)
             if refusal is not None:
                 raise _refused(refusal)
 

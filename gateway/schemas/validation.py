@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from loragate.gateway.errors import InvalidRequest
-from loragate.prompts.validation import InvalidDocument, InvalidField, first_invalid_field, read
+from loragate.prompts.validation import InvalidDocument, InvalidField, first_invalid_field, validate
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -14,9 +14,9 @@ M = TypeVar("M", bound=BaseModel)
 def validated(model: type[M], document: Mapping[str, Any]) -> M:
     """`document` as a request's body. Raises InvalidRequest with the name of the field at fault."""
     try:
-        return read(model, document)
-    except InvalidDocument as refused:
-        raise _invalid(refused.reason) from None
+        return validate(model, document)
+    except InvalidDocument as error:
+        raise _invalid(error.field) from None
 
 
 def refusal(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:
@@ -24,6 +24,6 @@ def refusal(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:
     return _invalid(first_invalid_field(errors))
 
 
-def _invalid(reason: InvalidField) -> InvalidRequest:
-    code = "unknown_parameter" if reason.unknown_field else "invalid_value"
-    return InvalidRequest(str(reason), param=reason.param, code=code)
+def _invalid(field: InvalidField) -> InvalidRequest:
+    code = "unknown_parameter" if field.unknown else "invalid_value"
+    return InvalidRequest(str(field), param=field.param, code=code)

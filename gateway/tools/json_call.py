@@ -6,7 +6,7 @@ from collections.abc import Container
 from loragate.gateway.tools.brackets import bracketed, stream_bracketed
 from loragate.gateway.tools.text_stream import TextStream, expect, sees, skip, space
 from loragate.gateway.tools.types import Arguments, CallStart, Malformed, Steps
-from loragate.prompts.json_text import parsed
+from loragate.prompts.json_text import parse_json
 
 _ARGUMENTS = ("arguments", "parameters")
 _DROPPED = ("type", "id")  # some models add them; ids are ours to give
@@ -101,7 +101,7 @@ def _value(stream: TextStream) -> Steps[str]:
 
 def _text(value: str) -> str:
     try:
-        text = parsed(value)
+        text = parse_json(value)
     except ValueError:
         raise Malformed from None
     if not isinstance(text, str):
@@ -112,9 +112,9 @@ def _text(value: str) -> str:
 def _object_text(value: str) -> str:
     """The arguments as the text of an object, which some models put into a string once more, or leave away."""
     try:
-        content = parsed(value)
+        content = parse_json(value)
         if isinstance(content, str):
-            value, content = content, parsed(content)
+            value, content = content, parse_json(content)
     except ValueError:
         raise Malformed from None
     if content is None:

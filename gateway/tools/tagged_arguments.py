@@ -5,7 +5,7 @@ from typing import Any
 
 from loragate.gateway.tools.text_stream import TextStream, expect, sees, skip, space, text_until, until, word
 from loragate.gateway.tools.types import Arguments, Malformed, Schema, Steps
-from loragate.prompts.json_text import dumped, parsed
+from loragate.prompts.json_text import dump_json, parse_json
 
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 
@@ -26,7 +26,7 @@ def tagged_arguments(stream: TextStream, tags: Tags, schema: Schema, end: str) -
     """
     opening = "{"
     while (name := (yield from _name(stream, tags))) is not None:
-        yield Arguments(f"{opening}{dumped(name)}: ")
+        yield Arguments(f"{opening}{dump_json(name)}: ")
         opening = ", "
         if _is_string(schema, name):
             yield from _string(stream, tags)
@@ -63,7 +63,7 @@ def _string(stream: TextStream, tags: Tags) -> Steps[None]:
     yield Arguments('"')
     close = tags.value[1]
     ends = ("\n" + close, close) if tags.lines else (close,)
-    if (yield from until(stream, lambda piece: Arguments(dumped(piece)[1:-1]), *ends)):
+    if (yield from until(stream, lambda piece: Arguments(dump_json(piece)[1:-1]), *ends)):
         yield Arguments('"')
     stream.commit()
 
@@ -81,9 +81,9 @@ def _as_json(text: str) -> str:
     plain = text.strip()
     plain = _PYTHON.get(plain, plain)
     try:
-        parsed(plain)
+        parse_json(plain)
     except ValueError:
-        return dumped(text)
+        return dump_json(text)
     return plain
 
 

@@ -199,7 +199,7 @@ def test_what_the_server_refuses_is_said(world: World) -> None:
         ("n_epochs=900", "--set n_epochs: "),
         ("epochs=3", "--set epochs: supervised has no such hyperparameter; did you mean n_epochs?"),
         ("momentum=0.1", "--set momentum: supervised has no such hyperparameter; there are n_epochs, batch_size, "),
-        ("n_steps=3", "--set n_steps: only jobs with `streaming` have it"),
+        ("n_steps=3", "--set n_steps: it is only allowed with `streaming`"),
         ("early_stopping_patience=3", "needs a --validation-file"),
     ],
 )

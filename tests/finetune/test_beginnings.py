@@ -45,8 +45,8 @@ def wordless() -> Tokenizer:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beginnings, "_FEWEST", 64)
-    monkeypatch.setattr(beginnings, "_MOST", 1024)
+    monkeypatch.setattr(beginnings, "_MIN_CHARACTERS", 64)
+    monkeypatch.setattr(beginnings, "_MAX_CHARACTERS", 1024)
     monkeypatch.setattr(beginnings, "_CHARACTERS_A_TOKEN", 1)
 
 
@@ -62,7 +62,7 @@ def test_the_sample_is_that_of_the_whole_text(make: Callable[[], Tokenizer]) -> 
     shortened = learned_beyond = 0
     for _ in range(300):
         text = drawn(draw)
-        known = Truncator(tokenizer, ends, LENGTH).of(text)
+        known = Truncator(tokenizer, ends, LENGTH).truncate(text)
         whole, short = (encoder.encode([each])[0] for each in (text, known))
         assert told(short.cut(LENGTH)) == told(whole.cut(LENGTH)), (text, known)
         assert (len(short.ids) > LENGTH) == (len(whole.ids) > LENGTH)
@@ -107,4 +107,4 @@ def test_a_line_too_long_is_named(manifest: Any) -> None:
     assert [len(sample.ids) for sample in added] in ([], [LENGTH])
     (problem,) = tokenizer.report.problems
     assert problem.line == 2
-    assert "its text of 3000 characters is too long" in problem.words
+    assert "its text of 3000 characters is too long" in problem.message

@@ -62,7 +62,7 @@ def test_a_folder_that_cannot_be_made_is_said(assignment: Assignment, tmp_path: 
     news = session._outcome(replace(assignment, folder=blocked / "run"), stop, session.Throttle(1, stop), io.StringIO())
     assert isinstance(news, Failed)
     assert (news.code, news.message) == (
-        "insufficient_storage", "The training's files cannot be written: Not a directory."
+        "insufficient_storage", "The training files cannot be written: Not a directory."
     )  # fmt: skip
 
 

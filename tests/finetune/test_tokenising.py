@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from loragate.finetune.data.encoding import Encoder, Sample
 from loragate.finetune.data.errors import InvalidLine
 from loragate.finetune.data.formats import Format, parse_example
-from loragate.finetune.data.loss_mask import marked
+from loragate.finetune.data.loss_mask import masked_texts
 from loragate.finetune.data.token_cache import TokenCache
 from loragate.finetune.data.token_file import TokenFile, TokenFileBroken, TokenFileWriter
 from loragate.finetune.data.tokenization_config import TokenizationConfig, tokenization_config
@@ -69,7 +69,7 @@ def tokenization(tokenizer: Tokenizer) -> TokenizationConfig:
 
 def samples_of(document: dict[str, Any], format: Format, tokenization: TokenizationConfig) -> list[Sample]:
     return Encoder(tokenization.tokenizer, tokenization.end_ids).encode(
-        marked(parse_example(document, format), tokenization.template)
+        masked_texts(parse_example(document, format), tokenization.template)
     )
 
 
@@ -162,9 +162,9 @@ def test_a_preference_is_two_samples_the_better_one_first(
 def test_what_the_template_refuses_is_refused_in_its_words() -> None:
     template = ChatTemplate("{{ raise_exception('no systems here') }}", {})
     with pytest.raises(InvalidLine, match="no systems here"):
-        marked(parse_example({"messages": TURNS}, Format.CHAT), template)
+        masked_texts(parse_example({"messages": TURNS}, Format.CHAT), template)
     with pytest.raises(InvalidLine, match="has no chat template"):
-        marked(parse_example({"messages": TURNS}, Format.CHAT), None)
+        masked_texts(parse_example({"messages": TURNS}, Format.CHAT), None)
 
 
 def jsonl(count: int, **last: Any) -> BytesIO:
@@ -263,5 +263,5 @@ def test_a_sequence_is_a_view_into_the_file(tmp_path: Path) -> None:
     assert not tokens[0].ids.flags.owndata
     assert not tokens[0].ids.flags.writeable
     assert len(pickle.dumps(tokens)) < 1000  # torch hands data sets to its loaders in this way
-    with pytest.raises(IndexError, match="no number 2"):
+    with pytest.raises(IndexError, match="no sequence 2"):
         _ = tokens[2]

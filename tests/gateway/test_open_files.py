@@ -51,7 +51,7 @@ async def test_one_bad_line_and_none_is_taken(gateway: Gateway) -> None:
     async with gateway.http() as http:
         file = await opened(http)
         for lines, words in (
-            (LINE + b"{\n" + LINE + CHAT, ("Line 2: it is not valid JSON", "Line 4: it has another format")),
+            (LINE + b"{\n" + LINE + CHAT, ("Line 2: it is not valid JSON", "Line 4: its format differs")),
             (b"".join(b"%d\n" % n for n in range(25)), ("Line 1: it must be a JSON object", "and 5 more")),
             (b"\n \n", ("no lines",)),
             (b"\xef\xbb\xbf" + LINE, ("byte order mark",)),
@@ -63,7 +63,7 @@ async def test_one_bad_line_and_none_is_taken(gateway: Gateway) -> None:
         assert await content(http, file) == b""
         assert (await append(http, file, CHAT)).status_code == 200, "the first good lines say the format"
         other = (await append(http, file, LINE)).json()["error"]
-        assert "Line 1: it has another format than the first line, which is chat" in other["message"]
+        assert "Line 1: its format differs from that of the first line, which is chat" in other["message"]
         assert await content(http, file) == CHAT
 
 

@@ -11,7 +11,7 @@ from loragate.gateway.tools.lark import Lark
 from loragate.gateway.tools.python_literals import keyword_arguments
 from loragate.gateway.tools.text_stream import TextStream, content_until, expect, sees, skip, space, word
 from loragate.gateway.tools.types import Arguments, CallStart, Malformed, Schema, Steps, Tools
-from loragate.prompts.json_text import dumped
+from loragate.prompts.json_text import dump_json
 
 START, END = "<|python_start|>", "<|python_end|>"
 
@@ -60,7 +60,7 @@ def _call(stream: TextStream, tools: Tools) -> Steps[None]:
         raise Malformed
     text = yield from bracketed(stream, quotes="\"'")
     try:
-        arguments = dumped(keyword_arguments(text))
+        arguments = dump_json(keyword_arguments(text))
     except ValueError:
         raise Malformed from None
     stream.commit()
