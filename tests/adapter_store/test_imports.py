@@ -14,8 +14,7 @@ from loragate.adapter_store.imports.rows import INTERRUPTED, ImportStatus
 from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.tables.base import AdapterImportRow
 from loragate.adapter_store.timestamps import utc_now
-
-from .conftest import HeldProbe
+from tests.adapter_store.conftest import HeldProbe
 
 SOURCE = "hf://acme/poet@" + "0" * 40
 FAILURE = Failure("source_not_found", "It is not there.", "source")

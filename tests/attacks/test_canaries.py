@@ -26,8 +26,8 @@ from loragate.v1.adapters_pb2 import GetAdapterRequest
 from loragate.v1.inference_pb2 import ChatMessage, ChatRequest, GenerateRequest
 from tests.gateway import tiny_model
 from tests.gateway.grpc_client import Client, connected
+from tests.gateway.http.test_drain import Process, process
 from tests.gateway.stub_engine import StubEngine
-from tests.gateway.test_drain import Process, process
 
 MARK = "zqcanary"
 MODEL = tiny_model.MODEL_ID

@@ -20,11 +20,11 @@ from loragate.gateway.imports.fetcher import Fetcher
 from loragate.gateway.imports.public_addresses import is_public
 from loragate.gateway.imports.source import ImportFailed
 from tests.gateway import tiny_model
+from tests.gateway.imports.test_hub import CONFIG, TENSORS, begin, ended
 from tests.gateway.prepared import new_config, new_tenants, stub_engine
 from tests.gateway.running import Gateway, serving
 from tests.gateway.stand_in_hub import Reply, StandInHub, stand_in_hub
 from tests.gateway.stub_engine import StubEngine
-from tests.gateway.test_adapter_imports import CONFIG, TENSORS, begin, ended
 
 PACE = Pace(5.0)
 PUBLIC_HOSTS = ("huggingface.co", "*.hf.co")

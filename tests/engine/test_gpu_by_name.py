@@ -12,8 +12,7 @@ from tiny_models import add_adapter, greedy
 from loragate.engine.local import LocalEngine
 from loragate.engine.runtime import copy_stream
 from loragate.engine.sequence.pooling import Pooling
-
-from .test_scheduling import at_rest
+from tests.engine.scheduling.test_scheduling import at_rest
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")
 

@@ -9,9 +9,8 @@ from loragate.engine.config import EngineConfig
 from loragate.engine.startup.build import load
 from loragate.finetune.config import WorkerConfig
 from loragate.v1 import engine_pb2 as pb
-
-from .runs import make_base
-from .worker_world import SECRET_KEY, World
+from tests.finetune.runs import make_base
+from tests.finetune.worker_world import SECRET_KEY, World
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,7 @@ from loragate.adapter_store.tenants.tenant import Tenant
 from loragate.finetune.config import WorkerConfig
 from loragate.finetune.worker.worker import Worker
 from loragate.v1 import engine_pb2 as pb
-
-from .runs import HIDDEN
+from tests.finetune.runs import HIDDEN
 
 SECRET_KEY = b"a secret key for the tests, 32+ bytes"
 

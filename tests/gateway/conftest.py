@@ -13,13 +13,12 @@ from loragate.gateway.auth import authenticator
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.generation import resolver as resolving
 from loragate.gateway.resilience import ttl_cache as snapshots
-
-from . import tiny_model
-from .auth_clock import Clock
-from .grpc_client import Client, connected
-from .prepared import new_config, new_tenants, stub_engine
-from .running import Gateway, serving
-from .stub_engine import StubEngine
+from tests.gateway import tiny_model
+from tests.gateway.auth_clock import Clock
+from tests.gateway.grpc_client import Client, connected
+from tests.gateway.prepared import new_config, new_tenants, stub_engine
+from tests.gateway.running import Gateway, serving
+from tests.gateway.stub_engine import StubEngine
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1.adapters_pb2 import ListAdaptersRequest
-
-from . import tiny_model
-from .engine_numbers import full_stats
-from .grpc_client import Client
-from .running import Gateway
-from .tiny_model import MODEL_ID
+from tests.gateway import tiny_model
+from tests.gateway.engine_numbers import full_stats
+from tests.gateway.grpc_client import Client
+from tests.gateway.running import Gateway
+from tests.gateway.tiny_model import MODEL_ID
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

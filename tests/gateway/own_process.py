@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from loragate.gateway.config.gateway import GatewayConfig
-
-from .running import Gateway
-from .stub_engine import StubEngine
+from tests.gateway.running import Gateway
+from tests.gateway.stub_engine import StubEngine
 
 _PROGRAM = """
 import json, socket, sys

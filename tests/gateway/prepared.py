@@ -13,10 +13,9 @@ from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.store import Store
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import ImportConfig
-
-from . import tiny_model
-from .running import ADMIN_KEY
-from .stub_engine import StubEngine
+from tests.gateway import tiny_model
+from tests.gateway.running import ADMIN_KEY
+from tests.gateway.stub_engine import StubEngine
 
 
 @asynccontextmanager

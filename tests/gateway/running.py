@@ -19,8 +19,7 @@ from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.resilience.timeouts import wait_for_event
 from loragate.gateway.server import uvicorn_settings
 from loragate.gateway.services import Services
-
-from .stub_engine import StubEngine
+from tests.gateway.stub_engine import StubEngine
 
 ADMIN_KEY = "an-admin-key-of-the-tests"
 _CERTIFICATES = ssl.create_default_context()  # each client would load them anew, which takes 20 ms

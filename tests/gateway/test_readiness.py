@@ -2,7 +2,7 @@
 
 import json
 
-from .running import Gateway
+from tests.gateway.running import Gateway
 
 
 async def test_a_degraded_part_is_named_and_keeps_nobody_from_being_served(gateway: Gateway) -> None:

@@ -23,11 +23,10 @@ from loragate.gateway.tracing import engine as engine_spans
 from loragate.gateway.tracing.current import step
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1.inference_pb2 import GenerateRequest
-
-from .grpc_client import connected, refusal
-from .running import Gateway, serving
-from .stub_engine import StubEngine
-from .tiny_model import MODEL_ID
+from tests.gateway.grpc_client import connected, refusal
+from tests.gateway.running import Gateway, serving
+from tests.gateway.stub_engine import StubEngine
+from tests.gateway.tiny_model import MODEL_ID
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = f"00-{TRACE}-{PARENT}-01"

@@ -10,9 +10,8 @@ from loragate.finetune.data.formats import Method
 from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
 from loragate.finetune.jobs.model_name import TRAINED, tuned_name
 from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, resolve_recipe
-
-from .running import Gateway
-from .tiny_model import MODEL_ID
+from tests.gateway.running import Gateway
+from tests.gateway.tiny_model import MODEL_ID
 
 WORKER = "w1"
 TOKENS = 1000

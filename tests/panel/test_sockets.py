@@ -5,7 +5,7 @@ from contextlib import closing
 
 import httpx
 
-from .world import World
+from tests.panel.world import World
 
 
 def _signed_in(world: World, key: str) -> httpx.Client:

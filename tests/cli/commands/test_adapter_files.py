@@ -1,0 +1,152 @@
+"""`loragate adapters upload-all|import|download|check` against a gateway."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loragate.cli.client.http.connect import as_tenant
+from loragate.cli.client.transfer import parts
+from loragate.gateway.config.imports import ImportConfig
+from tests.cli.command_runner import as_new_tenant, run
+from tests.cli.dropping_proxy import dropping_proxy
+from tests.cli.running import real_gateway, write_adapter
+from tests.gateway.stand_in_hub import COMMIT, stand_in_hub
+
+FILES = ("adapter_config.json", "adapter_model.safetensors")
+
+
+@pytest.fixture
+def tenant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with real_gateway(tmp_path) as url:
+        as_new_tenant(url, monkeypatch)
+        yield
+
+
+def rows(stdout: str) -> list[list[str]]:
+    return [line.split("\t") for line in stdout.splitlines()]
+
+
+@pytest.mark.usefixtures("tenant")
+def test_many_at_once_and_again(tmp_path: Path) -> None:
+    root = tmp_path / "outputs"
+    for seed, name in enumerate(("support", "french/checkpoint 1", "french/checkpoint-2")):
+        write_adapter(root / name, seed=seed)
+    write_adapter(root / "poisoned", poison=True)
+    write_adapter(root / "pickled")
+    (root / "pickled/adapter_model.safetensors").rename(root / "pickled/adapter_model.bin")
+
+    first = run("adapters", "upload-all", str(root), "--alias", "nightly", status=1)
+    found = {row[1]: row[2:4] for row in rows(first.stdout)}
+    assert found == {
+        "french-checkpoint-1": ["uploaded", "1"],
+        "french-checkpoint-2": ["uploaded", "1"],
+        "pickled": ["refused", "-"],
+        "poisoned": ["refused", "-"],
+        "support": ["uploaded", "1"],
+    }
+    assert "NaN" in first.stdout
+    assert "is a pickle" in first.stdout
+    assert "3 uploaded, 0 there already, 2 refused" in first.stderr
+
+    for name in ("poisoned", "pickled"):
+        for file in (root / name).iterdir():
+            file.unlink()
+    write_adapter(root / "support", seed=9)
+    again = json.loads(run("adapters", "upload-all", str(root), "--json").stdout)
+    assert [(row["name"], row["status"], row["version"]) for row in again] == [
+        ("french-checkpoint-1", "unchanged", 1),
+        ("french-checkpoint-2", "unchanged", 1),
+        ("support", "uploaded", 2),
+    ]
+
+
+@pytest.mark.usefixtures("tenant")
+def test_nothing_to_upload_and_two_of_a_name(tmp_path: Path) -> None:
+    root = tmp_path / "outputs"
+    root.mkdir()
+    assert "no folder with" in run("adapters", "upload-all", str(root), status=2).stderr
+    for name in ("a b", "a-b"):
+        write_adapter(root / name)
+    assert "would both be called a-b" in run("adapters", "upload-all", str(root), status=2).stderr
+
+
+@pytest.mark.usefixtures("tenant")
+def test_what_is_downloaded_is_what_was_uploaded(tmp_path: Path) -> None:
+    folder = write_adapter(tmp_path / "bot")
+    run("adapters", "upload", str(folder))
+    assert run("adapters", "download", "bot", "--version", "1").stdout == "bot-1\n"
+    assert all((tmp_path / "bot-1" / file).read_bytes() == (folder / file).read_bytes() for file in FILES)
+    assert sorted(path.name for path in (tmp_path / "bot-1").iterdir()) == sorted(FILES)
+    assert "is there already" in run("adapters", "download", "bot", "--version", "1", status=2).stderr
+    assert "version" in run("adapters", "download", "bot", "--version", "7", "--output", "x", status=1).stderr
+    assert list((tmp_path / "x").iterdir()) == []
+
+
+@pytest.mark.usefixtures("tenant")
+def test_a_check_says_what_an_upload_would(tmp_path: Path) -> None:
+    here = ("--data-dir", str(tmp_path))
+    good, bad = write_adapter(tmp_path / "bot"), write_adapter(tmp_path / "bad", poison=True)
+    checked = json.loads(run("adapters", "check", str(good), "--json", *here).stdout)[0]
+    uploaded = json.loads(run("adapters", "upload", str(good), "--json").stdout)[0]
+    assert {name: checked[name] for name in ("digest", "rank", "size_bytes", "base_model")} == {
+        name: uploaded[name] for name in ("digest", "rank", "size_bytes", "base_model")
+    }
+    words = run("adapters", "check", str(bad), *here, status=1).stderr
+    assert words.strip() in run("adapters", "upload", str(bad), status=1).stderr
+    assert "lora_B" in words
+
+
+def test_a_check_needs_a_base_model(tmp_path: Path) -> None:
+    folder = write_adapter(tmp_path / "bot")
+    assert "start the server once" in run("adapters", "check", str(folder), status=1).stderr
+
+
+async def test_an_import_is_watched_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stand_in_hub() as hub:
+        hub.offer("acme/poet", write_adapter(tmp_path / "poet"))
+        with real_gateway(tmp_path, imports=ImportConfig(hub=hub.url, hosts=())) as url:
+            await asyncio.to_thread(as_new_tenant, url, monkeypatch)
+            source = ("adapters", "import", f"hf://acme/poet@{COMMIT}", "--name", "poet")
+            assert "HF_TOKEN is not set" in (await asyncio.to_thread(run, *source, "--use-hf-token", status=2)).stderr
+            monkeypatch.setenv("HF_TOKEN", "hf_secret")
+            done = await asyncio.to_thread(run, *source, "--use-hf-token", "--alias", "canary")
+            assert rows(done.stdout)[0][:3] == ["poet", "1", "canary"]
+            assert {asked.headers["authorization"] for asked in hub.asked} == {"Bearer hf_secret"}
+            hub.replies.clear()
+            refused = await asyncio.to_thread(run, *source, status=1)
+            assert "has no adapter_config.json at this commit" in refused.stderr
+
+
+def test_a_large_adapter_survives_connections_that_drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "SMALL_BYTES", 1000)
+    monkeypatch.setattr(parts, "PART_BYTES", 2000)
+    folder = write_adapter(tmp_path / "bot")
+    with real_gateway(tmp_path) as url:
+        as_new_tenant(url, monkeypatch)
+        with dropping_proxy(url, after=1500, drops=3) as proxy:
+            monkeypatch.setenv("LORAGATE_BASE_URL", proxy.url)
+            assert rows(run("adapters", "upload", str(folder), "--alias", "canary").stdout)[0][:2] == ["bot", "1"]
+            assert proxy.drops == 0
+        monkeypatch.setenv("LORAGATE_BASE_URL", url)
+        adapter = json.loads(run("adapters", "show", "bot").stdout)
+        assert (adapter["latest_version"], list(adapter["aliases"])) == (1, ["canary"])
+        run("adapters", "download", "bot", "--version", "1", "--output", "back")
+        assert all((tmp_path / "back" / file).read_bytes() == (folder / file).read_bytes() for file in FILES)
+        with as_tenant(None, None, tmp_path) as api:
+            assert list(api.every("/v1/files")) == []
+
+
+def test_a_connection_that_never_comes_back_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "SMALL_BYTES", 1000)
+    monkeypatch.setattr(parts, "_TRIES", 2)
+    folder = write_adapter(tmp_path / "bot")
+    with real_gateway(tmp_path) as url:
+        as_new_tenant(url, monkeypatch)
+        with dropping_proxy(url, after=1500, drops=1000) as proxy:
+            monkeypatch.setenv("LORAGATE_BASE_URL", proxy.url)
+            assert "broke" in run("adapters", "upload", str(folder), status=1).stderr
+        monkeypatch.setenv("LORAGATE_BASE_URL", url)
+        assert run("adapters", "list").stdout == ""

@@ -1,0 +1,139 @@
+"""`loragate tenants` and `loragate keys` against the real gateway."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from loragate.cli.main import app
+from tests.cli.running import ADMIN_KEY, real_gateway
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with real_gateway(tmp_path, engine_runs=False) as url:
+        monkeypatch.setenv("LORAGATE_BASE_URL", url)
+        monkeypatch.setenv("LORAGATE_ADMIN_KEY", ADMIN_KEY)
+        yield url
+
+
+def run(*arguments: str, status: int = 0, typed: str | None = None) -> Result:
+    result = CliRunner().invoke(app, arguments, input=typed)
+    assert result.exit_code == status, result.output
+    return result
+
+
+def rows(result: Result) -> list[list[str]]:
+    return [line.split("\t") for line in result.stdout.splitlines()]
+
+
+@pytest.mark.usefixtures("server")
+def test_a_tenants_life() -> None:
+    created = json.loads(run("tenants", "create", "acme", "--weight", "2", "--json").stdout)[0]
+    assert (created["name"], created["weight"]) == ("acme", 2.0)
+    run("tenants", "create", "other")
+    assert {row[1] for row in rows(run("tenants", "list"))} == {"acme", "other"}
+
+    run("tenants", "update", "acme", "--name", "acme & sons")
+    shown = json.loads(run("tenants", "show", created["id"]).stdout)
+    assert (shown["name"], shown["weight"]) == ("acme & sons", 2.0)
+
+    run("tenants", "delete", "acme & sons", typed="n\n", status=1)
+    assert len(rows(run("tenants", "list"))) == 2
+    assert run("tenants", "delete", "acme & sons", typed="y\n").stdout.endswith(f"deleted {created['id']}\n")
+    assert [row[1] for row in rows(run("tenants", "list"))] == ["other"]
+
+
+@pytest.mark.usefixtures("server")
+def test_a_keys_life() -> None:
+    run("tenants", "create", "acme")
+    created = run("keys", "create", "acme", "--name", "ci", "--scope", "inference", "--expires-at", "2090-01-01")
+    key = created.stdout.strip()
+    key_id = key.split("-")[1]
+    assert key.startswith("lg-")
+    assert created.stdout.count("\n") == 1, "the key is alone on stdout"
+    assert key not in created.stderr
+
+    [row] = rows(run("keys", "list", "acme"))
+    assert row[:3] == [key_id, "ci", '["inference"]']
+    assert row[3].startswith(("2089-12-31", "2090-01-01"))
+    assert row[4] == "-"
+
+    rotated = json.loads(run("keys", "rotate", key_id, "--json").stdout)
+    assert rotated["rotated_from"] == key_id
+    run("keys", "revoke", rotated["id"])
+    listed = {row[0]: row for row in rows(run("keys", "list", "acme"))}
+    assert listed[rotated["id"]][4] != "-"
+
+
+@pytest.mark.usefixtures("server")
+def test_the_audit_log() -> None:
+    acme = json.loads(run("tenants", "create", "acme", "--json").stdout)[0]["id"]
+    run("tenants", "create", "other")
+    run("tenants", "update", "acme", "--weight", "3")
+    key_id = run("keys", "create", "acme").stdout.split("-")[1]
+    run("keys", "revoke", key_id)
+
+    events = json.loads(run("audit", "--json").stdout)
+    assert [event["action"] for event in events][:2] == ["api_key.revoke", "api_key.create"]
+    [update] = json.loads(run("audit", "--action", "tenant.update", "--json").stdout)
+    assert (update["target"], update["before"], update["after"]) == (f"tenant:{acme}", {"weight": 1.0}, {"weight": 3.0})
+    assert {row[4] for row in rows(run("audit", "--tenant", "acme"))} == {acme}
+    assert {row[1] for row in rows(run("audit", "--actor", "admin_key"))} == {"admin_key"}
+    assert len(rows(run("audit", "--limit", "3"))) == 3
+    assert not rows(run("audit", "--until", "2000-01-01"))
+    assert len(rows(run("audit", "--since", "2000-01-01"))) == len(events)
+    assert "no tenant nobody" in run("audit", "--tenant", "nobody", status=1).stderr
+
+
+@pytest.mark.usefixtures("server")
+def test_lists_go_through_all_pages() -> None:
+    for number in range(103):
+        run("tenants", "create", f"tenant-{number}")
+    assert len(rows(run("tenants", "list"))) == 103
+
+
+@pytest.mark.usefixtures("server")
+def test_refusals_are_sentences_with_the_requests_id() -> None:
+    run("tenants", "create", "acme")
+    taken = run("tenants", "create", "acme", status=1)
+    assert taken.stderr.startswith("error: There is a tenant named `acme` already.")
+    assert "(request req_" in taken.stderr
+    assert "Traceback" not in taken.output
+    assert "no tenant nobody" in run("tenants", "show", "nobody", status=1).stderr
+    assert "--name or --weight" in run("tenants", "update", "acme", status=2).stderr
+    assert "(request " in run("keys", "revoke", "n/../../x", status=1).stderr
+
+
+@pytest.mark.usefixtures("server")
+def test_a_wrong_admin_key_is_refused() -> None:
+    refused = run("tenants", "list", "--admin-key", "not the admin key of the tests", status=1)
+    assert "(request req_" in refused.stderr
+
+
+@pytest.mark.usefixtures("server")
+def test_a_trace_of_an_engine_that_is_down_writes_no_file(tmp_path: Path) -> None:
+    refused = run("engine-trace", str(tmp_path / "trace.json"), status=1)
+    assert "engine does not answer" in refused.stderr
+    assert not (tmp_path / "trace.json").exists()
+
+
+def test_without_a_server_it_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "`loragate serve`" in run("tenants", "list", status=1).stderr
+    monkeypatch.setenv("LORAGATE_ADMIN_KEY", ADMIN_KEY)
+    down = run("tenants", "list", "--base-url", "http://127.0.0.1:9", status=1)
+    assert "nothing answers at http://127.0.0.1:9" in down.stderr
+    assert "`loragate serve`" in down.stderr
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://[::1", "ftp://host", "http://host:99999"])
+def test_a_bad_address_is_refused_by_option(url: str) -> None:
+    assert "--base-url: " in run("tenants", "list", "--base-url", url, status=2).stderr
+
+
+def test_without_a_key_it_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LORAGATE_BASE_URL", "http://127.0.0.1:9")
+    assert "LORAGATE_ADMIN_KEY" in run("tenants", "list", status=1).stderr
+    assert "LORAGATE_API_KEY" in run("adapters", "list", status=1).stderr

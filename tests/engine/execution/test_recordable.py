@@ -1,0 +1,174 @@
+"""What is recorded on a GPU, tried without one: tensors that have a shape and a device and no numbers go through models
+with our kernels in them. Whatever would ask such a device for a number, or bring it one of the host's, fails."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import make_model
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from loragate.engine.config import EngineConfig
+from loragate.engine.execution.last_tokens import LastTokens
+from loragate.engine.execution.model_runner import forward
+from loragate.engine.execution.packing import PackedRows, SegmentMemory, batch_of, decode_first
+from loragate.engine.execution.step_graphs import Launches, StepGraphs
+from loragate.engine.layers.experts import ExpertProjection
+from loragate.engine.model.base_model import BaseModel, prepare
+from loragate.engine.sampling.grammar_mask import TokenMask
+from loragate.engine.sampling.sampler import choose
+from loragate.engine.sequence.request import Request, SamplingParams
+from loragate.engine.sequence.sequence import Sequence
+from loragate.engine.startup import build as assembly
+from loragate.kernels import gpu, packed_linear
+from loragate.kernels.packed_linear import PackedLinear
+from tests.engine.test_sampler import EOS, MIXED, sequence
+
+DEVICE = torch.device("meta")
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")
+
+
+class NoNumbers(TorchFunctionMode):
+    """Refuses numbers of Python's that torch itself would take to the device, which no operator shows."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        device = (kwargs or {}).get("device")
+        assert func not in (torch.tensor, torch.as_tensor) or device is None or torch.device(device) != DEVICE
+        if func in (Tensor.__getitem__, Tensor.__setitem__) and args[0].device == DEVICE:
+            assert not any(isinstance(each, list) for each in (args[1], *tree_leaves(args[1]))), "rows by a list"
+        return func(*args, **(kwargs or {}))
+
+
+class NoTransfers(TorchDispatchMode):
+    """Refuses what takes numbers from the host to the device. Single ones go along with a launch. With `unwaited`,
+    copies that nobody waits for are let through."""
+
+    def __init__(self, *, unwaited: bool = False) -> None:
+        super().__init__()
+        self.unwaited = unwaited
+        self._numbers = NoNumbers()
+
+    def __enter__(self) -> Any:
+        self._numbers.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *why: Any) -> None:
+        super().__exit__(*why)
+        self._numbers.__exit__(*why)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = [a for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)]
+        made = result if isinstance(result, Tensor) else None
+        nobody_waits = self.unwaited and (kwargs or {}).get("non_blocking")
+        if made is not None and made.device == DEVICE and not nobody_waits:
+            brought = [a for a in given if a.device.type == "cpu" and a.ndim > 0]
+            assert not brought, f"{func} takes {[tuple(a.shape) for a in brought]} from the host"
+            assert not func.__name__.startswith(("_to_copy", "copy_")) or all(a.device == DEVICE for a in given)
+        return result
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every launch is the operator that stands for it, which knows shapes alone."""
+    monkeypatch.setattr(gpu, "serves", lambda device: True)
+    monkeypatch.setattr(packed_linear, "_can_pack", lambda *_: False)
+
+
+def on_device(base: BaseModel) -> BaseModel:
+    """The model as it would be on a GPU, without its numbers."""
+
+    def like(t: Tensor) -> Tensor:
+        return torch.empty(t.shape, dtype=t.dtype, device=DEVICE)
+
+    for module in base.model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and type(parameter) is nn.Parameter:
+                module._parameters[name] = nn.Parameter(like(parameter), requires_grad=False)
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = like(buffer)
+    for group in (*base.groups, *base.parameter_of.values()):
+        if isinstance(group, ExpertProjection):
+            weights, biases = group.linear._grouped or (None, None)
+            assert weights is not None
+            group.linear._grouped = like(weights), None if biases is None else like(biases)
+        elif isinstance(group.linear, PackedLinear):
+            bias = group.linear._bias
+            group.linear._weight, group.linear._bias = like(group.linear._weight), None if bias is None else like(bias)
+    object.__setattr__(base, "device", DEVICE)
+    return base
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "qwen3", "phi3", "gpt2", "mixtral", "qwen3_moe", "gpt_oss"])
+@pytest.mark.usefixtures("kernels")
+def test_every_size_is_launched_without_the_host(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = on_device(prepare(make_model(family).to(torch.bfloat16)))
+    config = EngineConfig("", "", tmp_path, max_batch_tokens=160, max_batch_size=40)
+    base.reserve(4, 16)
+    base.allocate_cache(64)
+    shapes = assembly.padded_shapes(base, config, 500, scratch=48)
+    graphs = StepGraphs(shapes, base.step, partial(forward, base, LastTokens(40, DEVICE)), DEVICE)
+    monkeypatch.setattr(graphs, "_send", lambda *_: None)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+
+    def record(launches: Launches) -> Launches:
+        launches()  # makes what is made once
+        with NoTransfers():
+            launches()
+        return launches
+
+    graphs.record(record)
+    assert graphs.counters.failed == 0
+    assert graphs.counters.recorded == 2 * len(shapes)
+
+
+def test_tokens_are_chosen_without_the_host() -> None:
+    """All numbers that say how are on their way before anything is launched that reads them, and none comes back."""
+    rows = [sequence(seed=seed, **each) for seed, each in enumerate(MIXED * 3)]
+    masked = np.full((2, 2), 77, dtype=np.int32)
+    last = LastTokens(len(rows), DEVICE)
+    for logits in (torch.empty(len(rows), 40, device=DEVICE), torch.empty(len(rows), 40, device=DEVICE).bfloat16()):
+        with NoTransfers(unwaited=True):
+            chosen = choose(logits, rows, EOS, TokenMask((1, 4), masked))
+            last.keep(chosen.tokens)
+            last.filled(torch.empty(9, dtype=torch.long, device=DEVICE))
+        assert all(each.device == DEVICE for each in chosen.tensors)
+        assert chosen.tokens.shape == (len(rows),)
+
+
+def test_a_step_that_is_not_recorded_goes_over_without_a_wait() -> None:
+    prompts = [Sequence(Request(0, i, (5,) * (1 + 8 * i), None, SamplingParams(1, 0)), 0) for i in range(3)]
+    for each in prompts:
+        each.places = np.arange(40)
+    packed = PackedRows.of(decode_first((each, len(each.tokens)) for each in prompts))
+    with NoTransfers(unwaited=True):
+        batch = batch_of(packed, DEVICE, SegmentMemory())
+    assert batch.rows == 1 + 9 + 17
+
+
+@pytest.mark.parametrize("unwaited", [False, True])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda t: t.sum().item(),
+        lambda t: t[t > 0],
+        lambda t: t + torch.ones(3).to(DEVICE),
+        lambda t: t.copy_(torch.ones(3)),
+        lambda t: t[torch.tensor([0, 1])],
+        lambda t: t[[0, 1]],
+        lambda t: t.__setitem__([0, 1], 3.0),
+        lambda t: t + torch.tensor([1.0, 2.0, 3.0], device=DEVICE),
+    ],
+)
+def test_what_goes_between_host_and_device_is_seen(wrong: Callable[[Tensor], object], unwaited: bool) -> None:
+    with pytest.raises((AssertionError, RuntimeError, NotImplementedError)), NoTransfers(unwaited=unwaited):
+        wrong(torch.ones(3, device=DEVICE))

@@ -1,0 +1,87 @@
+"""Where the operator has runs reported, and that a reporter's faults are not the run's."""
+
+import logging
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from transformers import TrainerCallback, TrainingArguments
+from transformers.integrations import integration_utils
+
+from loragate.finetune.data.formats import Method
+from loragate.finetune.run.trainer_process import _environment
+from loragate.finetune.training.protocol.assignment import Assignment
+from loragate.finetune.training.protocol.messages import Metrics
+from tests.finetune.runs import RECIPES, go, make_tokens
+
+
+class Listening(TrainerCallback):
+    """Keeps what it is told."""
+
+    heard: ClassVar[list[str]] = []
+    losses: ClassVar[list[float]] = []
+    name: ClassVar[str | None] = None
+
+    def on_train_begin(self, args: TrainingArguments, *_: Any, **named: Any) -> None:
+        self.heard.append("begin")
+        type(self).name = args.run_name
+
+    def on_log(self, *_: Any, logs: dict[str, float], **named: Any) -> None:
+        self.losses += [logs["loss"]] if "loss" in logs else []
+
+    def on_train_end(self, *_: Any, **named: Any) -> None:
+        self.heard.append("end")
+
+
+class Gone(TrainerCallback):
+    """Its server answers no more: an OSError, as a full disk is one."""
+
+    asked: ClassVar[list[None]] = []
+
+    def on_log(self, *_: Any, **named: Any) -> None:
+        self.asked.append(None)
+        raise ConnectionError("nobody listens there")
+
+
+class Absent(TrainerCallback):
+    """Its package is not installed."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("it requires a package")
+
+
+@pytest.fixture
+def _reporters(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {"mlflow": Gone, "tensorboard": Absent, "wandb": Listening}
+    for name, reporter in made.items():
+        monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, name, reporter)
+    for kept in (Listening.heard, Listening.losses, Gone.asked):
+        kept.clear()
+
+
+@pytest.mark.usefixtures("_reporters")
+@pytest.mark.parametrize("method", list(Method))
+def test_a_reporter_that_fails_ends_neither_the_run_nor_the_others(
+    base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, method: Method
+) -> None:
+    told: list[Metrics] = []
+    tokens, reporters = make_tokens(tmp_path / "tokens", method), ("mlflow", "tensorboard", "wandb")
+    with caplog.at_level(logging.WARNING, logger="loragate"):
+        go(base, tokens, tmp_path / "run", RECIPES[method], told.append, report_to=reporters)
+    losses = [each.train_loss for each in told if each.train_loss is not None]
+    assert Listening.losses == losses
+    assert Listening.heard == ["begin", "end"]
+    assert Listening.name == "ftjob-1"
+    assert len(Gone.asked) == 1
+    words = [record.getMessage() for record in caplog.records if "not reported" in record.getMessage()]
+    assert words == [
+        "ftjob-1 is not reported by Absent any more: RuntimeError: it requires a package",
+        "ftjob-1 is not reported by Gone any more: ConnectionError: nobody listens there",
+    ]
+
+
+def test_tensorboards_files_outlive_the_job(base: Path, tmp_path: Path) -> None:
+    run = tmp_path / "work" / "jobs" / "j" / "run"
+    assignment = Assignment(RECIPES[Method.SUPERVISED], base, tmp_path, None, run, None, 64, 4, name="ftjob-1")
+    boards = _environment(assignment)["TENSORBOARD_LOGGING_DIR"]
+    assert boards == str(tmp_path / "work" / "tensorboard" / "ftjob-1")

@@ -1,0 +1,152 @@
+"""Runs on a file that grows: their steps are those of the whole file, whenever it came and whoever was stopped."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from loragate.finetune.data.formats import Method
+from loragate.finetune.data.streaming_token_file import StreamingTokenFile, StreamingTokenWriter
+from loragate.finetune.data.token_file import TokenFile
+from loragate.finetune.jobs.recipe import Recipe
+from loragate.finetune.training.checkpoints.checkpoint import checkpoints_in
+from loragate.finetune.training.protocol.messages import Metrics
+from loragate.finetune.training.trainers.callback import TrainingFailed
+from tests.finetune.runs import RECIPES, examples, go, make_base, make_tokens
+
+EXAMPLES = 18
+STEPS = 5  # of four, the last of two
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+class Growing:
+    """A file, and who appends to it."""
+
+    def __init__(self, folder: Path, method: Method) -> None:
+        self._writer = StreamingTokenWriter(folder)
+        self._rest = list(examples(method, EXAMPLES))
+        self.tokens = StreamingTokenFile(folder)
+
+    def append(self, count: int) -> None:
+        batch, self._rest = self._rest[:count], self._rest[count:]
+        for example in batch:
+            for sample in example:
+                self._writer.add(sample)
+        self._writer.publish()
+
+    def finish(self) -> None:
+        with self._writer:
+            self.append(EXAMPLES)
+            self._writer.finish({})
+
+
+def resolve_recipe(method: Method, **more: object) -> Recipe:
+    """Two examples go through the model at once: a step has two parts."""
+    return replace(RECIPES[method], **{"epochs": 1, "streaming": True, "max_length": 32, "lora_dropout": 0.1, **more})  # type: ignore[arg-type]
+
+
+def losses(told: list[Metrics]) -> dict[int, float]:
+    return {each.step: each.train_loss for each in told if each.train_loss is not None}
+
+
+def whole_curve(base: Path, folder: Path, recipe: Recipe) -> tuple[dict[int, float], list[Metrics]]:
+    """Of a file that was there from the beginning."""
+    growing = Growing(folder / "whole", recipe.method)
+    growing.finish()
+    told: list[Metrics] = []
+    go(base, growing.tokens, folder / "whole-run", recipe, told.append)
+    return losses(told), told
+
+
+@pytest.mark.parametrize("method", list(Method))
+def test_the_curve_is_the_same_however_the_file_grew(base: Path, tmp_path: Path, method: Method) -> None:
+    growing = Growing(tmp_path / "t", method)
+    told: list[Metrics] = []
+    waited: list[int] = []
+
+    def tell(metrics: Metrics) -> None:
+        """Three more: never a whole step's."""
+        told.append(metrics)
+        if not waited:
+            growing.append(3)
+
+    def waits(steps: int) -> None:
+        """Nothing comes: the rest, and the end."""
+        waited.append(steps)
+        growing.finish()
+
+    growing.append(5)
+    _, steps = go(base, growing.tokens, tmp_path / "run", resolve_recipe(method), tell, waits=waits)
+    assert steps == STEPS
+    assert waited == [2], "eleven examples had come, and two steps of four were made"
+    curve, whole = whole_curve(base, tmp_path, resolve_recipe(method))
+    assert losses(told) == curve
+    assert list(curve) == list(range(1, STEPS + 1))
+    assert [each.steps for each in whole] == [None] * STEPS
+    rates = [each.learning_rate or 0 for each in whole]
+    assert rates == sorted(rates), "warming up: nobody knows where to go down to"
+
+
+def test_who_is_stopped_while_waiting_goes_on_to_the_same_curve(base: Path, tmp_path: Path) -> None:
+    growing = Growing(tmp_path / "t", Method.SUPERVISED)
+    growing.append(10)
+    told: list[Metrics] = []
+    stop = threading.Event()
+    recipe = resolve_recipe(Method.SUPERVISED)
+    stopped = go(base, growing.tokens, tmp_path / "run", recipe, told.append, stop=stop, waits=lambda _: stop.set())
+    assert stopped[1] == 2
+    assert [each.name for each in checkpoints_in(tmp_path / "run")] == ["checkpoint-2"]
+    growing.finish()
+    assert go(base, growing.tokens, tmp_path / "run", recipe, told.append)[1] == STEPS
+    assert losses(told) == whole_curve(base, tmp_path, recipe)[0]
+    assert go(base, growing.tokens, tmp_path / "run", recipe, told.append)[1] == STEPS, "it has ended, and ends again"
+
+
+def test_with_steps_that_are_known_the_rate_goes_down(base: Path, tmp_path: Path) -> None:
+    growing = Growing(tmp_path / "t", Method.SUPERVISED)
+    growing.append(12)
+    told: list[Metrics] = []
+    recipe = resolve_recipe(Method.SUPERVISED, n_steps=3, lr_scheduler="cosine", warmup_ratio=0.0)
+    assert go(base, growing.tokens, tmp_path / "run", recipe, told.append)[1] == 3
+    growing.finish()
+    assert [each.steps for each in told] == [3, 3, 3]
+    assert told[2].learning_rate < told[0].learning_rate  # type: ignore[operator]
+
+
+def test_later_epochs_go_through_the_closed_file_in_other_orders(base: Path, tmp_path: Path) -> None:
+    recipe = resolve_recipe(Method.SUPERVISED, epochs=2)
+    curve, _ = whole_curve(base, tmp_path, recipe)
+    assert list(curve) == list(range(1, 2 * EXAMPLES // 4 + 1))
+
+
+def test_the_last_step_is_judged_and_the_best_comes_out(base: Path, tmp_path: Path) -> None:
+    growing = Growing(tmp_path / "t", Method.SUPERVISED)
+    growing.finish()
+    told: list[Metrics] = []
+    valid = make_tokens(tmp_path / "valid", Method.SUPERVISED)
+    go(base, growing.tokens, tmp_path / "run", resolve_recipe(Method.SUPERVISED), told.append, valid=valid)
+    assert [each.step for each in told if each.valid_loss is not None] == [4, STEPS]
+
+
+def test_a_closed_file_without_anything_to_learn_is_said(base: Path, tmp_path: Path) -> None:
+    with StreamingTokenWriter(tmp_path / "t") as writer:
+        writer.finish({})
+    tokens = StreamingTokenFile(tmp_path / "t")
+    with pytest.raises(TrainingFailed, match="longer than `max_length`"):
+        go(base, tokens, tmp_path / "run", resolve_recipe(Method.SUPERVISED), lambda _: None)
+    assert len(TokenFile(tmp_path / "t")) == 0

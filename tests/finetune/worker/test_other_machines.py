@@ -1,0 +1,291 @@
+"""Workers of several machines, each with a workspace of its own: one goes on where another came to, whatever became of
+that one, and one that hung is not heard any more."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from sqlalchemy import update
+
+from loragate.adapter_store.adapters.adapter import AliasTarget
+from loragate.adapter_store.database.clock import database_now
+from loragate.adapter_store.errors import Unavailable
+from loragate.adapter_store.files.file import Purpose
+from loragate.adapter_store.jobs.job import Job, JobStatus
+from loragate.adapter_store.jobs.lease import LeaseLost
+from loragate.adapter_store.publishing.probe import no_probe
+from loragate.adapter_store.tables.jobs import JobRow
+from loragate.finetune.data.formats import Method
+from loragate.finetune.run.checkpoint_backup import CheckpointBackup, restore_run
+from loragate.finetune.run.lease import WorkerLease
+from loragate.finetune.run.published_checkpoints import CheckpointSpacing, PublishedCheckpoints
+from loragate.finetune.run.publishing import Publisher, open_publisher
+from loragate.finetune.training.adapter import new_adapter
+from loragate.finetune.training.base_model import load_base
+from loragate.finetune.training.checkpoints.checkpoint import save_adapter
+from loragate.finetune.training.checkpoints.folders import last_checkpoint_step
+from loragate.finetune.worker.workspace_cleanup import tidy
+from tests.finetune.runs import RECIPES
+from tests.finetune.worker_world import World, chats, ended
+
+DIGEST = "sha256:" + "d" * 64
+
+
+async def held(world: World) -> WorkerLease:
+    """A job in training, by `w1`."""
+    job = await world.job("file-1")
+    for stage in (JobStatus.VALIDATING, JobStatus.QUEUED):
+        async with world.store.admin(write=True) as admin:
+            claim = await admin.job_queue.claim("w1", stage, 1)
+        assert claim is not None
+        if stage is JobStatus.VALIDATING:
+            async with world.store.tenant(world.tenant.id, write=True) as scope:
+                await scope.job_work.validated(job.id, "w1", {}, 1)
+    return WorkerLease(world.store, claim, "w1")
+
+
+async def silence(world: World, job: Job) -> None:
+    """As if it had not been renewed for half a minute."""
+    async with world.store._database.operator(write=True) as session:
+        past = await session.scalar(database_now().select()) - timedelta(seconds=1)
+        await session.execute(update(JobRow).where(JobRow.id == job.id).values(held_until=past))
+
+
+def checkpointed(folder: Path, step: int, best: int | None = None) -> None:
+    """As training leaves it, on a machine that has the job's folder elsewhere."""
+    place = folder / "run" / f"checkpoint-{step}"
+    place.mkdir(parents=True)
+    for name in ("adapter_config.json", "adapter_model.safetensors", "optimizer.safetensors", "run.json"):
+        (place / name).write_text(f"{name} of {step}")
+    where = None if best is None else str(folder / "run" / f"checkpoint-{best}")
+    (place / "trainer_state.json").write_text(json.dumps({"best_model_checkpoint": where}))
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(f"{step}\n")
+
+
+async def test_a_run_is_brought_with_its_best_and_not_where_this_machine_came_further(
+    world: World, tmp_path: Path
+) -> None:
+    held_lease, now = await held(world), [0.0]
+    here, there = tmp_path / "here", tmp_path / "there"
+    keeper = CheckpointBackup(world.store, held_lease, here, 60.0, lambda: now[0])
+    checkpointed(here, 4)
+    keeper.checkpointed()
+    await restore_run(world.store, world.tenant.id, held_lease.job.id, there)
+    assert last_checkpoint_step(there / "run") == 0, "it is not yet time"
+    checkpointed(here, 12, best=4)
+    now[0] = 61.0
+    keeper.checkpointed()
+    await keeper.settle()
+    assert not (here / "kept").exists()
+
+    await restore_run(world.store, world.tenant.id, held_lease.job.id, there)
+    brought = {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()}
+    whole = {f"run/checkpoint-12/{path.name}" for path in (here / "run" / "checkpoint-12").iterdir()}
+    adapter = {f"run/checkpoint-4/adapter_{end}" for end in ("config.json", "model.safetensors")}
+    assert brought == whole | adapter | {"metrics.jsonl"}
+    state = json.loads((there / "run" / "checkpoint-12" / "trainer_state.json").read_text())
+    assert state["best_model_checkpoint"] == str(there / "run" / "checkpoint-4")
+    assert (there / "metrics.jsonl").read_text() == "4\n12\n"
+
+    shutil.rmtree(there / "run" / "checkpoint-4")
+    await restore_run(world.store, world.tenant.id, held_lease.job.id, there)
+    assert not (there / "run" / "checkpoint-4").exists(), "it has come as far"
+    checkpointed(here, 20)
+    await keeper.settle()
+    await restore_run(world.store, world.tenant.id, held_lease.job.id, there)
+    assert [path.name for path in (there / "run").iterdir()] == ["checkpoint-20"]
+
+
+async def test_a_checkpoint_that_the_run_has_removed_already_is_not_published_and_ends_nothing(
+    world: World, tmp_path: Path
+) -> None:
+    """A worker that waited for its database hears of it when there are newer ones."""
+    place: Any = None
+    checkpoints = PublishedCheckpoints(await held(world), place, place, tmp_path / "p", str, CheckpointSpacing(16, 4))
+    checkpoints.add(tmp_path / "run" / "checkpoint-4", 4)
+    await checkpoints.settle()
+    await checkpoints.stop()
+    assert checkpoints._last == 0, "one behind it may take its place"
+
+
+async def test_what_is_kept_no_more_or_cannot_be_kept_holds_nobody_up(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    held_lease = await held(world)
+    keeper = CheckpointBackup(world.store, held_lease, tmp_path, 0.0)
+    checkpointed(tmp_path, 4)
+    (tmp_path / "metrics.jsonl").unlink()
+    keeper.checkpointed()
+    await keeper.settle()
+    assert "checkpoint-4 is not kept" in caplog.text
+    (tmp_path / "metrics.jsonl").write_text("4\n")
+    await keeper.settle()
+    for piece in (tmp_path / "blobs" / world.tenant.id / "pieces").iterdir():
+        piece.unlink()
+    await restore_run(world.store, world.tenant.id, held_lease.job.id, tmp_path / "there")
+    assert last_checkpoint_step(tmp_path / "there" / "run") == 0
+    assert "is not there any more" in caplog.text
+
+
+async def test_without_room_runs_that_wait_go_if_they_are_kept_and_tokens_before_them(
+    world: World, tmp_path: Path
+) -> None:
+    held_lease = await held(world)
+    job = held_lease.job
+    workspace = world.config.workspace
+    folder, board = workspace / "jobs" / job.id, workspace / "tensorboard" / job.id
+    board.mkdir(parents=True)
+    (board / "events").write_bytes(b"x" * 100)
+    checkpointed(folder, 4)
+    keeper = CheckpointBackup(world.store, held_lease, folder, 0.0)
+
+    async def tidied(most: int) -> tuple[bool, bool]:
+        await tidy(world.worker(max_workspace_bytes=most)._place)
+        return folder.exists(), board.exists()
+
+    os.utime(board / "events", (1, 1))
+    assert await tidied(1) == (True, True), "it is in training"
+    async with world.store.tenant(world.tenant.id, write=True) as scope:
+        await scope.job_work.pause(job.id, "w1")
+    assert await tidied(1 << 20) == (True, True)
+    assert await tidied(150) == (True, False), "what nobody touched for longest goes first"
+    assert await tidied(1) == (True, False), "nobody else has what it came to"
+    await world.order("resume", job)
+    async with world.store.admin(write=True) as admin:
+        assert await admin.job_queue.claim("w1", JobStatus.QUEUED, 1)
+    await keeper.settle()
+    async with world.store.tenant(world.tenant.id, write=True) as scope:
+        await scope.job_work.give_back(job.id, "w1")
+    assert await tidied(1) == (False, False)
+    assert not list((workspace / "jobs").iterdir())
+    await restore_run(world.store, world.tenant.id, job.id, folder)
+    assert last_checkpoint_step(folder / "run") == 4
+
+
+async def test_a_worker_that_lost_its_job_publishes_nothing_and_withdraws_nothing(world: World, tmp_path: Path) -> None:
+    held_lease = await held(world)
+    adapter = tmp_path / "adapter"
+    torch.manual_seed(0)
+    save_adapter(
+        new_adapter(load_base(world.config.model, "none", torch.device("cpu")), RECIPES[Method.SUPERVISED]), adapter
+    )
+    mine = await open_publisher(world.store, world.manifest.model_id, world.tenant.id, held_lease.job, no_probe, "w1")
+    theirs = await open_publisher(world.store, world.manifest.model_id, world.tenant.id, held_lease.job, no_probe, "w2")
+    await mine.checkpoint(adapter, 4, DIGEST, {})
+    await silence(world, held_lease.job)
+    async with world.store.admin(write=True) as admin:
+        assert await admin.job_queue.claim("w2", JobStatus.QUEUED, 1)
+    before = await state(world, held_lease.job)
+    await nothing_counts(mine, adapter)
+    assert await state(world, held_lease.job) == before
+
+    await theirs.result(adapter, DIGEST)
+    async with world.store.tenant(world.tenant.id) as scope:
+        assert (await scope.adapters.get(mine.name.adapter)).aliases["trained"] == (AliasTarget(2, 1),)
+
+
+async def nothing_counts(publisher: Publisher, adapter: Path) -> None:
+    for late in (
+        publisher.result(adapter, DIGEST),
+        publisher.checkpoint(adapter, 8, DIGEST, {}),
+        publisher.withdraw(),
+        publisher.results_file(b"step\n"),
+    ):
+        with pytest.raises(LeaseLost):
+            await late
+
+
+async def state(world: World, job: Job) -> list[Any]:
+    """All that anybody can see of a job and of what it made."""
+    async with world.store.tenant(world.tenant.id) as scope:
+        found = [await scope.jobs.get(job.id), await world.events(job)]
+        found += [(await scope.jobs.checkpoints(job.id)).items, (await scope.files.list(tuple(Purpose))).items]
+        for adapter in (await scope.adapters.list()).items:
+            found += [adapter, (await scope.adapters.versions(adapter.name)).items]
+        return [*found, await scope.kept_runs.kept(job.id)]
+
+
+@pytest.mark.long  # two runs; in test_worker one is brought to another machine
+async def test_a_paused_job_goes_on_where_it_was_on_another_machine(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 100)
+    file = await world.file(*chats(16))
+    job = await world.job(file, valid=file, n_epochs=30)
+    async with world.working():
+        await world.until(job, lambda found: found.step >= 4)
+        await world.order("pause", job)
+        paused = await world.until(job, lambda found: found.status is JobStatus.PAUSED)
+    shutil.rmtree(world.config.workspace)
+    await world.order("resume", job)
+    async with world.working("w2", workspace=tmp_path / "elsewhere"):
+        done = await world.until(job, ended)
+    assert (done.status, done.error) == (JobStatus.SUCCEEDED, None)
+    steps = [message.split("/")[0] for message in await world.messages(job, "metrics") if "training loss" in message]
+    assert 4 <= paused.step < 120
+    assert steps == [f"Step {step}" for step in range(1, 121)], "none is made, or told, twice"
+
+
+@pytest.mark.long
+async def test_a_worker_that_hangs_is_replaced_and_says_nothing_any_more_when_it_goes_on(
+    world: World, tmp_path: Path
+) -> None:
+    job = await world.job(await world.file(*chats(16)), n_epochs=50)
+    async with hanging_worker(world, tmp_path) as hanging:
+        await world.until(job, lambda found: found.step >= 8)
+        await hang(world, job, hanging)
+        trainers = psutil.Process(hanging.pid).children()
+        async with world.working("w2", workspace=tmp_path / "elsewhere"):
+            done = await world.until(job, ended)
+        assert (done.status, done.error) == (JobStatus.SUCCEEDED, None)
+        before = await state(world, job)
+        os.kill(hanging.pid, signal.SIGCONT)
+        assert hanging.stderr is not None
+        async with asyncio.timeout(100):
+            while b"a job was taken by another worker" not in (line := await hanging.stderr.readline()):
+                assert line, "it ended"
+        assert psutil.wait_procs(trainers, timeout=100)[1] == []
+        next_one = await world.until(await world.job("file-unknown"), ended)
+        assert next_one.error is not None, "it works on"
+    after = await state(world, job)
+    assert after == before
+
+
+@asynccontextmanager
+async def hanging_worker(world: World, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    (folder / "manifest").write_bytes(world.manifest.SerializeToString())
+    places = (folder / "manifest", world.config.model, folder / "hanging")
+    script = Path(__file__).parents[1] / "hanging_worker.py"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), f"sqlite:///{folder / 'store.db'}", str(folder / "blobs"), *map(str, places),
+        stderr=asyncio.subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "support")},
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def hang(world: World, job: Job, process: asyncio.subprocess.Process) -> None:
+    """At a moment at which it holds no lock: SQLite's would keep everybody else from writing."""
+    async with asyncio.timeout(200):
+        while True:
+            os.kill(process.pid, signal.SIGSTOP)
+            try:
+                return await silence(world, job)
+            except Unavailable:
+                os.kill(process.pid, signal.SIGCONT)
+                await asyncio.sleep(0.05)

@@ -1,0 +1,251 @@
+"""A worker on a real store: from a file and a job to an adapter in the registry, and every way in which that ends."""
+
+import asyncio
+import io
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import psutil
+import pytest
+
+from loragate.adapter_store.adapters.adapter import Adapter
+from loragate.adapter_store.errors import AdapterInvalid
+from loragate.adapter_store.files.file import Purpose
+from loragate.adapter_store.jobs.job import Job, JobCheckpoint, JobStart, JobStatus
+from loragate.finetune.data.token_cache import TokenCache
+from loragate.finetune.data.token_file import TokenFile
+from loragate.finetune.worker.workspace_cleanup import tidy
+from tests.finetune.worker_world import World, chats, ended, the_curve
+
+
+async def test_from_a_file_to_an_adapter_and_on_from_there(world: World) -> None:
+    file = await world.file(*chats(16))
+    job = await world.job(file)
+    async with world.working():
+        done = await world.until(job, ended)
+        assert (done.status, done.error) == (JobStatus.SUCCEEDED, None)
+        tail = job.id[-8:]
+        assert done.fine_tuned_model == f"ft:{world.manifest.model_id}:acme-co:poet:{tail}"
+        assert (done.step, done.steps) == (16, 16)
+        assert done.trained_tokens
+        async with world.store.tenant(world.tenant.id) as scope:
+            adapter = await scope.adapters.get(f"poet-{tail}")
+            version = await scope.adapters.version(f"poet-{tail}", adapter.latest_version)
+            checkpoints = (await scope.jobs.checkpoints(job.id)).items
+        start = JobStart(adapter.id, adapter.name, version.version, version.digest)
+        further = await world.until(await world.job(file, start), ended)
+        await world.nothing_left()
+    await the_checkpoints_answer(adapter, checkpoints, done)
+    config = json.loads((await world.store.open_adapter(world.tenant.id, version.digest)).config_json)
+    assert config["base_model_name_or_path"] == world.manifest.model_id, "where it lies is nobody's business"
+    assert version.lineage.source == job.id
+    assert version.lineage.evaluation["step"] == 16
+    assert (version.lineage.dataset_digest or "").startswith("sha256:")
+    curve = await the_curve(world, done)
+    assert list(curve) == list(range(1, 17))
+    assert curve[16] < curve[1]
+    assert len(await world.messages(job, "metrics")) == 16
+
+    assert (further.status, further.error) == (JobStatus.SUCCEEDED, None)
+    assert (await the_curve(world, further))[1] < (curve[1] + curve[16]) / 2, "it began anew"
+    async with world.store.tenant(world.tenant.id) as scope:
+        second = await scope.adapters.version(f"poet-{further.id[-8:]}", 4)
+    assert second.lineage.notes == f"Goes on from poet-{tail}:4 ({version.digest})."
+    assert second.rank == version.rank
+
+
+async def the_checkpoints_answer(adapter: Adapter, checkpoints: Sequence[JobCheckpoint], done: Job) -> None:
+    """Those that are evenly spread over the run, each under a name of its own, and none of them as the result."""
+    assert {alias: [target.version for target in targets] for alias, targets in adapter.aliases.items()} == {
+        "ckpt-step-4": [1], "ckpt-step-8": [2], "ckpt-step-12": [3], "default": [4], "trained": [4],
+    }  # fmt: skip
+    assert [(each.step, each.model) for each in checkpoints] == [
+        (step, f"{done.fine_tuned_model}:ckpt-step-{step}") for step in (12, 8, 4)
+    ]
+    assert all(each.metrics["train_loss"] > 0 for each in checkpoints)
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"), [("lora_rank", 4), ("use_dora", True), ("target_modules", ["q_proj"])], ids=str
+)
+async def test_what_contradicts_the_adapter_to_go_on_from_is_refused(world: World, field: str, asked: Any) -> None:
+    digest = "sha256:" + "0" * 64
+    config = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["k_proj", "q_proj"]}
+    await world.store.blobs.of(world.tenant.id).put(digest, json.dumps(config).encode(), io.BytesIO(b""))
+    job = await world.job(await world.file(*chats(12)), JobStart("ad_1", "old", 3, digest), **{field: asked})
+    async with world.working():
+        done = await world.until(job, ended)
+    assert done.error is not None
+    assert (done.error.code, done.error.param) == (
+        "invalid_hyperparameters", f"method.supervised.hyperparameters.{field}",
+    )  # fmt: skip
+    assert f"has `{field}`" in done.error.message
+
+
+async def test_what_nobody_thought_of_ends_one_job_and_not_the_worker(world: World) -> None:
+    strange = await world.job(await world.file(*chats(12)), lora_rank="a number")
+    async with world.working():
+        done = await world.until(strange, ended)
+        next_one = await world.until(await world.job("file-unknown"), ended)
+    assert done.error is not None
+    assert done.error.code == "internal_error"
+    assert next_one.error is not None
+    assert next_one.error.code == "file_not_found"
+
+
+async def test_an_adapter_that_is_gone_cannot_be_gone_on_from(world: World) -> None:
+    start = JobStart("ad_1", "old", 3, "sha256:" + "1" * 64)
+    job = await world.job(await world.file(*chats(12)), start)
+    async with world.working():
+        done = await world.until(job, ended)
+    assert done.error is not None
+    assert (done.error.code, done.error.param) == ("model_not_found", "model")
+
+
+async def test_a_bad_file_is_told_line_by_line_and_trains_nothing(world: World) -> None:
+    good = chats(12)
+    job = await world.job(await world.file(*good[:3], {"messages": []}, *good[3:], {"text": "x"}))
+    async with world.working():
+        done = await world.until(job, ended)
+    assert done.status is JobStatus.FAILED
+    assert done.error is not None
+    assert (done.error.code, done.error.param) == ("invalid_training_file", "training_file")
+    assert "Line 4: " in done.error.message
+    assert "Line 14: it has another format" in done.error.message
+    assert done.started_at is None
+    async with world.store.tenant(world.tenant.id) as scope:
+        assert not (await scope.adapters.list()).items
+
+
+async def test_a_file_that_was_deleted_meanwhile_is_said(world: World) -> None:
+    file = await world.file(*chats(12))
+    job = await world.job(file)
+    async with world.store.tenant(world.tenant.id, write=True) as scope:
+        await scope.files.delete(file, tuple(Purpose))
+    async with world.working():
+        done = await world.until(job, ended)
+    assert done.error is not None
+    assert (done.error.code, done.error.param) == ("file_not_found", "training_file")
+
+
+async def test_an_adapter_that_the_engine_refuses_is_not_registered_nor_its_checkpoints(world: World) -> None:
+    tried = 0
+
+    async def refusing(*_: Any) -> None:
+        nonlocal tried
+        tried += 1
+        if tried > 2:
+            raise AdapterInvalid("its logits are not finite")
+
+    job = await world.job(await world.file(*chats(12)), n_epochs=1)
+    async with world.working(probe=refusing):
+        done = await world.until(job, ended)
+    assert done.error is not None
+    assert done.error.message == "its logits are not finite"
+    async with world.store.tenant(world.tenant.id) as scope:
+        assert not (await scope.adapters.list()).items
+
+
+async def test_what_jobs_left_that_ended_while_nobody_held_them_is_removed(world: World) -> None:
+    file = await world.file(*chats(12))
+    cancelled, waiting = await world.job(file), await world.job(file)
+    folders = {job.id: world.config.workspace / "jobs" / job.id for job in (cancelled, waiting)}
+    for folder in (*folders.values(), world.config.workspace / "jobs" / "ftjob-unknown"):
+        (folder / "run").mkdir(parents=True)
+    await world.order("cancel", cancelled)
+    place = world.worker()._place
+    await tidy(place)
+    assert list((world.config.workspace / "jobs").iterdir()) == [folders[waiting.id]]
+
+
+async def test_who_stops_early_has_trained_on_less_and_shows_its_best(world: World) -> None:
+    other = [{"messages": [each["messages"][0], {"role": "assistant", "content": "ZZZZZZZZ"}]} for each in chats(4)]
+    fast = {"learning_rate_multiplier": 40.0, "lr_scheduler": "constant", "early_stopping_patience": 1}
+    job = await world.job(await world.file(*chats(16)), valid=await world.file(*other), **fast)
+    async with world.working():
+        done = await world.until(job, ended)
+    assert (done.status, done.error) == (JobStatus.SUCCEEDED, None)
+    judged = {
+        event.data["step"]: event.data["valid_loss"] for event in await world.events(job) if "valid_loss" in event.data
+    }
+    assert (done.step, done.steps) == (max(judged), 16)
+    assert done.step < 16, "it never got worse"
+    tokens = max(TokenFile(each).facts["tokens"] for each in (world.config.workspace / "tokens").iterdir())
+    assert done.trained_tokens == 4 * tokens * done.step // 16
+    async with world.store.tenant(world.tenant.id) as scope:
+        adapter = await scope.adapters.get(f"poet-{job.id[-8:]}")
+        version = await scope.adapters.version(adapter.name, adapter.latest_version)
+    assert version.lineage.evaluation["step"] == min(judged, key=lambda step: judged[step])
+
+
+@pytest.mark.parametrize(("order", "becomes"), [("cancel", JobStatus.CANCELLED), ("pause", JobStatus.PAUSED)])
+async def test_an_order_ends_the_reading_of_a_file(
+    world: World, monkeypatch: pytest.MonkeyPatch, order: str, becomes: JobStatus
+) -> None:
+    monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 100)
+    begun, left = threading.Event(), threading.Event()
+
+    def endless(_: TokenCache, file: BinaryIO, *__: Any) -> None:
+        begun.set()
+        try:
+            while True:
+                file.seek(0)
+                left.wait(0.01)
+        finally:
+            left.wait(1.0)  # it cannot stop at once
+            left.set()
+
+    monkeypatch.setattr(TokenCache, "tokens_of", endless)
+    job = await world.job(await world.file(*chats(12)))
+    async with world.working():
+        assert await asyncio.to_thread(begun.wait, 100)
+        await world.order(order, job)
+        await world.until(job, lambda found: found.status is becomes)
+        assert left.is_set(), "nobody is left behind who still writes"
+
+
+async def test_paused_resumed_given_back_and_done_elsewhere(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loragate.finetune.run.lease._RENEWALS", 100)  # orders are heard of three times a second
+    job = await world.job(await world.file(*chats(16)), n_epochs=30)
+    async with world.working():
+        await world.until(job, lambda found: found.step >= 4)
+        await world.order("pause", job)
+        paused = await world.until(job, lambda found: found.status is JobStatus.PAUSED)
+        await world.order("resume", job)
+        await world.until(job, lambda found: found.step > paused.step)
+    given_back = await world.get(job)
+    assert given_back.status is JobStatus.QUEUED  # the worker stopped, and gave it back
+    async with world.working("w2", workspace=tmp_path / "elsewhere"):
+        await world.until(job, lambda found: found.step > given_back.step)
+        await world.order("cancel", job)
+        done = await world.until(job, ended)
+    assert done.status is JobStatus.CANCELLED
+    told = Counter(message.split("/")[0] for message in await world.messages(job, "metrics"))
+    assert {told[f"Step {step}"] for step in range(1, paused.step + 1)} == {1}, "it began anew"
+    assert not list((tmp_path / "elsewhere" / "jobs").glob("*"))
+    await tidy(world.worker()._place)
+    assert not list((world.config.workspace / "jobs").glob("*"))
+
+
+async def test_training_that_dies_is_tried_again_from_its_checkpoint_and_not_for_ever(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loragate.adapter_store.jobs.queue.MOST_ATTEMPTS", 1)
+    job = await world.job(await world.file(*chats(16)), n_epochs=50)
+    async with world.working():
+        await world.until(job, lambda found: found.step >= 1)
+        children = psutil.Process().children()
+        (trainer,) = [child for child in children if "loragate.finetune.training.child" in child.cmdline()]
+        os.kill(trainer.pid, signal.SIGKILL)
+        done = await world.until(job, ended)
+    assert done.error is not None
+    assert done.error.code == "trainer_died"
+    assert "The training process ended by itself (signal 9)." in await world.messages(job)

@@ -1,0 +1,133 @@
+"""What every request's usage record says, however the request ended."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from loragate.adapter_store.usage.record import Outcome, UsageRecord
+from tests.gateway.running import Gateway
+from tests.gateway.tiny_model import MODEL_ID
+
+TEXT = {"model": MODEL_ID, "prompt": "one two three", "max_tokens": 12}
+CHAT = {"model": MODEL_ID, "messages": [{"role": "user", "content": "A question about stars"}]}
+
+
+@pytest.fixture
+def records(monkeypatch: pytest.MonkeyPatch) -> "asyncio.Queue[UsageRecord]":
+    """What the ledger was handed."""
+    kept: asyncio.Queue[UsageRecord] = asyncio.Queue()
+    monkeypatch.setattr(
+        "loragate.gateway.metering.ledger.Ledger.record", lambda self, record, slot: kept.put_nowait(record)
+    )
+    return kept
+
+
+async def _usage(gateway: Gateway, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    async with gateway.http() as http:
+        response = await http.post(path, json=body)
+    assert response.status_code == 200, response.text
+    usage: dict[str, Any] = response.json()["usage"]
+    return usage
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "endpoint"),
+    [
+        ("/v1/chat/completions", CHAT, "chat"),
+        ("/v1/completions", TEXT | {"n": 2}, "completions"),
+        ("/v1/completions", TEXT | {"prompt": ["one", "two three"]}, "completions"),
+        ("/v1/embeddings", {"model": MODEL_ID, "input": ["one two", "three"]}, "embeddings"),
+    ],
+)
+async def test_the_record_says_what_the_client_was_told(
+    gateway: Gateway, records: "asyncio.Queue[UsageRecord]", path: str, body: dict[str, Any], endpoint: str
+) -> None:
+    gateway.engine.cached_tokens = 1
+    usage = await _usage(gateway, path, body)
+    record = records.get_nowait()
+    assert (record.endpoint, record.base_model, record.outcome) == (endpoint, MODEL_ID, Outcome.COMPLETED)
+    assert record.prompt_tokens == usage["prompt_tokens"] > 0
+    assert record.completion_tokens == usage.get("completion_tokens", 0)
+    assert record.cached_tokens == usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+    assert record.tenant_id == gateway.tenant_id
+    assert gateway.key.startswith(f"lg-{record.key_id}-")
+    assert record.adapter is record.adapter_digest is None
+    assert record.first_token_ms is not None
+    assert 0 <= record.first_token_ms <= record.duration_ms
+    assert records.empty()
+
+
+async def test_adapters_are_named_as_they_were_resolved(
+    gateway: Gateway, records: "asyncio.Queue[UsageRecord]", upload: Any
+) -> None:
+    version = await upload("poet")
+    await _usage(gateway, "/v1/completions", TEXT | {"model": "poet@default"})
+    record = records.get_nowait()
+    assert (record.adapter, record.adapter_version, record.adapter_digest) == ("poet", 1, version["digest"])
+
+
+async def test_a_client_that_leaves_its_stream_pays_for_what_it_heard(
+    gateway: Gateway, records: "asyncio.Queue[UsageRecord]"
+) -> None:
+    gateway.engine.pause_after = 3
+    async with gateway.http() as http:
+        async with http.stream("POST", "/v1/completions", json=TEXT | {"stream": True}) as response:
+            lines = response.aiter_lines()
+            await gateway.engine.paused.wait()
+            heard = 0
+            while heard < 3:
+                heard += "data:" in await anext(lines)
+        record = await records.get()
+    assert (record.outcome, record.completion_tokens) == (Outcome.DISCONNECTED, 3)
+    assert record.prompt_tokens > 0
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_before_the_first_token_pays_nothing(
+    gateway: Gateway, records: "asyncio.Queue[UsageRecord]", stream: bool
+) -> None:
+    gateway.engine.pause_after = 0
+    async with gateway.http() as http:
+        request = asyncio.create_task(http.post("/v1/completions", json=TEXT | {"stream": stream}))
+        await gateway.engine.paused.wait()
+        request.cancel()
+        record = await records.get()
+    assert (record.outcome, record.prompt_tokens, record.completion_tokens) == (Outcome.DISCONNECTED, 0, 0)
+    assert record.first_token_ms is None
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_engine_that_dies_is_paid_for_what_was_told(
+    gateway: Gateway, records: "asyncio.Queue[UsageRecord]", stream: bool
+) -> None:
+    gateway.engine.pause_after = 3
+    async with gateway.http() as http:
+        request = asyncio.create_task(http.post("/v1/completions", json=TEXT | {"stream": stream}))
+        await gateway.engine.paused.wait()
+        await gateway.engine.kill()
+        response = await request
+    told = response.text.count('"finish_reason":null')  # an event a token; what was on its way is lost
+    record = records.get_nowait()
+    assert (record.outcome, record.completion_tokens) == (Outcome.FAILED, told)
+    assert bool(record.prompt_tokens) == bool(told)
+    assert stream or not told
+
+
+async def test_the_drains_deadline_is_no_disconnect(gateway: Gateway, records: "asyncio.Queue[UsageRecord]") -> None:
+    gateway.engine.pause_after = 1
+    async with gateway.http() as http:
+        request = asyncio.create_task(http.post("/v1/completions", json=TEXT | {"stream": True}))
+        await gateway.engine.paused.wait()
+        gateway.lifecycle.expire()
+        await request
+    assert records.get_nowait().outcome is Outcome.CANCELLED
+
+
+async def test_ids_are_ours(gateway: Gateway, records: "asyncio.Queue[UsageRecord]") -> None:
+    async with gateway.http() as http:
+        for _ in range(2):
+            await http.post("/v1/completions", json=TEXT, headers={"x-request-id": "mine"})
+    first, second = records.get_nowait(), records.get_nowait()
+    assert first.request_id == second.request_id == "mine"
+    assert first.id != second.id

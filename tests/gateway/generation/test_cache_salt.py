@@ -1,0 +1,44 @@
+"""Who shares computed prompts with whom, and what the answer says of it."""
+
+import hmac
+
+import pytest
+
+from loragate.gateway.generation.cache_salt import CacheSalts
+from tests.gateway.running import Gateway
+from tests.gateway.tiny_model import MODEL_ID
+
+QUESTION = [{"role": "user", "content": "A question about stars"}]
+
+
+async def test_a_tenant_has_one_salt_and_others_have_others(gateway: Gateway) -> None:
+    for key in (gateway.key, gateway.key, gateway.other_key):
+        async with gateway.openai(key) as client:
+            await client.chat.completions.create(model=MODEL_ID, messages=QUESTION)
+    mine, again, foreign = [submit.cache_salt for submit in gateway.engine.submits]
+    assert mine == again
+    assert mine != foreign
+    assert mine, "an empty salt would share with nobody"
+    assert len({submit.share.tenant_id for submit in gateway.engine.submits}) == 2
+
+
+def test_a_salt_needs_the_secret_key() -> None:
+    secret = b"a secret key for the tests"
+    assert CacheSalts(secret).of("tn_1") == CacheSalts(secret).of("tn_1"), "in every worker, after every restart"
+    guesses = {hmac.digest(key, b"tn_1", "sha256") for key in (b"", b"tn_1", secret)}
+    assert CacheSalts(secret).of("tn_1") not in guesses
+    assert CacheSalts(b"another secret key").of("tn_1") != CacheSalts(secret).of("tn_1")
+
+
+@pytest.mark.parametrize("n", [1, 2])
+async def test_usage_tells_cached_tokens_once_a_prompt(gateway: Gateway, n: int) -> None:
+    gateway.engine.cached_tokens = 3
+    stream = {"stream": True, "stream_options": {"include_usage": True}}
+    async with gateway.openai() as client:
+        chat = await client.chat.completions.create(model=MODEL_ID, messages=QUESTION, n=n)
+        chunks = await client.chat.completions.create(model=MODEL_ID, messages=QUESTION, n=n, **stream)
+        usages = [chat.usage, [chunk async for chunk in chunks][-1].usage]
+        text = await client.completions.create(model=MODEL_ID, prompt=["stars and", "moons and"], n=n)
+        pieces = await client.completions.create(model=MODEL_ID, prompt=["stars and", "moons and"], n=n, **stream)
+        usages += [text.usage, [piece async for piece in pieces][-1].usage]
+    assert [usage.prompt_tokens_details.cached_tokens for usage in usages] == [3, 3, 6, 6]

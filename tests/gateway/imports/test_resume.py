@@ -1,0 +1,147 @@
+"""Imports go on when their process has died or was stopped, and become one version each; on both databases."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from loragate.adapter_store.imports.rows import SILENCE
+from loragate.adapter_store.tables.base import AdapterImportRow, DeferredPublicationRow
+from loragate.adapter_store.timestamps import utc_now
+from loragate.gateway.background.deferred_publications import keep_finishing
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.config.imports import ImportConfig
+from loragate.gateway.imports.resume import keep_resuming
+from loragate.gateway.resilience.timeouts import cancel_and_wait as cancelled
+from tests.gateway import tiny_model
+from tests.gateway.imports.test_hub import CONFIG, TENSORS, begin, ended
+from tests.gateway.own_process import in_own_process
+from tests.gateway.running import Gateway, serving
+from tests.gateway.stand_in_hub import StandInHub, stand_in_hub
+from tests.gateway.stub_engine import StubEngine
+
+Tenants = tuple[str, str, str]
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[StandInHub]:
+    """It has an adapter, of which the last bytes are slow to come."""
+    async with stand_in_hub() as running:
+        running.offer("acme/poet", tiny_model.write_adapter(tmp_path / "poet"))
+        running.replies[TENSORS] = replace(running.replies[TENSORS], stalls_after=10)
+        yield running
+
+
+@pytest.fixture
+async def config(on_both: GatewayConfig, hub: StandInHub) -> GatewayConfig:
+    return replace(on_both, stall_seconds=60.0, imports=ImportConfig(hub=hub.url, hosts=(), max_concurrent=1))
+
+
+@asynccontextmanager
+async def going_on(gateway: Gateway) -> AsyncIterator[None]:
+    """What the gateway does every few seconds, more often."""
+    assert gateway.services is not None
+    services = gateway.services
+    await gateway.until_ready()
+    finishing = keep_finishing(services.store, services.link, gateway.config, every=0.05)
+    tasks = [asyncio.create_task(each) for each in (keep_resuming(services, every=0.05), finishing)]
+    try:
+        yield
+    finally:
+        await cancelled(*tasks)
+
+
+async def a_while_passes(gateway: Gateway) -> None:
+    """So long that whoever worked on something must be gone."""
+    assert gateway.services is not None
+    async with gateway.services.store._database.operator(write=True) as session:
+        await session.execute(update(AdapterImportRow).values(updated_at=utc_now() - SILENCE))
+        await session.execute(update(DeferredPublicationRow).values(due_at=utc_now()))
+
+
+async def became(gateway: Gateway, import_id: str) -> dict[str, Any]:
+    """The import, whose version is the only one and is ready."""
+    async with gateway.http() as http:
+        done = await ended(http, import_id)
+        assert (done["status"], done["version"], done["error"]) == ("ready", 1, None), done
+        async with asyncio.timeout(60):
+            while (await http.get("/v1/adapters/poet/versions/1")).json()["status"] != "ready":
+                await asyncio.sleep(0.02)
+        adapter = (await http.get("/v1/adapters/poet")).json()
+        assert (adapter["latest_version"], list(adapter["aliases"])) == (1, ["canary"])
+    return done
+
+
+async def test_one_goes_on_elsewhere_when_its_process_is_killed_while_it_fetches(
+    config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: Tenants
+) -> None:
+    async with in_own_process(config, engine, tenants) as dying, dying.gateway.http() as http:
+        begun = await begin(http, alias="canary")
+        await hub.waiting.wait()
+        dying.process.kill()
+        await dying.process.wait()
+    hub.replies[TENSORS] = replace(hub.replies[TENSORS], stalls_after=None)
+    async with serving(config, engine, tenants) as one, serving(config, engine, tenants) as other:
+        await a_while_passes(one)
+        async with going_on(one), going_on(other):
+            done = await became(other, begun["id"])
+        async with one.admin() as admin:
+            events = (await admin.get(f"/admin/v1/audit?tenant_id={one.tenant_id}")).json()["data"]
+    actors = {each["action"]: each["actor"] for each in events}
+    assert actors["adapter_version.create"] == actors["import.create"] != "system", "who asked for it"
+    assert done["bytes_done"] == sum(len(hub.replies[file].body) for file in (CONFIG, TENSORS))
+    assert [asked.target for asked in hub.asked] == [CONFIG, TENSORS] * 2
+
+
+async def test_one_is_not_published_again_when_its_process_is_killed_while_it_is_tried(
+    config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: Tenants
+) -> None:
+    hub.replies[TENSORS] = replace(hub.replies[TENSORS], stalls_after=None)
+    engine.pause_after = 0
+    async with in_own_process(config, engine, tenants) as dying, dying.gateway.http() as http:
+        begun = await begin(http, alias="canary")
+        await engine.paused.wait()
+        dying.process.kill()
+        await dying.process.wait()
+    engine.resume.set()
+    engine.calm()
+    async with serving(config, engine, tenants) as one:
+        await a_while_passes(one)
+        async with going_on(one):
+            await became(one, begun["id"])
+    assert [asked.target for asked in hub.asked] == [CONFIG, TENSORS], "it was there already"
+
+
+async def test_one_goes_on_at_once_when_its_server_is_stopped(
+    config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: Tenants
+) -> None:
+    """But for those that need a token, which nobody has any more."""
+    async with serving(config, engine, tenants) as stopping, stopping.http() as http:
+        await stopping.until_ready()
+        begun, private = await begin(http, alias="canary"), await begin(http, token="hf_secret")
+        await hub.waiting.wait()
+    hub.replies[TENSORS] = replace(hub.replies[TENSORS], stalls_after=None)
+    async with serving(config, engine, tenants) as one, one.http() as http:
+        assert (await http.get(f"/v1/imports/{begun['id']}")).json()["status"] != "failed"
+        failed = await ended(http, private["id"])
+        assert (failed["status"], failed["error"]["code"]) == ("failed", "import_interrupted")
+        async with going_on(one):
+            await became(one, begun["id"])
+
+
+async def test_one_whose_source_is_allowed_no_longer_fails_in_words(
+    config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: Tenants
+) -> None:
+    async with serving(config, engine, tenants) as stopping, stopping.http() as http:
+        await stopping.until_ready()
+        begun = await begin(http)
+        await hub.waiting.wait()
+    closed = replace(config, imports=replace(config.imports, hub=None))
+    async with serving(closed, engine, tenants) as one, one.http() as http, going_on(one):
+        failed = await ended(http, begun["id"])
+    assert (failed["status"], failed["error"]["code"]) == ("failed", "source_not_allowed")

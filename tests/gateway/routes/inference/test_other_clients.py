@@ -1,0 +1,101 @@
+"""What litellm, langchain-openai and the `llm` program send, answered by a gateway as they expect.
+
+Each lives in an environment of its own, at pinned versions, because they want other versions of what is used here;
+building the three takes minutes (litellm's alone has 340 MB), so they are kept, and the tests are long ones.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lacking import lacking
+from tokenizers import Tokenizer
+
+from loragate.v1 import engine_pb2 as pb
+from tests.gateway import tiny_model
+from tests.gateway.prepared import stub_engine
+from tests.gateway.running import Gateway
+from tests.gateway.stub_engine import StubEngine
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+CLIENTS = Path(__file__).parent / "clients"
+HELLO, PLACE = "Hello yourself.", '{"city": "Oslo"}'
+CALL = f'<tool_call>\n{{"name": "weather", "arguments": {PLACE}}}\n</tool_call>'
+
+
+@pytest.fixture(scope="session")
+def python_of(request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """Makes the Python of a client's environment, or finds it where an earlier run left it."""
+    cache = os.environ.get("LORAGATE_TEST_CACHE")
+    root = (Path(cache) if cache else request.config.cache.mkdir("loragate")) / "clients"
+
+    def python_of(client: str) -> Path:
+        pins = CLIENTS / f"{client}.txt"
+        key = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()[:16]
+        folder = root / f"{client}-{key}"
+        made = folder / "complete"
+        if not made.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+            install = [folder / "bin" / "pip", "install", "--quiet", "--requirement", pins]
+            done = subprocess.run(install, capture_output=True, text=True)
+            if done.returncode:
+                lacking(f"{client}'s packages: {done.stderr[-2000:]}")
+            made.touch()
+        return folder / "bin" / "python"
+
+    return python_of
+
+
+@pytest.fixture
+async def engine(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
+    """Calls a tool if it is shown one, writes a place where only JSON will do, and else says hello."""
+
+    def script(submit: pb.Submit) -> list[int]:
+        tools = tokenizer.decode(list(submit.prompt_token_ids)).startswith("tools")
+        said = PLACE if submit.HasField("grammar") else CALL if tools else HELLO
+        return list(tokenizer.encode(said, add_special_tokens=False).ids)
+
+    async with stub_engine(tokenizer, max_model_len=1024, chat_template=tiny_model.TOOLS_TEMPLATE) as stub:
+        stub.script = script
+        yield stub
+
+
+async def asked(gateway: Gateway, python: Path, client: str) -> Any:
+    program = await asyncio.create_subprocess_exec(
+        str(python), str(CLIENTS / f"{client}.py"), f"{gateway.base_url}/v1", gateway.key, "poet",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env={"PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    said, complaint = await program.communicate()
+    assert program.returncode == 0, complaint.decode()[-4000:]
+    return json.loads(said.decode().splitlines()[-1])
+
+
+@pytest.mark.parametrize("client", ["litellm", "langchain"])
+async def test_libraries(gateway: Gateway, upload: Any, python_of: Callable[[str], Path], client: str) -> None:
+    await upload("poet")
+    told = await asked(gateway, await asyncio.to_thread(python_of, client), client)
+    assert (told["answer"], told["streamed"]) == (HELLO, HELLO)
+    assert told["usage"] > 0
+    assert told["streamed_usage"] > 0
+    assert told["called"] == [["weather", {"city": "Oslo"}]]
+    assert told["place"] == {"city": "Oslo"}
+    assert told["vectors"] == [[pytest.approx(0.6), pytest.approx(-0.8)]] * 2
+    assert "NotFound" in told["refused"]
+
+
+async def test_the_llm_program(gateway: Gateway, upload: Any, python_of: Callable[[str], Path]) -> None:
+    await upload("poet")
+    told = await asked(gateway, await asyncio.to_thread(python_of, "llm"), "llm")
+    assert (told["answer"], told["streamed"], told["place"]) == (HELLO, HELLO, {"city": "Oslo"})
+    assert "nobodys" in told["refused"]
+    assert "does not exist" in told["refused"]

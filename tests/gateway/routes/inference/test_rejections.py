@@ -1,0 +1,197 @@
+"""Bad requests: always the envelope, always the field's name, never a work for the engine."""
+
+from typing import Any
+
+import pytest
+from openai import BadRequestError, NotFoundError
+
+from tests.gateway.running import Gateway
+from tests.gateway.tiny_model import MODEL_ID
+
+MESSAGES = [{"role": "user", "content": "secret words"}]
+NAMES = ("mine", "mine:1", "mine@default", "none", "none:1", "a b", "x:y:z", "x@", "ft:job", "é")
+
+
+async def refused(gateway: Gateway, body: object, url: str = "/v1/chat/completions") -> dict[str, Any]:
+    async with gateway.http() as http:
+        response = await http.post(url, json=body)
+    assert response.status_code == 400, response.text
+    assert "secret words" not in response.text
+    assert gateway.engine.submits == []
+    error = response.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert error["type"] == "invalid_request_error"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": None}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": [*MESSAGES, {"role": "wizard", "content": ""}]}, "messages.1.role"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages.0.content"),
+        ({"messages": [{"role": "user", "content": "", "tool_calls": [{}]}]}, "messages.0.tool_calls"),
+        ({"messages": MESSAGES * 4097}, "messages"),
+        ({"model": 7}, "model"),
+        ({"n": 17}, "n"),
+        ({"n": 0}, "n"),
+        ({"n": 10**30}, "n"),
+        ({"n": 1.5}, "n"),
+        ({"n": True}, "n"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "1"}, "temperature"),
+        ({"temperature": 1e999}, None),
+        ({"top_p": 0}, "top_p"),
+        ({"presence_penalty": -2.5}, "presence_penalty"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, "max_tokens"),
+        ({"stop": ["x"] * 17}, "stop"),
+        ({"stop": ["x" * 257]}, "stop.0"),
+        ({"stop": ""}, "stop.0"),
+        ({"logit_bias": {"secret words": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 101}}, "logit_bias.1"),
+        ({"logit_bias": {"99999": 1}}, "logit_bias"),
+        ({"logit_bias": {str(i): 1 for i in range(1025)}}, "logit_bias"),
+        ({"stop_token_ids": [99999]}, "stop_token_ids"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"min_tokens": 300}, "min_tokens"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"tools": [{"type": "function"}]}, "tools.0.function"),
+        ({"flavour": "vanilla"}, "flavour"),
+    ],
+)
+async def test_each_names_its_field(gateway: Gateway, fields: dict[str, Any], param: str | None) -> None:
+    if fields == {"temperature": 1e999}:
+        async with gateway.http() as http:
+            body = f'{{"model": "{MODEL_ID}", "messages": [], "temperature": Infinity}}'
+            response = await http.post("/v1/chat/completions", content=body)
+        assert response.status_code == 400
+        return
+    error = await refused(gateway, {"model": MODEL_ID, "messages": MESSAGES, **fields})
+    assert error["param"] == param
+
+
+async def test_fields_without_effect_are_accepted(gateway: Gateway) -> None:
+    async with gateway.openai() as client:
+        await client.chat.completions.create(
+            model=MODEL_ID,
+            messages=[*MESSAGES, {"role": "assistant", "content": "a", "refusal": None, "tool_calls": None}],
+            user="u",
+            metadata={"a": "b"},
+            store=False,
+            service_tier="auto",
+            parallel_tool_calls=True,
+            response_format={"type": "text"},
+            temperature=None,
+            tools=[],
+        )
+    assert gateway.engine.submits[0].sampling.temperature == 1
+
+
+async def test_template_refuses(gateway: Gateway) -> None:
+    messages = [{"role": "user", "content": "x"}, {"role": "system", "content": "late"}]
+    error = await refused(gateway, {"model": MODEL_ID, "messages": messages})
+    assert "the system message must come first" in error["message"]
+    assert error["param"] == "messages"
+
+
+async def test_context_length_in_openais_words(gateway: Gateway) -> None:
+    async with gateway.openai() as client:
+        with pytest.raises(BadRequestError) as refused:
+            await client.chat.completions.create(model=MODEL_ID, messages=MESSAGES, max_tokens=250)
+        with pytest.raises(BadRequestError) as flooded:
+            await client.chat.completions.create(
+                model=MODEL_ID, messages=[{"role": "user", "content": "x" * 2_000_000}]
+            )
+    assert refused.value.code == flooded.value.code == "context_length_exceeded"
+    assert refused.value.param == "messages"
+    assert "maximum context length is 256 tokens" in refused.value.message
+    assert "resulted in at least" in flooded.value.message  # refused before it was tokenised
+    assert gateway.engine.submits == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b'{"a": "\xff"}', b'{"model": NaN}', b'"\\ud800"', b"1" * 5000, b"[" * 100_000],
+)
+async def test_what_is_not_json(gateway: Gateway, body: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    async with gateway.http() as http:
+        response = await http.post("/v1/chat/completions", content=body, headers=headers)
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "invalid_json"
+
+
+async def test_deep_nesting(gateway: Gateway) -> None:
+    deep = b'{"metadata": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}"
+    async with gateway.http() as http:
+        response = await http.post("/v1/chat/completions", content=deep)
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "invalid_json"
+
+
+async def test_other_media_types(gateway: Gateway) -> None:
+    async with gateway.http() as http:
+        form = await http.post("/v1/chat/completions", data={"model": "x"})
+        packed = await http.post("/v1/chat/completions", content=b"x", headers={"content-encoding": "gzip"})
+    assert (form.status_code, form.json()["error"]["param"]) == (415, "content-type")
+    assert (packed.status_code, packed.json()["error"]["param"]) == (415, "content-encoding")
+
+
+async def test_missing_foreign_and_malformed_models_are_the_same(gateway: Gateway, upload: Any) -> None:
+    await upload("mine")
+    bodies = []
+    async with gateway.openai() as mine, gateway.openai(gateway.other_key) as other:
+        await mine.chat.completions.create(model="mine", messages=MESSAGES)
+        for name in (
+            "mine",
+            "mine:1",
+            "mine@default",
+            "none",
+            "none:1",
+            "a b",
+            "x:y:z",
+            "x@",
+            "ft:job",
+            "é",
+            "x" * 256,
+        ):
+            with pytest.raises(NotFoundError) as refused:
+                await other.chat.completions.create(model=name, messages=MESSAGES)
+            assert refused.value.code == "model_not_found"
+            bodies.append(str(refused.value.response.json()).replace(name, "NAME"))
+    assert len(set(bodies)) == 1
+
+
+async def test_unknown_urls_and_methods(gateway: Gateway) -> None:
+    async with gateway.http() as http:
+        missing = await http.get("/v1/nothing")
+        slash = await http.get("/v1/models/../../etc/passwd")
+        wrong = await http.put("/v1/chat/completions")
+    assert missing.status_code == 404
+    assert missing.json()["error"]["code"] == "unknown_url"
+    assert slash.status_code == 404
+    assert wrong.status_code == 405
+    assert wrong.json()["error"]["code"] == "method_not_allowed"
+    assert wrong.headers["allow"] == "POST"
+
+
+async def test_path_and_query_parameters(gateway: Gateway) -> None:
+    async with gateway.http() as http:
+        version = await http.get("/v1/adapters/a/versions/one")
+        limit = await http.get("/v1/adapters?limit=1000")
+        after = await http.get("/v1/adapters?after=nobody")
+    assert (version.status_code, version.json()["error"]["param"]) == (400, "version")
+    assert (limit.status_code, limit.json()["error"]["param"]) == (400, "limit")
+    assert (after.status_code, after.json()["error"]["param"]) == (400, "after")
+
+
+async def test_a_wrong_method_is_told_the_right_ones(gateway: Gateway) -> None:
+    async with gateway.http() as http:
+        response = await http.request("OPTIONS", "/v1/adapters/poet")
+    assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET, PATCH")
+    assert response.json()["error"]["code"] == "method_not_allowed"

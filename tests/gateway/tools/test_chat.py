@@ -1,0 +1,258 @@
+"""Tools through the official client, the real gateway, and an engine that says what it is told."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from openai import AsyncStream
+from openai.types.chat import ChatCompletionChunk
+from tokenizers import Tokenizer
+
+from tests.gateway import tiny_model
+from tests.gateway.prepared import stub_engine
+from tests.gateway.running import Gateway
+from tests.gateway.stub_engine import StubEngine
+from tests.gateway.tiny_model import MODEL_ID
+from tests.gateway.tool_transcripts import NASTY, TOOLS
+
+TEMPLATE = """{%- if tools %}
+{{- '<|im_start|>tools\n' + (tools | tojson) + '<|im_end|>\n' }}
+{%- endif %}
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\n' + message.content }}
+{%- for call in message.tool_calls or [] %}
+{{- '\n<tool_call>' + ({'name': call.function.name, 'arguments': call.function.arguments} | tojson) + '</tool_call>' }}
+{%- endfor %}
+{{- '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"""
+
+DEFINED = [
+    {"type": "function", "function": {"name": name, "description": f"Tells {name}.", "parameters": schema}}
+    for name, schema in TOOLS.items()
+]
+QUESTION = {"role": "user", "content": "Wie wird das Wetter?"}
+CALL = f'<tool_call>\n{{"name": "weather", "arguments": {NASTY}}}\n</tool_call>'
+OTHER_CALL = '<tool_call>\n{"name": "time-of_day", "arguments": {}}\n</tool_call>'
+NAMED = {"type": "function", "function": {"name": "weather"}}
+
+
+@pytest.fixture
+def template() -> str:
+    return TEMPLATE
+
+
+@pytest.fixture
+async def engine(tokenizer: Tokenizer, template: str) -> AsyncIterator[StubEngine]:
+    async with stub_engine(tokenizer, max_model_len=4096, chat_template=template) as stub:
+        yield stub
+
+
+async def ask(gateway: Gateway, messages: list[Any] | None = None, **fields: Any) -> Any:
+    fields = {"model": MODEL_ID, "messages": messages or [QUESTION], "tools": DEFINED} | fields
+    async with gateway.openai() as client:
+        return await client.chat.completions.create(**fields)
+
+
+async def chunks_of(gateway: Gateway, **fields: Any) -> list[ChatCompletionChunk]:
+    fields = {"model": MODEL_ID, "messages": [QUESTION], "tools": DEFINED, "stream": True} | fields
+    async with gateway.openai() as client:
+        stream: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(**fields)
+        return [chunk async for chunk in stream]
+
+
+def prompt(gateway: Gateway) -> str:
+    ids = list(gateway.engine.submits[-1].prompt_token_ids)
+    return str(gateway.engine.tokenizer.decode(ids, skip_special_tokens=False))
+
+
+async def test_a_whole_conversation(gateway: Gateway) -> None:
+    gateway.engine.say(f"Let me see.\n{CALL}\n{OTHER_CALL}")
+    answer = await ask(gateway)
+    (choice,) = answer.choices
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content == "Let me see."
+    first, second = choice.message.tool_calls
+    assert (first.type, first.function.name, first.function.arguments) == ("function", "weather", NASTY)
+    assert (second.function.name, second.function.arguments) == ("time-of_day", "{}")
+    assert first.id != second.id
+    assert f"tools\n{json.dumps(DEFINED, ensure_ascii=False)}<|im_end|>" in prompt(gateway)
+    said = gateway.engine.tokenizer.encode(f"Let me see.\n{CALL}\n{OTHER_CALL}", add_special_tokens=False).ids
+    assert answer.usage.completion_tokens == len(said) + 1
+
+    gateway.engine.say("It rains.")
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "rain"} for call in (second, first)]
+    answer = await ask(gateway, [QUESTION, choice.message.model_dump(exclude_none=True), *results])
+    assert answer.choices[0].message.content == "It rains."
+    assert answer.choices[0].message.tool_calls is None
+    assert answer.choices[0].finish_reason == "stop"
+    arguments = json.dumps(json.loads(NASTY), ensure_ascii=False)  # parsed, so that the template can write them
+    assert (
+        f'<|im_start|>assistant\nLet me see.\n<tool_call>{{"name": "weather", "arguments": {arguments}}}</tool_call>\n'
+        '<tool_call>{"name": "time-of_day", "arguments": {}}</tool_call><|im_end|>\n'
+        "<|im_start|>tool\nrain<|im_end|>\n<|im_start|>tool\nrain<|im_end|>\n<|im_start|>assistant\n"
+    ) in prompt(gateway)
+
+
+async def test_content_is_null_beside_calls_alone(gateway: Gateway) -> None:
+    gateway.engine.say(CALL)
+    async with gateway.http() as http:
+        body = {"model": MODEL_ID, "messages": [QUESTION], "tools": DEFINED}
+        message = (await http.post("/v1/chat/completions", json=body)).json()["choices"][0]["message"]
+    assert message["content"] is None
+    assert message.keys() == {"role", "content", "refusal", "tool_calls"}
+    (call,) = message["tool_calls"]
+    assert call.keys() == {"id", "type", "function"}
+
+
+async def test_deltas_are_openais(gateway: Gateway) -> None:
+    gateway.engine.say(f"{CALL}\n{OTHER_CALL}")
+    chunks = await chunks_of(gateway, stream_options={"include_usage": True})
+    deltas = [chunk.choices[0].delta.model_dump(exclude_unset=True) for chunk in chunks[:-1]]
+    assert deltas[0] == {"role": "assistant", "content": None}
+    assert all("role" not in delta and "content" not in delta for delta in deltas[1:])
+    begins = [position for position, delta in enumerate(deltas) if "id" in delta.get("tool_calls", [{}])[0]]
+    assert [deltas[position]["tool_calls"][0].keys() for position in begins] == [
+        {"index", "id", "type", "function"}
+    ] * 2
+    assert [deltas[position]["tool_calls"][0]["function"] for position in begins] == [
+        {"name": "weather", "arguments": ""},
+        {"name": "time-of_day", "arguments": ""},
+    ]
+    fragments = [delta["tool_calls"][0] for delta in deltas[begins[0] + 1 : begins[1]]]
+    assert len(fragments) > 10
+    assert all(fragment.keys() == {"index", "function"} and fragment["index"] == 0 for fragment in fragments)
+    assert "".join(fragment["function"]["arguments"] for fragment in fragments) == NASTY
+    assert deltas[-1] == {}
+    assert [chunk.choices[0].finish_reason for chunk in chunks[:-1]] == [None] * (len(chunks) - 2) + ["tool_calls"]
+    assert chunks[-1].usage.completion_tokens > 0
+
+
+async def test_the_clients_own_stream_helper_puts_it_together(gateway: Gateway) -> None:
+    gateway.engine.say(f"Well.\n{CALL}")
+    async with (
+        gateway.openai() as client,
+        client.chat.completions.stream(model=MODEL_ID, messages=[QUESTION], tools=DEFINED) as stream,
+    ):
+        final = await stream.get_final_completion()
+    (choice,) = final.choices
+    assert choice.message.content == "Well."
+    assert choice.message.tool_calls[0].function.arguments == NASTY
+    assert choice.finish_reason == "tool_calls"
+
+
+async def test_each_choice_has_calls_of_its_own(gateway: Gateway) -> None:
+    gateway.engine.say(CALL)
+    whole = await ask(gateway, n=3)
+    ids = {choice.message.tool_calls[0].id for choice in whole.choices}
+    assert len(ids) == 3
+    arguments = {0: "", 1: "", 2: ""}
+    for chunk in await chunks_of(gateway, n=3):
+        for choice in chunk.choices:
+            for call in choice.delta.tool_calls or ():
+                arguments[choice.index] += call.function.arguments
+    assert set(arguments.values()) == {NASTY}
+
+
+async def test_malformed_calls_are_content(gateway: Gateway) -> None:
+    text = 'So: <tool_call>{"name": "nothing", "arguments": {}}</tool_call>\n'
+    gateway.engine.say(text)
+    answer = await ask(gateway)
+    assert answer.choices[0].message.content == text
+    assert answer.choices[0].message.tool_calls is None
+    assert answer.choices[0].finish_reason == "stop"
+    streamed = await chunks_of(gateway)
+    assert streamed[0].choices[0].delta.content == ""
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in streamed) == text
+
+
+@pytest.mark.parametrize("fields", [{"tools": None}, {"tool_choice": "none"}])
+async def test_without_tools_text_stays_text(gateway: Gateway, fields: dict[str, Any]) -> None:
+    gateway.engine.say(CALL)
+    answer = await ask(
+        gateway, **({} if fields == {"tools": None} else fields), **({"tools": []} if "tools" in fields else {})
+    )
+    assert answer.choices[0].message.content == CALL
+    assert "tools\n[" not in prompt(gateway)
+
+
+async def test_a_call_cut_by_the_limit(gateway: Gateway) -> None:
+    gateway.engine.say(CALL)
+    answer = await ask(gateway, max_tokens=80)
+    (choice,) = answer.choices
+    assert choice.finish_reason == "length"
+    assert NASTY.startswith(choice.message.tool_calls[0].function.arguments)
+
+
+async def test_one_call_where_only_one_is_wanted(gateway: Gateway) -> None:
+    gateway.engine.say(f"{CALL}\n{OTHER_CALL}")
+    answer = await ask(gateway, parallel_tool_calls=False)
+    assert [call.function.name for call in answer.choices[0].message.tool_calls] == ["weather"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "reason"), [("auto", "tool_calls"), ("required", "tool_calls"), (NAMED, "stop")], ids=str
+)
+async def test_how_it_finishes(gateway: Gateway, choice: Any, reason: str) -> None:
+    """OpenAI's reason depends on who chose the function."""
+    gateway.engine.say(CALL)
+    answer = await ask(gateway, tool_choice=choice)
+    assert answer.choices[0].finish_reason == reason
+    assert len(answer.choices[0].message.tool_calls) == 1
+    assert (await chunks_of(gateway, tool_choice=choice))[-1].choices[0].finish_reason == reason
+    assert gateway.engine.submits[-1].HasField("grammar") == (choice != "auto")
+
+
+async def test_allowed_tools(gateway: Gateway) -> None:
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED]}}
+    gateway.engine.say(f"{OTHER_CALL}{CALL}")
+    answer = await ask(gateway, tool_choice=allowed)
+    assert answer.choices[0].message.content == OTHER_CALL
+    assert [call.function.name for call in answer.choices[0].message.tool_calls] == ["weather"]
+    assert "time-of_day" not in prompt(gateway)
+    assert not gateway.engine.submits[-1].HasField("grammar")
+    allowed["allowed_tools"]["mode"] = "required"
+    await ask(gateway, tool_choice=allowed)
+    assert "time-of_day" not in gateway.engine.submits[-1].grammar.lark
+
+
+async def test_logprobs_cover_every_token(gateway: Gateway) -> None:
+    gateway.engine.say(CALL)
+    chunks = await chunks_of(gateway, logprobs=True)
+    sent = [
+        token for chunk in chunks for choice in chunk.choices if choice.logprobs for token in choice.logprobs.content
+    ]
+    assert b"".join(bytes(token.bytes) for token in sent).decode() == CALL
+    whole = await ask(gateway, logprobs=True)
+    assert [token.token for token in whole.choices[0].logprobs.content] == [token.token for token in sent]
+
+
+class TestSpecialTokens:
+    """Where a format is made of tokens that no text shows."""
+
+    @pytest.fixture(scope="class")
+    def tokenizer(self) -> Tokenizer:
+        return tiny_model.byte_level_tokenizer("[TOOL_CALLS]", "[ARGS]", "[OTHER]")
+
+    @pytest.fixture
+    def template(self) -> str:
+        return TEMPLATE.replace("<tool_call>", "[TOOL_CALLS]").replace("</tool_call>", "[ARGS]")
+
+    async def test_they_are_seen_but_not_shown(self, gateway: Gateway) -> None:
+        gateway.engine.say(f"Hm.[OTHER][TOOL_CALLS]weather[ARGS]{NASTY}")
+        answer = await ask(gateway)
+        assert answer.choices[0].message.content == "Hm."
+        (call,) = answer.choices[0].message.tool_calls
+        assert call.function.arguments == NASTY
+
+    async def test_without_tools_they_are_dropped(self, gateway: Gateway) -> None:
+        gateway.engine.say("Hm.[OTHER][TOOL_CALLS]weather")
+        answer = await ask(gateway, tool_choice="none")
+        assert answer.choices[0].message.content == "Hm.weather"
+
+    async def test_a_grammar_names_them_by_id(self, gateway: Gateway) -> None:
+        gateway.engine.say("[TOOL_CALLS]weather[ARGS]{}")
+        await ask(gateway, tool_choice=NAMED)
+        ids = [gateway.engine.tokenizer.token_to_id(token) for token in ("[TOOL_CALLS]", "[ARGS]")]
+        assert f'<[{ids[0]}]> "weather" <[{ids[1]}]>' in gateway.engine.submits[-1].grammar.lark

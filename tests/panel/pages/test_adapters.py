@@ -1,0 +1,234 @@
+"""Adapters from the drop of two files to a rollback, and what requests get meanwhile."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.panel.leaving import asks_before_leaving
+from tests.panel.world import World
+
+EVIL = "<img src=x onerror=window.hit=1><script>window.hit=1</script>{{7*7}}"
+
+
+def _upload(page: Page, world: World, name: str, folder: str, **adapter: object) -> None:
+    page.get_by_label("The adapter's folder").set_input_files(world.adapter(folder, **adapter))  # type: ignore[arg-type]
+    field = page.get_by_role("dialog").get_by_label("Name")
+    expect(field).to_have_value(folder)
+    field.fill(name)
+    page.get_by_role("button", name="Upload", exact=True).click()
+
+
+def _answer(world: World, model: str) -> str:
+    with world.api() as api:
+        body = {"model": model, "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 64}
+        answer = api.post("/v1/chat/completions", json=body)
+    assert answer.is_success, answer.text
+    return str(answer.json()["choices"][0]["message"]["content"])
+
+
+def test_an_upload_is_checked_and_served(signed_in: Callable[..., Page], world: World) -> None:
+    page = signed_in(path="/adapters")
+    page.get_by_role("button", name="Upload an adapter").click()
+    page.get_by_role("button", name="Upload", exact=True).click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("Still missing")
+    _upload(page, world, "fresh", "fresh-folder", seed=3)
+    expect(page.get_by_role("heading", name="fresh", exact=True)).to_be_visible()
+    expect(page.get_by_role("cell", name="v1", exact=True).first).to_be_visible()
+    assert "speaking" in _answer(world, "fresh")
+
+
+def test_a_broken_one_is_refused_in_words(signed_in: Callable[..., Page], world: World) -> None:
+    page = signed_in(path="/adapters")
+    page.get_by_role("button", name="Upload an adapter").click()
+    _upload(page, world, "broken", "broken-folder", poison=True)
+    alert = page.get_by_role("dialog").get_by_role("alert")
+    expect(alert).to_contain_text("Refused")
+    expect(alert).to_contain_text("lora_B")
+    with world.api() as api:
+        assert api.get("/v1/adapters/broken").status_code == 404
+
+
+@pytest.fixture(scope="module")
+def two_versions(world: World) -> tuple[str, str]:
+    """How the two versions of `judge` begin to speak."""
+    digests = [world.upload("judge", seed=seed)["digest"][7:15] for seed in (11, 12)]
+    return digests[0], digests[1]
+
+
+def test_moving_an_alias_is_felt_by_the_next_request(
+    signed_in: Callable[..., Page], world: World, two_versions: tuple[str, str]
+) -> None:
+    first, second = two_versions
+    page = signed_in(path="/adapters/judge")
+    assert second in _answer(world, "judge")
+    page.get_by_role("button", name="Promote version 1").click()
+    expect(page.get_by_role("status").filter(has_text="Version 1 answers all requests")).to_be_visible()
+    assert first in _answer(world, "judge")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("Rolled back.")).to_be_visible()
+    assert second in _answer(world, "judge")
+
+
+def test_a_canary_gets_its_share_and_is_rolled_back(
+    signed_in: Callable[..., Page], world: World, two_versions: tuple[str, str]
+) -> None:
+    page = signed_in(path="/adapters/judge")
+    page.get_by_label("Try a version beside it").click()
+    page.get_by_role("option", name="Version 1").click()
+    share = page.get_by_role("slider", name="Share of version 1 in default")
+    expect(share).to_have_value("10")
+    share.fill("25")
+    expect(page.get_by_role("slider", name="Share of version 2 in default")).to_have_value("75")
+    expect(share).to_have_value("25")
+    page.get_by_role("button", name="Save the traffic of default").click()
+    expect(page.get_by_role("cell", name="default 25 %")).to_be_visible()
+    with world.api() as api:
+        weights = {arm["version"]: arm["weight"] for arm in api.get("/v1/adapters/judge").json()["aliases"]["default"]}
+    assert weights == {1: 25, 2: 75}
+    for _ in range(8):
+        answer = _answer(world, "judge")
+        assert any(digest in answer for digest in two_versions), answer
+    expect(page.get_by_role("region", name="The last 24 hours of default")).to_be_visible()
+    page.get_by_role("button", name="Roll default back").click()
+    expect(page.get_by_role("cell", name="default 25 %")).to_have_count(0)
+    with world.api() as api:
+        assert len(api.get("/v1/adapters/judge").json()["aliases"]["default"]) == 1
+
+
+def test_from_an_upload_to_a_tenth_of_the_traffic_and_back(signed_in: Callable[..., Page], world: World) -> None:
+    """What somebody does who has never seen it."""
+    page = signed_in(path="/adapters")
+    page.get_by_role("button", name="Upload an adapter").click()
+    _upload(page, world, "novice", "novice-folder", seed=13)
+    page.get_by_role("link", name="Try it").click()
+    page.get_by_label("Beside it").click()
+    page.get_by_role("option", name="tiny/base-model", exact=True).click()
+    page.get_by_label("Your message").fill("Who are you?")
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.get_by_role("log", name="Second answer: conversation")).to_contain_text("the base model speaking.")
+    page.get_by_role("link", name="Adapters", exact=True).click()
+    page.get_by_role("link", name="novice", exact=True).click()
+    page.get_by_role("button", name="New version").click()
+    page.get_by_label("The adapter's folder").set_input_files(world.adapter("novice-next", seed=14))
+    page.get_by_role("dialog").get_by_label("Alias").fill("canary")
+    page.get_by_role("button", name="Upload", exact=True).click()
+    expect(page.get_by_role("region", name="Versions").get_by_role("row").filter(has_text="canary")).to_contain_text(
+        "v2"
+    )
+    page.get_by_label("Try a version beside it").first.click()
+    page.get_by_role("option", name="Version 2").click()
+    page.get_by_role("button", name="Save the traffic of default").click()
+    expect(page.get_by_role("cell", name="default 10 %")).to_be_visible()
+    page.get_by_role("button", name="Roll default back").click()
+    expect(page.get_by_role("cell", name="default 10 %")).to_have_count(0)
+    with world.api() as api:
+        aliases = api.get("/v1/adapters/novice").json()["aliases"]
+    assert [arm["version"] for arm in aliases["default"]] == [1]
+
+
+def test_versions_are_told_apart(signed_in: Callable[..., Page], two_versions: tuple[str, str]) -> None:
+    page = signed_in(path="/adapters/judge")
+    differences = page.get_by_role("region", name="Differences")
+    expect(differences.get_by_role("row").filter(has_text="digest")).to_contain_text(two_versions[0])
+    expect(differences.get_by_role("row").filter(has_text="digest")).to_contain_text(two_versions[1])
+
+
+def test_what_is_deleted_comes_back(signed_in: Callable[..., Page], world: World) -> None:
+    world.upload("brief", seed=21)
+    page = signed_in(path="/adapters/brief")
+    page.get_by_role("button", name="Delete brief").click()
+    expect(page.get_by_text("It is deleted.")).to_be_visible()
+    with world.api() as api:
+        assert api.get("/v1/adapters/brief").status_code == 404
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("button", name="Delete brief")).to_be_visible()
+    assert "speaking" in _answer(world, "brief")
+
+
+def test_long_lists_are_cut_and_searched_by_the_server(signed_in: Callable[..., Page], world: World) -> None:
+    files = {file.name: (file.name, file.read_bytes()) for file in world.adapter("many", seed=30).iterdir()}
+    with world.api() as api:
+        for number in range(52):
+            fields = {"name": f"many-{number:02d}", "tags": "many"}
+            assert api.post("/v1/adapters", data=fields, files=files).status_code == 201
+    page = signed_in(path="/adapters")
+    rows = page.get_by_role("region", name="Adapters").get_by_role("row")
+    expect(rows).to_have_count(51)
+    page.get_by_role("button", name="Next").click()
+    expect(page.get_by_text("Page 2")).to_be_visible()
+    expect(page.get_by_role("link", name="many-00")).to_be_visible()
+    page.get_by_label("Search names, tags and descriptions").fill("many-31")
+    expect(rows).to_have_count(2)
+    page.get_by_role("button", name="many", exact=True).click()
+    page.get_by_label("Search names, tags and descriptions").fill("")
+    expect(rows).to_have_count(51)
+    expect(page.get_by_role("button", name="Any tag, not only many")).to_be_visible()
+
+
+def test_markup_in_names_stays_text(signed_in: Callable[..., Page], world: World) -> None:
+    world.upload("marked", seed=22, description=EVIL, notes=EVIL, tags="a<b>c")
+    with world.api(world.admin_key) as admin:
+        tenant = admin.post("/admin/v1/tenants", json={"name": EVIL[:60]}).json()
+        body = {"name": EVIL[:60], "scopes": ["all", "admin"]}
+        key = admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json=body).json()["secret"]
+    for who, path, shown in (
+        (world.key, "/adapters?search=marked", EVIL[:40]),
+        (world.key, "/adapters/marked", EVIL[:40]),
+        (world.admin_key, "/tenants", EVIL[:40]),
+        (world.admin_key, f"/tenants/{tenant['id']}", EVIL[:40]),
+        (world.admin_key, "/audit", EVIL[:30]),
+        (key, "/keys", EVIL[:40]),
+    ):
+        page = signed_in(who, path)
+        expect(page.get_by_text(shown).first).to_be_visible()
+        assert page.evaluate("window.hit") is None
+
+
+def test_another_tenants_adapters_do_not_exist(signed_in: Callable[..., Page], world: World) -> None:
+    world.upload("secretive", seed=23)
+    page = signed_in(world.other_key, "/adapters")
+    expect(page.get_by_text("No adapters yet")).to_be_visible()
+    for path in ("/adapters/secretive", f"/tenants/{world.tenant_id}", "/tenants", "/engine"):
+        page.goto(f"{world.panel.url}{path}")
+        expect(page.get_by_text("Not with this key").or_(page.get_by_text("does not exist")).first).to_be_visible()
+        expect(page.get_by_text("acme")).to_have_count(0)
+    answer = page.request.get(f"{world.panel.url}/transfer/adapters/secretive/1/adapter_config.json")
+    assert answer.status == 404
+
+
+def test_an_adapter_gets_limits_of_its_own(signed_in: Callable[..., Page], world: World) -> None:
+    world.upload("bounded", seed=24)
+    page = signed_in(path="/adapters/bounded")
+    expect(page.get_by_text("none of its own")).to_be_visible()
+    page.get_by_role("button", name="Limits of bounded").click()
+    page.get_by_role("dialog").get_by_label("Requests a minute").fill("60")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_text("60 requests a minute")).to_be_visible()
+    with world.api() as api:
+        assert api.get("/v1/adapters/bounded").json()["limits"]["requests_per_minute"] == 60
+
+
+def test_a_deleted_alias_comes_back(signed_in: Callable[..., Page], world: World) -> None:
+    world.upload("spare", seed=25)
+    world.upload("spare", seed=26, alias="canary")
+    page = signed_in(path="/adapters/spare")
+    expect(page.get_by_role("button", name="Delete the alias default")).to_have_count(0)
+    page.get_by_role("button", name="Delete the alias canary").click()
+    expect(page.get_by_text("canary is deleted; its versions stay.")).to_be_visible()
+    with world.api() as api:
+        assert "canary" not in api.get("/v1/adapters/spare").json()["aliases"]
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("canary is back.")).to_be_visible()
+    with world.api() as api:
+        assert [arm["version"] for arm in api.get("/v1/adapters/spare").json()["aliases"]["canary"]] == [2]
+
+
+def test_the_browser_asks_before_an_upload_is_left(signed_in: Callable[..., Page], world: World) -> None:
+    page = signed_in(path="/adapters")
+    page.route("**/transfer/adapters", lambda route: None)  # it never ends
+    page.get_by_role("button", name="Upload an adapter").click()
+    _upload(page, world, "left", "left-folder", seed=27)
+    expect(page.get_by_role("progressbar", name="Upload")).to_be_visible()
+    assert asks_before_leaving(page)
+    expect(page.get_by_text("Leaving this page would end it.")).to_be_visible()
