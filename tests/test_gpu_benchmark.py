@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gpu.py"
+ROOT = Path(__file__).parents[1]
 NEEDED = ("torch", "triton", "transformers", "peft", "grpcio", "protobuf", "numpy", "safetensors", "tokenizers")
 TESTING = ("pytest", "pytest-timeout", "hypothesis")
 
@@ -31,7 +31,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_what_fails_is_told_and_the_rest_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = importlib.util.spec_from_file_location("findings", SCRIPT.parent / "findings.py")
+    spec = importlib.util.spec_from_file_location("partial_results", ROOT / "benchmarks" / "lib" / "partial_results.py")
     assert spec is not None
     assert spec.loader is not None
     findings = importlib.util.module_from_spec(spec)
@@ -73,14 +73,14 @@ def _with_theirs(names: tuple[str, ...]) -> Iterator[str]:
         left += [r.name for r in required if r.marker is None or r.marker.evaluate({"extra": ""})]
 
 
-def run(environment: dict[str, str], *arguments: str, folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+def run(environment: dict[str, str], *arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
     """Without this environment's own libraries, the project among them."""
-    command = [sys.executable, "-S", str(SCRIPT), *arguments]
-    return subprocess.run(command, env=environment, cwd=folder, timeout=seconds, capture_output=True, text=True)
+    command = [sys.executable, "-S", "-m", "benchmarks.gpu", *arguments]
+    return subprocess.run(command, env=environment, cwd=ROOT, timeout=seconds, capture_output=True, text=True)
 
 
 def test_all_stages_are_there_without_the_project_s_libraries(bare: dict[str, str], tmp_path: Path) -> None:
-    probe = run(bare, "--help", folder=tmp_path, seconds=300)
+    probe = run(bare, "--help", seconds=300)
     assert probe.returncode == 0, probe.stderr
     assert "--interpret" in probe.stdout
     missing = "import importlib.util as u; print([n for n in ('loragate', 'pydantic', 'fastapi') if u.find_spec(n)])"
@@ -90,7 +90,7 @@ def test_all_stages_are_there_without_the_project_s_libraries(bare: dict[str, st
 
 
 def test_the_kernels_tests_run_there(bare: dict[str, str], tmp_path: Path) -> None:
-    folder = SCRIPT.parents[1] / "tests" / "kernels" / "gpu"
+    folder = ROOT / "tests" / "kernels" / "gpu"
     files = [str(folder / name) for name in ("test_gated.py", "test_compile.py")]
     command = [sys.executable, "-S", "-m", "pytest", *files, "-q", "-k", "no_rows or unknown_target"]
     done = subprocess.run(command, env=bare, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280)
@@ -102,7 +102,7 @@ def test_the_kernels_tests_run_there(bare: dict[str, str], tmp_path: Path) -> No
 @pytest.mark.timeout(1500)
 def test_all_stages_in_the_interpreter(bare: dict[str, str], tmp_path: Path) -> None:
     arguments = ("--out", str(tmp_path), "--work", str(tmp_path), "--interpret", "--tiny")
-    done = run(bare, *arguments, folder=tmp_path, seconds=1200)
+    done = run(bare, *arguments, seconds=1200)
     assert done.returncode == 0, done.stderr
     for stage in ("check", "time", "answers", "serve", "cold"):
         report = json.loads((tmp_path / f"gpu_{stage}.json").read_text())

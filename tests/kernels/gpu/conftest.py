@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 if importlib.util.find_spec("loragate") is None:
-    sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-    import checkout
+    sys.path.append(str(Path(__file__).parents[3]))
+    from benchmarks.lib import checkout
 
     checkout.find_parts()

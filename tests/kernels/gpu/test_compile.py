@@ -21,9 +21,10 @@ def test_all_kernels_for_all_architectures() -> None:
     assert not [line for line in lines if line.startswith(reads_much) and int(line.split()[-3]) > few]
 
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+ROOT = Path(__file__).parents[3]
 FIND = (
-    f"import sys; sys.path.append({str(BENCHMARKS)!r}); import checkout; checkout.installed() or checkout.find_parts()"
+    f"import sys; sys.path.append({str(ROOT)!r}); from benchmarks.lib import checkout;"
+    " checkout.installed() or checkout.find_parts()"
 )
 
 

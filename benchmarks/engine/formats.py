@@ -1,0 +1,113 @@
+"""What fewer bits cost: perplexity of the demo's base model, and memory, for each format of weights and of the cache.
+
+The demo's model (5.5M parameters, trained here from nothing) reads held-out text of its own kind through the packed,
+paged engine; each format is compared with float32 over the same tokens. A small model is the hard case: its numbers
+carry more each than those of a large one.
+
+    python -m benchmarks.engine.formats                     # builds the demo model first, some minutes
+    python -m benchmarks.engine.formats --demo ./demo-model # a folder that it was built into before
+"""
+
+import argparse
+import math
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from tokenizers import Tokenizer
+
+from benchmarks.lib.report import write
+from loragate.demo.build import build
+from loragate.demo.corpus import base_samples
+from loragate.demo.tokenizer import encode
+from loragate.engine.layers.quantization import is_quantised
+from loragate.engine.local import LocalEngine
+from loragate.engine.sequence.request import Request, SamplingParams
+from loragate.engine.sequence.sequence import Sequence
+from loragate.engine.startup.kv_allocation import STORAGE
+
+FORMATS: dict[str, dict[str, Any]] = {
+    "float32": {"dtype": "float32"},
+    "bfloat16": {"dtype": "bfloat16"},
+    "int8 weights": {"quantization": "int8"},
+    "NF4 weights": {"quantization": "nf4"},
+    "int8 cache": {"kv_cache_dtype": "int8"},
+    "fp8 cache": {"kv_cache_dtype": "fp8"},
+    "NF4 weights, int8 cache": {"quantization": "nf4", "kv_cache_dtype": "int8"},
+}
+HELD_OUT_SEED = 1_000_003  # the demo trains with small seeds
+TEXTS = 200
+
+Text = tuple[list[int], list[bool]]
+"""Token ids, and which of them the model learns to say: answers, not questions."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--demo", type=Path, help="folder of a demo model, built if it is empty")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        assets = build(arguments.demo or Path(folder) / "demo", console=Console())
+        texts = list(held_out(assets.model_dir))
+        figures = {
+            name: measure(assets.model_dir, Path(folder) / "cache", texts, config)
+            for name, config in track(FORMATS.items(), description="formats")
+        }
+    exact = figures["float32"]["perplexity"]
+    for each in figures.values():
+        each["perplexity_change_percent"] = round(100 * (each["perplexity"] / exact - 1), 2)
+    show(figures)
+    write("formats", {"texts": TEXTS, "formats": figures})
+
+
+def held_out(model_dir: Path) -> Iterator[Text]:
+    """Token ids of samples like those of its corpus, drawn anew."""
+    tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
+    samples = base_samples(HELD_OUT_SEED)
+    for _ in range(TEXTS):
+        yield encode(tokenizer, next(samples))
+
+
+def measure(model_dir: Path, cache_dir: Path, texts: list[Text], config: dict[str, Any]) -> dict[str, Any]:
+    engine = LocalEngine(model_dir, cache_dir, {}, prefix_cache=False, kv_cache_tokens=1024, **config)
+    losses = [_loss(engine, *text) for text in texts]
+    base = engine.loaded.base
+    linears = [m for m in base.model.modules() if is_quantised(m) or type(m).__name__ == "LoraLinear"]
+    weights = {p.data_ptr(): p.nbytes for m in linears for p in m.parameters(recurse=False)}
+    engine.close()
+    return {
+        "perplexity": round(math.exp(sum(losses) / len(losses)), 4),
+        "bytes_of_linears": sum(weights.values()),
+        "cache_bytes_per_token": base.kv_bytes_per_token(STORAGE[engine.config.kv_cache_dtype]),
+    }
+
+
+@torch.inference_mode()
+def _loss(engine: LocalEngine, ids: list[int], learned: list[bool]) -> float:
+    """Mean negative log-likelihood of the tokens that count: all are computed as guesses behind the first."""
+    sequence = Sequence(Request(0, 0, tuple(ids[:1]), None, SamplingParams(max_tokens=1, seed=0)), 0)
+    sequence.draft = ids[1:]
+    assert engine.core.blocks.grow(sequence, len(ids))
+    logits, _ = engine.core._runner.execute({sequence: len(ids)})
+    engine.core.blocks.release(sequence)
+    logprobs = logits[:-1].float().log_softmax(-1)
+    each = -logprobs.gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+    return float(each[torch.tensor(learned[1:])].mean())
+
+
+def show(figures: dict[str, Any]) -> None:
+    table = Table("format", "perplexity", "change", "bytes of linears", "cache bytes a token")
+    for name, each in figures.items():
+        change = f"{each['perplexity_change_percent']:+.2f} %"
+        memory = str(each["bytes_of_linears"]), str(each["cache_bytes_per_token"])
+        table.add_row(name, str(each["perplexity"]), change, *memory)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Checks and benchmarks on a GPU."""
