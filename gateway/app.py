@@ -34,7 +34,7 @@ from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
 from loragate.gateway.imports.resume import keep_resuming
 from loragate.gateway.imports.runner import ImportRunner
-from loragate.gateway.instruments.loop_lag import watch_lag
+from loragate.gateway.instruments.loop_lag import run_lag_sampling
 from loragate.gateway.limits.limiter import open_limiter
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.prices import Prices
@@ -135,7 +135,7 @@ async def _open_services(
         link = EngineLink(client, store, config.tool_parser, engine_changed)
         await link.start()
         await link.connected(_ENGINE_PATIENCE)
-        lag = asyncio.create_task(watch_lag(counted.http.lagged), name="loop-lag")
+        lag = asyncio.create_task(run_lag_sampling(counted.http.lagged), name="loop-lag")
         key_use = KeyUse(store, config.key_use_seconds)
         writing = asyncio.create_task(key_use.run_write_loop(), name="key-use")
         turned_away = TurnedAway(store)

@@ -55,4 +55,4 @@ class Told:
         self._say(durable=True)
 
     def _say(self, *, durable: bool) -> None:
-        self._meter.told(self.prompt_tokens, self.completion_tokens, self.cached_tokens, durable=durable)
+        self._meter.update(self.prompt_tokens, self.completion_tokens, self.cached_tokens, durable=durable)

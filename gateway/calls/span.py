@@ -58,8 +58,8 @@ class ModelCall:
         self._span.set_attribute("gen_ai.usage.cache_read.input_tokens", told.cached_tokens)
         self._span.set_attribute("loragate.outcome", outcome.value)
         if outcome is not Outcome.COMPLETED:
-            from loragate.gateway.tracing.span import failed
+            from loragate.gateway.tracing.spans import set_failed
 
-            failed(self._span, outcome.value)
+            set_failed(self._span, outcome.value)
         self._span.end()
         self._spans.parent = self._outer

@@ -7,8 +7,7 @@ import grpc
 import grpc.aio
 from opentelemetry.trace import Span, Tracer
 
-from loragate.gateway.tracing.span import failed
-from loragate.gateway.tracing.spans import request_spans
+from loragate.gateway.tracing.spans import request_spans, set_failed
 
 _TRACED = "/loragate.v1."  # not health and reflection
 _OUR_FAULT = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN})
@@ -55,4 +54,4 @@ def _describe(span: Span, method: str, code: grpc.StatusCode | int | None) -> No
     span.set_attribute("rpc.method", method.removeprefix("/"))
     span.set_attribute("rpc.response.status_code", status.name)
     if status in _OUR_FAULT:
-        failed(span, status.name)
+        set_failed(span, status.name)

@@ -6,8 +6,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from loragate.gateway.http.metrics import METHODS
 from loragate.gateway.http.middleware import PROBES
-from loragate.gateway.tracing.span import failed
-from loragate.gateway.tracing.spans import request_spans
+from loragate.gateway.tracing.spans import request_spans, set_failed
 
 
 class TracingMiddleware:
@@ -47,4 +46,4 @@ def _describe(span: Span, method: str, route: str | None, status: int) -> None:
     if status:
         span.set_attribute("http.response.status_code", status)
     if not status or status >= 500:
-        failed(span, str(status) if status else "client_gone")
+        set_failed(span, str(status) if status else "client_gone")

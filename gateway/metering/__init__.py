@@ -1,1 +1,1 @@
-"""What tenants used: one record for each inference request, kept by a ledger."""
+"""The ledger of what tenants used: one record for each inference request."""

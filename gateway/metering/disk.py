@@ -1,4 +1,4 @@
-"""Work on the disk, off the event loop, one step at a time."""
+"""A thread for disk work, so that it blocks no event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,15 +10,15 @@ T = TypeVar("T")
 
 
 class Disk:
-    """One thread: what it is given is done in order, and nothing of it overlaps."""
+    """Runs calls in one thread, in order and without overlap."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="usage-spool")
 
-    async def do(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """What `work` returns or raises."""
+    async def run(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Return or raise what `work` does."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(*arguments, **options))
 
     def close(self) -> None:
-        """Waits for what it is doing."""
+        """Wait for the current call and stop the thread."""
         self._thread.shutdown()

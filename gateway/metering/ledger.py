@@ -1,14 +1,14 @@
-"""The ledger: what requests used, first on this machine's disk, within seconds in the database, exactly once.
+"""The ledger: records what requests used, exactly once, first on this machine's disk, within seconds in the database.
 
-    `Meter`, with a slot in `OpenCalls` while the request runs
-      │ its end: into memory, at once
+    `Meter`, with a slot in `LiveCounters` while the request runs
+      │ at its end, the record goes to memory at once
       ▼
-    `RecordWriter`: lines in a segment of the `Spool`; the slot is free again; fsync twice a second
+    `RecordWriter` writes lines to a segment of the `Spool` and frees the slot; fsync twice a second
       ▼
-    `SegmentSettler`: segments to the database, each removed after the commit that holds it
+    `SegmentSettler` writes segments to the database and removes each after the commit that contains it
 
-Whatever dies in between, the next step's work is done again by whoever finds the file, and the database knows each
-record's id. While the database is away segments wait on the disk; while the disk is full records wait in memory.
+If a process dies in between, the process that finds the file repeats the step, and the database recognizes each record
+by its id. While the database is unavailable, segments wait on the disk; while the disk is full, records wait in memory.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage.record import UsageRecord
 from loragate.gateway.metering.disk import Disk
-from loragate.gateway.metering.log_once import Trouble
+from loragate.gateway.metering.log_once import LogOnce
 from loragate.gateway.metering.meter import Meter
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices
@@ -33,81 +33,85 @@ from loragate.gateway.resilience.timeouts import wait_for_event
 log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 1.0
-_GATHER_SECONDS = 0.02  # records that end together are written together; until then their slots hold them
+_GATHER_SECONDS = 0.02  # requests that end within it are written together; until then their slots hold them
 _SYNC_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
-_LAST_SECONDS = 5.0  # for the database, when this process ends
+_CLOSE_SECONDS = 5.0  # for the database, when this process stops
 
 
 class Ledger:
     """One per process."""
 
     def __init__(self, store: Store, usage_folder: Path, prices: Prices, metrics: UsageMetrics) -> None:
-        """Raises OSError where there is no folder to be had."""
+        """Raise OSError if the folder cannot be created."""
         self._usage_folder = usage_folder
         self._prices = prices
         self._metrics = metrics
         self._disk = Disk()
-        self._trouble = Trouble(log)
+        self._problem = LogOnce(log, resolved="usage is recorded and settled again")
         self._settler = Settler(store, metrics)
-        self._writer = RecordWriter(usage_folder, self._disk, metrics, self._trouble)
-        self._segments = SegmentSettler(self._settler, self._disk, metrics, self._trouble)
+        self._writer = RecordWriter(usage_folder, self._disk, metrics, self._problem)
+        self._segments = SegmentSettler(self._settler, self._disk, metrics, self._problem)
         self._settling = asyncio.Lock()
-        self._reached = True  # the database, when it was last tried
+        self._database_reached = True  # when it was last tried
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to write and to settle."""
-        loops = (self._keep_writing, self._keep_syncing, self._keep_settling)
-        self._tasks = [asyncio.create_task(loop(), name=f"usage{loop.__name__}") for loop in loops]
+        """Start writing, syncing and settling."""
+        loops = {
+            "usage-write": self._run_write_loop,
+            "usage-sync": self._run_sync_loop,
+            "usage-settle": self._run_settle_loop,
+        }
+        self._tasks = [asyncio.create_task(loop(), name=name) for name, loop in loops.items()]
 
     async def close(self) -> None:
-        """Bring what is left to the disk, and to the database if it answers soon."""
+        """Write what is left to the disk, and to the database if it responds soon."""
         self._stop.set()
         self._wake.set()
         await asyncio.gather(*self._tasks)
         await self._writer.write()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_SECONDS):
+            async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._try_to_settle()
         await self._writer.close()
         self._disk.close()
 
     def open(self, record: UsageRecord) -> Meter:
-        """A request begins; its tokens and timings are still to come."""
-        return Meter(record, self._writer.open_calls, self.record)
+        """Return the meter of a request that starts; its tokens and timings follow."""
+        return Meter(record, self._writer.live_counters, self.record)
 
     def record(self, record: UsageRecord, slot: int | None = None) -> None:
-        """A request, opened in `slot`, has ended. Returns at once: whatever is slow happens later."""
+        """Record a request that has ended and had `slot`. Return at once; anything slow happens later."""
         self._writer.put(self._priced(record), slot)
         self._wake.set()
 
-    async def written(self) -> None:
-        """Everything recorded so far survives a power cut. Raises OSError."""
+    async def flush(self) -> None:
+        """Make everything recorded so far survive a power cut. Raise OSError."""
         if not await self._writer.write():
-            raise OSError("the disk takes no usage records")
+            raise OSError("usage records cannot be written to the disk")
         await self._writer.sync()
 
     async def settle(self) -> int:
-        """Brings everything that is on the disk to the database; returns how many segments it refuses.
+        """Write everything that is on the disk to the database; return how many segments the database rejects.
 
-        Raises StoreError and OSError.
+        Raise StoreError and OSError.
         """
         async with self._settling:
-            # Of a database that is away one segment grows, not a new one every second.
-            segments = await self._writer.sealed(seal=self._reached)
+            # While the database is unavailable, one segment grows instead of a new one starting every second.
+            segments = await self._writer.sealed(seal=self._database_reached)
             self._metrics.segments.set(len(segments))
-            self._reached = False
-            refused = await self._segments.settle(segments)
-            self._reached = True
-            self._metrics.segments.set(refused)
+            self._database_reached = False
+            rejected = await self._segments.settle(segments)
+            self._database_reached = True
+            self._metrics.segments.set(rejected)
             await self._segments.take_over(self._usage_folder, self._writer.folder, self._priced)
-            await self._writer.write_past_the_disk(self._settler.settle)
-            return refused
+            await self._writer.bypass_disk(self._settler.settle)
+            return rejected
 
-    async def _keep_writing(self) -> None:
+    async def _run_write_loop(self) -> None:
         while not self._stop.is_set():
             await self._wake.wait()
             await self._pause(_GATHER_SECONDS)
@@ -116,12 +120,12 @@ class Ledger:
                 await self._pause(_RETRY_SECONDS)
                 self._wake.set()
 
-    async def _keep_syncing(self) -> None:
+    async def _run_sync_loop(self) -> None:
         while not self._stop.is_set():
             await self._pause(_SYNC_SECONDS)
             await self._writer.sync()
 
-    async def _keep_settling(self) -> None:
+    async def _run_settle_loop(self) -> None:
         while not self._stop.is_set():
             await self._try_to_settle()
             await self._pause(SETTLE_SECONDS)
@@ -129,13 +133,13 @@ class Ledger:
     async def _try_to_settle(self) -> None:
         try:
             if not await self.settle() and self._writer.idle:
-                self._trouble.over()
+                self._problem.resolved()
         except (StoreError, OSError) as error:
             self._metrics.settle_failures.inc()
-            self._trouble.say("the database takes no usage records, they wait on the disk", error)
+            self._problem.report("usage records cannot be written to the database; they wait on the disk", error)
         except Exception:
             self._metrics.settle_failures.inc()
-            log.exception("usage cannot be settled")
+            log.exception("settling usage failed")
 
     def _priced(self, record: UsageRecord) -> UsageRecord:
         amount = self._prices.amount(record)

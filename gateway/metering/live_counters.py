@@ -1,9 +1,9 @@
-"""What running requests were told so far, in a file mapped into memory.
+"""Counters of the tokens delivered to running requests, in a file mapped into memory.
 
-A store into such memory costs no system call, and the kernel keeps it when the process dies: what its clients were
-told by then is billed, to the token. Only a power cut can lose what was told since the last `sync`.
+Writing to such memory costs no system call, and the kernel keeps it when the process dies, so the tokens delivered by
+then are billed exactly. Only a power cut can lose the tokens delivered since the last `sync`.
 
-Each running request has a slot of fixed size: four whole numbers that change, then the record that it was opened with.
+Each running request has a slot of fixed size: five integers that change, then the record that it was opened with.
 """
 
 import mmap
@@ -17,12 +17,12 @@ from pathlib import Path
 import orjson
 
 from loragate.adapter_store.usage.record import Outcome, UsageRecord
-from loragate.gateway.metering.record_format import record_of
-from loragate.gateway.metering.spool import OPEN_CALLS
+from loragate.gateway.metering.record_format import decode_record
+from loragate.gateway.metering.spool import LIVE_COUNTERS
 
 SLOTS = 8192
 _SLOT_BYTES = 1024
-# In the machine's own order and aligned, so that no number is ever seen half written.
+# In native byte order and aligned, so that no number is ever read half written.
 _COUNTS = struct.Struct("@QQQqq")  # prompt, completion and cached tokens; first token (-1: none) and duration, in ms
 _RECORD = struct.Struct("@II")  # length and CRC-32 of the JSON that follows; length 0: the slot is free
 _RECORD_AT = _COUNTS.size
@@ -30,30 +30,30 @@ _JSON_AT = _RECORD_AT + _RECORD.size
 _NO_TOKENS = _COUNTS.pack(0, 0, 0, -1, 0)
 
 
-class OpenCalls:
-    """One per worker. Its slots are taken, marked and freed in the event loop; `sync` may run in another thread."""
+class LiveCounters:
+    """One per worker. Slots are taken, updated and freed in the event loop; `sync` may run in another thread."""
 
     def __init__(self, folder: Path, slots: int = SLOTS) -> None:
-        """Raises OSError, also where the disk has no room for all slots: it is set aside, never found missing later."""
+        """Raise OSError, also if the disk has no room for all slots: the space is reserved at once."""
         size = slots * _SLOT_BYTES
-        self._file = os.open(folder / OPEN_CALLS, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._file = os.open(folder / LIVE_COUNTERS, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(self._file, 0, size)
             self._memory = mmap.mmap(self._file, size)
         except OSError:
             os.close(self._file)
-            (folder / OPEN_CALLS).unlink()
+            (folder / LIVE_COUNTERS).unlink()
             raise
         self._slots = slots
         self._free = list(range(slots))
 
     @property
     def in_use(self) -> int:
-        """Slots taken."""
+        """The number of slots taken."""
         return self._slots - len(self._free)
 
     def take(self, record: UsageRecord) -> int | None:
-        """A slot for a request that has been told nothing yet; None when all are in use."""
+        """Take a slot for a request that has not received any token; return None if all are in use."""
         document = orjson.dumps(record)
         if not self._free or len(document) > _SLOT_BYTES - _JSON_AT:
             return None
@@ -64,38 +64,38 @@ class OpenCalls:
         _RECORD.pack_into(self._memory, at + _RECORD_AT, len(document), crc32(document))
         return slot
 
-    def mark(
+    def update(
         self, slot: int, prompt: int, completion: int, cached: int, first_token_ms: int | None, duration_ms: int
     ) -> None:
-        """What the request has been told by now."""
+        """Set what the request has received by now."""
         first = -1 if first_token_ms is None else first_token_ms
         _COUNTS.pack_into(self._memory, slot * _SLOT_BYTES, prompt, completion, cached, first, duration_ms)
 
     def free(self, slot: int) -> None:
-        """The request's record is in a safe place."""
+        """Free the slot, because the request's record is stored elsewhere."""
         _RECORD.pack_into(self._memory, slot * _SLOT_BYTES + _RECORD_AT, 0, 0)
         self._free.append(slot)
 
     def sync(self) -> None:
-        """Brings it to the disk. Raises OSError."""
+        """Write the counters to the disk. Raise OSError."""
         os.fsync(self._file)
 
     def close(self) -> None:
-        """The file stays."""
+        """Close the file, which stays."""
         self._memory.close()
         os.close(self._file)
 
 
-def left_open(folder: Path) -> list[UsageRecord]:
-    """What a dead worker's requests had been told."""
+def interrupted_records(folder: Path) -> list[UsageRecord]:
+    """Return the records of the requests that a dead worker was serving, with what they had received."""
     try:
-        content = (folder / OPEN_CALLS).read_bytes()
+        content = (folder / LIVE_COUNTERS).read_bytes()
     except FileNotFoundError:
         return []
-    return list(_left_open(content))
+    return list(_interrupted(content))
 
 
-def _left_open(content: bytes) -> Iterator[UsageRecord]:
+def _interrupted(content: bytes) -> Iterator[UsageRecord]:
     for at in range(0, len(content) - _SLOT_BYTES + 1, _SLOT_BYTES):
         length, checksum = _RECORD.unpack_from(content, at + _RECORD_AT)
         document = content[at + _JSON_AT : at + _JSON_AT + length]
@@ -103,7 +103,7 @@ def _left_open(content: bytes) -> Iterator[UsageRecord]:
             continue
         prompt, completion, cached, first, duration = _COUNTS.unpack_from(content, at)
         yield replace(
-            record_of(document),
+            decode_record(document),
             prompt_tokens=prompt,
             completion_tokens=completion,
             cached_tokens=min(cached, prompt),

@@ -1,21 +1,22 @@
-"""Says what is wrong once, not every second, and when it is over."""
+"""Logging of a repeated problem once, and of its end."""
 
 import logging
 
 
-class Trouble:
-    def __init__(self, log: logging.Logger) -> None:
+class LogOnce:
+    def __init__(self, log: logging.Logger, *, resolved: str) -> None:
         self._log = log
-        self._said: str | None = None
+        self._resolved = resolved
+        self._message: str | None = None
 
-    def say(self, words: str, error: Exception) -> None:
-        """Something is wrong, perhaps still."""
-        if words != self._said:
-            self._log.error("%s: %s", words, error)
-        self._said = words
+    def report(self, message: str, error: Exception) -> None:
+        """Log the problem unless it was the last one reported."""
+        if message != self._message:
+            self._log.error("%s: %s", message, error)
+        self._message = message
 
-    def over(self) -> None:
-        """All is well."""
-        if self._said is not None:
-            self._log.info("usage is recorded and settled again")
-        self._said = None
+    def resolved(self) -> None:
+        """Log that the problem is over."""
+        if self._message is not None:
+            self._log.info(self._resolved)
+        self._message = None

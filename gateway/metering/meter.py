@@ -1,31 +1,31 @@
-"""One running request, metered."""
+"""The meter of one running request."""
 
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from loragate.adapter_store.usage.record import Outcome, UsageRecord
-from loragate.gateway.metering.live_counters import OpenCalls
+from loragate.gateway.metering.live_counters import LiveCounters
 
 
 class Meter:
-    """Holds what the client was told so far, and makes the one record of it at the end."""
+    """Counts the tokens delivered to the client so far, and makes the request's one record at the end."""
 
     def __init__(
-        self, opened: UsageRecord, open_calls: OpenCalls | None, ended: Callable[[UsageRecord, int | None], None]
+        self, opened: UsageRecord, counters: LiveCounters | None, ended: Callable[[UsageRecord, int | None], None]
     ) -> None:
         self._record = opened
-        self._open_calls = open_calls
+        self._counters = counters
         self._ended = ended
         self._started = time.monotonic()
-        self._slot = None if open_calls is None else open_calls.take(opened)
+        self._slot = None if counters is None else counters.take(opened)
         self._counts = (0, 0, 0)
         self._first_token_ms: int | None = None
 
-    def told(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int, *, durable: bool = True) -> None:
-        """In all, by now. Less than before where what it was to be told did not come after all.
+    def update(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int, *, durable: bool = True) -> None:
+        """Set the totals by now, which are less than before if tokens could not be delivered after all.
 
-        What is not `durable` does not count if this process dies: the client has not seen any of it yet.
+        Totals that are not `durable` do not count if this process dies: the client has not received any of them yet.
         """
         elapsed = self._elapsed_ms()
         self._counts = counts = (prompt_tokens, completion_tokens, cached_tokens)
@@ -33,11 +33,11 @@ class Meter:
             self._first_token_ms = None
         elif self._first_token_ms is None:
             self._first_token_ms = elapsed
-        if durable and self._open_calls is not None and self._slot is not None:
-            self._open_calls.mark(self._slot, *counts, self._first_token_ms, elapsed)
+        if durable and self._counters is not None and self._slot is not None:
+            self._counters.update(self._slot, *counts, self._first_token_ms, elapsed)
 
     def close(self, outcome: Outcome) -> None:
-        """It has ended. Returns at once."""
+        """Record that the request has ended. Return at once."""
         prompt, completion, cached = self._counts
         record = replace(
             self._record,

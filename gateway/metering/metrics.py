@@ -1,4 +1,4 @@
-"""How the usage ledger is doing; anything but zeros in the failures deserves an alert."""
+"""Metrics of the usage ledger; any failure deserves an alert."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -9,11 +9,11 @@ class UsageMetrics:
     """One per application."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, words: str) -> Counter:
-            return Counter(f"loragate_usage_{name}", words, registry=registry)
+        def counter(name: str, help: str) -> Counter:
+            return Counter(f"loragate_usage_{name}", help, registry=registry)
 
-        def gauge(name: str, words: str) -> Gauge:
-            return Gauge(f"loragate_usage_{name}", words, multiprocess_mode="livesum", registry=registry)
+        def gauge(name: str, help: str) -> Gauge:
+            return Gauge(f"loragate_usage_{name}", help, multiprocess_mode="livesum", registry=registry)
 
         self.requests = RequestMetrics(registry)
         self.settled = counter("settled_records", "Usage records written to the database.")

@@ -1,4 +1,4 @@
-"""What tokens cost."""
+"""The cost of tokens."""
 
 from collections.abc import Iterable
 
@@ -7,13 +7,13 @@ from loragate.gateway.config.prices import _PRICE_DIGITS, Price
 
 
 class Prices:
-    """The most specific one counts: for the tenant's adapter, the tenant, the adapter's name, all."""
+    """The most specific price applies: for the tenant's adapter, the tenant, the adapter's name, everything."""
 
     def __init__(self, prices: Iterable[Price] = ()) -> None:
         self._rates = {(price.tenant, price.adapter): _rates(price) for price in prices}
 
     def amount(self, record: UsageRecord) -> int | None:
-        """In 10⁻¹⁰ of the currency's unit, exactly; None without a price."""
+        """Return the exact cost in 10⁻¹⁰ of the currency's unit; None without a price."""
         for tenant in (record.tenant_id, None):
             for adapter in (record.adapter, None):
                 rates = self._rates.get((tenant, adapter))

@@ -1,4 +1,4 @@
-"""What became of inference requests, as their clients saw it, counted when they have ended."""
+"""Metrics of inference requests as their clients saw them, recorded when they end."""
 
 from prometheus_client import CollectorRegistry, Histogram
 
@@ -32,7 +32,7 @@ class RequestMetrics:
         self._targets = AliasTargetMetrics(registry)
 
     def ended(self, record: UsageRecord) -> None:
-        """One request has."""
+        """Record that a request has ended."""
         self._requests.inc(record.tenant_id, record.outcome.value)
         self._targets.ended(record)
         if record.first_token_ms is None:

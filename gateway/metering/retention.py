@@ -1,4 +1,4 @@
-"""The ledger's old rows. Sums by hour and day are small, and stay."""
+"""Removal of the ledger's old rows. The totals by hour and day are small and stay."""
 
 import asyncio
 import logging

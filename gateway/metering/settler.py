@@ -1,4 +1,4 @@
-"""From records to the database."""
+"""Settlement of records in the database."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -14,16 +14,16 @@ _BATCH = 500  # records of one transaction
 
 
 class Settler:
-    """Settling the same records again changes nothing."""
+    """Writes records to the database; writing a record again changes nothing."""
 
     def __init__(self, store: Store, metrics: UsageMetrics) -> None:
         self._store = store
         self._metrics = metrics
 
     async def settle(self, records: Sequence[UsageRecord]) -> bool:
-        """False when the database will not take some of them, however often it is asked; it has the others.
+        """Return False if the database rejects some of the records for good; it has the others.
 
-        Raises StoreError while it takes none, and whatever it raises at every single one.
+        Raise StoreError while the database is unavailable, and the database's error if it rejects every single record.
         """
         rejected = 0
         for batch in _batches(records):
@@ -36,7 +36,8 @@ class Settler:
         return rejected == 0
 
     async def _one_by_one(self, batch: Sequence[UsageRecord], error: Exception) -> int:
-        """One record must not hold up the others. Where all are refused it is not the records' fault."""
+        """Write records singly, so that one does not block the others; if all are rejected, the records are not at
+        fault."""
         rejected = []
         for record in batch:
             try:
@@ -48,7 +49,7 @@ class Settler:
         if len(rejected) == len(batch):
             raise error
         self._metrics.rejected.inc(len(rejected))
-        log.error("the database will not take the usage records %s: %s", ", ".join(rejected), type(error).__name__)
+        log.error("the database rejects the usage records %s: %s", ", ".join(rejected), type(error).__name__)
         return len(rejected)
 
     async def _add(self, batch: Sequence[UsageRecord]) -> None:

@@ -1,10 +1,10 @@
-"""Usage records on this machine's disk until the database has them.
+"""Files of usage records, on this machine's disk until the database has them.
 
-One folder a worker, under the workers' common one:
+Each worker has its own folder in the shared one:
 
-    usage/<worker>/lock              held (flock) for as long as the worker lives
-                   000000000001.segment …  records, line by line; removed once the database has them
-                   open     what running requests were told so far (see `open_calls`)
+    usage/<worker>/lock                    held (flock) for as long as the worker lives
+                   000000000001.segment …  records, one per line; removed once the database has them
+                   open                    the counters of running requests (see `live_counters`)
 """
 
 import fcntl
@@ -14,28 +14,28 @@ from contextlib import suppress
 from pathlib import Path
 
 LOCK = "lock"
-OPEN_CALLS = "open"
+LIVE_COUNTERS = "open"
 _SEGMENT = ".segment"
 _SEGMENT_BYTES = 4 << 20
 _OPEN = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
 
 
 class Spool:
-    """A worker's own folder. Calls must not overlap; all of them may block on the disk."""
+    """A worker's own folder. Calls must not overlap, and all of them may block on the disk."""
 
     def __init__(self, usage_folder: Path) -> None:
-        """Raises OSError."""
+        """Raise OSError."""
         usage_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.folder, self._lock = _claimed(usage_folder)
+        self.folder, self._lock = _create_folder(usage_folder)
         self._segment: int | None = None
         self._size = 0
         self._number = 0
         self._dirty = False
 
     def append(self, lines: bytes) -> None:
-        """Survives this process once it returns, and the machine's next power cut after `sync`.
+        """Append lines, which survive this process on return, and a power cut after `sync`.
 
-        Raises OSError; then some of the lines may have been written, the last of them in part.
+        Raise OSError; then some of the lines may have been written, the last of them in part.
         """
         if self._segment is None:
             self._segment = self._next_segment()
@@ -51,23 +51,23 @@ class Spool:
             self.seal()
 
     def sync(self) -> None:
-        """Raises OSError."""
+        """Make what was appended survive a power cut. Raise OSError."""
         if self._segment is not None and self._dirty:
             os.fsync(self._segment)
             self._dirty = False
 
     def seal(self) -> None:
-        """What was appended so far is a segment; what comes goes to the next one."""
+        """End the current segment; later lines go to the next one."""
         if self._segment is not None:
             segment, self._segment = self._segment, None
             os.close(segment)
 
     def sealed(self) -> list[Path]:
-        """Oldest first."""
+        """Return the complete segments, oldest first."""
         return [path for path in segments_in(self.folder) if self._segment is None or path != self._path()]
 
     def close(self, *, remove: bool) -> None:
-        """Gives the folder up: whoever finds something in it takes it over."""
+        """Unlock the folder; another process takes over what is left in it."""
         self.seal()
         if remove and not segments_in(self.folder):
             remove_worker(self.folder)
@@ -85,20 +85,20 @@ class Spool:
 
 
 def segments_in(folder: Path) -> list[Path]:
-    """A worker's segments, oldest first."""
+    """Return a worker's segments, oldest first."""
     return sorted(folder.glob(f"*{_SEGMENT}"))
 
 
 def remove_worker(folder: Path) -> None:
-    """A worker's empty folder; its lock, held by the caller, last. What somebody set aside in it keeps it there."""
-    (folder / OPEN_CALLS).unlink(missing_ok=True)
+    """Remove a worker's folder, and last its lock, which the caller holds. A folder with kept segments stays."""
+    (folder / LIVE_COUNTERS).unlink(missing_ok=True)
     with suppress(OSError):
         (folder / LOCK).unlink()
         folder.rmdir()
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes new files in it survive a power cut."""
+    """Make new files in the folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -106,8 +106,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _claimed(usage_folder: Path) -> tuple[Path, int]:
-    """A new folder and its lock. Somebody who looks for dead workers may take it for one, before it is locked."""
+def _create_folder(usage_folder: Path) -> tuple[Path, int]:
+    """Create a folder and lock it; try again if a recovery removes it before it is locked."""
     while True:
         folder = usage_folder / f"{os.getpid()}-{secrets.token_hex(4)}"
         folder.mkdir(mode=0o700)
@@ -119,7 +119,7 @@ def _claimed(usage_folder: Path) -> tuple[Path, int]:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Whether nobody else holds it."""
+    """Lock the file; return False if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

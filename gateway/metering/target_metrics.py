@@ -1,4 +1,4 @@
-"""Counters of the versions behind each alias, to watch a canary by. Only the operator sees them."""
+"""Counters of the versions behind each alias, to watch a canary. Only the operator can read them."""
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -13,7 +13,7 @@ AliasTarget = tuple[str, str, str]
 
 
 class AliasTargetMetrics:
-    """Counts the first 1,024 pairs of version and alias of a process one by one, all others together."""
+    """Counts the first 1,024 pairs of version and alias of a process individually, and all others together."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, words: str, *more: str) -> Counter:
@@ -29,7 +29,7 @@ class AliasTargetMetrics:
         self._targets: set[AliasTarget] = set()
 
     def ended(self, record: UsageRecord) -> None:
-        """One request has."""
+        """Record that a request has ended."""
         if record.adapter_alias is None:
             return
         target = self._target(record)

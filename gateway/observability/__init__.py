@@ -1,1 +1,1 @@
-"""The gateway's own numbers and the engine's, for Prometheus and for the operator."""
+"""The metrics of the gateway and the engine, for Prometheus and for the operator."""

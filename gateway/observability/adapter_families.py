@@ -1,5 +1,5 @@
-"""What is told about single adapters and tenants: to everybody what routers need, under opaque ids; to the operator
-the rest, with names."""
+"""Metrics of single adapters and tenants: what routers need, under opaque ids, is public; the rest, with names, is for
+the operator."""
 
 import time
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ _COUNTERS = (
     ("time_to_first_token_seconds", "time_to_first_token_seconds", "Summed time from receipt to the first token."),
     ("loads", "loads", "Loads of the adapter to the device."),
 )
-_MOST_LISTED = 128  # adapters that one label names
-_LEVELS = {pb.TIER_HOST: "cpu", pb.TIER_DISK: "disk"}  # vLLM's words, and one of ours
+_MAX_LISTED = 128  # adapters in one label's value
+_LEVELS = {pb.TIER_HOST: "cpu", pb.TIER_DISK: "disk"}  # vLLM's words, except the last
 
 
 def lora_requests_info(stats: pb.StatsResponse, names: Names) -> Metric:
-    """vLLM's gauge, by which inference gateways prefer a server that has the adapter: its value is the time."""
+    """Return vLLM's gauge, by which inference gateways prefer a server that has the adapter; its value is the time."""
     family = GaugeMetricFamily(
         "vllm:lora_requests_info",
         "Adapters with completions in the batch and in the queue; the value is the time.",
@@ -40,7 +40,7 @@ def lora_requests_info(stats: pb.StatsResponse, names: Names) -> Metric:
 def lora_residency(stats: pb.StatsResponse, names: Names, served_base: str) -> Iterator[Metric]:
     """Yield vLLM's gauges of the adapters that are loaded, idle ones included.
 
-    `served_base` is the `model_name` by which routers tell requests for the base model; empty: it is not shown.
+    `served_base` is the `model_name` by which routers recognize requests for the base model; empty if it is hidden.
     """
     loaded = GaugeMetricFamily(
         "vllm:lora_adapter_loaded",
@@ -72,7 +72,7 @@ def vllm_load(stats: pb.StatsResponse) -> Iterator[Metric]:
 
 
 def adapter_families(stats: pb.StatsResponse, names: Names) -> Iterator[Metric]:
-    """Counters of each adapter that was asked for lately."""
+    """Yield the counters of each adapter that was requested recently."""
     for name, field, words in _COUNTERS:
         family = CounterMetricFamily(f"loragate_adapter_{name}", words, labels=("id", "tenant", "adapter"))
         for row in stats.adapters:
@@ -81,7 +81,7 @@ def adapter_families(stats: pb.StatsResponse, names: Names) -> Iterator[Metric]:
 
 
 def tenant_families(stats: pb.StatsResponse) -> Iterator[Metric]:
-    """What each tenant gets from the prefix cache."""
+    """Yield each tenant's counters of the prefix cache."""
     lookups = CounterMetricFamily(
         "loragate_tenant_prefix_cache_queries",
         "The tenant's prompt tokens looked up in the prefix cache.",
@@ -101,11 +101,11 @@ def tenant_families(stats: pb.StatsResponse) -> Iterator[Metric]:
 
 
 def _listed(names: list[str]) -> str:
-    return ",".join(list(dict.fromkeys(names))[:_MOST_LISTED])
+    return ",".join(list(dict.fromkeys(names))[:_MAX_LISTED])
 
 
 def _model_name(adapter: pb.AdapterRef, opaque_id: str, names: Names) -> str:
-    """Return the adapter's name as in `model` of a request, or its opaque id where the name is not known."""
+    """Return the adapter's name in the `model` field of requests, or its opaque id if the name is unknown."""
     known = names.get(content_of(adapter))
     return known[0].name if known else opaque_id
 

@@ -1,4 +1,4 @@
-"""The engine's totals as Prometheus' metric families."""
+"""The engine's metrics as metric families of Prometheus."""
 
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
@@ -54,7 +54,7 @@ _HISTOGRAMS = (
 
 
 def engine_families(stats: pb.StatsResponse | None) -> Iterator[Metric]:
-    """Everything but what names an adapter or a tenant; of an engine that is down, only that it is."""
+    """Yield all metrics without names of adapters or tenants; for an engine that is down, only that it is down."""
     yield GaugeMetricFamily("loragate_engine_up", "1 while the engine answers.", value=float(stats is not None))
     if stats is None:
         return
@@ -63,7 +63,7 @@ def engine_families(stats: pb.StatsResponse | None) -> Iterator[Metric]:
     for name, field, words in _GAUGES:
         yield GaugeMetricFamily(f"loragate_engine_{name}", words, value=getattr(stats, field))
     for name, field, words in _HISTOGRAMS:
-        if stats.HasField(field):  # an older engine's may be absent
+        if stats.HasField(field):  # an older engine may not report it
             yield _histogram(f"loragate_engine_{name}", words, getattr(stats, field))
     yield _completions(stats)
     yield _failures(stats)
@@ -73,7 +73,7 @@ def engine_families(stats: pb.StatsResponse | None) -> Iterator[Metric]:
 
 
 def labelled_counter(name: str, words: str, label: str, values: Mapping[str, float]) -> CounterMetricFamily:
-    """One label, a value for each of its values."""
+    """Return a counter with one label, from the counts of the label's values."""
     family = CounterMetricFamily(name, words, labels=(label,))
     for value, count in values.items():
         family.add_metric((value,), count)

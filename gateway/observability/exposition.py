@@ -1,4 +1,4 @@
-"""The text that Prometheus scrapes."""
+"""Prometheus' text exposition format."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ class _Collected(Collector):
 
 
 def exposition(families: Iterable[Metric]) -> bytes:
-    """Prometheus' text format, version 0.0.4."""
+    """Return the families in the text format, version 0.0.4."""
     registry = CollectorRegistry()
     registry.register(_Collected(families))
     return generate_latest(registry)

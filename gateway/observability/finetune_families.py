@@ -1,4 +1,4 @@
-"""What the fine-tune worker on this machine counts: prometheus_client keeps it in files, which outlive the worker."""
+"""The metrics of the fine-tune worker on this machine, which prometheus_client stores in files that outlive it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +10,7 @@ FOLDER = "finetune-metrics"
 
 
 def finetune_families(data_dir: Path) -> Iterable[Metric]:
-    """None where no worker runs on this machine."""
+    """Return the worker's metrics; none if no worker runs on this machine."""
     folder = data_dir / FOLDER
     if not folder.is_dir():
         return []

@@ -1,1 +1,1 @@
-"""OpenTelemetry traces: a request, what was done for it, how long the engine took. Off unless an endpoint is set."""
+"""OpenTelemetry traces of requests, their steps and the engine's work. Off unless an endpoint is set."""

@@ -1,4 +1,4 @@
-"""The spans of the request that this task works on. While nobody traces it, asking for one costs a look-up."""
+"""The spans of the request that the current task works on. For an untraced request, `step` costs one look-up."""
 
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -33,6 +33,6 @@ _OFF: AbstractContextManager[None] = nullcontext()
 
 
 def step(name: str) -> AbstractContextManager[None]:
-    """Open a span around the block, where the request is traced."""
+    """Open a span around the block if the request is traced."""
     spans = CURRENT.get()
     return _OFF if spans is None else spans.step(name)

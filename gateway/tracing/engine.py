@@ -1,19 +1,22 @@
-"""What the engine did for a traced request: it is told of the trace, and says how long the request waited and how long
-its prompt took, both on the first piece of its answer."""
+"""Spans of the engine's work for a traced request.
+
+The engine receives the trace's id. With the first piece of its response it reports how long the request waited and how
+long its prompt took.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from loragate.engine.client.client import EngineClient
 from loragate.gateway.tracing.current import CURRENT, Spans
-from loragate.gateway.tracing.span import now
+from loragate.gateway.tracing.spans import now_ns
 from loragate.v1 import engine_pb2 as pb
 
 _REASONS = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_REASON_LENGTH: "length", pb.FINISH_REASON_ERROR: "error"}
 
 
 class TracedEngine:
-    """Stands where the engine's client does."""
+    """An engine client that traces its requests."""
 
     def __init__(self, client: EngineClient) -> None:
         self._client = client
@@ -36,12 +39,12 @@ class TracedEngine:
 
 
 class _Submission:
-    """One prompt's way through the engine."""
+    """One prompt's spans."""
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans
         self._parent = spans.parent
-        self._sent = now()
+        self._sent = now_ns()
         self._first: int | None = None
         self._last = 0
         self._tokens = 0
@@ -49,7 +52,7 @@ class _Submission:
 
     async def follow(self, deltas: AsyncIterator[pb.Delta]) -> AsyncIterator[pb.Delta]:
         async for delta in deltas:
-            self._last = now()
+            self._last = now_ns()
             self._tokens += len(delta.token_ids)
             if delta.finish_reason:
                 self._reasons.append(_REASONS[delta.finish_reason])
@@ -58,7 +61,7 @@ class _Submission:
             yield delta
 
     def _until_first(self, timings: pb.Timings) -> None:
-        """The engine's durations on this process' clock."""
+        """Record the spans before the first token: the engine's durations on this process's clock."""
         self._first = self._last
         prefilling = max(self._sent, self._first - round(1e9 * timings.prefill_seconds))
         queueing = max(self._sent, prefilling - round(1e9 * timings.queue_seconds))

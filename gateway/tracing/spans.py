@@ -1,21 +1,36 @@
-"""One traced request."""
+"""The spans of one traced request.
 
+All spans hold only names of this program, ids and numbers. They do not hold what a client wrote, nor the messages of
+errors, which may quote it.
+"""
+
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Tracer, format_trace_id, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from loragate.gateway.tracing.current import CURRENT
-from loragate.gateway.tracing.span import failed
 
 _TRACE_CONTEXT = TraceContextTextMapPropagator()
-_NOBODY = Context()  # no parent; without it the process' own context would be asked
+_NO_PARENT = Context()  # used explicitly, because the default is the process's own context
+
+
+def set_failed(span: Span, reason: str) -> None:
+    """Mark the span as failed; `reason` is a name of this program."""
+    span.set_attribute("error.type", reason)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+def now_ns() -> int:
+    """Return the time as spans count it: nanoseconds of Unix time."""
+    return time.time_ns()
 
 
 class RequestSpans:
-    """`root` is the request's own span; `parent` what new spans belong to."""
+    """`root` is the request's own span, `parent` the span that new spans belong to."""
 
     def __init__(self, tracer: Tracer, root: Span) -> None:
         self.root = root
@@ -24,39 +39,39 @@ class RequestSpans:
 
     @property
     def trace_id(self) -> str:
-        """In hexadecimal, as logs name it."""
+        """The trace's id in hexadecimal, as logs name it."""
         return format_trace_id(self.root.get_span_context().trace_id)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """A span around the block; an exception only leaves its name."""
+        """Open a span around the block; of an exception it records only the name."""
         span = self.begin(name)
         try:
             yield
         except BaseException as error:
-            failed(span, type(error).__name__)
+            set_failed(span, type(error).__name__)
             raise
         finally:
             span.end()
 
     def begin(self, name: str, kind: SpanKind = SpanKind.INTERNAL, *, at: int | None = None) -> Span:
-        """A span that somebody else ends; `at` in nanoseconds of Unix time, else now."""
-        return self._tracer.start_span(name, set_span_in_context(self.parent, _NOBODY), kind, start_time=at)
+        """Open a span that its caller ends; `at` is in nanoseconds of Unix time, by default now."""
+        return self._tracer.start_span(name, set_span_in_context(self.parent, _NO_PARENT), kind, start_time=at)
 
     def traceparent(self) -> str:
-        """W3C's, for whoever works on for `parent`."""
+        """Return the W3C header that makes `parent` the parent of another process's spans."""
         carrier: dict[str, str] = {}
-        _TRACE_CONTEXT.inject(carrier, set_span_in_context(self.parent, _NOBODY))
+        _TRACE_CONTEXT.inject(carrier, set_span_in_context(self.parent, _NO_PARENT))
         return carrier["traceparent"]
 
 
 @contextmanager
 def request_spans(tracer: Tracer, name: str, traceparent: str) -> Iterator[RequestSpans | None]:
-    """Trace what the block does; None where the sampler, or the caller's `traceparent`, says not to.
+    """Trace the block. Yield None if the sampler, or the caller's `traceparent`, opts out.
 
-    Nothing else is taken from the caller: `tracestate` and `baggage` are text of its own.
+    Nothing else is taken from the caller, because `tracestate` and `baggage` are free text.
     """
-    parent = _TRACE_CONTEXT.extract({"traceparent": traceparent}, _NOBODY)
+    parent = _TRACE_CONTEXT.extract({"traceparent": traceparent}, _NO_PARENT)
     root = tracer.start_span(name, parent, SpanKind.SERVER)
     spans = RequestSpans(tracer, root) if root.is_recording() else None
     token = CURRENT.set(spans)

@@ -42,7 +42,7 @@ async def request(ledger, key):
         base_model="base", started_at=datetime.now(UTC))
     meter = ledger.open(record)
     for tokens in range(1, 4):
-        meter.told(10, tokens, 0)
+        meter.update(10, tokens, 0)
         os.write(1, f"{record.id} {tokens}\\n".encode())
         await asyncio.sleep(0.001)
     meter.close(Outcome.COMPLETED)

@@ -27,7 +27,7 @@ from loragate.gateway.config.prices import Price
 from loragate.gateway.metering import retention
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.prices import Prices
-from loragate.gateway.metering.record_format import line_of
+from loragate.gateway.metering.record_format import encode_record
 from loragate.gateway.metering.spool import Spool
 from tests.gateway.usage_records import EVER, NO_PRICES, check_balance, ledger_rows, metrics, opened, value
 
@@ -91,8 +91,8 @@ async def use(ledger: Ledger, prompt: int = 10, completion: int = 5, **fields: A
     """One request from its beginning to its end; returns its id."""
     record = opened(**fields)
     meter = ledger.open(record)
-    meter.told(prompt, 1, 0)
-    meter.told(prompt, completion, 2)
+    meter.update(prompt, 1, 0)
+    meter.update(prompt, completion, 2)
     meter.close(Outcome.COMPLETED)
     return record.id
 
@@ -100,10 +100,10 @@ async def use(ledger: Ledger, prompt: int = 10, completion: int = 5, **fields: A
 async def test_a_request_is_in_the_database_as_it_was_metered(ledger: Ledger, store: Store, database_url: str) -> None:
     record = opened(request_id="req_told")
     meter = ledger.open(record)
-    meter.told(10, 1, 4)
-    meter.told(10, 8, 4)
+    meter.update(10, 1, 4)
+    meter.update(10, 8, 4)
     meter.close(Outcome.DISCONNECTED)
-    await ledger.written()
+    await ledger.flush()
     await ledger.settle()
     row = (await ledger_rows(database_url))[record.id]
     assert (row.prompt_tokens, row.completion_tokens, row.cached_tokens) == (10, 8, 4)
@@ -139,7 +139,7 @@ async def test_closing_brings_everything_home(store: Store, usage_folder: Path, 
 
 async def test_two_requests_with_one_request_id_are_two(ledger: Ledger, database_url: str) -> None:
     ids = {await use(ledger, request_id="chosen-by-the-client") for _ in range(2)}
-    await ledger.written()
+    await ledger.flush()
     await ledger.settle()
     assert set(await ledger_rows(database_url)) == ids
 
@@ -159,14 +159,14 @@ async def test_usage_waits_on_the_disk_while_the_database_is_away(
     ids = set()
     for _ in range(3):
         ids.add(await use(ledger))
-        await ledger.written()
+        await ledger.flush()
         with pytest.raises(Unavailable):
             await ledger.settle()
     assert await ledger_rows(database_url) == {}
     database.away = False
     await ledger.settle()
     ids.add(await use(ledger))
-    await ledger.written()
+    await ledger.flush()
     await ledger.settle()
     await ledger.settle()
     assert set(await ledger_rows(database_url)) == ids
@@ -210,7 +210,7 @@ async def test_a_full_disk_keeps_usage_in_memory_and_says_so(
     monkeypatch.setattr(os, "write", write)
     ids = {await use(ledger) for _ in range(3)}
     with pytest.raises(OSError, match="no usage records"):
-        await ledger.written()
+        await ledger.flush()
     assert value(numbers.waiting) == 3
     assert value(numbers.spool_failures) == 1
     assert "No space left" in caplog.text
@@ -220,7 +220,7 @@ async def test_a_full_disk_keeps_usage_in_memory_and_says_so(
     database.away = True
     ids.add(await use(ledger))
     full[0] = False
-    await ledger.written()
+    await ledger.flush()
     database.away = False
     await ledger.settle()
     assert set(await ledger_rows(database_url)) == ids
@@ -233,7 +233,7 @@ async def test_memory_is_bounded_and_what_is_lost_is_counted(
 ) -> None:
     numbers = metrics()
     ledger = Ledger(store, usage_folder, NO_PRICES, numbers)
-    monkeypatch.setattr("loragate.gateway.metering.writer.MOST_WAITING", 5)
+    monkeypatch.setattr("loragate.gateway.metering.writer.MAX_WAITING", 5)
     for _ in range(8):
         await use(ledger)
     assert value(numbers.lost) == 3
@@ -251,7 +251,7 @@ async def test_one_record_that_the_database_refuses_holds_up_nobody(
     database.refuses = lambda record: record.request_id == "poison"
     good = {await use(ledger) for _ in range(3)}
     bad = await use(ledger, request_id="poison")
-    await ledger.written()
+    await ledger.flush()
     await ledger.settle()
     assert set(await ledger_rows(database_url)) == good
     assert value(numbers.rejected) == 1
@@ -273,18 +273,18 @@ async def test_a_segment_that_is_refused_whole_holds_up_nobody(
 ) -> None:
     database = Away(store, monkeypatch)
     refused = await use(ledger, request_id="poison")
-    await ledger.written()
+    await ledger.flush()
     with pytest.raises(Unavailable):
         await ledger.settle()
     other = await use(ledger)
-    await ledger.written()
+    await ledger.flush()
     database.away = False
     database.refuses = lambda record: record.request_id == "poison"
     await ledger.settle()
     await ledger.settle()
     assert set(await ledger_rows(database_url)) == {other}
     others = {other, await use(ledger)}
-    await ledger.written()
+    await ledger.flush()
     await ledger.settle()
     assert set(await ledger_rows(database_url)) == others
     database.refuses = lambda record: False
@@ -297,7 +297,7 @@ async def test_lines_that_cannot_be_read_are_kept_and_counted(
 ) -> None:
     dead = Spool(usage_folder)
     first, second = opened(), opened()
-    dead.append(line_of(first) + b"00000000 {}\n" + line_of(second) + b"torn")
+    dead.append(encode_record(first) + b"00000000 {}\n" + encode_record(second) + b"torn")
     dead.close(remove=True)
     numbers = metrics()
     ledger = Ledger(store, usage_folder, NO_PRICES, numbers)
@@ -310,7 +310,7 @@ async def test_lines_that_cannot_be_read_are_kept_and_counted(
 
 async def test_nobody_else_can_read_what_waits(ledger: Ledger, usage_folder: Path) -> None:
     await use(ledger)
-    await ledger.written()
+    await ledger.flush()
     files = [path for path in usage_folder.rglob("*") if path.is_file()]
     assert len(files) == 3
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
@@ -350,12 +350,12 @@ from loragate.adapter_store.usage.query import UsageQuery
 from loragate.adapter_store.usage.record import Outcome
 from loragate.gateway.metering import retention
 from loragate.gateway.metering.ledger import Ledger
-from loragate.gateway.metering.record_format import record_of
+from loragate.gateway.metering.record_format import decode_record
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices
 
 job = json.loads(sys.argv[1])
-records = [record_of(each.encode()) for each in job["records"]]
+records = [decode_record(each.encode()) for each in job["records"]]
 say = os.write
 
 def live(site, out, steps):
@@ -382,16 +382,16 @@ def live(site, out, steps):
         event.listen(engine, "commit", step)
         ledger = Ledger(store, Path(site) / "usage", Prices(), UsageMetrics(CollectorRegistry()))
         running = ledger.open(records[0])
-        running.told(7, 1, 0)
+        running.update(7, 1, 0)
         say(out, json.dumps({"running": 1}).encode() + b"\\n")
         for record in records[1:]:
             meter = ledger.open(record)
-            meter.told(10, 5, 2)
+            meter.update(10, 5, 2)
             say(out, json.dumps({"told": record.id}).encode() + b"\\n")
             meter.close(Outcome.COMPLETED)
-            await ledger.written()
+            await ledger.flush()
             say(out, json.dumps({"safe": record.id}).encode() + b"\\n")
-            running.told(7, 2, 0)
+            running.update(7, 2, 0)
             if record is records[2]:
                 await ledger.settle()
         await ledger.settle()
@@ -426,7 +426,7 @@ async def test_a_worker_that_dies_at_any_step_has_told_nobody_in_vain(tmp_path: 
         site.mkdir()
         (site / "loragate.db").write_bytes((tmp_path / "loragate.db").read_bytes())
         sites.append(site)
-    documents = [line_of(record)[9:-1].decode() for record in records]
+    documents = [encode_record(record)[9:-1].decode() for record in records]
     job = {"secret": SECRET.decode(), "sites": [str(site) for site in sites], "records": documents}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", DYING, json.dumps(job), stdout=asyncio.subprocess.PIPE
@@ -471,18 +471,18 @@ from prometheus_client import CollectorRegistry
 from loragate.adapter_store import Store
 from loragate.adapter_store.usage.record import Outcome, new_usage_id
 from loragate.gateway.metering.ledger import Ledger
-from loragate.gateway.metering.record_format import record_of
+from loragate.gateway.metering.record_format import decode_record
 from loragate.gateway.metering.metrics import UsageMetrics
 from loragate.gateway.metering.prices import Prices
 
 job = json.loads(sys.argv[1])
-template = record_of(job["record"].encode())
+template = decode_record(job["record"].encode())
 
 async def request(ledger):
     record = replace(template, id=new_usage_id())
     meter = ledger.open(record)
     for tokens in range(1, 6):
-        meter.told(10, tokens, 0)
+        meter.update(10, tokens, 0)
         os.write(1, f"{record.id} {tokens}\\n".encode())
         await asyncio.sleep(0)
     meter.close(Outcome.COMPLETED)
@@ -508,7 +508,7 @@ async def test_what_clients_were_told_is_billed_to_the_token_though_workers_are_
         "blobs": (tmp_path / "blobs").as_uri(),
         "secret": SECRET.decode(),
         "usage": str(usage_folder),
-        "record": line_of(replace(opened(), id="use_x"))[9:-1].decode(),
+        "record": encode_record(replace(opened(), id="use_x"))[9:-1].decode(),
     }
     told: dict[str, int] = {}
 

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 
 from loragate.adapter_store.usage.record import Outcome
 from loragate.gateway.metering import spool as spool_module
-from loragate.gateway.metering.live_counters import OpenCalls, left_open
-from loragate.gateway.metering.record_format import line_of, read_lines, record_of
-from loragate.gateway.metering.recovery import dead_workers
+from loragate.gateway.metering.live_counters import LiveCounters, interrupted_records
+from loragate.gateway.metering.record_format import decode_record, decode_records, encode_record
+from loragate.gateway.metering.recovery import lock_dead_workers
 from loragate.gateway.metering.spool import Spool
 from tests.gateway.usage_records import opened
 
 RECORDS = [opened(prompt_tokens=i, completion_tokens=i * i, request_id=f"req_{i}") for i in range(12)]
-LINES = [line_of(record) for record in RECORDS]
+LINES = [encode_record(record) for record in RECORDS]
 
 
 def contents(spool: Spool) -> list[Any]:
     spool.seal()
-    return [record for path in spool.sealed() for record in read_lines(path.read_bytes()).records]
+    return [record for path in spool.sealed() for record in decode_records(path.read_bytes()).records]
 
 
 @given(st.integers(0, len(b"".join(LINES))))
@@ -32,7 +32,7 @@ def test_a_file_cut_anywhere_holds_every_whole_line(cut: int) -> None:
     whole = 0
     while len(b"".join(LINES[: whole + 1])) <= cut and whole < len(LINES):
         whole += 1
-    lines = read_lines(b"".join(LINES)[:cut])
+    lines = decode_records(b"".join(LINES)[:cut])
     assert lines.records == RECORDS[:whole]
     assert lines.damaged == 0
 
@@ -41,7 +41,7 @@ def test_a_file_cut_anywhere_holds_every_whole_line(cut: int) -> None:
 def test_a_flipped_byte_costs_its_own_line_only(at: int, flip: int) -> None:
     content = bytearray(b"".join(LINES))
     content[at] ^= flip
-    lines = read_lines(bytes(content))
+    lines = decode_records(bytes(content))
     ends = [len(b"".join(LINES[: i + 1])) for i in range(len(LINES))]
     hit = next(i for i, end in enumerate(ends) if at < end)
     lost = {RECORDS[hit].id} | ({RECORDS[hit + 1].id} if at == ends[hit] - 1 and hit + 1 < len(RECORDS) else set())
@@ -50,8 +50,8 @@ def test_a_flipped_byte_costs_its_own_line_only(at: int, flip: int) -> None:
 
 
 def test_another_versions_fields_are_left_out() -> None:
-    line = line_of(RECORDS[3])[9:-1].replace(b'{"id"', b'{"colour":"red","id"')
-    assert record_of(line) == RECORDS[3]
+    line = encode_record(RECORDS[3])[9:-1].replace(b'{"id"', b'{"colour":"red","id"')
+    assert decode_record(line) == RECORDS[3]
 
 
 def test_what_is_appended_is_read_in_order(tmp_path: Path) -> None:
@@ -109,13 +109,13 @@ def test_a_full_disk_loses_nothing_that_it_took(tmp_path_factory: pytest.TempPat
 def test_a_living_worker_is_left_alone_and_a_dead_one_taken_over_once(tmp_path: Path) -> None:
     alive, dead = Spool(tmp_path), Spool(tmp_path)
     dead.append(LINES[0])
-    assert dead_workers(tmp_path, alive.folder) == []
+    assert lock_dead_workers(tmp_path, alive.folder) == []
     dead.close(remove=True)
-    (found,) = dead_workers(tmp_path, alive.folder)
-    assert [read_lines(path.read_bytes()).records for path in found.segments()] == [[RECORDS[0]]]
-    assert dead_workers(tmp_path, alive.folder) == []  # somebody is at it
+    (found,) = lock_dead_workers(tmp_path, alive.folder)
+    assert [decode_records(path.read_bytes()).records for path in found.segments()] == [[RECORDS[0]]]
+    assert lock_dead_workers(tmp_path, alive.folder) == []  # somebody is at it
     found.release()
-    (again,) = dead_workers(tmp_path, alive.folder)
+    (again,) = lock_dead_workers(tmp_path, alive.folder)
     for path in again.segments():
         path.unlink()
     again.remove()
@@ -128,17 +128,17 @@ def test_folders_that_were_half_made_or_half_removed_go(tmp_path: Path) -> None:
     (tmp_path / "1-empty").mkdir()
     (tmp_path / "2-kept").mkdir()
     (tmp_path / "2-kept" / "000000000001.segment.kept").write_bytes(b"something to look at")
-    assert dead_workers(tmp_path, alive.folder) == []
+    assert lock_dead_workers(tmp_path, alive.folder) == []
     assert not (tmp_path / "1-empty").exists()
     assert (tmp_path / "2-kept" / "000000000001.segment.kept").exists()
 
 
 def test_open_calls_outlive_their_process(tmp_path: Path) -> None:
-    calls = OpenCalls(tmp_path, slots=4)
+    calls = LiveCounters(tmp_path, slots=4)
     first, second, third = (opened() for _ in range(3))
     slots = [calls.take(record) for record in (first, second, third)]
-    calls.mark(slots[0], 7, 3, 2, 15, 200)  # type: ignore[arg-type]
-    calls.mark(slots[1], 1, 1, 0, None, 9)  # type: ignore[arg-type]
+    calls.update(slots[0], 7, 3, 2, 15, 200)  # type: ignore[arg-type]
+    calls.update(slots[1], 1, 1, 0, None, 9)  # type: ignore[arg-type]
     calls.free(slots[1])  # type: ignore[arg-type]
     cut = {"outcome": Outcome.CRASHED}
     expected = {
@@ -147,24 +147,24 @@ def test_open_calls_outlive_their_process(tmp_path: Path) -> None:
         ),
         replace(third, **cut),
     }
-    assert set(left_open(tmp_path)) == expected
+    assert set(interrupted_records(tmp_path)) == expected
     assert calls.in_use == 2
 
 
 def test_a_slot_that_is_used_again_has_been_told_nothing(tmp_path: Path) -> None:
-    calls = OpenCalls(tmp_path, slots=1)
+    calls = LiveCounters(tmp_path, slots=1)
     slot = calls.take(opened())
     assert slot is not None
     assert calls.take(opened()) is None
-    calls.mark(slot, 7, 3, 2, 15, 200)
+    calls.update(slot, 7, 3, 2, 15, 200)
     calls.free(slot)
     calls.take(opened())
-    (record,) = left_open(tmp_path)
+    (record,) = interrupted_records(tmp_path)
     assert (record.prompt_tokens, record.completion_tokens, record.first_token_ms) == (0, 0, None)
 
 
 def test_a_record_that_is_too_long_for_a_slot_gets_none(tmp_path: Path) -> None:
-    calls = OpenCalls(tmp_path, slots=1)
+    calls = LiveCounters(tmp_path, slots=1)
     assert calls.take(opened(base_model="m" * 1000)) is None
     assert calls.take(opened()) is not None
 
@@ -175,5 +175,5 @@ def test_no_room_for_slots_is_known_at_the_start(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space"):
-        OpenCalls(tmp_path)
+        LiveCounters(tmp_path)
     assert list(tmp_path.iterdir()) == []

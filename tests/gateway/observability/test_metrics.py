@@ -308,7 +308,7 @@ def test_alias_targets_beyond_the_bound_are_counted_together(monkeypatch: pytest
 
 
 def test_tenants_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loragate.gateway.instruments.tenant_counter.MOST_TENANTS", 2)
+    monkeypatch.setattr("loragate.gateway.instruments.tenant_counter.MAX_TENANTS", 2)
     registry = CollectorRegistry()
     counter = TenantCounter("things", "Things.", registry, "kind")
     for tenant in ("a", "b", "c", "d", "a", "c"):
