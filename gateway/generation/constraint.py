@@ -10,7 +10,7 @@ from loragate.gateway.schemas.inference.output_fields import OutputFields
 from loragate.gateway.schemas.inference.tools import ToolFields
 from loragate.gateway.text.base_model import BaseModel
 from loragate.gateway.tools.lark import Lark
-from loragate.gateway.tools.request_tools import ToolUse
+from loragate.gateway.tools.message import ToolUse
 from loragate.v1 import engine_pb2 as pb
 
 
@@ -89,7 +89,7 @@ def calls_or(base: BaseModel, use: ToolUse, schema: Mapping[str, Any]) -> pb.Gra
 def _calls(lark: Lark, use: ToolUse) -> str:
     most = _MOST_FORCED_CALLS if use.parallel and not use.named else 1
     closed = {name: _closed(schema) for name, schema in use.tools.items()}
-    return use.format.write(lark, closed, most=most)
+    return use.format.write(lark, closed, max_calls=most)
 
 
 def _closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.inference.sampling import SamplingFields
 from loragate.gateway.services import Services
 from loragate.gateway.text.base_model import BaseModel
-from loragate.gateway.tools.request_tools import ToolUse
+from loragate.gateway.tools.message import ToolUse
 from loragate.gateway.tracing.current import step
 from loragate.v1 import engine_pb2 as pb
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from loragate.adapter_store.adapters.adapter import ResolvedAdapter
 from loragate.gateway.generation.constraint import Constraint
 from loragate.gateway.text.base_model import BaseModel
-from loragate.gateway.tools.request_tools import ToolUse
+from loragate.gateway.tools.message import ToolUse
 from loragate.v1 import engine_pb2 as pb
 
 

@@ -11,8 +11,7 @@ from loragate.gateway.objects.common import Count
 from loragate.gateway.objects.logprobs import ChatLogprobs, chat_logprobs
 from loragate.gateway.objects.response_head import Answer, AnswerHead, Usage
 from loragate.gateway.tools import message as parsed
-from loragate.gateway.tools.message import MoreArguments, Piece
-from loragate.gateway.tools.request_tools import ToolUse
+from loragate.gateway.tools.message import MoreArguments, Piece, ToolUse
 from loragate.gateway.tools.types import Content
 
 ChatFinishReason = Literal["stop", "length", "tool_calls"]

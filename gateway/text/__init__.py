@@ -1,1 +1,1 @@
-"""Text to token ids and back: chat templates, tokenising, incremental detokenising, stop strings."""
+"""Conversion of token ids to text: incremental detokenization, stop strings, and the base model's text properties."""

@@ -1,4 +1,4 @@
-"""The base model as the gateway needs it: its manifest, its tokenizer, its chat template, how it calls tools."""
+"""The base model as the gateway uses it: its manifest, tokenizer, chat template and tool-call format."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,33 +12,33 @@ from loragate.v1 import engine_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class BaseModel:
-    """Immutable; a request keeps the one it began with."""
+    """Immutable; a request uses the same one from start to end."""
 
     manifest: pb.Manifest
     tokenizer: TextTokenizer
     chat_template: ChatTemplate | None
     tool_format: ToolFormat
-    tool_tokens: Mapping[str, int]  # the format's tokens that the tokenizer holds to be special
+    tool_tokens: Mapping[str, int]  # those of the format's tokens that the tokenizer marks as special
 
     @property
     def id(self) -> str:
-        """The name by which requests mean the base model."""
+        """The name of the base model in requests."""
         return self.manifest.model_id
 
     @property
     def max_model_len(self) -> int:
-        """Prompt and completion together, in tokens."""
+        """The maximum length of prompt and completion together, in tokens."""
         return self.manifest.max_model_len
 
     def accepts(self, token_ids: Sequence[int]) -> bool:
-        """Every id is in the vocabulary."""
+        """Return whether all ids are in the vocabulary."""
         return not token_ids or (min(token_ids) >= 0 and max(token_ids) < self.manifest.vocab_size)
 
 
 def read_base_model(manifest: pb.Manifest, tool_parser: str | None = None) -> BaseModel:
-    """Slow for large vocabularies (a second); run it in a thread. Raises ValueError on a broken manifest.
+    """Read the manifest. Run it in a thread: large vocabularies take a second. Raise ValueError for a broken manifest.
 
-    `tool_parser` is the tool format's name; None finds it out.
+    `tool_parser` is the name of the tool-call format; if it is None, the format is detected.
     """
     special = dict(manifest.special_tokens)
     try:

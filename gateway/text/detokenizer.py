@@ -1,7 +1,7 @@
-"""Token ids to text, as they come.
+"""Incremental conversion of token ids to text.
 
-The deltas of any sequence of tokens add up to what decoding the sequence in one go says. No delta holds half a
-character, and none ever has to be taken back.
+The deltas of any sequence of tokens add up to the text that decoding the sequence at once gives. No delta contains a
+part of a character, and none ever has to be revoked.
 """
 
 import codecs
@@ -13,25 +13,25 @@ from loragate.prompts.tokenizer import TextTokenizer
 _REPLACEMENT = "\ufffd"
 _CONTEXT_TOKENS = 8
 # A character has at most four bytes, so more tokens than this that still end in U+FFFD will not become one.
-_MOST_TOKENS_OF_A_CHARACTER = 8
+_MAX_TOKENS_PER_CHARACTER = 8
 
 
 class Detokenizer(Protocol):
-    """One completion's text in the making."""
+    """Converts the tokens of one completion."""
 
     def push(self, token_id: int) -> str:
-        """The text that this token completes, often empty."""
+        """Return the text that this token completes, often empty."""
         ...
 
     def finish(self) -> str:
-        """What was held back, once no token will follow."""
+        """Return the text held back, after the last token."""
         ...
 
 
 def detokenizer(tokenizer: TextTokenizer, prompt: Sequence[int], shown: Collection[int] = ()) -> Detokenizer:
-    """A detokeniser for text that continues `prompt`: some tokenizers join tokens differently at a text's start.
+    """Return a detokenizer for text that continues `prompt`; some tokenizers join tokens differently at a text's start.
 
-    Special tokens are left out, but for those in `shown`.
+    Special tokens are omitted, except those in `shown`.
     """
     context = [id_ for id_ in prompt[-_CONTEXT_TOKENS:] if id_ not in tokenizer.special_ids]
     if tokenizer.token_bytes.byte_level:
@@ -40,7 +40,7 @@ def detokenizer(tokenizer: TextTokenizer, prompt: Sequence[int], shown: Collecti
 
 
 class _ByteDetokenizer:
-    """For byte-level vocabularies: UTF-8 decoding of the tokens' bytes."""
+    """Decodes the tokens' bytes as UTF-8, for byte-level vocabularies."""
 
     def __init__(self, tokenizer: TextTokenizer, context: Sequence[int], shown: frozenset[int]) -> None:
         self._tokenizer = tokenizer
@@ -59,9 +59,9 @@ class _ByteDetokenizer:
 
 
 class _WindowDetokenizer:
-    """For all others: decode the new tokens together with those before them, and keep what was not there before.
+    """Decodes new tokens together with those before them and returns the added text, for all other vocabularies.
 
-    The window starts where a delta started, so that it never begins inside a character.
+    The window starts where a delta started, so it never begins inside a character.
     """
 
     def __init__(self, tokenizer: TextTokenizer, context: Sequence[int], shown: frozenset[int]) -> None:
@@ -78,19 +78,19 @@ class _WindowDetokenizer:
             return ""
         self._fresh.append(token_id)
         text = self._tokenizer.decode(self._before + self._fresh)
-        if text.endswith(_REPLACEMENT) and len(self._fresh) < _MOST_TOKENS_OF_A_CHARACTER:
+        if text.endswith(_REPLACEMENT) and len(self._fresh) < _MAX_TOKENS_PER_CHARACTER:
             return ""
         return self._slide(text)
 
     def finish(self) -> str:
         text = self._tokenizer.decode(self._before + self._fresh)
         if not text.startswith(self._before_text):
-            # An unfinished character makes some decoders reject the good bytes before it, which were sent.
+            # An incomplete character makes some decoders reject the valid bytes before it, which were already sent.
             return self._tokenizer.decode(self._fresh)
         return self._slide(text)
 
     def _cut(self) -> str:
-        """The text so far ends here; what follows begins like a text of its own."""
+        """End the current text, so that the next token is decoded like the start of a text."""
         rest = self.finish()
         self._before, self._before_text, self._fresh = [], "", []
         return rest

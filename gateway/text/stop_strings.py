@@ -1,7 +1,7 @@
-"""Stop strings, matched in text that arrives in pieces.
+"""Matching of stop strings in text that arrives in pieces.
 
-The result does not depend on how the text was cut: the match is the one whose end comes first, the longest of
-those that end together.
+The result does not depend on how the text was divided: the match that ends first applies, and the longest of those that
+end at the same position.
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 
 class Matched(NamedTuple):
-    """`text` may be sent now; `stopped` says that a stop string ended the completion."""
+    """`text` can be sent now; `stopped`: a stop string ended the completion."""
 
     text: str
     stopped: bool
 
 
 class StopMatcher:
-    """One completion's text on its way out. Text that could be the start of a stop string waits."""
+    """Checks one completion's text, and holds back text that could be the start of a stop string."""
 
     def __init__(self, stops: Sequence[str], *, include_stop: bool = False) -> None:
         assert all(stops), "an empty stop string would stop everything"
@@ -25,7 +25,7 @@ class StopMatcher:
         self._held = ""
 
     def push(self, text: str) -> Matched:
-        """Take more text. After `stopped` the matcher is spent."""
+        """Add text. Do not use the matcher after `stopped`."""
         if not self._stops:
             return Matched(text, stopped=False)
         text = self._held + text
@@ -38,7 +38,7 @@ class StopMatcher:
         return Matched(text[: len(text) - held], stopped=False)
 
     def finish(self) -> str:
-        """What was held back, once no text will follow."""
+        """Return the text held back, after the last text."""
         text, self._held = self._held, ""
         return text
 

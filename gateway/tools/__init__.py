@@ -1,1 +1,1 @@
-"""Tool calls: how models write them, how they are read while they come, how a model is made to write one."""
+"""Tool calls: the formats in which models write them, streaming parsers, and grammars that constrain a model to one."""

@@ -1,4 +1,4 @@
-"""Where a bracketed or quoted value ends."""
+"""Reading bracketed and quoted values."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
 class _Scan:
-    """Counts brackets outside of strings. It takes a text in any pieces."""
+    """Counts brackets outside of strings, in a text that arrives in pieces."""
 
     def __init__(self, quotes: str) -> None:
         self._quotes = quotes
@@ -18,7 +18,7 @@ class _Scan:
         self._escaped = False
 
     def end(self, text: str) -> int | None:
-        """Where in this piece the value ends that began with the first one's first character."""
+        """Return the position in `text` where the value ends that began with the first piece's first character."""
         for position, character in enumerate(text, start=1):
             if self._escaped:
                 self._escaped = False
@@ -38,7 +38,7 @@ class _Scan:
 
 
 def stream_bracketed(stream: TextStream, make: Callable[[str], Event]) -> Steps[None]:
-    """Commit and yield a JSON object or array as it comes, up to its last bracket or the text's end."""
+    """Commit and yield a JSON object or array as it arrives, up to its last bracket or the end of the text."""
     scan = _Scan('"')
     while True:
         end = scan.end(stream.peek())
@@ -51,7 +51,7 @@ def stream_bracketed(stream: TextStream, make: Callable[[str], Event]) -> Steps[
 
 
 def bracketed(stream: TextStream, quotes: str = '"') -> Steps[str]:
-    """Read a value that begins with a bracket or a quote, whole. Raises Malformed if the text ends within it."""
+    """Read a complete value that begins with a bracket or a quote. Raise Malformed if the text ends within it."""
     scan = _Scan(quotes)
     pieces = []
     while True:

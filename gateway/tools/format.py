@@ -1,4 +1,4 @@
-"""What a format has to say."""
+"""The interface of a tool-call format."""
 
 from typing import Protocol
 
@@ -8,17 +8,17 @@ from loragate.gateway.tools.types import Steps, Tools
 
 
 class ToolFormat(Protocol):
-    """How one family of models writes calls. It holds no state: one serves every request."""
+    """The way one family of models writes calls. It has no state, so one object serves all requests."""
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """Tokens that belong to the format: they are part of the text even where the tokenizer calls them special."""
+        """The format's own tokens, which are part of the text even if the tokenizer marks them as special."""
         ...
 
     def read(self, stream: TextStream, tools: Tools) -> Steps[None]:
-        """All of one completion's text. A call of what is not in `tools` is content. Never raises."""
+        """Read the text of one completion. A call of an unknown tool is content. Never raise."""
         ...
 
-    def write(self, lark: Lark, tools: Tools, *, most: int) -> str:
-        """The expression of one to `most` calls of `tools`, with arguments that fit their schemas, and nothing else."""
+    def write(self, lark: Lark, tools: Tools, *, max_calls: int) -> str:
+        """Return the expression of one to `max_calls` calls of `tools`, with arguments that match their schemas."""
         ...

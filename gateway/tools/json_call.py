@@ -1,4 +1,4 @@
-"""Reading calls that are written as JSON."""
+"""Parsing of calls that are written as JSON."""
 
 import re
 from collections.abc import Container
@@ -9,14 +9,14 @@ from loragate.gateway.tools.types import Arguments, CallStart, Malformed, Steps
 from loragate.prompts.json_text import parse_json
 
 _ARGUMENTS = ("arguments", "parameters")
-_DROPPED = ("type", "id")  # some models add them; ids are ours to give
+_DROPPED = ("type", "id")  # some models add them; the gateway assigns the ids
 _SCALAR = re.compile(r"[^\s,}\]]*")
 
 
 def call_object(stream: TextStream, tools: Container[str]) -> Steps[None]:
-    """One `{"name": …, "arguments": {…}}`, its keys in any order, `parameters` for `arguments`.
+    """Read one `{"name": …, "arguments": {…}}`, with its keys in any order and `arguments` or `parameters`.
 
-    Raises Malformed, but no more once the call has begun.
+    Raise Malformed, but only before the call has begun.
     """
     name: str | None = None
     arguments = "null"
@@ -49,9 +49,10 @@ def call_object(stream: TextStream, tools: Container[str]) -> Steps[None]:
 
 
 def call_with_arguments(stream: TextStream, name: str) -> Steps[None]:
-    """A call of `name` whose arguments begin right here, streamed as they stand. Raises Malformed without a brace.
+    """Read a call of `name` whose arguments begin here, and stream them unchanged. Raise Malformed without a brace.
 
-    Once begun, what is between the brackets are the arguments, however bad: it cannot be taken back.
+    Once the call has begun, everything between the brackets is its arguments, valid or not, because a call that was
+    sent cannot be revoked.
     """
     if not (yield from sees(stream, "{")):
         raise Malformed
@@ -61,7 +62,7 @@ def call_with_arguments(stream: TextStream, name: str) -> Steps[None]:
 
 
 def _rest(stream: TextStream) -> Steps[None]:
-    """What follows the arguments in the call's object. Models forget its brace at times."""
+    """Read what follows the arguments in the call's object, whose closing brace models sometimes forget."""
     try:
         while (yield from _skip_comma(stream)):
             yield from _key(stream)
@@ -89,7 +90,7 @@ def _key(stream: TextStream) -> Steps[str]:
 
 
 def _value(stream: TextStream) -> Steps[str]:
-    """A value's text, not parsed."""
+    """Read a value's text without parsing it."""
     while not stream.available and not stream.ended:
         yield None
     if stream.peek(1) in ('"', "{", "["):
@@ -110,7 +111,7 @@ def _text(value: str) -> str:
 
 
 def _object_text(value: str) -> str:
-    """The arguments as the text of an object, which some models put into a string once more, or leave away."""
+    """Return the arguments as the text of an object, which some models encode in a string, or omit."""
     try:
         content = parse_json(value)
         if isinstance(content, str):

@@ -1,4 +1,4 @@
-"""Writing grammars in llguidance's dialect of Lark."""
+"""A builder of grammars in llguidance's dialect of Lark."""
 
 import json
 import re
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from loragate.gateway.tools.types import Schema, Tools
 
-# White space as chat templates write it: a weak model that may write more of it writes nothing else. No \uXXXX, with
-# which an argument's name could be spelt a second time. All are named, so that none is the schema's to choose.
+# White space as chat templates write it: a weak model that may write more of it may write nothing else. No \uXXXX, with
+# which an argument's name could be repeated in another spelling. All options are set, so that a schema can set none.
 _OPTIONS = {
     "item_separator": ", ",
     "key_separator": ": ",
@@ -21,9 +21,10 @@ _OPTIONS = {
 
 
 class Lark:
-    """A grammar in the making. Its methods return expressions.
+    """Builds a grammar. Its methods return expressions.
 
-    `token_ids` are those of the tokens that stand outside of the vocabulary of bytes: a literal does not match them.
+    `token_ids` are those of the special tokens, which are outside the vocabulary of bytes: a literal does not match
+    them.
     """
 
     def __init__(self, token_ids: Mapping[str, int]) -> None:
@@ -32,7 +33,7 @@ class Lark:
         self._cut = re.compile("|".join(map(re.escape, sorted(token_ids, key=len, reverse=True))) or r"(?!)")
 
     def text(self, literal: str) -> str:
-        """Exactly this text; a token's name in it is that token."""
+        """Return exactly this text, in which the name of a special token stands for that token."""
         parts, at = [], 0
         for token in self._cut.finditer(literal):
             parts += [_quoted(literal[at : token.start()]), f"<[{self._token_ids[token[0]]}]>"]
@@ -40,11 +41,11 @@ class Lark:
         return " ".join(part for part in [*parts, _quoted(literal[at:])] if part)
 
     def json(self, schema: Schema) -> str:
-        """A JSON value that fits the schema."""
+        """Return a JSON value that matches the schema."""
         return self._rule("%json " + json.dumps({**schema, "x-guidance": _OPTIONS}))
 
     def call_objects(self, tools: Tools, arguments: str) -> str:
-        """One `{"name": …, "arguments": …}` of any of the tools, with `arguments` for the second key."""
+        """Return one `{"name": …, "arguments": …}` of any of the tools, with `arguments` as the second key."""
         calls = []
         for name, schema in tools.items():
             opening = self.text(f'{{"name": {json.dumps(name)}, "{arguments}": ')
@@ -52,21 +53,21 @@ class Lark:
         return self.either(calls)
 
     def sequence(self, *expressions: str) -> str:
-        """One after the other."""
+        """Return the expressions, one after another."""
         return self._rule(" ".join(filter(None, expressions)))
 
     def either(self, expressions: Iterable[str]) -> str:
-        """One of them."""
+        """Return one of the expressions."""
         return self._rule(" | ".join(expressions))
 
-    def several(self, expression: str, separator: str, most: int) -> str:
-        """`expression` one to `most` times."""
-        if most == 1:
+    def repeated(self, expression: str, separator: str, max_count: int) -> str:
+        """Return `expression` one to `max_count` times."""
+        if max_count == 1:
             return expression
-        return f"{expression} ({self.text(separator)} {expression}){{0,{most - 1}}}"
+        return f"{expression} ({self.text(separator)} {expression}){{0,{max_count - 1}}}"
 
     def source(self, start: str) -> str:
-        """The whole grammar."""
+        """Return the whole grammar."""
         return "\n".join([f"start: {start}", *self._rules])
 
     def _rule(self, expression: str) -> str:

@@ -1,4 +1,4 @@
-"""An assistant's message in the making: content and calls, with the ids that callers know them by."""
+"""Incremental parsing of an assistant's message into content and tool calls, and a request's use of tools."""
 
 import secrets
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from loragate.gateway.tools.types import Arguments, CallStart, Content, Event, T
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call begins; its arguments follow. `index` counts the message's calls."""
+    """The start of a call; its arguments follow. `index` counts the message's calls."""
 
     index: int
     id: str
@@ -20,7 +20,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class MoreArguments:
-    """More of the JSON text of call `index`'s arguments."""
+    """More of the JSON text of the arguments of call `index`."""
 
     index: int
     text: str
@@ -30,10 +30,10 @@ Piece: TypeAlias = Content | ToolCall | MoreArguments
 
 
 class MessageReader:
-    """Reads one completion's text. What comes out does not depend on how the text was cut, but for where it is cut.
+    """Reads one completion's text. Apart from how they are divided, the pieces do not depend on how the text arrived.
 
-    White space in front of a call belongs to neither content nor call. Without `parallel` the first call is the
-    only one.
+    White space before a call belongs neither to the content nor to the call. Without `parallel`, only the first call
+    is returned.
     """
 
     def __init__(self, format: ToolFormat, tools: Tools, *, parallel: bool) -> None:
@@ -44,12 +44,12 @@ class MessageReader:
         self._calls = 0
 
     def push(self, text: str) -> list[Piece]:
-        """What can be said now that `text` has come."""
+        """Return the pieces that are complete once `text` has arrived."""
         self._stream.push(text)
         return self._pieces()
 
     def finish(self) -> list[Piece]:
-        """The rest, once no text will come."""
+        """Return the remaining pieces, after the last text."""
         self._stream.end()
         pieces = self._pieces()
         if self._blank:
@@ -85,6 +85,20 @@ class MessageReader:
     @property
     def _wanted(self) -> bool:
         return self._parallel or self._calls == 1
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A request's use of tools. `named`: the caller chose the function, not the model."""
+
+    format: ToolFormat
+    tools: Tools
+    parallel: bool = True
+    named: bool = False
+
+    def reader(self) -> MessageReader:
+        """Return a reader for one completion."""
+        return MessageReader(self.format, self.tools, parallel=self.parallel)
 
 
 def _new_id() -> str:

@@ -1,4 +1,4 @@
-"""Python's literals, read without Python: a model's output is nothing to hand to a compiler."""
+"""A parser for Python literals, because the output of a model must not be passed to Python's own compiler."""
 
 import re
 from collections.abc import Callable
@@ -18,11 +18,11 @@ _TOKEN = re.compile(
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""}
 _CONSTANTS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
-_DEEPEST = 64
+_MAX_DEPTH = 64
 
 
 def keyword_arguments(text: str) -> dict[str, Any]:
-    """What `(a=1, b=["x"])` says, with JSON's constants allowed beside Python's. Raises ValueError."""
+    """Return the arguments in a text like `(a=1, b=["x"])`; JSON's constants are accepted too. Raise ValueError."""
     reader = _Reader(text)
     arguments: dict[str, Any] = {}
     reader.expect("(")
@@ -34,7 +34,7 @@ def keyword_arguments(text: str) -> dict[str, Any]:
             reader.expect(")")
             break
     if reader.rest():
-        raise ValueError("there is more behind the arguments")
+        raise ValueError("there is more after the arguments")
     return arguments
 
 
@@ -79,7 +79,7 @@ class _Reader:
 
     def _collection(self) -> Any:
         self._depth += 1
-        if self._depth > _DEEPEST:
+        if self._depth > _MAX_DEPTH:
             raise ValueError("it is nested too deeply")
         try:
             if self.skip("{"):

@@ -1,4 +1,4 @@
-"""Reading arguments that are written between tags, one by one, into one JSON object."""
+"""Parsing of arguments that are written between tags, into one JSON object."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ _PYTHON = {"True": "true", "False": "false", "None": "null"}
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """What stands around an argument's name and its value. `lines`: the value stands on lines of its own."""
+    """The tags around an argument's name and its value. `lines`: the value is on lines of its own."""
 
     name: tuple[str, str]
     value: tuple[str, str]
@@ -20,9 +20,9 @@ class Tags:
 
 
 def tagged_arguments(stream: TextStream, tags: Tags, schema: Schema, end: str) -> Steps[None]:
-    """Yield the arguments up to `end`, which is not read. A text that ends before it leaves the object open.
+    """Yield the arguments up to `end`, which is not read. If the text ends before it, the object stays open.
 
-    Values of type string are taken as they stand, the others as JSON, or as a string where they are none.
+    Values of type string are taken unchanged, others as JSON, or as a string if they are not valid JSON.
     """
     opening = "{"
     while (name := (yield from _name(stream, tags))) is not None:
@@ -39,7 +39,7 @@ def tagged_arguments(stream: TextStream, tags: Tags, schema: Schema, end: str) -
 
 
 def _name(stream: TextStream, tags: Tags) -> Steps[str | None]:
-    """The next argument's, up to where its value begins; None if there is no other."""
+    """Read the next argument's name, up to the start of its value; return None if there is no other argument."""
     before, after = tags.name
     yield from space(stream)
     if not (yield from skip(stream, before)):
@@ -59,7 +59,7 @@ def _name(stream: TextStream, tags: Tags) -> Steps[str | None]:
 
 
 def _string(stream: TextStream, tags: Tags) -> Steps[None]:
-    """As it comes."""
+    """Yield a string as it arrives."""
     yield Arguments('"')
     close = tags.value[1]
     ends = ("\n" + close, close) if tags.lines else (close,)

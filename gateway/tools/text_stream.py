@@ -1,7 +1,7 @@
-"""Text that arrives in pieces, and the steps that every format reads it with.
+"""A stream of text that arrives in pieces, and the parsing steps that all formats share.
 
-A reader never decides on less text than it would have had in one piece, so what it finds does not depend on how
-the text was cut. Text that was read and not committed is content: a format commits what it has accounted for.
+A parser waits until it has as much text as it needs for a decision, so the result does not depend on how the text was
+divided. Text that was read but not committed is content: a format commits the text that it has interpreted.
 """
 
 import re
@@ -11,11 +11,11 @@ from loragate.gateway.tools.types import Content, Event, Malformed, Steps
 
 _SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"[A-Za-z0-9_.-]*")
-_LONGEST_WORD = 64
+_MAX_WORD_LENGTH = 64
 
 
 class TextStream:
-    """A growing text, read from the front."""
+    """A growing text that is read from the front."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -24,31 +24,31 @@ class TextStream:
         self._committed = 0
 
     def push(self, text: str) -> None:
-        """More text has come."""
+        """Append more text."""
         self._text = self._text[self._committed :] + text
         self._at -= self._committed
         self._committed = 0
 
     def end(self) -> None:
-        """No text will come any more."""
+        """Mark the text as complete."""
         self.ended = True
 
     @property
     def available(self) -> int:
-        """Characters that can be read now."""
+        """The number of characters that can be read now."""
         return len(self._text) - self._at
 
     def peek(self, length: int | None = None) -> str:
-        """Up to `length` of the characters that can be read now."""
+        """Return up to `length` of the characters that can be read now, without reading them."""
         return self._text[self._at : None if length is None else self._at + length]
 
     def find(self, literal: str) -> int:
-        """How far ahead `literal` is; -1 if it is not there."""
+        """Return how far ahead `literal` is; -1 if it is not there."""
         at = self._text.find(literal, self._at)
         return at - self._at if at >= 0 else -1
 
     def match(self, pattern: re.Pattern[str]) -> str | None:
-        """What `pattern` matches right here."""
+        """Return what `pattern` matches at the current position."""
         matched = pattern.match(self._text, self._at)
         return None if matched is None else matched[0]
 
@@ -59,14 +59,14 @@ class TextStream:
         return piece
 
     def commit(self) -> str:
-        """What was read since the last time; it will not become content by itself."""
+        """Return what was read since the last commit, and keep it from becoming content."""
         piece = self._text[self._committed : self._at]
         self._committed = self._at
         return piece
 
 
 def space(stream: TextStream) -> Steps[None]:
-    """Read white space, if there is any."""
+    """Read any white space."""
     while True:
         blank = stream.match(_SPACE) or ""
         stream.take(len(blank))
@@ -76,14 +76,14 @@ def space(stream: TextStream) -> Steps[None]:
 
 
 def sees(stream: TextStream, literal: str) -> Steps[bool]:
-    """Whether the text goes on with `literal`."""
+    """Return whether the text continues with `literal`."""
     while not stream.ended and stream.available < len(literal) and literal.startswith(stream.peek()):
         yield None
     return stream.peek(len(literal)) == literal
 
 
 def skip(stream: TextStream, literal: str) -> Steps[bool]:
-    """Read `literal` if the text goes on with it."""
+    """Read `literal` if the text continues with it; return whether it does."""
     found = yield from sees(stream, literal)
     if found:
         stream.take(len(literal))
@@ -91,16 +91,16 @@ def skip(stream: TextStream, literal: str) -> Steps[bool]:
 
 
 def expect(stream: TextStream, literal: str) -> Steps[None]:
-    """Read `literal`. Raises Malformed."""
+    """Read `literal`. Raise Malformed."""
     if not (yield from skip(stream, literal)):
         raise Malformed
 
 
 def word(stream: TextStream) -> Steps[str]:
-    """Read a function's name. Raises Malformed."""
+    """Read a function's name. Raise Malformed."""
     while True:
         found = stream.match(_WORD) or ""
-        if len(found) > _LONGEST_WORD:
+        if len(found) > _MAX_WORD_LENGTH:
             raise Malformed
         if len(found) < stream.available or stream.ended:
             break
@@ -111,7 +111,7 @@ def word(stream: TextStream) -> Steps[str]:
 
 
 def until(stream: TextStream, make: Callable[[str], Event], *markers: str) -> Steps[str | None]:
-    """Yield the text as it comes up to the first of `markers`, which is read and returned; None at the text's end."""
+    """Yield the text as it arrives, up to the first of `markers`; read and return that, or None at the text's end."""
     while True:
         found = [(at, marker) for marker in markers if (at := stream.find(marker)) >= 0]
         at, marker = min(found, default=(stream.available, None))
@@ -129,7 +129,7 @@ def until(stream: TextStream, make: Callable[[str], Event], *markers: str) -> St
 
 
 def text_until(stream: TextStream, marker: str) -> Steps[str | None]:
-    """Read the text in front of `marker`, and the marker. None, with nothing read, if it never comes."""
+    """Read and return the text before `marker`, and read the marker. Without a marker, read nothing; return None."""
     while (at := stream.find(marker)) < 0:
         if stream.ended:
             return None
@@ -140,12 +140,12 @@ def text_until(stream: TextStream, marker: str) -> Steps[str | None]:
 
 
 def content_until(stream: TextStream, *markers: str) -> Steps[str | None]:
-    """Everything that is not committed, and on to the first of `markers`, is content. The marker is not committed."""
+    """Yield all text that is not committed, up to the first of `markers`, as content. Do not commit the marker."""
     return (yield from until(stream, Content, *markers))
 
 
 def _held(text: str, markers: tuple[str, ...]) -> int:
-    """Length of the text's longest end that may be the beginning of a marker."""
+    """Return the length of the text's longest suffix that may be the beginning of a marker."""
     longest = max(map(len, markers), default=0)
     for length in range(min(longest - 1, len(text)), 0, -1):
         if any(marker.startswith(text[-length:]) for marker in markers):

@@ -1,4 +1,4 @@
-"""What is read from a model's text, piece by piece."""
+"""The events that a format's parser yields, and the types of tools."""
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
@@ -7,21 +7,21 @@ from typing import Any, TypeAlias, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Text for the reader."""
+    """Text of the message."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """A call of a tool that the request defined begins."""
+    """The start of a call of one of the request's tools."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """More of the arguments of the last call that began, as JSON text."""
+    """More of the arguments of the current call, as JSON text."""
 
     text: str
 
@@ -30,15 +30,15 @@ Event: TypeAlias = Content | CallStart | Arguments
 
 T = TypeVar("T")
 
-# A step of reading yields what it found, or None when it needs more text, and returns what it read.
+# A parsing step yields events, or None when it needs more text, and returns what it read.
 Steps: TypeAlias = Generator[Event | None, None, T]
 
 
 class Malformed(Exception):
-    """The text is not what the format says. What was read and not committed becomes content."""
+    """The text does not follow the format. What was read but not committed becomes content."""
 
 
 Schema: TypeAlias = Mapping[str, Any]
 
-# Name → the JSON Schema of its arguments, which is an object's.
+# The name of each tool → the JSON Schema of its arguments, which are an object.
 Tools: TypeAlias = Mapping[str, Schema]

@@ -1,1 +1,1 @@
-"""The formats in which models write tool calls, one a file."""
+"""The formats in which models write tool calls, one per file."""

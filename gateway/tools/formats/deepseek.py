@@ -1,6 +1,6 @@
-"""DeepSeek V3, R1 and V3.1: calls between tokens of their own, the name before a separator, then JSON.
+"""The format of DeepSeek V3, R1 and V3.1: calls between special tokens, the name before a separator, then JSON.
 
-V3 and R1 write `function<｜tool▁sep｜>name`, a line break and a fenced block; V3.1 `name<｜tool▁sep｜>{…}`.
+V3 and R1 write `function<｜tool▁sep｜>name`, a line break and a fenced block; V3.1 writes `name<｜tool▁sep｜>{…}`.
 """
 
 from contextlib import suppress
@@ -17,7 +17,7 @@ FENCE = "```"
 
 
 class DeepSeek:
-    """Reads both ways; `fenced` says which of them the model writes."""
+    """Reads both variants; `fenced` selects the one that the model writes."""
 
     markers = (CALLS_BEGIN, CALLS_END, CALL_BEGIN, CALL_END, SEPARATOR)
 
@@ -25,7 +25,7 @@ class DeepSeek:
         self._fenced = fenced
 
     def read(self, stream: TextStream, tools: Tools) -> Steps[None]:
-        """Calls without the outer tokens count."""
+        """Also read calls without the outer tokens."""
         while (marker := (yield from content_until(stream, CALLS_BEGIN, CALL_BEGIN))) is not None:
             with suppress(Malformed):
                 if marker == CALLS_BEGIN:
@@ -33,19 +33,19 @@ class DeepSeek:
                     yield from expect(stream, CALL_BEGIN)
                 yield from _calls(stream, tools)
 
-    def write(self, lark: Lark, tools: Tools, *, most: int) -> str:
-        """As the model's own template writes them."""
+    def write(self, lark: Lark, tools: Tools, *, max_calls: int) -> str:
+        """Write calls as the model's own template does."""
         calls = []
         for name, schema in tools.items():
             before = f"function{SEPARATOR}{name}\n{FENCE}json\n" if self._fenced else f"{name}{SEPARATOR}"
             after = f"\n{FENCE}{CALL_END}" if self._fenced else CALL_END
             calls.append(lark.sequence(lark.text(CALL_BEGIN + before), lark.json(schema), lark.text(after)))
-        several = lark.several(lark.either(calls), "\n" if self._fenced else "", most)
-        return lark.sequence(lark.text(CALLS_BEGIN), several, lark.text(CALLS_END))
+        calls_text = lark.repeated(lark.either(calls), "\n" if self._fenced else "", max_calls)
+        return lark.sequence(lark.text(CALLS_BEGIN), calls_text, lark.text(CALLS_END))
 
 
 def _calls(stream: TextStream, tools: Tools) -> Steps[None]:
-    """From behind the token that begins the first call to behind that which ends them all."""
+    """Read from after the token that begins the first call to after the token that ends all calls."""
     while True:
         yield from _call(stream, tools)
         yield from space(stream)

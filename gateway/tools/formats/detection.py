@@ -1,4 +1,4 @@
-"""Which format a model writes, from its chat template and its tokens."""
+"""Detection of the format that a model writes, from its chat template and its tokens."""
 
 from collections.abc import Collection, Mapping
 
@@ -23,7 +23,7 @@ FORMATS: Mapping[str, ToolFormat] = {
     "deepseek_v3_1": DeepSeek(fenced=False),
 }
 
-# The first whose marks are all in the template; else the first whose marks are all tokens.
+# The first format whose marks are all in the template; otherwise the first whose marks are all tokens.
 _MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mistral_named", (CALLS, ARGS)),
     ("mistral", (CALLS,)),
@@ -40,7 +40,7 @@ _MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def detect(template: str, tokens: Collection[str]) -> str:
-    """The format's name. The template goes first: tokenizers have tokens that their model never learned to use."""
+    """Return the format's name. The template has priority: some tokens were never used in the model's training."""
     for text in (template, tokens):
         for name, marks in _MARKS:
             if all(mark in text for mark in marks):

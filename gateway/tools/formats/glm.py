@@ -1,4 +1,5 @@
-"""GLM 4.5 and later: `<tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>`, over lines."""
+"""The format of GLM 4.5 and later, over several lines:
+`<tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>`."""
 
 from contextlib import suppress
 
@@ -12,12 +13,12 @@ _TAGS = Tags(name=("<arg_key>", "</arg_key>"), value=("<arg_value>", "</arg_valu
 
 
 class Glm:
-    """Strings stream as they come, other values when they are complete."""
+    """Streams strings as they arrive, and other values when they are complete."""
 
     markers = (OPEN, CLOSE, *_TAGS.name, *_TAGS.value)
 
     def read(self, stream: TextStream, tools: Tools) -> Steps[None]:
-        """Hermes' JSON between the tags counts as well."""
+        """Also read Hermes' JSON between the tags."""
         while (yield from content_until(stream, OPEN)):
             with suppress(Malformed):
                 yield from space(stream)
@@ -26,9 +27,9 @@ class Glm:
                 else:
                     yield from _call(stream, tools)
 
-    def write(self, lark: Lark, tools: Tools, *, most: int) -> str:
-        """As JSON between the tags: what stands between the tags of a value cannot be held to a schema."""
-        return lark.several(tagged_call(lark, tools), "\n", most)
+    def write(self, lark: Lark, tools: Tools, *, max_calls: int) -> str:
+        """Write JSON between the tags, because text between the tags of a value cannot be constrained to a schema."""
+        return lark.repeated(tagged_call(lark, tools), "\n", max_calls)
 
 
 def _call(stream: TextStream, tools: Tools) -> Steps[None]:

@@ -1,4 +1,4 @@
-"""`<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Hermes, Qwen 2.5 and 3, and many that follow them."""
+"""The format of Hermes, Qwen 2.5 and 3 and many others: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`."""
 
 from contextlib import suppress
 
@@ -11,24 +11,24 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 
 class Hermes:
-    """Each call between tags of its own."""
+    """Each call is between its own tags."""
 
     markers = (OPEN, CLOSE)
 
     def read(self, stream: TextStream, tools: Tools) -> Steps[None]:
-        """A call without the closing tag counts."""
+        """Also read a call without the closing tag."""
         while (yield from content_until(stream, OPEN)):
             with suppress(Malformed):
                 yield from space(stream)
                 yield from tagged_object(stream, tools)
 
-    def write(self, lark: Lark, tools: Tools, *, most: int) -> str:
-        """As Qwen's template writes them."""
-        return lark.several(tagged_call(lark, tools), "\n", most)
+    def write(self, lark: Lark, tools: Tools, *, max_calls: int) -> str:
+        """Write calls as Qwen's template does."""
+        return lark.repeated(tagged_call(lark, tools), "\n", max_calls)
 
 
 def tagged_object(stream: TextStream, tools: Tools) -> Steps[None]:
-    """What follows the opening tag. Raises Malformed."""
+    """Read what follows the opening tag. Raise Malformed."""
     yield from call_object(stream, tools)
     yield from space(stream)
     yield from expect(stream, CLOSE)
@@ -36,6 +36,6 @@ def tagged_object(stream: TextStream, tools: Tools) -> Steps[None]:
 
 
 def tagged_call(lark: Lark, tools: Tools) -> str:
-    """One call between its tags."""
+    """Return the expression of one call between its tags."""
     call = lark.call_objects(tools, "arguments")
     return lark.sequence(lark.text(f"{OPEN}\n"), call, lark.text(f"\n{CLOSE}"))

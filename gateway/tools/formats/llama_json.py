@@ -1,6 +1,6 @@
-"""`{"name": …, "parameters": {…}}`, with or without `<|python_tag|>` in front: Llama 3.1 and 3.2.
+"""The format of Llama 3.1 and 3.2: `{"name": …, "parameters": {…}}`, with or without a leading `<|python_tag|>`.
 
-Without the tag only an answer that begins with a call holds calls; several are joined by semicolons.
+Without the tag, only a response that begins with a call contains calls; several are separated by semicolons.
 """
 
 from loragate.gateway.tools.json_call import call_object
@@ -12,12 +12,12 @@ TAG = "<|python_tag|>"
 
 
 class LlamaJson:
-    """Bare JSON."""
+    """Each call is plain JSON."""
 
     markers = (TAG,)
 
     def read(self, stream: TextStream, tools: Tools) -> Steps[None]:
-        """An object that is no call of a known tool is an answer in JSON."""
+        """Read an object that is not a call of a known tool as a response in JSON."""
         yield from space(stream)
         call_is_next = yield from sees(stream, "{")
         while call_is_next or (yield from content_until(stream, TAG)):
@@ -29,9 +29,9 @@ class LlamaJson:
             except Malformed:
                 continue
 
-    def write(self, lark: Lark, tools: Tools, *, most: int) -> str:
-        """Without the tag: it also announces code."""
-        return lark.several(lark.call_objects(tools, "parameters"), "; ", most)
+    def write(self, lark: Lark, tools: Tools, *, max_calls: int) -> str:
+        """Write calls without the tag, which also announces code."""
+        return lark.repeated(lark.call_objects(tools, "parameters"), "; ", max_calls)
 
 
 def _next_begins(stream: TextStream) -> Steps[bool]:

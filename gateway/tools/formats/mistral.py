@@ -1,4 +1,5 @@
-"""Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, and since 2025 `[TOOL_CALLS]name[ARGS]{…}` for each."""
+"""The format of Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, since 2025 `[TOOL_CALLS]name[ARGS]{…}` for
+each call."""
 
 from contextlib import suppress
 
@@ -11,7 +12,7 @@ CALLS, CALL_ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 
 
 class Mistral:
-    """Reads both ways; `named` says which of them the model writes."""
+    """Reads both variants; `named` selects the one that the model writes."""
 
     markers = (CALLS, CALL_ID, ARGS)
 
@@ -19,7 +20,7 @@ class Mistral:
         self._named = named
 
     def read(self, stream: TextStream, tools: Tools) -> Steps[None]:
-        """Ids that the model gives are dropped."""
+        """Read calls without the ids that the model assigns."""
         while (yield from content_until(stream, CALLS)):
             with suppress(Malformed):
                 yield from space(stream)
@@ -28,15 +29,15 @@ class Mistral:
                 else:
                     yield from _call(stream, tools)
 
-    def write(self, lark: Lark, tools: Tools, *, most: int) -> str:
-        """As the model's own template writes them."""
+    def write(self, lark: Lark, tools: Tools, *, max_calls: int) -> str:
+        """Write calls as the model's own template does."""
         if self._named:
             calls = [
                 lark.sequence(lark.text(f"{CALLS}{name}{ARGS}"), lark.json(schema)) for name, schema in tools.items()
             ]
-            return lark.several(lark.either(calls), "", most)
-        several = lark.several(lark.call_objects(tools, "arguments"), ", ", most)
-        return lark.sequence(lark.text(f"{CALLS}["), several, lark.text("]"))
+            return lark.repeated(lark.either(calls), "", max_calls)
+        calls_text = lark.repeated(lark.call_objects(tools, "arguments"), ", ", max_calls)
+        return lark.sequence(lark.text(f"{CALLS}["), calls_text, lark.text("]"))
 
 
 def _list(stream: TextStream, tools: Tools) -> Steps[None]:

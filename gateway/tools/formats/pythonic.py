@@ -1,6 +1,6 @@
-"""`[name(a=1, b="x"), …]`: Llama 4 and models that were taught to write Python.
+"""The format of Llama 4 and other models that were trained to write Python: `[name(a=1, b="x"), …]`.
 
-Between `<|python_start|>` and `<|python_end|>`, or as the whole answer.
+Calls are between `<|python_start|>` and `<|python_end|>`, or are the whole response.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ START, END = "<|python_start|>", "<|python_end|>"
 
 
 class Pythonic:
-    """A call is sent when its closing bracket has come: it is converted to JSON as a whole."""
+    """Sends a call when its closing bracket has arrived, because it is converted to JSON as a whole."""
 
     markers = (START, END)
 
     def read(self, stream: TextStream, tools: Tools) -> Steps[None]:
-        """A list that holds anything but calls of known tools is text."""
+        """Read a list that contains anything but calls of known tools as text."""
         yield from space(stream)
         list_is_next = yield from sees(stream, "[")
         while list_is_next or (yield from content_until(stream, START)):
@@ -30,13 +30,13 @@ class Pythonic:
             with suppress(Malformed):
                 yield from _list(stream, tools)
 
-    def write(self, lark: Lark, tools: Tools, *, most: int) -> str:
-        """Values are written as JSON, which is read here too. Required arguments come first."""
+    def write(self, lark: Lark, tools: Tools, *, max_calls: int) -> str:
+        """Write values as JSON, which `read` accepts too, and required arguments first."""
         calls = [
             lark.sequence(lark.text(f"{name}("), _keywords(lark, schema), lark.text(")"))
             for name, schema in tools.items()
         ]
-        return lark.sequence(lark.text("["), lark.several(lark.either(calls), ", ", most), lark.text("]"))
+        return lark.sequence(lark.text("["), lark.repeated(lark.either(calls), ", ", max_calls), lark.text("]"))
 
 
 def _list(stream: TextStream, tools: Tools) -> Steps[None]:
@@ -69,7 +69,7 @@ def _call(stream: TextStream, tools: Tools) -> Steps[None]:
 
 
 def _keywords(lark: Lark, schema: Schema) -> str:
-    """The required ones in the schema's order, then any of the others in that order."""
+    """Return the required arguments in the schema's order, then any of the others in that order."""
     properties = schema.get("properties") or {}
     definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     needed = schema.get("required", ())

@@ -1,4 +1,5 @@
-"""Qwen3-Coder: `<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`, over many lines."""
+"""The format of Qwen3-Coder, over several lines:
+`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`."""
 
 from contextlib import suppress
 
@@ -13,12 +14,12 @@ _TAGS = Tags(name=("<parameter=", ">"), value=("", "</parameter>"), lines=True)
 
 
 class Qwen3Coder:
-    """Strings stream as they come, other values when they are complete."""
+    """Streams strings as they arrive, and other values when they are complete."""
 
     markers = (OPEN, CLOSE)
 
     def read(self, stream: TextStream, tools: Tools) -> Steps[None]:
-        """A function without the outer tag counts, and so does Hermes' JSON between the tags."""
+        """Also read a function without the outer tag, and Hermes' JSON between the tags."""
         while (marker := (yield from content_until(stream, OPEN, FUNCTION))) is not None:
             with suppress(Malformed):
                 yield from space(stream)
@@ -29,9 +30,9 @@ class Qwen3Coder:
                     yield from expect(stream, FUNCTION)
                 yield from _function(stream, tools)
 
-    def write(self, lark: Lark, tools: Tools, *, most: int) -> str:
-        """As JSON between the tags: what stands between the tags of a value cannot be held to a schema."""
-        return lark.several(tagged_call(lark, tools), "\n", most)
+    def write(self, lark: Lark, tools: Tools, *, max_calls: int) -> str:
+        """Write JSON between the tags, because text between the tags of a value cannot be constrained to a schema."""
+        return lark.repeated(tagged_call(lark, tools), "\n", max_calls)
 
 
 def _function(stream: TextStream, tools: Tools) -> Steps[None]:

@@ -83,7 +83,7 @@ def check(name: str, arguments: dict[str, Any]) -> None:
 def test_whatever_is_drawn_is_a_call(tokenizer: Tokenizer, format: str, most: int) -> None:
     ids = {marker: tokenizer.token_to_id(marker) for marker in FORMATS[format].markers if marker in MARKERS}
     lark = Lark(ids)
-    grammar = lark.source(FORMATS[format].write(lark, SCHEMAS, most=most))
+    grammar = lark.source(FORMATS[format].write(lark, SCHEMAS, max_calls=most))
     counts = set()
     for seed in range(30):
         content, calls = read(format, drawn(tokenizer, grammar, seed))
@@ -101,5 +101,5 @@ def test_nothing_to_say(tokenizer: Tokenizer, format: str) -> None:
     ids = {marker: tokenizer.token_to_id(marker) for marker in FORMATS[format].markers if marker in MARKERS}
     lark = Lark(ids)
     tools = {"time-of_day": {"type": "object", "properties": {}, "additionalProperties": False}}
-    grammar = lark.source(FORMATS[format].write(lark, tools, most=1))
+    grammar = lark.source(FORMATS[format].write(lark, tools, max_calls=1))
     assert read(format, drawn(tokenizer, grammar, 0)) == ("", [("time-of_day", "{}")])
