@@ -209,7 +209,7 @@ async def test_a_full_disk_keeps_usage_in_memory_and_says_so(
 
     monkeypatch.setattr(os, "write", write)
     ids = {await use(ledger) for _ in range(3)}
-    with pytest.raises(OSError, match="no usage records"):
+    with pytest.raises(OSError, match="usage records cannot be written"):
         await ledger.flush()
     assert value(numbers.waiting) == 3
     assert value(numbers.spool_failures) == 1
