@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from interpreted_dot import make_dot_independent_of_position
 from redis_server import RedisServer
 
 # No timed assertions: a busy machine is no defect of the code.
@@ -18,6 +19,7 @@ settings.load_profile("loragate")
 # Before anything imports triton.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+    make_dot_independent_of_position()
 
 _parse = ast.parse
 

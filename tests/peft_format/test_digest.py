@@ -151,12 +151,14 @@ def test_the_digest_is_the_same_in_another_process(upload: Any, tmp_path: Any) -
     (tmp_path / "tensors").write_bytes(upload.tensors)
     script = (
         "import sys, pathlib\n"
-        "from loragate.peft_format import config, digest, header\n"
+        "from loragate.peft_format import digest\n"
+        "from loragate.peft_format.config import lora_config\n"
+        "from loragate.peft_format.safetensors import header\n"
         "folder = pathlib.Path(sys.argv[1])\n"
         "path = folder / 'tensors'\n"
         "with path.open('rb') as file:\n"
         "    tensors = header.read_header(file, path.stat().st_size)\n"
-        "    print(digest.adapter_digest(config.parse_config((folder / 'config').read_bytes()), tensors, file))\n"
+        "    print(digest.adapter_digest(lora_config.parse_config((folder / 'config').read_bytes()), tensors, file))\n"
     )
     seen = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)],

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import torch
 from hypothesis import HealthCheck, settings
+from interpreted_dot import make_dot_independent_of_position
 
 settings.register_profile("kernels", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kernels")
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+    make_dot_independent_of_position()
 
 if importlib.util.find_spec("loragate") is None:
     sys.path.append(str(Path(__file__).parents[3]))

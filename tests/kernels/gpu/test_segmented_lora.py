@@ -105,8 +105,8 @@ def test_a_prompts_rows_are_bitwise_the_same_beside_others() -> None:
     slots = [1, 1, 3] + [2] * 70
     x, start = rows_of(73, IN, torch.float16, 5), rows_of(73, OUT, torch.float16, 6)
     together, alone = start.clone(), start[3:].clone()
-    table.add(together, x, work(slots, torch.float16))
-    table.add(alone, x[3:], work(slots[3:], torch.float16))
+    add_segments(table, together, x, work(slots, torch.float16))
+    add_segments(table, alone, x[3:], work(slots[3:], torch.float16))
     assert torch.equal(alone, together[3:])
 
 
@@ -127,10 +127,10 @@ def test_a_row_alone_is_bitwise_the_row_in_company() -> None:
     slots = [0, 0, 0, 1, 2, 2, 4]
     x, start = rows_of(7, IN, torch.float32, 5), rows_of(7, OUT, torch.float32, 6)
     together = start.clone()
-    table.add(together, x, work(slots))
+    add_segments(table, together, x, work(slots))
     for row, slot in enumerate(slots):
         alone = start[row : row + 1].clone()
-        make_table({slot: weights[slot]}).add(alone, x[row : row + 1], work([slot]))
+        add_segments(make_table({slot: weights[slot]}), alone, x[row : row + 1], work([slot]))
         assert torch.equal(alone[0], together[row]), row
 
 
@@ -167,7 +167,7 @@ def test_a_slot_that_changed_hands_gives_the_new_adapter() -> None:
     x, start = torch.ones(2, IN, device=DEVICE), torch.zeros(2, OUT, device=DEVICE)
     table.clear(0)
     without = start.clone()
-    table.add(without, x, work([0, 0]))
+    add_segments(table, without, x, work([0, 0]))
     assert torch.equal(without, start)
     table.put(0, second)
     out = start.clone()
