@@ -22,10 +22,11 @@ from typing import Any
 
 import httpx
 import torch
-from benchmarks.lib.report import write
 from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from benchmarks.lib.report import write
 
 ADMIN_KEY = "an-admin-key-for-benchmarks-only"
 HOOK = Path(__file__).parent / "profile_hook"
