@@ -1,11 +1,11 @@
-"""The application: what is opened at the start, which routes there are, what wraps them."""
+"""The application: its services, its routes and its middleware."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 
@@ -15,9 +15,10 @@ from loragate.engine.client.client import EngineClient
 from loragate.gateway.auth.authenticator import Authenticator, Operators
 from loragate.gateway.auth.key_use import KeyUse
 from loragate.gateway.auth.notices import opened_notices
-from loragate.gateway.background.deferred_publications import keep_finishing
-from loragate.gateway.background.sweep import keep_sweeping
-from loragate.gateway.calls.rejections import TurnedAway
+from loragate.gateway.background.deferred_publications import run_deferred_publication_loop
+from loragate.gateway.background.sweep import run_sweep_loop
+from loragate.gateway.calls.admission import Admission
+from loragate.gateway.calls.rejections import Rejections
 from loragate.gateway.calls.shedding import Shedding
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.engine.adapter_source import StoreAdapterSource
@@ -26,19 +27,20 @@ from loragate.gateway.engine.reconciler import Reconciler
 from loragate.gateway.engine.residency import Residency
 from loragate.gateway.engine.stats_reader import EngineReading
 from loragate.gateway.generation.cache_salt import CacheSalts
+from loragate.gateway.generation.prepare import RequestPreparer
 from loragate.gateway.generation.resolver import Resolver
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.grpc.server import serving
 from loragate.gateway.http.exception_handlers import add_exception_handlers
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.middleware import RequestMiddleware
-from loragate.gateway.imports.resume import keep_resuming
+from loragate.gateway.imports.resume import run_resume_loop
 from loragate.gateway.imports.runner import ImportRunner
 from loragate.gateway.instruments.loop_lag import run_lag_sampling
 from loragate.gateway.limits.limiter import open_limiter
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.metering.prices import Prices
-from loragate.gateway.metering.retention import keep_purging
+from loragate.gateway.metering.retention import run_purge_loop
 from loragate.gateway.metrics import GatewayMetrics
 from loragate.gateway.resilience.redis import RedisLink
 from loragate.gateway.resilience.timeouts import cancel_and_wait
@@ -67,13 +69,13 @@ from loragate.gateway.uploads.concurrency import UploadSlots
 if TYPE_CHECKING:
     from loragate.gateway.tracing_setup import Tracing
 
-_ENGINE_PATIENCE = 1.0  # a worker that takes the place of a dead one answers nobody 503 while it connects
+_CONNECT_SECONDS = 1.0  # so that a worker that replaces a dead one does not respond 503 while it connects
 
 
 def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> FastAPI:
-    """The gateway's application. Whoever runs it may hold its lifecycle, to drain it."""
+    """Create the gateway's application. Pass a lifecycle to be able to drain it."""
     lifecycle = lifecycle or Lifecycle()
-    counted = GatewayMetrics()
+    process_metrics = GatewayMetrics()
     tracing = _tracing(config)
 
     @asynccontextmanager
@@ -81,7 +83,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
         async with (
             nullcontext() if tracing is None else tracing.sending(),
             opened_notices(config) as notices,
-            _open_services(config, lifecycle, counted, tracing, notices) as services,
+            _open_services(config, lifecycle, process_metrics, tracing, notices) as services,
             serving(services, [] if tracing is None else [tracing.interceptor]) as grpc_port,
         ):
             app.state.services, app.state.grpc_port = services, grpc_port
@@ -96,14 +98,14 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
         redoc_url=None,
         redirect_slashes=False,
     )
-    # In the order in which they are tried: what is asked most comes first.
+    # Routes are tried in this order: the most frequent requests come first.
     inference = (chat, completions, responses, embeddings)
     tenants = (models, aliases, adapters, releases, imports, files, uploads, fine_tuning, usage, whoami)
     operators = (admin_tenants, admin_keys, admin_adapters, admin_audit, admin_engines, admin_jobs)
     for module in (*inference, health, metrics, *tenants, *operators, docs):
         app.include_router(module.router)
     add_exception_handlers(app)
-    app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=counted.http)
+    app.add_middleware(RequestMiddleware, lifecycle=lifecycle, metrics=process_metrics.http)
     if tracing is not None:
         tracing.watch(app)
     return app
@@ -113,78 +115,91 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
 async def _open_services(
     config: GatewayConfig,
     lifecycle: Lifecycle,
-    counted: GatewayMetrics,
+    metrics: GatewayMetrics,
     tracing: "Tracing | None",
     notices: Notices,
 ) -> AsyncIterator[Services]:
-    kept = timedelta(hours=config.deleted_retention_hours)
-    store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices, kept=kept)
-    store.heard_of_damage = counted.quarantines.inc
-    try:
-        ledger = Ledger(store, config.usage_dir, Prices(config.prices), counted.usage)
+    """Open in an order in which each service is closed before those that it uses."""
+    async with AsyncExitStack() as stack:
+        kept = timedelta(hours=config.deleted_retention_hours)
+        store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices, kept=kept)
+        stack.push_async_callback(store.close)
+        store.heard_of_damage = metrics.quarantines.inc
+        ledger = Ledger(store, config.usage_dir, Prices(config.prices), metrics.usage)
         ledger.start()
+        stack.push_async_callback(ledger.close)
+        redis = None if config.redis_url is None else RedisLink(config.redis_url, metrics.limits.redis_unavailable)
+        if redis is not None:
+            stack.push_async_callback(redis.close)
+        limiter = open_limiter(redis, store, config.sharers, metrics.limits)
+        limiter.start()
+        stack.push_async_callback(limiter.close)
         client = EngineClient(
             config.engine_target, StoreAdapterSource(store), heartbeat_timeout=config.heartbeat_timeout
         )
         reconciler = Reconciler(store, client)
 
         def engine_changed(ready: bool) -> None:
-            counted.http.ready(ready)
+            metrics.http.ready(ready)
             reconciler.due()
 
         link = EngineLink(client, store, config.tool_parser, engine_changed)
+        stack.push_async_callback(link.close)
         await link.start()
-        await link.connected(_ENGINE_PATIENCE)
-        lag = asyncio.create_task(run_lag_sampling(counted.http.lagged), name="loop-lag")
+        await link.connected(_CONNECT_SECONDS)
         key_use = KeyUse(store, config.key_use_seconds)
-        writing = asyncio.create_task(key_use.run_write_loop(), name="key-use")
-        turned_away = TurnedAway(store)
-        counting = asyncio.create_task(turned_away.keep_writing(), name="turned-away")
-        sweeping = asyncio.create_task(keep_sweeping(store), name="sweep")
-        finishing = asyncio.create_task(keep_finishing(store, link, config), name="deferred-publications")
-        purge = asyncio.create_task(keep_purging(store, config.usage_retention_days), name="usage-retention")
-        reconciling = asyncio.create_task(reconciler.keep_reconciling(), name="reconciler")
-        redis = None if config.redis_url is None else RedisLink(config.redis_url, counted.limits.redis_unavailable)
-        limiter = open_limiter(redis, store, config.sharers, counted.limits)
-        limiter.start()
-        imports = ImportRunner(config.imports, counted.imports)
+        rejections = Rejections(store)
+        _run_jobs(
+            stack,
+            {
+                "loop-lag": run_lag_sampling(metrics.http.lagged),
+                "key-use": key_use.run_write_loop(),
+                "rejections": rejections.run_write_loop(),
+                "sweep": run_sweep_loop(store),
+                "deferred-publications": run_deferred_publication_loop(store, link, config),
+                "usage-retention": run_purge_loop(store, config.usage_retention_days),
+                "reconciler": reconciler.run_reconcile_loop(),
+            },
+        )
+        imports = ImportRunner(config.imports, metrics.imports)
+        stack.push_async_callback(imports.close)
+        resolver = Resolver(store, config.snapshot_seconds)
+        engine = client if tracing is None else tracing.engine(client)
         services = Services(
-            config,
-            lifecycle,
-            store,
-            Authenticator(store, config.snapshot_seconds, key_use, _operators(config)),
-            Resolver(store, config.snapshot_seconds),
-            link,
-            GenerationService(client if tracing is None else tracing.engine(client), CacheSalts(config.secret_key)),
-            Shedding(lambda: client.load, config.max_queue_seconds, counted.shedding),
-            turned_away,
-            limiter,
-            ledger,
-            counted.http,
-            EngineReading(link),
-            Residency(client),
-            imports,
-            UploadSlots(),
+            config=config,
+            lifecycle=lifecycle,
+            store=store,
+            authenticator=Authenticator(store, config.snapshot_seconds, key_use, _operators(config)),
+            resolver=resolver,
+            link=link,
+            preparer=RequestPreparer(link, resolver, config),
+            admission=Admission(
+                shedding=Shedding(lambda: client.load, config.max_queue_seconds, metrics.shedding),
+                rejections=rejections,
+                limiter=limiter,
+                ledger=ledger,
+                generation=GenerationService(engine, CacheSalts(config.secret_key)),
+                lifecycle=lifecycle,
+                link=link,
+            ),
+            http_metrics=metrics.http,
+            engine_reading=EngineReading(link),
+            residency=Residency(client),
+            imports=imports,
+            uploads=UploadSlots(),
             started_at=int(time.time()),
         )
-        resuming = asyncio.create_task(keep_resuming(services), name="imports")
-        try:
-            yield services
-        finally:
-            await cancel_and_wait(resuming)
-            await imports.close()
-            await cancel_and_wait(lag, writing, counting, sweeping, finishing, purge, reconciling)
-            await link.close()
-            await limiter.close()
-            if redis is not None:
-                await redis.close()
-            await ledger.close()
-    finally:
-        await store.close()
+        _run_jobs(stack, {"imports": run_resume_loop(services)})
+        yield services
+
+
+def _run_jobs(stack: AsyncExitStack, jobs: Mapping[str, Coroutine[Any, Any, None]]) -> None:
+    """Run these in the background, by name, until the stack is closed."""
+    stack.push_async_callback(cancel_and_wait, *(asyncio.create_task(job, name=name) for name, job in jobs.items()))
 
 
 def _tracing(config: GatewayConfig) -> "Tracing | None":
-    """OpenTelemetry is an extra, imported where it is wanted only."""
+    """Set up tracing if it is configured. OpenTelemetry is an extra, imported only then."""
     if config.tracing is None:
         return None
     from loragate.gateway.tracing_setup import Tracing
@@ -193,7 +208,7 @@ def _tracing(config: GatewayConfig) -> "Tracing | None":
 
 
 def _operators(config: GatewayConfig) -> Operators | None:
-    """Imported where it is wanted only: it takes longer to load than the rest of auth."""
+    """Return how operators sign in by OpenID Connect, if configured. It is imported only then: it loads slowly."""
     if config.oidc is None:
         return None
     from loragate.gateway.auth.oidc import OidcOperators

@@ -1,31 +1,50 @@
 """What the routes of one process share."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from loragate.adapter_store.audit.actor import Actor
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.adapter_store.imports.rows import Import
 from loragate.adapter_store.store import Store
 from loragate.gateway.auth.authenticator import Authenticator
-from loragate.gateway.calls.rejections import TurnedAway
-from loragate.gateway.calls.shedding import Shedding
+from loragate.gateway.calls.admission import Admission
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.engine.residency import Residency
 from loragate.gateway.engine.stats_reader import EngineReading
+from loragate.gateway.generation.prepare import RequestPreparer
 from loragate.gateway.generation.resolver import Resolver
-from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.metrics import HttpMetrics
-from loragate.gateway.limits.limiter import Limiter
-from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.uploads.concurrency import UploadSlots
 
-if TYPE_CHECKING:
-    from loragate.gateway.imports.runner import ImportRunner  # which publishes with these services
+
+class Imports(Protocol):
+    """The imports that this process works on."""
+
+    def check(self, source: str, tenant_id: str) -> None:
+        """Raise InvalidRequest for a source that is malformed, or that the operator does not allow this tenant."""
+        ...
+
+    def start(self, use: "Services", caller: TenantPrincipal, by: Actor, wanted: Import, token: str | None) -> None:
+        """Begin to fetch. Returns at once. `token` is the tenant's own, for its hub."""
+        ...
+
+    @property
+    def has_time(self) -> bool:
+        """Whether another import would be started at once."""
+        ...
+
+    @property
+    def running(self) -> int:
+        """The number of imports that wait or are worked on here."""
+        ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Made when the application starts, closed when it stops."""
+    """Created when the application starts, closed when it stops."""
 
     config: GatewayConfig
     lifecycle: Lifecycle
@@ -33,14 +52,11 @@ class Services:
     authenticator: Authenticator
     resolver: Resolver
     link: EngineLink
-    generation: GenerationService
-    shedding: Shedding
-    turned_away: TurnedAway
-    limiter: Limiter
-    ledger: Ledger
+    preparer: RequestPreparer
+    admission: Admission
     http_metrics: HttpMetrics
     engine_reading: EngineReading
     residency: Residency
-    imports: "ImportRunner"
+    imports: Imports
     uploads: UploadSlots
     started_at: int  # Unix time

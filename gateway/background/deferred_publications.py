@@ -1,35 +1,33 @@
-"""Publications that found no engine are finished once there is one, by whichever gateway has it."""
+"""Deferred publications: versions that were uploaded without an engine are tried once a gateway has one."""
 
-import asyncio
 import logging
-import random
+from contextlib import suppress
 
-from loragate.adapter_store.errors import NotTried, StoreError
+from loragate.adapter_store.errors import NotTried
 from loragate.adapter_store.publishing.deferred import Due
 from loragate.adapter_store.store import Store
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.engine.adapter_probe import EngineProbe
 from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.generation.priority import share_of_tenant
+from loragate.gateway.resilience.periodic import periodic
 
 log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 5.0
 
 
-async def keep_finishing(store: Store, link: EngineLink, config: GatewayConfig, every: float = _EVERY_SECONDS) -> None:
-    """Until it is cancelled."""
-    while True:
-        await asyncio.sleep(every * random.uniform(0.5, 1.5))  # noqa: S311
-        try:
+async def run_deferred_publication_loop(
+    store: Store, link: EngineLink, config: GatewayConfig, every: float = _EVERY_SECONDS
+) -> None:
+    """Finish deferred publications periodically until cancelled."""
+
+    async def finish_due() -> None:
+        with suppress(NotTried):  # the publication keeps waiting
             while link.ready and (due := await _next_due(store)) is not None:
                 await _finish(store, link, config, due)
-        except NotTried:
-            pass  # it waits on
-        except StoreError as error:
-            log.warning("a version that waits for the engine was not finished: %s", error)
-        except Exception:
-            log.exception("a version that waits for the engine was not finished")
+
+    await periodic("a version that waits for the engine was not finished", finish_due, every, log=log)
 
 
 async def _next_due(store: Store) -> Due | None:

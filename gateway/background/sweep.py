@@ -1,25 +1,21 @@
-"""Reclaiming what nobody needs, by whichever gateway is there."""
+"""The sweep: reclaims the space of data that is no longer needed."""
 
-import asyncio
 import logging
-import random
 
-from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
+from loragate.gateway.resilience.periodic import periodic
 
 log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 3600.0
 
 
-async def keep_sweeping(store: Store, every: float = _EVERY_SECONDS) -> None:
-    """Until it is cancelled. Several gateways do so at different times, and each finds little to do."""
-    while True:
-        await asyncio.sleep(every * random.uniform(0.5, 1.5))  # noqa: S311
-        try:
-            report = await store.sweep()
-        except StoreError as error:
-            log.warning("the sweep failed: %s", error)
-        else:
-            if report.adapters or report.pieces:
-                log.info("swept %d adapters and %d pieces of files", report.adapters, report.pieces)
+async def run_sweep_loop(store: Store, every: float = _EVERY_SECONDS) -> None:
+    """Sweep periodically until cancelled. If several gateways do so, each finds little to do."""
+
+    async def sweep() -> None:
+        report = await store.sweep()
+        if report.adapters or report.pieces:
+            log.info("swept %d adapters and %d pieces of files", report.adapters, report.pieces)
+
+    await periodic("the sweep failed", sweep, every, log=log)

@@ -1,11 +1,11 @@
-"""The way in, and every way out.
+"""Admission of inference requests, and the accounting at their end.
 
-    async with admit(services, caller, generation, endpoint="chat", request_id=…) as call:
+    async with use.admission.admit(caller, generation, endpoint="chat", request_id=…) as call:
         ...
 
-goes on once the engine can come to it in time and the caller's limits have room. However the block ends (done,
-client gone, error, cancelled), the limits are settled to what the client was told and the ledger gets one record of
-it. Neither waits for anything, so that no cancellation can come between.
+The block begins once the caller's limits have room and the engine's queue is short enough. However it ends (done,
+client gone, error, cancelled), the limits are settled to what was delivered and the ledger gets one record of it.
+Neither awaits anything, so no cancellation can come between the two.
 """
 
 import asyncio
@@ -19,88 +19,115 @@ from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.usage.record import Outcome, UsageRecord, new_usage_id
 from loragate.adapter_store.usage.service_quality import Reason
 from loragate.gateway.calls.call import Admitted, EmbeddingCall, TextCall
-from loragate.gateway.calls.delivered_tokens import Told
-from loragate.gateway.calls.inference_request import Ask, Endpoint, ask_for_embeddings, ask_for_text
+from loragate.gateway.calls.delivered_tokens import DeliveredTokens
+from loragate.gateway.calls.inference_request import Endpoint, InferenceRequest, embedding_inference, text_inference
+from loragate.gateway.calls.rejections import Rejections
+from loragate.gateway.calls.shedding import Shedding
 from loragate.gateway.calls.span import model_call
+from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.errors import OVERLOADED, ApiError, Unavailable
 from loragate.gateway.generation.request import GenerationRequest, PoolingRequest
+from loragate.gateway.generation.service import GenerationService
+from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.limits.lease import Lease
+from loragate.gateway.limits.limiter import Limiter
 from loragate.gateway.limits.refusal import RateLimited
-from loragate.gateway.services import Services
+from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.tracing.current import step
 
-Admission = AbstractAsyncContextManager[TextCall]
+TextAdmission = AbstractAsyncContextManager[TextCall]
 EmbeddingAdmission = AbstractAsyncContextManager[EmbeddingCall]
 
 
-@asynccontextmanager
-async def admit(
-    services: Services, caller: TenantPrincipal, request: GenerationRequest, *, endpoint: Endpoint, request_id: str
-) -> AsyncIterator[TextCall]:
-    """One request for text. Raises RateLimited and Unavailable."""
-    async with _admitted(services, ask_for_text(caller, endpoint, request_id, request)) as admitted:
-        yield TextCall(services.generation, request, admitted)
+class Admission:
+    """Admits inference requests. One per process."""
+
+    def __init__(
+        self,
+        *,
+        shedding: Shedding,
+        rejections: Rejections,
+        limiter: Limiter,
+        ledger: Ledger,
+        generation: GenerationService,
+        lifecycle: Lifecycle,
+        link: EngineLink,
+    ) -> None:
+        self.limiter = limiter
+        self.rejections = rejections
+        self._shedding = shedding
+        self._ledger = ledger
+        self._generation = generation
+        self._lifecycle = lifecycle
+        self._link = link
+
+    @asynccontextmanager
+    async def admit(
+        self, caller: TenantPrincipal, request: GenerationRequest, *, endpoint: Endpoint, request_id: str
+    ) -> AsyncIterator[TextCall]:
+        """Admit a request for text. Raises RateLimited and Unavailable."""
+        async with self._admitted(text_inference(caller, endpoint, request_id, request)) as admitted:
+            yield TextCall(self._generation, request, admitted)
+
+    @asynccontextmanager
+    async def admit_embeddings(
+        self, caller: TenantPrincipal, request: PoolingRequest, *, request_id: str
+    ) -> AsyncIterator[EmbeddingCall]:
+        """Admit a request for embeddings. Raises RateLimited and Unavailable."""
+        async with self._admitted(embedding_inference(caller, request_id, request)) as admitted:
+            yield EmbeddingCall(self._generation, request, admitted)
+
+    @asynccontextmanager
+    async def _admitted(self, request: InferenceRequest) -> AsyncIterator[Admitted]:
+        with step("admission"):
+            lease = await self._lease(request)
+        base_model = self._link.base.id
+        meter = self._ledger.open(_opened_record(request, base_model))
+        delivered, outcome = DeliveredTokens(request, meter), Outcome.FAILED
+        traced = model_call(request, base_model)
+        try:
+            yield Admitted({**request.target.headers, **lease.headers}, lease, delivered)
+            outcome = Outcome.COMPLETED
+        except ClientDisconnect:
+            outcome = Outcome.DISCONNECTED
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            outcome = Outcome.CANCELLED if self._lifecycle.expired else Outcome.DISCONNECTED
+            raise
+        except ApiError as error:
+            if error.code == OVERLOADED and not delivered.tokens:
+                outcome = Outcome.SHED
+                self._shedding.count_engine_rejection(request.caller, error)
+                self.rejections.record(request.caller.tenant_id, Reason.OVERLOAD)
+            raise
+        finally:
+            lease.settle(delivered.tokens)
+            meter.close(outcome)
+            if traced is not None:
+                traced.end(outcome, delivered)
+
+    async def _lease(self, request: InferenceRequest) -> Lease:
+        caller = request.caller
+        try:
+            self._shedding.check(caller)
+        except Unavailable:
+            self.rejections.record(caller.tenant_id, Reason.OVERLOAD)
+            raise
+        try:
+            return await self.limiter.admit(caller, request.target.adapter, request.reserve)
+        except RateLimited:
+            self.rejections.record(caller.tenant_id, Reason.LIMIT)
+            raise
 
 
-@asynccontextmanager
-async def admit_embeddings(
-    services: Services, caller: TenantPrincipal, request: PoolingRequest, *, request_id: str
-) -> AsyncIterator[EmbeddingCall]:
-    """One request for embeddings. Raises RateLimited and Unavailable."""
-    async with _admitted(services, ask_for_embeddings(caller, request_id, request)) as admitted:
-        yield EmbeddingCall(services.generation, request, admitted)
-
-
-@asynccontextmanager
-async def _admitted(services: Services, ask: Ask) -> AsyncIterator[Admitted]:
-    with step("admission"):
-        lease = await _let_in(services, ask)
-    meter = services.ledger.open(_opened(ask, services.link.base.id))
-    told, outcome = Told(ask, meter), Outcome.FAILED
-    traced = model_call(ask, services.link.base.id)
-    try:
-        yield Admitted({**ask.target.headers, **lease.headers}, lease, told)
-        outcome = Outcome.COMPLETED
-    except ClientDisconnect:
-        outcome = Outcome.DISCONNECTED
-        raise
-    except (asyncio.CancelledError, GeneratorExit):
-        outcome = Outcome.CANCELLED if services.lifecycle.expired else Outcome.DISCONNECTED
-        raise
-    except ApiError as error:
-        if error.code == OVERLOADED and not told.tokens:
-            outcome = Outcome.SHED
-            services.shedding.refused(ask.caller, error)
-            services.turned_away.note(ask.caller.tenant_id, Reason.OVERLOAD)
-        raise
-    finally:
-        lease.settle(told.tokens)
-        meter.close(outcome)
-        if traced is not None:
-            traced.end(outcome, told)
-
-
-async def _let_in(services: Services, ask: Ask) -> Lease:
-    try:
-        services.shedding.check(ask.caller)
-    except Unavailable:
-        services.turned_away.note(ask.caller.tenant_id, Reason.OVERLOAD)
-        raise
-    try:
-        return await services.limiter.admit(ask.caller, ask.target.adapter, ask.reserve)
-    except RateLimited:
-        services.turned_away.note(ask.caller.tenant_id, Reason.LIMIT)
-        raise
-
-
-def _opened(ask: Ask, base_model: str) -> UsageRecord:
-    adapter = ask.target.adapter
+def _opened_record(request: InferenceRequest, base_model: str) -> UsageRecord:
+    adapter = request.target.adapter
     return UsageRecord(
         id=new_usage_id(),
-        request_id=ask.request_id,
-        tenant_id=ask.caller.tenant_id,
-        key_id=ask.caller.key_id,
-        endpoint=ask.endpoint,
+        request_id=request.request_id,
+        tenant_id=request.caller.tenant_id,
+        key_id=request.caller.key_id,
+        endpoint=request.endpoint,
         base_model=base_model,
         started_at=datetime.now(UTC),
         adapter=adapter.name if adapter else None,

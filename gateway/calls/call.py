@@ -1,10 +1,10 @@
-"""An admitted request: what its endpoint asks of the generation service, counted on the way."""
+"""An admitted request: what its endpoint asks of the generation service, counted as it is delivered."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from loragate.gateway.calls.delivered_tokens import Told
+from loragate.gateway.calls.delivered_tokens import DeliveredTokens
 from loragate.gateway.errors import ApiError
 from loragate.gateway.generation.output import Completion, TextDelta, put_together
 from loragate.gateway.generation.request import Embedding, GenerationRequest, PoolingRequest
@@ -14,64 +14,64 @@ from loragate.gateway.limits.lease import Lease
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What a request got at its admission. `headers` belong on every answer to it."""
+    """What a request holds from its admission on. `headers` belong on every response to it."""
 
     headers: dict[str, str]
     lease: Lease
-    told: Told
+    delivered: DeliveredTokens
 
 
 class TextCall:
-    """Of chat and text completions. Exactly one of `stream` and `complete` is called."""
+    """An admitted chat or text completion. Call exactly one of `stream` and `complete`."""
 
     def __init__(self, generation: GenerationService, request: GenerationRequest, admitted: Admitted) -> None:
         self.headers = admitted.headers
         self._generation = generation
         self._request = request
         self._lease = admitted.lease
-        self._told = admitted.told
+        self._delivered = admitted.delivered
 
     def stream(self) -> AsyncGenerator[TextDelta, None]:
-        """See `GenerationService.stream`."""
+        """Yield the deltas of `GenerationService.stream`."""
         return self._deltas(streamed=True)
 
     async def _deltas(self, *, streamed: bool) -> AsyncGenerator[TextDelta, None]:
         async with aclosing(self._generation.stream(self._request)) as deltas:
             async for delta in deltas:
-                self._told.hear(delta, streamed=streamed)
-                if self._told.tokens > self._lease.reserved:
-                    self._lease.extend(self._told.tokens)
+                self._delivered.add(delta, streamed=streamed)
+                if self._delivered.tokens > self._lease.reserved:
+                    self._lease.extend(self._delivered.tokens)
                 yield delta
 
     async def complete(self) -> list[Completion]:
-        """All completions, in the order of their indices. Raises ApiError."""
+        """Return all completions, in the order of their indices. Raises ApiError."""
         try:
             deltas = self._deltas(streamed=False)
             completions = await put_together(deltas, len(self._request.prompts) * self._request.n)
         except ApiError:
-            self._told.take_back()
+            self._delivered.revert()
             raise
-        self._told.whole()
+        self._delivered.commit()
         return completions
 
 
 class EmbeddingCall:
-    """Of embeddings."""
+    """An admitted request for embeddings."""
 
     def __init__(self, generation: GenerationService, request: PoolingRequest, admitted: Admitted) -> None:
         self.headers = admitted.headers
         self._generation = generation
         self._request = request
-        self._told = admitted.told
+        self._delivered = admitted.delivered
 
     async def embed(self) -> AsyncGenerator[Embedding, None]:
-        """See `GenerationService.embed`. Its answer comes whole or not at all."""
+        """Yield the embeddings of `GenerationService.embed`. The client receives all of them or none."""
         try:
             async with aclosing(self._generation.embed(self._request)) as embeddings:
                 async for embedding in embeddings:
-                    self._told.hear_embedding(self._request.prompts[embedding.index])
+                    self._delivered.add_embedding(self._request.prompts[embedding.index])
                     yield embedding
         except ApiError:
-            self._told.take_back()
+            self._delivered.revert()
             raise
-        self._told.whole()
+        self._delivered.commit()

@@ -1,4 +1,4 @@
-"""What one inference request asks for, whatever its endpoint."""
+"""What one inference request asks for, independent of its endpoint."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,9 +11,9 @@ Endpoint = Literal["chat", "completions", "embeddings", "responses"]
 ESTIMATED_TOKENS = 256  # reserved for a completion whose length the caller did not bound, and again as it grows
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Who asks which weights for how much. `reserve` tokens are set aside before it begins."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceRequest:
+    """The caller, the weights and the token budget of a request. `reserve` tokens are set aside before it starts."""
 
     caller: TenantPrincipal
     endpoint: Endpoint
@@ -23,14 +23,29 @@ class Ask:
     reserve: int
 
 
-def ask_for_text(caller: TenantPrincipal, endpoint: Endpoint, request_id: str, request: GenerationRequest) -> Ask:
-    """All completions of all prompts."""
-    longest = request.sampling.max_tokens
-    each = min(ESTIMATED_TOKENS, longest) if request.open_ended else longest
-    reserve = request.prompt_tokens + each * request.n * len(request.prompts)
-    return Ask(caller, endpoint, request_id, request.target, request.prompt_tokens, reserve)
+def text_inference(
+    caller: TenantPrincipal, endpoint: Endpoint, request_id: str, request: GenerationRequest
+) -> InferenceRequest:
+    """Return the request for all completions of all prompts of `request`."""
+    max_tokens = request.sampling.max_tokens
+    per_completion = min(ESTIMATED_TOKENS, max_tokens) if request.open_ended else max_tokens
+    return InferenceRequest(
+        caller=caller,
+        endpoint=endpoint,
+        request_id=request_id,
+        target=request.target,
+        prompt_tokens=request.prompt_tokens,
+        reserve=request.prompt_tokens + per_completion * request.n * len(request.prompts),
+    )
 
 
-def ask_for_embeddings(caller: TenantPrincipal, request_id: str, request: PoolingRequest) -> Ask:
-    """Nothing but the prompts."""
-    return Ask(caller, "embeddings", request_id, request.target, request.prompt_tokens, request.prompt_tokens)
+def embedding_inference(caller: TenantPrincipal, request_id: str, request: PoolingRequest) -> InferenceRequest:
+    """Return the request for the embeddings of all prompts of `request`, which uses no tokens but the prompts'."""
+    return InferenceRequest(
+        caller=caller,
+        endpoint="embeddings",
+        request_id=request_id,
+        target=request.target,
+        prompt_tokens=request.prompt_tokens,
+        reserve=request.prompt_tokens,
+    )

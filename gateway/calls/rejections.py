@@ -1,4 +1,4 @@
-"""How many requests of each tenant were turned away before anything was done for them."""
+"""Counts of the requests that were rejected before any work was done for them, by tenant."""
 
 import logging
 from collections import Counter
@@ -16,23 +16,24 @@ log = logging.getLogger(__name__)
 _EVERY_SECONDS = 2.0
 
 
-class TurnedAway:
-    """One per process. What could not be written is kept for the next batch; a crash loses one interval."""
+class Rejections:
+    """Counts rejected requests. One per process. A batch that cannot be written is added to the next; a crash loses one
+    interval."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._counts: Counter[TurnedAwayKey] = Counter()
 
-    def note(self, tenant_id: str, reason: Reason) -> None:
-        """Another one, just now."""
+    def record(self, tenant_id: str, reason: Reason) -> None:
+        """Count a request of the tenant that was rejected just now."""
         self._counts[tenant_id, floor(utc_now(), Width.HOUR), reason] += 1
 
-    async def keep_writing(self) -> None:
-        """Until cancelled, and then once more."""
+    async def run_write_loop(self) -> None:
+        """Write the counts periodically until cancelled, and then once more."""
         await run_write_loop(self.write, _EVERY_SECONDS)
 
     async def write(self) -> None:
-        """All that was noted since the last time."""
+        """Write what was counted since the last write."""
         if not self._counts:
             return
         batch, self._counts = self._counts, Counter()
@@ -41,4 +42,4 @@ class TurnedAway:
                 await admin.settlement.turn_away(batch)
         except StoreError as error:
             self._counts.update(batch)
-            log.warning("how many requests were turned away is not written: %s", error)
+            log.warning("the counts of rejected requests were not written: %s", error)

@@ -1,8 +1,8 @@
-"""Refuses newcomers while the engine has too much to do, before anything is done or set aside for them.
+"""Load shedding: rejects new requests while the engine is overloaded, before any work is done for them.
 
-What counts is how long a newcomer of the tenant would wait: its queue and one more request, at the share of the engine
-that its weight gives it among all who are active. So a flood turns away the one who sends it, and where everybody
-waits, those with the least weight are turned away first.
+The criterion is the time that a new request of the tenant would wait: the tenant's queue plus one request, at the share
+of the engine that its weight gives it among all active tenants. A flood therefore sheds only the tenant that causes it,
+and when all tenants wait, those with the lowest weights are shed first.
 """
 
 import collections
@@ -38,64 +38,64 @@ class SheddingMetrics:
         )
 
     def shed(self, tenant_id: str) -> None:
-        """A request was turned away."""
+        """Count a request that was rejected before it reached the engine."""
         self._shed.inc()
         self._shed_of_tenant.inc(tenant_id)
 
-    def refused(self, tenant_id: str, status: int) -> None:
-        """The engine turned one away that had been let in."""
+    def engine_rejected(self, tenant_id: str, status: int) -> None:
+        """Count an admitted request that the engine rejected."""
         self._refused.labels(status).inc()
         self._shed_of_tenant.inc(tenant_id)
 
 
-_RESUME = 0.75  # of the bound: who is being turned away is let in again below
+_RESUME = 0.75  # of the limit: a tenant whose requests are shed is admitted again below
 _RETRY_SECONDS = (1.0, 60.0)
 
 
 class Shedding:
-    """One per process. `load` is what the engine said last, None while nothing waits in it."""
+    """One per process. `load` returns the engine's last load report, None while its queue is empty."""
 
-    def __init__(self, load: Callable[[], pb.Load | None], most_seconds: float, metrics: SheddingMetrics) -> None:
+    def __init__(self, load: Callable[[], pb.Load | None], max_seconds: float, metrics: SheddingMetrics) -> None:
         self._load = load
-        self._most_seconds = most_seconds
+        self._max_seconds = max_seconds
         self._metrics = metrics
         self._known: pb.Load | None = None
         self._queues: Mapping[str, pb.TenantQueue] = {}
         # Requests by tenant since the last load report of the engine.
         self._sent: collections.Counter[str] = collections.Counter()
-        self._turned_away: set[str] = set()  # tenants
+        self._shed_tenants: set[str] = set()
 
     def check(self, caller: TenantPrincipal) -> None:
-        """Raises Unavailable where the caller would wait for too long."""
+        """Raise Unavailable if the caller would wait too long."""
         load = self._load()
         if load is not self._known:
-            self._take_up(load)
+            self._update(load)
         if load is None:
             return
         tenant_id = caller.tenant_id
         wait = self._wait(load, tenant_id, caller.weight)
-        resume = _RESUME * self._most_seconds
-        if wait <= (resume if tenant_id in self._turned_away else self._most_seconds):
-            self._turned_away.discard(tenant_id)
+        resume = _RESUME * self._max_seconds
+        if wait <= (resume if tenant_id in self._shed_tenants else self._max_seconds):
+            self._shed_tenants.discard(tenant_id)
             self._sent[tenant_id] += 1
             return
-        self._turned_away.add(tenant_id)
+        self._shed_tenants.add(tenant_id)
         self._metrics.shed(tenant_id)
         raise _overloaded(wait, wait - resume)
 
-    def refused(self, caller: TenantPrincipal, error: ApiError) -> None:
-        """The engine had too much to do for a request that had been let in: more came at once than it had said."""
-        self._metrics.refused(caller.tenant_id, error.status)
+    def count_engine_rejection(self, caller: TenantPrincipal, error: ApiError) -> None:
+        """Count an admitted request that the engine rejected: more arrived at once than its load report foresaw."""
+        self._metrics.engine_rejected(caller.tenant_id, error.status)
 
-    def _take_up(self, load: pb.Load | None) -> None:
+    def _update(self, load: pb.Load | None) -> None:
         self._known = load
         self._sent.clear()
         self._queues = {queue.tenant_id: queue for queue in load.tenants} if load is not None else {}
         if load is None:
-            self._turned_away.clear()
+            self._shed_tenants.clear()
 
     def _wait(self, load: pb.Load, tenant_id: str, weight: float) -> float:
-        """Seconds."""
+        """Return the seconds that a new request would wait."""
         queue = self._queues.get(tenant_id)
         own, known_weight = (queue.seconds, queue.weight) if queue is not None else (0.0, 0.0)
         seconds = own + (1 + self._sent[tenant_id]) * load.request_seconds
@@ -103,7 +103,7 @@ class Shedding:
 
 
 def _overloaded(wait: float, retry_after: float) -> Unavailable:
-    least, most = _RETRY_SECONDS
-    retry_after = min(most, max(least, retry_after))
+    min_seconds, max_seconds = _RETRY_SECONDS
+    retry_after = min(max_seconds, max(min_seconds, retry_after))
     message = f"The engine has too much to do at the moment: a request would wait for about {wait:.0f} s."
     return Unavailable(f"{message} Please try again in {retry_after:.0f} s.", code=OVERLOADED, retry_after=retry_after)

@@ -1,4 +1,4 @@
-"""Idempotency key."""
+"""The `Idempotency-Key` of a request, as a dependency of its route."""
 
 from typing import Annotated
 
@@ -6,10 +6,10 @@ from fastapi import Depends, Header
 from starlette.requests import Request
 
 from loragate.gateway.dependencies.services import Use
-from loragate.gateway.http.idempotency import _HEADER, Once, once_of
+from loragate.gateway.http.idempotency import HEADER, Once, once_of
 
 
-async def _once(request: Request, use: Use, key: Annotated[str | None, Header(alias=_HEADER)] = None) -> Once:
+async def _once(request: Request, use: Use, key: Annotated[str | None, Header(alias=HEADER)] = None) -> Once:
     return once_of(key, use.store, f"{request.method} {request.scope['path']}")
 
 

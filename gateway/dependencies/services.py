@@ -1,18 +1,15 @@
-"""Services."""
+"""The services of the application, as a dependency of its routes."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import Depends
 from starlette.requests import Request
 
 from loragate.gateway.services import Services
 
-if TYPE_CHECKING:
-    pass  # which publishes with these services
-
 
 def services_of(request: Request) -> Services:
-    """The services of the application that serves `request`."""
+    """Return the services of the application that serves `request`."""
     services: Services = request.app.state.services
     return services
 

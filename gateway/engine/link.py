@@ -57,6 +57,10 @@ class EngineLink:
             raise Unavailable("The engine has not described its base model yet.", code="base_model_unknown")
         return self._base
 
+    def require_base(self) -> None:
+        """Raise Unavailable while no base model is known."""
+        _ = self.base
+
     @property
     def manifest(self) -> pb.Manifest | None:
         """Of the base model last seen."""

@@ -36,7 +36,7 @@ class Reconciler:
         self._changed.add(tenant_id)
         self._due.set()
 
-    async def keep_reconciling(self) -> None:
+    async def run_reconcile_loop(self) -> None:
         """Until cancelled."""
         changed: set[str | None] = {None}
         while True:

@@ -1,19 +1,21 @@
-"""From request bodies to checked generation requests."""
+"""Preparation of requests: from request bodies to checked generation requests."""
 
 import asyncio
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.gateway.config.gateway import GatewayConfig
+from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.generation.constraint import Constraint, chat_constraint, constraint, tool_use
 from loragate.gateway.generation.context_window import check_length, room_for_completion
 from loragate.gateway.generation.priority import share_of
 from loragate.gateway.generation.request import GenerationRequest, PoolingRequest
+from loragate.gateway.generation.resolver import Resolver
 from loragate.gateway.generation.tokenize import chat_to_tokens, prompts_to_tokens
 from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.inference.sampling import SamplingFields
-from loragate.gateway.services import Services
 from loragate.gateway.text.base_model import BaseModel
 from loragate.gateway.tools.message import ToolUse
 from loragate.gateway.tracing.current import step
@@ -22,82 +24,85 @@ from loragate.v1 import engine_pb2 as pb
 _DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
 
 
-async def prepare_chat(services: Services, caller: TenantPrincipal, body: ChatRequest) -> GenerationRequest:
-    """Raises ApiError and StoreError."""
-    base = services.link.base
-    n = _checked_n(services, body)
-    target = await services.resolver.resolve(caller, base, body.model, body.sticky_key)
-    tools = tool_use(base, body)
-    with step("tokenise"):
-        prompt = await chat_to_tokens(base, body.messages, body.usable_tools)
-    limit = room_for_completion(base, len(prompt), body.token_limit, services.config.default_chat_tokens, "messages")
-    sampling = _checked_sampling(base, body, limit, body.wanted_logprobs)
-    return GenerationRequest(
-        target,
-        base,
-        (prompt,),
-        sampling,
-        n,
-        tuple(body.stop or ()),
-        bool(body.include_stop_str_in_output),
-        await _constraint(base, body, tools),
-        tools,
-        body.draft_tokens or 0,
-        share_of(caller, body.priority, services.config),
-        open_ended=body.token_limit is None,
-    )
+class RequestPreparer:
+    """Resolves, tokenizes and checks request bodies. One per process."""
 
+    def __init__(self, link: EngineLink, resolver: Resolver, config: GatewayConfig) -> None:
+        self._link = link
+        self._resolver = resolver
+        self._config = config
 
-async def prepare_completion(services: Services, caller: TenantPrincipal, body: CompletionRequest) -> GenerationRequest:
-    """Raises ApiError and StoreError."""
-    base = services.link.base
-    n = _checked_n(services, body)
-    if len(body.prompts) > services.config.max_prompts:
-        raise _out_of_range("prompt", f"at most {services.config.max_prompts} prompts are allowed")
-    target = await services.resolver.resolve(caller, base, body.model, body.sticky_key)
-    with step("tokenise"):
-        prompts = await prompts_to_tokens(base, body.prompts, "prompt")
-    longest = max(map(len, prompts))
-    limit = room_for_completion(base, longest, body.max_tokens, _DEFAULT_COMPLETION_TOKENS, "prompt")
-    sampling = _checked_sampling(base, body, limit, body.logprobs)
-    return GenerationRequest(
-        target,
-        base,
-        prompts,
-        sampling,
-        n,
-        tuple(body.stop or ()),
-        bool(body.include_stop_str_in_output),
-        constraint(body),
-        draft_tokens=body.draft_tokens or 0,
-        share=share_of(caller, body.priority, services.config),
-    )
+    async def chat(self, caller: TenantPrincipal, body: ChatRequest) -> GenerationRequest:
+        """Prepare a chat completion. Raises ApiError and StoreError."""
+        base, config = self._link.base, self._config
+        n = self._checked_n(body)
+        target = await self._resolver.resolve(caller, base, body.model, body.sticky_key)
+        tools = tool_use(base, body)
+        with step("tokenise"):
+            prompt = await chat_to_tokens(base, body.messages, body.usable_tools)
+        limit = room_for_completion(base, len(prompt), body.token_limit, config.default_chat_tokens, "messages")
+        return GenerationRequest(
+            target=target,
+            base=base,
+            prompts=(prompt,),
+            sampling=_checked_sampling(base, body, limit, body.wanted_logprobs),
+            n=n,
+            stop=tuple(body.stop or ()),
+            include_stop=bool(body.include_stop_str_in_output),
+            constraint=await _constraint(base, body, tools),
+            tools=tools,
+            draft_tokens=body.draft_tokens or 0,
+            share=share_of(caller, body.priority, config),
+            open_ended=body.token_limit is None,
+        )
 
+    async def completion(self, caller: TenantPrincipal, body: CompletionRequest) -> GenerationRequest:
+        """Prepare a text completion. Raises ApiError and StoreError."""
+        base, config = self._link.base, self._config
+        n = self._checked_n(body)
+        if len(body.prompts) > config.max_prompts:
+            raise _out_of_range("prompt", f"at most {config.max_prompts} prompts are allowed")
+        target = await self._resolver.resolve(caller, base, body.model, body.sticky_key)
+        with step("tokenise"):
+            prompts = await prompts_to_tokens(base, body.prompts, "prompt")
+        longest = max(map(len, prompts))
+        limit = room_for_completion(base, longest, body.max_tokens, _DEFAULT_COMPLETION_TOKENS, "prompt")
+        return GenerationRequest(
+            target=target,
+            base=base,
+            prompts=prompts,
+            sampling=_checked_sampling(base, body, limit, body.logprobs),
+            n=n,
+            stop=tuple(body.stop or ()),
+            include_stop=bool(body.include_stop_str_in_output),
+            constraint=constraint(body),
+            draft_tokens=body.draft_tokens or 0,
+            share=share_of(caller, body.priority, config),
+        )
 
-async def prepare_embeddings(services: Services, caller: TenantPrincipal, body: EmbeddingRequest) -> PoolingRequest:
-    """Raises ApiError and StoreError."""
-    base = services.link.base
-    target = await services.resolver.resolve(caller, base, body.model, body.user or None)
-    if "" in body.inputs:
-        raise InvalidRequest("Invalid 'input': a text is empty.", param="input", code="invalid_value")
-    with step("tokenise"):
-        prompts = await prompts_to_tokens(base, body.inputs, "input")
-    check_length(base, max(map(len, prompts)), "input")
-    return PoolingRequest(target, prompts, body.engine_pooling, share_of(caller, body.priority, services.config))
+    async def embeddings(self, caller: TenantPrincipal, body: EmbeddingRequest) -> PoolingRequest:
+        """Prepare a request for embeddings. Raises ApiError and StoreError."""
+        base = self._link.base
+        target = await self._resolver.resolve(caller, base, body.model, body.user or None)
+        if "" in body.inputs:
+            raise InvalidRequest("Invalid 'input': a text is empty.", param="input", code="invalid_value")
+        with step("tokenise"):
+            prompts = await prompts_to_tokens(base, body.inputs, "input")
+        check_length(base, max(map(len, prompts)), "input")
+        return PoolingRequest(target, prompts, body.engine_pooling, share_of(caller, body.priority, self._config))
+
+    def _checked_n(self, body: SamplingFields) -> int:
+        n = body.n or 1
+        if n > self._config.max_n:
+            raise _out_of_range("n", f"at most {self._config.max_n} completions are allowed")
+        return n
 
 
 async def _constraint(base: BaseModel, body: ChatRequest, tools: ToolUse | None) -> Constraint | None:
-    """A grammar of all tools is written off the event loop: their schemas may be megabytes."""
+    """Write a grammar of all tools off the event loop: their schemas may be megabytes."""
     if tools is None:
         return chat_constraint(base, body, tools)
     return await asyncio.to_thread(chat_constraint, base, body, tools)
-
-
-def _checked_n(services: Services, body: SamplingFields) -> int:
-    n = body.n or 1
-    if n > services.config.max_n:
-        raise _out_of_range("n", f"at most {services.config.max_n} completions are allowed")
-    return n
 
 
 def _checked_sampling(base: BaseModel, body: SamplingFields, limit: int, top_logprobs: int | None) -> pb.Sampling:

@@ -36,7 +36,7 @@ class Target:
         return pb.AdapterRef(tenant_id=self.tenant_id, digest=self.adapter.digest)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
     """Checked: the prompts are not empty, in the vocabulary, and fit the context with `sampling.max_tokens`.
 

@@ -31,11 +31,11 @@ async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
     """The next version of a name; once for an `idempotency-key`, whichever way it comes."""
     form = Form(ADAPTER_FORM)
     once = once_for(call, _UPLOAD)
-    _ = call.services.link.base  # nothing can be checked before an engine has said what it serves
+    call.services.link.require_base()  # nothing can be checked before an engine has described its base model
     with call.services.uploads.taken(call.tenant.tenant_id):
         async with collected(form, _filling(form, call), call.services.config) as complete:
-            answer = await actions.publish(call.services, call.tenant, call.context.actor, complete, once)
-    yield pb.AdapterVersion(**document_of(call, answer))
+            result = await actions.publish(call.services, call.tenant, call.context.actor, complete, once)
+    yield pb.AdapterVersion(**document_of(call, result))
 
 
 async def _filling(form: Form, call: Call) -> AsyncIterator[None]:

@@ -34,8 +34,8 @@ async def create(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
         if asked.get("target_modules") == [_ALL_LINEAR]:
             asked["target_modules"] = _ALL_LINEAR
     body, once = validated(JobCreate, document), once_for(call, _CREATE)
-    answer = await create_job(call.services, call.tenant, call.context.actor, body, once)
-    yield _job(document_of(call, answer))
+    result = await create_job(call.services, call.tenant, call.context.actor, body, once)
+    yield _job(document_of(call, result))
 
 
 async def list_jobs(call: Call) -> AsyncGenerator[pb.ListFineTuningJobsResponse, None]:

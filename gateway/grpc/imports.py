@@ -16,8 +16,8 @@ async def import_(call: Call) -> AsyncGenerator[pb.AdapterImport, None]:
     """Answers at once; the fetching goes on."""
     document = body_of(await call.request(lambda raw: parsed(pb.ImportRequest, raw)))
     body, once = validated(ImportCreate, document), once_for(call, "POST /v1/imports")
-    answer = await actions.create(call.services, call.tenant, call.context.actor, body, once)
-    yield pb.AdapterImport(**document_of(call, answer))
+    result = await actions.create(call.services, call.tenant, call.context.actor, body, once)
+    yield pb.AdapterImport(**document_of(call, result))
 
 
 async def list_imports(call: Call) -> AsyncGenerator[pb.ListImportsResponse, None]:

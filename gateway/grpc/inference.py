@@ -3,10 +3,8 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
-from loragate.gateway.calls.admission import admit
 from loragate.gateway.calls.call import TextCall
 from loragate.gateway.calls.inference_request import Endpoint
-from loragate.gateway.generation.prepare import prepare_chat, prepare_completion
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import chat_request, completion_request
@@ -57,20 +55,20 @@ async def chat_stream(call: Call) -> AsyncGenerator[pb.ChatChunk, None]:
 
 async def _completion(call: Call) -> tuple[GenerationRequest, Answer, Echoes]:
     body = await call.request(completion_request)
-    generation = await prepare_completion(call.services, call.tenant, body)
+    generation = await call.services.preparer.completion(call.tenant, body)
     return generation, new_answer("cmpl", body.model, generation), echoes_of(body, generation)
 
 
 async def _chat(call: Call) -> tuple[GenerationRequest, Answer]:
     body = await call.request(chat_request)
-    generation = await prepare_chat(call.services, call.tenant, body)
+    generation = await call.services.preparer.chat(call.tenant, body)
     return generation, new_answer("chatcmpl", body.model, generation)
 
 
 @asynccontextmanager
 async def _admitted(call: Call, generation: GenerationRequest, endpoint: Endpoint) -> AsyncIterator[TextCall]:
     """Whose limits have room; what is left of them goes out with the answer."""
-    admission = admit(call.services, call.tenant, generation, endpoint=endpoint, request_id=call.request_id)
+    admission = call.services.admission.admit(call.tenant, generation, endpoint=endpoint, request_id=call.request_id)
     async with admission as admitted:
         call.headers |= admitted.headers
         yield admitted

@@ -15,8 +15,8 @@ async def append(call: Call) -> AsyncGenerator[pb.FineTuningFile, None]:
     request = await call.request(lambda raw: parsed(pb.AppendToFileRequest, raw))
     lines, once = io.BytesIO(request.data), once_for(call, f"POST /v1/files/{request.file_id}/append")
     by = call.context.actor
-    answer = await file_actions.append(call.services, call.tenant, by, request.file_id, lines, once)
-    yield pb.FineTuningFile(**document_of(call, answer))
+    result = await file_actions.append(call.services, call.tenant, by, request.file_id, lines, once)
+    yield pb.FineTuningFile(**document_of(call, result))
 
 
 async def close(call: Call) -> AsyncGenerator[pb.FineTuningFile, None]:

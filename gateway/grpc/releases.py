@@ -3,16 +3,15 @@
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import orjson
 from google.protobuf.message import Message
-from starlette.responses import Response
 
 from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS
 from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import body_of, parsed
 from loragate.gateway.grpc.responses import adapter_response
-from loragate.gateway.http.idempotency import REPLAYED, Once, once_of
+from loragate.gateway.http.idempotency import Once, Result, once_of
 from loragate.gateway.operations import releases as release_actions
+from loragate.gateway.operations.adapters import Document
 from loragate.gateway.operations.alias_metrics import alias_metrics as alias_metrics_of
 from loragate.gateway.schemas.resources.adapters import MetricsQuery, Promotion, Rollback, VersionPatch
 from loragate.gateway.schemas.validation import validated
@@ -23,16 +22,16 @@ async def promote(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
     """Points an alias at one version alone."""
     name, document = _named(await call.request(lambda raw: parsed(pb.PromoteRequest, raw)))
     body, once = validated(Promotion, document), once_for(call, f"POST /v1/adapters/{name}/promote")
-    answer = await release_actions.promote(call.services, call.tenant, call.context.actor, name, body, once)
-    yield pb.AdapterAlias(**document_of(call, answer))
+    result = await release_actions.promote(call.services, call.tenant, call.context.actor, name, body, once)
+    yield pb.AdapterAlias(**document_of(call, result))
 
 
 async def rollback(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
     """Points an alias at what it pointed at before."""
     name, document = _named(await call.request(lambda raw: parsed(pb.RollbackRequest, raw)))
     body, once = validated(Rollback, document), once_for(call, f"POST /v1/adapters/{name}/rollback")
-    answer = await release_actions.rollback(call.services, call.tenant, call.context.actor, name, body, once)
-    yield pb.AdapterAlias(**document_of(call, answer))
+    result = await release_actions.rollback(call.services, call.tenant, call.context.actor, name, body, once)
+    yield pb.AdapterAlias(**document_of(call, result))
 
 
 async def alias_metrics(call: Call) -> AsyncGenerator[pb.AliasMetricsResponse, None]:
@@ -55,8 +54,8 @@ async def restore(call: Call) -> AsyncGenerator[pb.Adapter, None]:
     """Brings back a deleted adapter."""
     request = await call.request(lambda raw: parsed(pb.RestoreAdapterRequest, raw))
     once = once_for(call, f"POST /v1/adapters/{request.name}/restore")
-    answer = await release_actions.restore(call.services, call.tenant, call.context.actor, request.name, once)
-    yield adapter_response(document_of(call, answer))
+    result = await release_actions.restore(call.services, call.tenant, call.context.actor, request.name, once)
+    yield adapter_response(document_of(call, result))
 
 
 async def restore_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
@@ -64,8 +63,8 @@ async def restore_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]
     request = await call.request(lambda raw: parsed(pb.RestoreVersionRequest, raw))
     target = request.name, request.version
     once = once_for(call, f"POST /v1/adapters/{request.name}/versions/{request.version}/restore")
-    answer = await release_actions.restore_version(call.services, call.tenant, call.context.actor, *target, once)
-    yield pb.AdapterVersion(**document_of(call, answer))
+    result = await release_actions.restore_version(call.services, call.tenant, call.context.actor, *target, once)
+    yield pb.AdapterVersion(**document_of(call, result))
 
 
 def once_for(call: Call, route: str) -> Once:
@@ -73,12 +72,10 @@ def once_for(call: Call, route: str) -> Once:
     return once_of(call.wire.metadata.get("idempotency-key"), call.services.store, route)
 
 
-def document_of(call: Call, answer: Response) -> dict[str, Any]:
-    """What REST would have answered, with its headers."""
-    if REPLAYED in answer.headers:
-        call.headers[REPLAYED] = answer.headers[REPLAYED]
-    document: dict[str, Any] = orjson.loads(answer.body)
-    return document
+def document_of(call: Call, result: Result[Document]) -> Document:
+    """Return the result's document; its headers go out with the response."""
+    call.headers |= result.headers
+    return result.document
 
 
 def _named(request: Message) -> tuple[str, dict[str, Any]]:

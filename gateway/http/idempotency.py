@@ -1,20 +1,22 @@
-"""`Idempotency-Key`: a POST that creates something does it once, however often it is sent.
+"""`Idempotency-Key`: a POST that creates something does so once, however often it is sent.
 
-    async with once.attempt("POST /v1/things", caller.tenant_id, body.model_dump_json().encode()) as attempt:
-        if attempt.reply is not None:
-            return attempt.reply
+    async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
+        if attempt.earlier is not None:
+            return attempt.earlier
         async with use.store.tenant(…, write=True) as scope:
             thing = await scope.things.create(…)
             return await attempt.keep(scope.replies, thing_object(thing))
 
-The answer is kept in the work's own transaction. Work that fails gives its claim back.
+The result is stored, encoded, in the transaction of the work itself. Work that fails releases its claim.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
+import orjson
 from starlette.responses import Response
 
 from loragate.adapter_store.errors import StoreError
@@ -24,23 +26,42 @@ from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.http.envelope import json_response
 
 REPLAYED = "idempotent-replayed"
-_HEADER = "Idempotency-Key"
-_LONGEST = 255
+HEADER = "Idempotency-Key"
+_MAX_CHARACTERS = 255
+
+D = TypeVar("D")
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[D]):
+    """The document that a POST results in. `status` is HTTP's; `replayed`: the work was done for an earlier request."""
+
+    document: D
+    status: int
+    replayed: bool = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The response headers that belong to the result."""
+        return {REPLAYED: "true"} if self.replayed else {}
+
+    def response(self) -> Response:
+        """Return the result as an HTTP response."""
+        return json_response(self.document, self.status, self.headers)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`reply` is what was answered the first time; None: do the work."""
+    """`earlier` is the result of an earlier request with the same key; if it is None, do the work."""
 
-    reply: Response | None
+    earlier: Result[Any] | None
     _claim: Claim | None
 
-    async def keep(self, replies: Replies, document: object, status: int = 201) -> Response:
-        """The answer that something was created, or done, also for whoever sends the request again."""
-        response = json_response(document, status)
+    async def keep(self, replies: Replies, document: D, status: int = 201) -> Result[D]:
+        """Return the result that `document` was created (201) or the work was done (200); store it for replays."""
         if self._claim is not None:
-            await replies.keep(self._claim, Reply(response.status_code, bytes(response.body)))
-        return response
+            await replies.keep(self._claim, Reply(status, orjson.dumps(document)))
+        return Result(document, status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +74,10 @@ class Once:
 
     @asynccontextmanager
     async def attempt(self, within: str | None, *content: bytes) -> AsyncIterator[Attempt]:
-        """`content` is all that makes this request another one; `within` the caller's tenant, None for the operator.
+        """`content` is all that distinguishes this request from others; `within` is the caller's tenant, None for the
+        operator.
 
-        Raises Conflict for a key that stands for another request, or whose request still runs.
+        Raises Conflict if the key belongs to a different request, or to one that is still running.
         """
         if self.key is None:
             yield Attempt(None, None)
@@ -63,7 +85,7 @@ class Once:
         async with self.store.admin(write=True, within=within) as admin:
             claim = await admin.replies.claim(self.key, _joined(self.route.encode(), *content))
         if isinstance(claim, Reply):
-            yield Attempt(_replayed(claim), None)
+            yield Attempt(Result(orjson.loads(claim.body), claim.status, replayed=True), None)
             return
         try:
             yield Attempt(None, claim)
@@ -72,22 +94,18 @@ class Once:
             raise
 
     async def _release(self, within: str | None, claim: Claim) -> None:
-        with suppress(StoreError):  # then it runs out by itself
+        with suppress(StoreError):  # then the claim expires
             async with self.store.admin(write=True, within=within) as admin:
                 await admin.replies.release(claim)
 
 
 def once_of(key: str | None, store: Store, route: str) -> Once:
-    """Raises InvalidRequest for what is no key."""
-    if key is not None and not (1 <= len(key) <= _LONGEST and key.isascii() and key.isprintable()):
-        raise InvalidRequest(f"'{_HEADER}' must be 1 to {_LONGEST} printable ASCII characters.", param=_HEADER)
+    """Raise InvalidRequest for an invalid key."""
+    if key is not None and not (1 <= len(key) <= _MAX_CHARACTERS and key.isascii() and key.isprintable()):
+        raise InvalidRequest(f"'{HEADER}' must be 1 to {_MAX_CHARACTERS} printable ASCII characters.", param=HEADER)
     return Once(key, store, route)
 
 
 def _joined(*parts: bytes) -> bytes:
-    """Unlike for unlike parts: each is led by its length."""
+    """Join the parts, each with its length in front, so that different parts give different results."""
     return b"".join(len(part).to_bytes(8) + part for part in parts)
-
-
-def _replayed(reply: Reply) -> Response:
-    return Response(reply.body, reply.status, {REPLAYED: "true"}, media_type="application/json")

@@ -1,13 +1,11 @@
-"""Imports whose process has died, or was stopped, go on in whichever gateway has time for them."""
+"""Resuming imports whose process has died or was stopped, in any gateway that has capacity."""
 
-import asyncio
 import logging
-import random
 
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
-from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.imports.lease import Taken, Waiting
+from loragate.gateway.resilience.periodic import periodic
 from loragate.gateway.services import Services
 
 log = logging.getLogger(__name__)
@@ -15,17 +13,14 @@ log = logging.getLogger(__name__)
 _EVERY_SECONDS = 5.0
 
 
-async def keep_resuming(use: Services, every: float = _EVERY_SECONDS) -> None:
-    """Until it is cancelled."""
-    while True:
-        await asyncio.sleep(every * random.uniform(0.5, 1.5))  # noqa: S311
-        try:
-            while use.link.manifest is not None and use.imports.has_time and (waiting := await _next(use)) is not None:
-                await _resume(use, waiting)
-        except StoreError as error:
-            log.warning("imports that nobody works on were not taken: %s", error)
-        except Exception:
-            log.exception("imports that nobody works on were not taken")
+async def run_resume_loop(use: Services, every: float = _EVERY_SECONDS) -> None:
+    """Resume abandoned imports periodically until cancelled."""
+
+    async def resume() -> None:
+        while use.link.manifest is not None and use.imports.has_time and (waiting := await _next(use)) is not None:
+            await _resume(use, waiting)
+
+    await periodic("abandoned imports were not resumed", resume, every, log=log)
 
 
 async def _next(use: Services) -> Waiting | None:
@@ -38,7 +33,7 @@ async def _resume(use: Services, waiting: Waiting) -> None:
         taken: Taken | None = await scope.import_work.take(waiting.import_id)
     if taken is None:
         return
-    log.info("import %s of %s goes on here", waiting.import_id, waiting.tenant_id)
+    log.info("import %s of %s is resumed here", waiting.import_id, waiting.tenant_id)
     publisher = frozenset({Scope.ADAPTERS_WRITE})
     caller = TenantPrincipal(waiting.tenant_id, "", waiting.weight, "", publisher)
     use.imports.start(use, caller, Actor(taken.actor), taken.wanted, None)

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-import orjson
-
 from loragate.adapter_store.adapters.lineage import Lineage
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
@@ -15,7 +13,6 @@ from loragate.adapter_store.errors import Failure, StoreError
 from loragate.adapter_store.imports.rows import Import, ImportStatus
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.errors import ApiError
-from loragate.gateway.http.idempotency import Once
 from loragate.gateway.imports.allow_list import Places
 from loragate.gateway.imports.buckets import bucket_files
 from loragate.gateway.imports.fetcher import Fetcher
@@ -23,7 +20,7 @@ from loragate.gateway.imports.hub import hub_files
 from loragate.gateway.imports.metrics import ImportMetrics
 from loragate.gateway.imports.progress import Job
 from loragate.gateway.imports.source import BucketSource, HubSource, ImportFailed, not_allowed, parse_source
-from loragate.gateway.operations import adapters as actions
+from loragate.gateway.operations.adapters import publish_import
 from loragate.gateway.resilience.timeouts import cancel_and_wait
 from loragate.gateway.services import Services
 from loragate.gateway.uploads.adapter_upload import ADAPTER_FORM, collected
@@ -126,8 +123,7 @@ class ImportRunner:
             if not await job.tell():
                 raise asyncio.CancelledError
             told = replace(upload, lineage=Lineage("import", notes=job.wanted.source))
-            answer = await actions.publish(use, caller, by, told, Once(None, use.store, ""), wanted_by=job.wanted)
-        return int(orjson.loads(answer.body)["version"])
+            return await publish_import(use, caller, by, told, job.wanted)
 
     async def _files(
         self, use: Services, caller: TenantPrincipal, job: Job, token: str | None, stack: AsyncExitStack

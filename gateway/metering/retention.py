@@ -1,12 +1,11 @@
 """Removal of the ledger's old rows. The totals by hour and day are small and stay."""
 
-import asyncio
 import logging
 from datetime import timedelta
 
-from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.timestamps import utc_now
+from loragate.gateway.resilience.periodic import periodic
 
 log = logging.getLogger(__name__)
 
@@ -14,14 +13,13 @@ _EVERY_SECONDS = 3600.0
 _BATCH = 1000  # rows of one transaction
 
 
-async def keep_purging(store: Store, days: int | None) -> None:
-    """Once an hour, until it is cancelled; at once where rows are kept for ever (None)."""
-    while days is not None:
-        try:
-            await purge(store, timedelta(days=days))
-        except StoreError as error:
-            log.warning("old usage is still there: %s", error)
-        await asyncio.sleep(_EVERY_SECONDS)
+async def run_purge_loop(store: Store, days: int | None) -> None:
+    """Purge the ledger once an hour until cancelled; return at once if rows are kept for ever (None)."""
+    if days is not None:
+        age = timedelta(days=days)
+        await periodic(
+            "old usage was not purged", lambda: purge(store, age), _EVERY_SECONDS, log=log, jitter=0, at_once=True
+        )
 
 
 async def purge(store: Store, age: timedelta) -> int:

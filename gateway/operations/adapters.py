@@ -3,18 +3,17 @@
 import asyncio
 from typing import Any
 
-from starlette.responses import Response
-
-from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS, AliasTarget, VersionStatus
+from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS, AdapterVersion, AliasTarget, VersionStatus
 from loragate.adapter_store.adapters.filter import AdapterFilter
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.imports.rows import Import
+from loragate.adapter_store.scopes import TenantScope
 from loragate.finetune.jobs.model_name import parse_tuned_name
 from loragate.gateway.engine.adapter_probe import EngineProbe
 from loragate.gateway.generation.priority import share_of
-from loragate.gateway.http.idempotency import Once
+from loragate.gateway.http.idempotency import Once, Result
 from loragate.gateway.objects.adapters import adapter_object, alias_object, version_object
 from loragate.gateway.objects.common import deleted_object, list_object
 from loragate.gateway.schemas.resources.adapters import AdapterPatch, AliasPut
@@ -24,31 +23,41 @@ from loragate.gateway.uploads.adapter_upload import Upload
 Document = dict[str, Any]
 
 
-async def publish(
-    use: Services, caller: TenantPrincipal, by: Actor, upload: Upload, once: Once, wanted_by: Import | None = None
-) -> Response:
-    """The next version of its name: published now, or answered as it was the first time that `once` was asked. It stays
-    `verifying` for as long as there is no engine to try it."""
+async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upload, once: Once) -> Result[Document]:
+    """Publish the next version of the upload's name, once for `once`. It stays `verifying` until an engine has tried
+    it."""
     content = () if once.key is None else await asyncio.to_thread(upload.identity)
     async with once.attempt(caller.tenant_id, *content) as attempt:
-        if attempt.reply is not None:
-            return attempt.reply
+        if attempt.earlier is not None:
+            return attempt.earlier
         holdings = await use.residency.holdings()
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-            version = await scope.publications.publish(
-                upload.name,
-                upload.config_json,
-                upload.tensors,
-                probe=EngineProbe(use.link, share_of(caller, None, use.config)),
-                alias=upload.alias or DEFAULT_ALIAS,
-                lineage=upload.lineage,
-                tags=upload.tags,
-                description=upload.description,
-                may_wait=True,
-                wanted_by=wanted_by,
-            )
+            version = await _publish(use, caller, scope, upload)
             residency = holdings.tier(caller.tenant_id, [version.digest])
             return await attempt.keep(scope.replies, version_object(version, residency))
+
+
+async def publish_import(use: Services, caller: TenantPrincipal, by: Actor, upload: Upload, wanted: Import) -> int:
+    """Publish what the import `wanted` has fetched; return the number of the new version."""
+    async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
+        return (await _publish(use, caller, scope, upload, wanted)).version
+
+
+async def _publish(
+    use: Services, caller: TenantPrincipal, scope: TenantScope, upload: Upload, wanted_by: Import | None = None
+) -> AdapterVersion:
+    return await scope.publications.publish(
+        upload.name,
+        upload.config_json,
+        upload.tensors,
+        probe=EngineProbe(use.link, share_of(caller, None, use.config)),
+        alias=upload.alias or DEFAULT_ALIAS,
+        lineage=upload.lineage,
+        tags=upload.tags,
+        description=upload.description,
+        may_wait=True,
+        wanted_by=wanted_by,
+    )
 
 
 async def list_adapters(

@@ -5,14 +5,12 @@ import hashlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, BinaryIO
 
-from starlette.responses import Response
-
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
 from loragate.adapter_store.files.file import File, FileFacts, Purpose
 from loragate.gateway.auth.authenticator import require_scope
 from loragate.gateway.errors import InvalidRequest, PayloadTooLarge
-from loragate.gateway.http.idempotency import Once
+from loragate.gateway.http.idempotency import Once, Result
 from loragate.gateway.objects.common import deleted_object, list_object
 from loragate.gateway.objects.files import file_object, part_object, upload_object
 from loragate.gateway.schemas.resources.uploads import UploadComplete, UploadCreate
@@ -43,13 +41,13 @@ async def check_room(use: Services, caller: TenantPrincipal, size: int) -> None:
 
 async def create(
     use: Services, caller: TenantPrincipal, by: Actor, facts: FileFacts, content: BinaryIO, once: Once
-) -> Response:
+) -> Result[Document]:
     """A file in one piece."""
     require_scope(caller, _SCOPES[facts.purpose])
     size = content.seek(0, 2)
     async with once.attempt(caller.tenant_id, *await _identity(once, content, repr(facts))) as attempt:
-        if attempt.reply is not None:
-            return attempt.reply
+        if attempt.earlier is not None:
+            return attempt.earlier
         format = await format_of_lines(content, size, None, "file") if facts.open else None
         size = content.seek(0, 2)
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
@@ -59,13 +57,13 @@ async def create(
 
 async def append(
     use: Services, caller: TenantPrincipal, by: Actor, file_id: str, content: BinaryIO, once: Once
-) -> Response:
+) -> Result[Document]:
     """Lines behind those of an open file: all or, where one is wrong, none."""
     size = content.seek(0, 2)
     purposes = purposes_of(caller)
     async with once.attempt(caller.tenant_id, *await _identity(once, content, file_id)) as attempt:
-        if attempt.reply is not None:
-            return attempt.reply
+        if attempt.earlier is not None:
+            return attempt.earlier
         async with use.store.tenant(caller.tenant_id) as scope:
             file = await scope.files.require_open(file_id, purposes, size)
         format = await format_of_lines(content, size, file.format, "data")
@@ -116,7 +114,9 @@ async def delete(use: Services, caller: TenantPrincipal, by: Actor, file_id: str
     return deleted_object("file", file_id)
 
 
-async def create_upload(use: Services, caller: TenantPrincipal, by: Actor, body: UploadCreate, once: Once) -> Response:
+async def create_upload(
+    use: Services, caller: TenantPrincipal, by: Actor, body: UploadCreate, once: Once
+) -> Result[Document]:
     """For a file that comes in parts."""
     purpose = Purpose(body.purpose)
     require_scope(caller, _SCOPES[purpose])
@@ -128,8 +128,8 @@ async def create_upload(use: Services, caller: TenantPrincipal, by: Actor, body:
     seconds = None if body.expires_after is None else body.expires_after.seconds
     facts = FileFacts(body.filename, purpose, seconds)
     async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
-        if attempt.reply is not None:
-            return attempt.reply
+        if attempt.earlier is not None:
+            return attempt.earlier
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             upload = await scope.file_uploads.create(facts, body.mime_type, body.bytes)
             return await attempt.keep(scope.replies, upload_object(upload), 200)
@@ -149,12 +149,12 @@ async def check_part(use: Services, caller: TenantPrincipal, upload_id: str) -> 
 
 async def add_part(
     use: Services, caller: TenantPrincipal, by: Actor, upload_id: str, content: BinaryIO, once: Once
-) -> Response:
+) -> Result[Document]:
     """In any order; what is sent twice is two parts."""
     size = content.seek(0, 2)
     async with once.attempt(caller.tenant_id, *await _identity(once, content, upload_id)) as attempt:
-        if attempt.reply is not None:
-            return attempt.reply
+        if attempt.earlier is not None:
+            return attempt.earlier
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             part = await scope.file_uploads.add_part(upload_id, purposes_of(caller), content, size)
             return await attempt.keep(scope.replies, part_object(part), 200)

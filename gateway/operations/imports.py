@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from starlette.responses import Response
-
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
-from loragate.gateway.http.idempotency import Once
+from loragate.gateway.http.idempotency import Once, Result
 from loragate.gateway.objects.common import list_object
 from loragate.gateway.objects.imports import import_object
 from loragate.gateway.schemas.resources.imports import ImportCreate
@@ -15,18 +13,18 @@ from loragate.gateway.services import Services
 Document = dict[str, Any]
 
 
-async def create(use: Services, caller: TenantPrincipal, by: Actor, body: ImportCreate, once: Once) -> Response:
+async def create(use: Services, caller: TenantPrincipal, by: Actor, body: ImportCreate, once: Once) -> Result[Document]:
     """It is fetched beside all requests, by this process, or by another one when this dies."""
-    _ = use.link.base  # nothing can be checked before an engine has said what it serves
+    use.link.require_base()  # nothing can be checked before an engine has described its base model
     use.imports.check(body.source, caller.tenant_id)
     async with once.attempt(caller.tenant_id, body.model_dump_json(exclude={"token"}).encode()) as attempt:
-        if attempt.reply is not None:
-            return attempt.reply
+        if attempt.earlier is not None:
+            return attempt.earlier
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             wanted = await scope.imports.create(body.source, body.name, body.alias, resumable=body.token is None)
-            answer = await attempt.keep(scope.replies, import_object(wanted))
+            result = await attempt.keep(scope.replies, import_object(wanted))
     use.imports.start(use, caller, by, wanted, body.token)
-    return answer
+    return result
 
 
 async def list_imports(use: Services, caller: TenantPrincipal, after: str | None, limit: int) -> Document:

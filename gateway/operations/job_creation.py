@@ -3,8 +3,6 @@
 import secrets
 from typing import Any
 
-from starlette.responses import Response
-
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.files.file import Purpose
@@ -14,7 +12,7 @@ from loragate.adapter_store.quotas import check_rank
 from loragate.adapter_store.scopes import TenantScope
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.generation.resolver import route_of
-from loragate.gateway.http.idempotency import Once
+from loragate.gateway.http.idempotency import Once, Result
 from loragate.gateway.objects.fine_tuning import job_object
 from loragate.gateway.operations.files import purposes_of
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
@@ -22,16 +20,20 @@ from loragate.gateway.services import Services
 from loragate.gateway.text.base_model import BaseModel
 from loragate.v1 import engine_pb2 as pb
 
+Document = dict[str, Any]
+
 _SEEDS = 1 << 31
 
 
-async def create_job(use: Services, caller: TenantPrincipal, by: Actor, body: JobCreate, once: Once) -> Response:
+async def create_job(
+    use: Services, caller: TenantPrincipal, by: Actor, body: JobCreate, once: Once
+) -> Result[Document]:
     """Its files are validated next. Raises ApiError and StoreError for whatever can be told before that."""
     base = use.link.base
     hyperparameters = checked_hyperparameters(body, base.manifest, caller.limits)
     async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
-        if attempt.reply is not None:
-            return attempt.reply
+        if attempt.earlier is not None:
+            return attempt.earlier
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             await _check_file(scope, caller, body.training_file, "training_file", may_grow=body.asked.streaming)
             if body.validation_file is not None:

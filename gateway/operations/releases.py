@@ -6,13 +6,12 @@ A POST is done once for an `Idempotency-Key`: a rollback that is sent again woul
 from collections.abc import Awaitable, Callable
 
 from pydantic import BaseModel
-from starlette.responses import Response
 
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.scopes import TenantScope
 from loragate.gateway.engine.residency import Holdings
-from loragate.gateway.http.idempotency import Once
+from loragate.gateway.http.idempotency import Once, Result
 from loragate.gateway.objects.adapters import adapter_object, alias_object, version_object
 from loragate.gateway.operations.adapters import Document
 from loragate.gateway.schemas.resources.adapters import Promotion, Rollback, VersionPatch
@@ -31,7 +30,7 @@ async def change_version(
 
 async def promote(
     use: Services, caller: TenantPrincipal, by: Actor, name: str, body: Promotion, once: Once
-) -> Response:
+) -> Result[Document]:
     """Points an alias at one version alone."""
 
     async def do(scope: TenantScope, holdings: Holdings) -> Document:
@@ -43,7 +42,7 @@ async def promote(
 
 async def rollback(
     use: Services, caller: TenantPrincipal, by: Actor, name: str, body: Rollback, once: Once
-) -> Response:
+) -> Result[Document]:
     """Points an alias at what it pointed at before."""
 
     async def do(scope: TenantScope, holdings: Holdings) -> Document:
@@ -52,7 +51,7 @@ async def rollback(
     return await _once(use, caller, by, do, once, name, body)
 
 
-async def restore(use: Services, caller: TenantPrincipal, by: Actor, name: str, once: Once) -> Response:
+async def restore(use: Services, caller: TenantPrincipal, by: Actor, name: str, once: Once) -> Result[Document]:
     """A deleted adapter is back, as it was."""
 
     async def do(scope: TenantScope, holdings: Holdings) -> Document:
@@ -63,7 +62,7 @@ async def restore(use: Services, caller: TenantPrincipal, by: Actor, name: str, 
 
 async def restore_version(
     use: Services, caller: TenantPrincipal, by: Actor, name: str, version: int, once: Once
-) -> Response:
+) -> Result[Document]:
     """A deleted version is back."""
 
     async def do(scope: TenantScope, holdings: Holdings) -> Document:
@@ -81,11 +80,11 @@ async def _once(
     once: Once,
     of: str,
     body: BaseModel | None = None,
-) -> Response:
+) -> Result[Document]:
     content = (of.encode(), b"" if body is None else body.model_dump_json().encode())
     async with once.attempt(caller.tenant_id, *content) as attempt:
-        if attempt.reply is not None:
-            return attempt.reply
+        if attempt.earlier is not None:
+            return attempt.earlier
         holdings = await use.residency.holdings()
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             return await attempt.keep(scope.replies, await do(scope, holdings), 200)

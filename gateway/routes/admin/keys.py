@@ -63,8 +63,8 @@ async def rotate_key(
 ) -> Response:
     """A new key in the old one's place; the old one works `grace_seconds` longer."""
     async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
-        if attempt.reply is not None:
-            return attempt.reply
+        if attempt.earlier is not None:
+            return attempt.earlier.response()
         async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
             new = await admin.keys.rotate(key_id, grace_seconds=body.grace_seconds)
-            return await attempt.keep(admin.replies, new_key_object(new))
+            return (await attempt.keep(admin.replies, new_key_object(new))).response()

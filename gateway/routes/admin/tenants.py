@@ -41,12 +41,12 @@ async def create_tenant(
 ) -> Response:
     """409 when a tenant has the name already."""
     async with once.attempt(None, body.model_dump_json().encode()) as attempt:
-        if attempt.reply is not None:
-            return attempt.reply
+        if attempt.earlier is not None:
+            return attempt.earlier.response()
         async with use.store.admin(write=True, by=by) as admin:
             limits = use.config.default_limits.merged(body.limits.changes)
             tenant = await admin.tenants.create(body.name, weight=body.weight, limits=limits)
-            return await attempt.keep(admin.replies, tenant_object(tenant))
+            return (await attempt.keep(admin.replies, tenant_object(tenant))).response()
 
 
 @router.get("")
@@ -106,8 +106,8 @@ async def create_key(
 ) -> Response:
     """The answer holds the whole key as `secret`, this one time."""
     async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
-        if attempt.reply is not None:
-            return attempt.reply
+        if attempt.earlier is not None:
+            return attempt.earlier.response()
         async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
             new = await admin.keys.create(
                 tenant_id,
@@ -116,7 +116,7 @@ async def create_key(
                 expires_at=body.expires_at,
                 limits=UNLIMITED.merged(body.limits.changes),
             )
-            return await attempt.keep(admin.replies, new_key_object(new))
+            return (await attempt.keep(admin.replies, new_key_object(new))).response()
 
 
 @router.get("/{tenant_id}/keys")

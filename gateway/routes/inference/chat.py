@@ -6,11 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from loragate.gateway.calls.admission import Admission, admit
+from loragate.gateway.calls.admission import TextAdmission
 from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Inference
 from loragate.gateway.dependencies.services import Use
-from loragate.gateway.generation.prepare import prepare_chat
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
@@ -34,8 +33,10 @@ async def create_chat_completion(
     use: Use,
 ) -> Response:
     """The assistant's next message, whole or as server-sent events."""
-    generation = await prepare_chat(use, caller, body)
-    admission = admit(use, caller, generation, endpoint="chat", request_id=context_of(request.scope).request_id)
+    generation = await use.preparer.chat(caller, body)
+    admission = use.admission.admit(
+        caller, generation, endpoint="chat", request_id=context_of(request.scope).request_id
+    )
     answer = new_answer("chatcmpl", body.model, generation)
     if body.stream:
         return EventStream(_chunks(admission, answer, body), use.lifecycle, use.config.stall_seconds)
@@ -43,11 +44,11 @@ async def create_chat_completion(
 
 
 @asynccontextmanager
-async def _chunks(admission: Admission, answer: Answer, body: ChatRequest) -> AsyncIterator[Events]:
+async def _chunks(admission: TextAdmission, answer: Answer, body: ChatRequest) -> AsyncIterator[Events]:
     async with admission as call:
         yield Events(call.headers, chat_chunks(answer, call.stream(), include_usage=body.wants_usage_event))
 
 
-async def _whole(admission: Admission, answer: Answer) -> Response:
+async def _whole(admission: TextAdmission, answer: Answer) -> Response:
     async with admission as call:
         return json_response(chat_completion(answer, await call.complete()), headers=call.headers)

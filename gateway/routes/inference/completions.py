@@ -6,11 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from loragate.gateway.calls.admission import Admission, admit
+from loragate.gateway.calls.admission import TextAdmission
 from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Inference
 from loragate.gateway.dependencies.services import Use
-from loragate.gateway.generation.prepare import prepare_completion
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
@@ -34,8 +33,10 @@ async def create_completion(
     use: Use,
 ) -> Response:
     """How each prompt goes on, whole or as server-sent events."""
-    generation = await prepare_completion(use, caller, body)
-    admission = admit(use, caller, generation, endpoint="completions", request_id=context_of(request.scope).request_id)
+    generation = await use.preparer.completion(caller, body)
+    admission = use.admission.admit(
+        caller, generation, endpoint="completions", request_id=context_of(request.scope).request_id
+    )
     answer = new_answer("cmpl", body.model, generation)
     echoes = echoes_of(body, generation)
     if body.stream:
@@ -46,12 +47,12 @@ async def create_completion(
 
 @asynccontextmanager
 async def _chunks(
-    admission: Admission, answer: Answer, echoes: Echoes, *, include_usage: bool
+    admission: TextAdmission, answer: Answer, echoes: Echoes, *, include_usage: bool
 ) -> AsyncIterator[Events]:
     async with admission as call:
         yield Events(call.headers, text_chunks(answer, call.stream(), echoes, include_usage=include_usage))
 
 
-async def _whole(admission: Admission, answer: Answer, echoes: Echoes) -> Response:
+async def _whole(admission: TextAdmission, answer: Answer, echoes: Echoes) -> Response:
     async with admission as call:
         return json_response(text_completion(answer, await call.complete(), echoes), headers=call.headers)

@@ -4,11 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from loragate.gateway.calls.admission import EmbeddingAdmission, admit_embeddings
+from loragate.gateway.calls.admission import EmbeddingAdmission
 from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Inference
 from loragate.gateway.dependencies.services import Use
-from loragate.gateway.generation.prepare import prepare_embeddings
 from loragate.gateway.generation.request import PoolingRequest
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
@@ -31,8 +30,8 @@ async def create_embeddings(
     use: Use,
 ) -> Response:
     """A vector for each input."""
-    pooling = await prepare_embeddings(use, caller, body)
-    admission = admit_embeddings(use, caller, pooling, request_id=context_of(request.scope).request_id)
+    pooling = await use.preparer.embeddings(caller, body)
+    admission = use.admission.admit_embeddings(caller, pooling, request_id=context_of(request.scope).request_id)
     return await supervise(_whole(admission, pooling, body), request.receive, use.lifecycle)
 
 

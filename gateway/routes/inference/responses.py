@@ -6,11 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from loragate.gateway.calls.admission import Admission, admit
+from loragate.gateway.calls.admission import TextAdmission
 from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Inference
 from loragate.gateway.dependencies.services import Use
-from loragate.gateway.generation.prepare import prepare_chat
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
@@ -37,8 +36,10 @@ async def create_response(
     """The model's answer to a conversation, whole or as server-sent events. Nothing of it is kept."""
     chat = chat_request(body)
     with in_its_words():
-        generation = await prepare_chat(use, caller, chat)
-    admission = admit(use, caller, generation, endpoint="responses", request_id=context_of(request.scope).request_id)
+        generation = await use.preparer.chat(caller, chat)
+    admission = use.admission.admit(
+        caller, generation, endpoint="responses", request_id=context_of(request.scope).request_id
+    )
     head = ResponseHead(body, generation)
     if body.stream:
         return EventStream(_events(admission, head), use.lifecycle, use.config.stall_seconds)
@@ -46,14 +47,14 @@ async def create_response(
 
 
 @asynccontextmanager
-async def _events(admission: Admission, head: ResponseHead) -> AsyncIterator[Events]:
+async def _events(admission: TextAdmission, head: ResponseHead) -> AsyncIterator[Events]:
     with in_its_words():
         async with admission as call:
             events = ResponseEvents(head)
             yield Events(call.headers, events.stream(call.stream()), events.failure, named=True)
 
 
-async def _whole(admission: Admission, head: ResponseHead) -> Response:
+async def _whole(admission: TextAdmission, head: ResponseHead) -> Response:
     with in_its_words():
         async with admission as call:
             (completion,) = await call.complete()

@@ -43,10 +43,10 @@ async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: 
     """Multipart: `name`, optional `alias`, `tags` and `description`, and the two files that PEFT saves. The next
     version of that name, once the engine has computed with it; `verifying` while there is no engine to do so. Or JSON:
     the same of files that were uploaded before."""
-    _ = use.link.base  # nothing can be checked before an engine has said what it serves
+    use.link.require_base()  # nothing can be checked before an engine has described its base model
     with use.uploads.taken(caller.tenant_id):
         async with await _upload(caller, request, use) as upload:
-            return await actions.publish(use, caller, by, upload, once)
+            return (await actions.publish(use, caller, by, upload, once)).response()
 
 
 @router.get("")

@@ -41,7 +41,7 @@ async def create_file(caller: FileKeeper, by: By, request: Request, once: OnlyOn
     with use.uploads.taken(caller.tenant_id):
         async with form_of(request, form, most, use.config) as content:
             form.require("file", "purpose")
-            return await actions.create(use, caller, by, _facts(form), content, once)
+            return (await actions.create(use, caller, by, _facts(form), content, once)).response()
 
 
 @router.get("")
@@ -85,7 +85,7 @@ async def append_to_file(
     await actions.get(use, caller, file_id)
     with use.uploads.taken(caller.tenant_id):
         async with data_of(request, MOST_LINES_BYTES, use.config) as content:
-            return await actions.append(use, caller, by, file_id, content, once)
+            return (await actions.append(use, caller, by, file_id, content, once)).response()
 
 
 @router.post("/{file_id}/close")

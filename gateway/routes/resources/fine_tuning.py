@@ -35,7 +35,7 @@ async def create_fine_tuning_job(
 ) -> Response:
     """An adapter from a file of examples. `model` is the base model, or an adapter of the caller's by any of its names:
     then the job goes on from the version that it means now."""
-    return await create_job(use, caller, by, body, once)
+    return (await create_job(use, caller, by, body, once)).response()
 
 
 @router.get("", openapi_extra={"parameters": [METADATA_PARAMETER]})

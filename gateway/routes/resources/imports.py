@@ -29,7 +29,7 @@ async def create_import(
 ) -> Response:
     """Have the server fetch an adapter: `hf://organisation/name@<commit>` from the hub. Ask for the import to see how
     far it is; when it is `ready` it has become the next version of its name, and the alias has moved."""
-    return await actions.create(use, caller, by, body, once)
+    return (await actions.create(use, caller, by, body, once)).response()
 
 
 @router.get("")

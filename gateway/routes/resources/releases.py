@@ -29,7 +29,7 @@ async def promote(
     use: Use,
 ) -> Response:
     """Points an alias at one version alone: at `version`, or at the one that `from_alias` points at."""
-    return await actions.promote(use, caller, by, name, body, once)
+    return (await actions.promote(use, caller, by, name, body, once)).response()
 
 
 @router.post("/rollback")
@@ -43,7 +43,7 @@ async def rollback(
     use: Use,
 ) -> Response:
     """Points an alias at what it pointed at before it was last moved. Doing so again undoes that."""
-    return await actions.rollback(use, caller, by, name, body, once)
+    return (await actions.rollback(use, caller, by, name, body, once)).response()
 
 
 @router.post("/restore")
@@ -51,7 +51,7 @@ async def rollback(
 async def restore(name: str, caller: AdapterWriter, by: By, once: OnlyOnce, use: Use) -> Response:
     """Brings back the adapter of this name that was deleted last, with its aliases and the versions that went with it.
     409 when the name is taken, or the time for it is over."""
-    return await actions.restore(use, caller, by, name, once)
+    return (await actions.restore(use, caller, by, name, once)).response()
 
 
 @router.post("/versions/{version}/restore")
@@ -60,4 +60,4 @@ async def restore_version(
     name: str, version: Version, caller: AdapterWriter, by: By, once: OnlyOnce, use: Use
 ) -> Response:
     """Brings back a deleted version. 409 when the time for it is over."""
-    return await actions.restore_version(use, caller, by, name, version, once)
+    return (await actions.restore_version(use, caller, by, name, version, once)).response()

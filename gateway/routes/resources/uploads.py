@@ -29,7 +29,7 @@ async def create_upload(
     use: Use,
 ) -> Response:
     """Its `bytes` count as kept from now on. It expires an hour after its last part."""
-    return await actions.create_upload(use, caller, by, body, once)
+    return (await actions.create_upload(use, caller, by, body, once)).response()
 
 
 @router.get("/{upload_id}")
@@ -49,7 +49,7 @@ async def add_upload_part(
     await actions.check_part(use, caller, upload_id)
     with use.uploads.taken(caller.tenant_id):
         async with data_of(request, MOST_PART_BYTES, use.config) as content:
-            return await actions.add_part(use, caller, by, upload_id, content, once)
+            return (await actions.add_part(use, caller, by, upload_id, content, once)).response()
 
 
 @router.get("/{upload_id}/parts")

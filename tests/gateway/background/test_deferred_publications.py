@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from loragate.gateway.background.deferred_publications import keep_finishing
+from loragate.gateway.background.deferred_publications import run_deferred_publication_loop
 from loragate.gateway.engine import adapter_probe
 from loragate.v1 import adapters_pb2, inference_pb2
 from loragate.v1 import engine_pb2 as pb
@@ -28,7 +28,7 @@ async def _finishing(gateway: Gateway) -> AsyncIterator[None]:
     """What the gateway does every few seconds, more often."""
     assert gateway.services is not None
     services = gateway.services
-    task = asyncio.create_task(keep_finishing(services.store, services.link, gateway.config, every=0.05))
+    task = asyncio.create_task(run_deferred_publication_loop(services.store, services.link, gateway.config, every=0.05))
     try:
         yield
     finally:

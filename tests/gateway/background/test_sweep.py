@@ -11,7 +11,8 @@ import pytest
 
 from loragate.adapter_store.errors import Unavailable
 from loragate.adapter_store.store import Store
-from loragate.gateway.background.sweep import keep_sweeping
+from loragate.gateway.background.sweep import run_sweep_loop
+
 from tests.gateway.running import Gateway
 
 
@@ -34,7 +35,7 @@ async def test_what_was_cut_off_goes_and_what_is_young_stays(gateway: Gateway, m
         return report
 
     monkeypatch.setattr(Store, "sweep", telling)
-    task = asyncio.create_task(keep_sweeping(store, every=0.01))
+    task = asyncio.create_task(run_sweep_loop(store, every=0.01))
     await swept.wait()
     task.cancel()
     with suppress(asyncio.CancelledError):

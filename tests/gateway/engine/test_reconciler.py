@@ -193,7 +193,7 @@ async def test_what_nobody_told_is_found_in_time(gateway: Gateway, engine: StubE
     adapter = await upload("poet")
     assert gateway.services is not None
     reconciler = Reconciler(gateway.services.store, gateway.services.link.client, period=0.05)
-    comparing = asyncio.create_task(reconciler.keep_reconciling())
+    comparing = asyncio.create_task(reconciler.run_reconcile_loop())
     elsewhere = await Store.open(gateway.config.database_url, gateway.config.blob_url, gateway.config.secret_key)
     try:
         async with elsewhere.admin(write=True) as admin:

@@ -13,10 +13,10 @@ from sqlalchemy import update
 from loragate.adapter_store.imports.rows import SILENCE
 from loragate.adapter_store.tables.base import AdapterImportRow, DeferredPublicationRow
 from loragate.adapter_store.timestamps import utc_now
-from loragate.gateway.background.deferred_publications import keep_finishing
+from loragate.gateway.background.deferred_publications import run_deferred_publication_loop
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import ImportConfig
-from loragate.gateway.imports.resume import keep_resuming
+from loragate.gateway.imports.resume import run_resume_loop
 from loragate.gateway.resilience.timeouts import cancel_and_wait as cancelled
 from tests.gateway import tiny_model
 from tests.gateway.imports.test_hub import CONFIG, TENSORS, begin, ended
@@ -48,8 +48,8 @@ async def going_on(gateway: Gateway) -> AsyncIterator[None]:
     assert gateway.services is not None
     services = gateway.services
     await gateway.until_ready()
-    finishing = keep_finishing(services.store, services.link, gateway.config, every=0.05)
-    tasks = [asyncio.create_task(each) for each in (keep_resuming(services, every=0.05), finishing)]
+    finishing = run_deferred_publication_loop(services.store, services.link, gateway.config, every=0.05)
+    tasks = [asyncio.create_task(each) for each in (run_resume_loop(services, every=0.05), finishing)]
     try:
         yield
     finally:

@@ -333,7 +333,7 @@ async def test_old_rows_are_purged_in_batches_and_their_sums_stay(
 
 
 async def test_rows_are_kept_for_ever_unless_it_is_said(store: Store) -> None:
-    await retention.keep_purging(store, None)  # returns
+    await retention.run_purge_loop(store, None)  # returns
 
 
 # A worker that dies at a chosen step: a call that changes the disk, a SQL statement or a commit. It prints what it was

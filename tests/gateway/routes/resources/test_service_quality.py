@@ -77,7 +77,7 @@ async def test_what_the_engine_turns_away_is_no_error(gateway: Gateway) -> None:
 
 async def test_what_cannot_be_written_is_written_later(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gateway.services is not None
-    turned_away = gateway.services.turned_away
+    turned_away = gateway.services.admission.rejections
     async with gateway.http() as http, gateway.admin() as admin:
         limits = {"limits": {"requests_per_minute": 0}}
         assert (await admin.patch(f"/admin/v1/tenants/{gateway.tenant_id}", json=limits)).is_success
