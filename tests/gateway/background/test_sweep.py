@@ -12,7 +12,6 @@ import pytest
 from loragate.adapter_store.errors import Unavailable
 from loragate.adapter_store.store import Store
 from loragate.gateway.background.sweep import run_sweep_loop
-
 from tests.gateway.running import Gateway
 
 
