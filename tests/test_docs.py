@@ -49,6 +49,15 @@ def test_every_part_stands_in_the_architecture() -> None:
     assert not [part for part in parts if f"`{part}/`" not in architecture]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_of_the_project_exist(page: Path) -> None:
+    folders = "|".join(
+        path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith((".", "build"))
+    )
+    named = re.findall(rf"`((?:{folders})/[\w/.-]*[\w/])`", page.read_text())
+    assert not [path for path in named if "NNNN" not in path and not (ROOT / path).exists()]
+
+
 def test_the_project_stands_alone() -> None:
     """No document speaks of machines or folders that a reader does not have."""
     for page in PAGES:
