@@ -1,1 +1,1 @@
-"""One attempt at a job: lease, data, trainer process, checkpoints, publishing."""
+"""One attempt at a job: its lease, data, trainer process, checkpoints and publishing."""

@@ -1,4 +1,4 @@
-"""The adapter version that a job goes on from: what it fixes of the run, and its files on this machine."""
+"""The adapter version that a job continues from: the hyperparameters that it fixes, and its files on this machine."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from loragate.finetune.jobs.hyperparameters import Hyperparameters
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.peft_format.config.fields import FIELDS, Served
 
-_FIXED: Mapping[str, tuple[str, Any]] = {  # hyperparameter: what PEFT's config calls it, and has without it
+_FIXED: Mapping[str, tuple[str, Any]] = {  # hyperparameter: its name and default in PEFT's config
     "lora_rank": ("r", 8),
     "lora_alpha": ("lora_alpha", 8),
     "use_rslora": ("use_rslora", False),
@@ -28,60 +28,61 @@ _FIXED: Mapping[str, tuple[str, Any]] = {  # hyperparameter: what PEFT's config 
 async def constrain_to_base_adapter(
     store: Store, tenant_id: str, job: Job, asked: Hyperparameters, recipe: Recipe
 ) -> Recipe:
-    """The recipe with what the adapter that the job goes on from has. Raises JobRejected, StoreError."""
+    """Return the recipe with the hyperparameters that the base adapter fixes. Raise JobRejected, StoreError."""
     if job.request.start is None:
         return recipe
-    stored = await _opened(store, tenant_id, job.request.start)
+    stored = await _open(store, tenant_id, job.request.start)
     config = json.loads(stored.config_json)
     if config.get("peft_type", "LORA") != "LORA" or config.get("alora_invocation_tokens"):
-        raise JobRejected(Failure("invalid_model", "Only plain LoRA adapters can be gone on from.", "model"))
+        raise JobRejected(Failure("invalid_model", "Training can only continue from plain LoRA adapters.", "model"))
     fixed = {name: config.get(*known) for name, known in _FIXED.items()}
     path = f"method.{job.request.method}.hyperparameters"
     for name, value in fixed.items():
-        _agree(name, getattr(asked, name), value, asked, path)
+        _require_equal(name, getattr(asked, name), value, asked, path)
     targets = config.get("target_modules") or ()
     wanted = asked.target_modules
     if not isinstance(wanted, str):
-        _agree("target_modules", sorted(wanted), sorted(targets), asked, path)
+        _require_equal("target_modules", sorted(wanted), sorted(targets), asked, path)
     return replace(recipe, **fixed, target_modules=targets if isinstance(targets, str) else tuple(sorted(targets)))
 
 
 async def fetch_base_adapter(store: Store, tenant_id: str, start: JobStart, folder: Path) -> Path:
-    """PEFT's two files in `folder`, unless they are there already. Raises JobRejected, StoreError, OSError.
+    """Write PEFT's two files to `folder`, unless they are there already, and return it. Raise JobRejected, StoreError,
+    OSError.
 
-    Of the config there is what the adapter computes with. What else a tenant may write there, as the path of a base
-    model or a module to import, is nothing for those who load it.
+    The config is reduced to the settings that affect computation. Anything else that a tenant may have put there, such
+    as the path of a base model or a module to import, never reaches the libraries that load it.
     """
     if await asyncio.to_thread(folder.is_dir):
         return folder
-    stored = await _opened(store, tenant_id, start)
+    stored = await _open(store, tenant_id, start)
     draft = folder.with_suffix(".tmp")
     await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    (draft / CONFIG_FILE).write_bytes(_to_go_on_with(stored.config_json))
+    (draft / CONFIG_FILE).write_bytes(_trainable_config(stored.config_json))
     with (draft / TENSORS_FILE).open("wb") as file:
         async for chunk in stored.tensors:
             await asyncio.to_thread(file.write, chunk)
     return draft.rename(folder)
 
 
-def _to_go_on_with(config_json: bytes) -> bytes:
+def _trainable_config(config_json: bytes) -> bytes:
     served = {name: value for name, value in json.loads(config_json).items() if isinstance(FIELDS.get(name), Served)}
     plain = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "init_lora_weights": True}
     return json.dumps(served | plain).encode()
 
 
-async def _opened(store: Store, tenant_id: str, start: JobStart) -> StoredAdapter:
+async def _open(store: Store, tenant_id: str, start: JobStart) -> StoredAdapter:
     try:
         return await store.open_adapter(tenant_id, start.digest)
     except LookupError:
-        message = f"`{start.name}:{start.version}`, which the job goes on from, does not exist any more."
+        message = f"`{start.name}:{start.version}`, from which the job continues, no longer exists."
         raise JobRejected(Failure("model_not_found", message, "model")) from None
     except OSError as error:
-        raise Unavailable("The adapter that the job goes on from cannot be read.") from error
+        raise Unavailable("The adapter from which the job continues cannot be read.") from error
 
 
-def _agree(name: str, wanted: Any, has: Any, asked: Hyperparameters, path: str) -> None:
+def _require_equal(name: str, wanted: Any, has: Any, asked: Hyperparameters, path: str) -> None:
     if name in asked.model_fields_set and wanted not in ("auto", has):
-        message = f"The adapter that the job goes on from has `{name}` {has}, which training keeps: leave it out."
+        message = f"The adapter from which the job continues fixes `{name}` at {has}: leave it out."
         raise JobRejected(Failure("invalid_hyperparameters", message, f"{path}.{name}"))

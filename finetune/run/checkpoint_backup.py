@@ -1,4 +1,4 @@
-"""A run is kept beside its tenant's files, and brought from there to a machine that has not come as far."""
+"""Backs up a run's checkpoints beside its tenant's files, and restores them on a machine that has no newer one."""
 
 import asyncio
 import json
@@ -27,61 +27,70 @@ _NAME = re.compile(rf"{METRICS}|{RUN}/checkpoint-[0-9]+/[a-z_]+\.(json|safetenso
 
 
 class CheckpointBackup:
-    """Of one run, in a job's `folder`: keeps its newest checkpoint now and then, beside the training. One that cannot
-    be kept is told of in the log, and the run goes on.
+    """Backs up the newest checkpoint of one run, in the job's `folder`, at intervals in the background.
+
+    A failed backup is logged, and the run goes on.
     """
 
     def __init__(
-        self, store: Store, held: WorkerLease, folder: Path, seconds: float, clock: Callable[[], float] = time.monotonic
+        self,
+        store: Store,
+        lease: WorkerLease,
+        folder: Path,
+        interval_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._held = held
+        self._lease = lease
         self._folder = folder
-        self._seconds = seconds  # at the least between two
+        self._interval_seconds = interval_seconds
         self._clock = clock
-        self._due = clock() + seconds
-        self._kept = 0
-        self._keeping: asyncio.Task[None] | None = None
+        self._due = clock() + interval_seconds
+        self._saved_step = 0
+        self._saving: asyncio.Task[None] | None = None
 
-    def checkpointed(self) -> None:
-        """There is another one."""
-        idle = self._keeping is None or self._keeping.done()
+    def on_checkpoint(self) -> None:
+        """Start a backup if one is due: there is a new checkpoint."""
+        idle = self._saving is None or self._saving.done()
         if idle and self._clock() >= self._due:
-            self._keeping = asyncio.create_task(self._keep())
+            self._saving = asyncio.create_task(self._save())
 
-    async def settle(self) -> None:
-        """The last one is kept, or given up: whoever goes on may be another."""
-        if self._keeping is not None:
-            await self._keeping
-        await self._keep()
+    async def finish(self) -> None:
+        """Back up the last checkpoint: another worker may continue the run."""
+        if self._saving is not None:
+            await self._saving
+        await self._save()
 
-    async def stop(self) -> None:
-        """Whatever is under way is given up."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.wait([self._keeping])
+    async def cancel(self) -> None:
+        """Cancel a backup in progress."""
+        if self._saving is not None:
+            self._saving.cancel()
+            await asyncio.wait([self._saving])
 
-    async def _keep(self) -> None:
+    async def _save(self) -> None:
         done = checkpoints_in(self._folder / RUN)
-        if not done or checkpoint_step(done[-1]) <= self._kept:
+        if not done or checkpoint_step(done[-1]) <= self._saved_step:
             return
         links = self._folder / "kept"
         try:
             files = {str(path.relative_to(links)): path for path in _linked(done[-1], self._folder, links)}
-            async with self._store.tenant(self._held.tenant_id, write=True) as scope:
-                await scope.kept_runs.keep(self._held.job.id, self._held.worker, checkpoint_step(done[-1]), files)
-            self._kept = checkpoint_step(done[-1])
+            async with self._store.tenant(self._lease.tenant_id, write=True) as scope:
+                await scope.kept_runs.keep(self._lease.job.id, self._lease.worker, checkpoint_step(done[-1]), files)
+            self._saved_step = checkpoint_step(done[-1])
         except LeaseLost:
             pass
         except (StoreError, OSError) as error:
-            log.warning("job %s: %s is not kept for other machines: %s", self._held.job.id, done[-1].name, error)
+            log.warning("job %s: the backup of %s failed: %s", self._lease.job.id, done[-1].name, error)
         finally:
-            self._due = self._clock() + self._seconds
+            self._due = self._clock() + self._interval_seconds
             await asyncio.to_thread(shutil.rmtree, links, ignore_errors=True)
 
 
 async def restore_run(store: Store, tenant_id: str, job_id: str, folder: Path) -> None:
-    """What was kept of it is in the job's `folder`, unless this machine has come as far. Raises StoreError, OSError."""
+    """Restore the run's backup in the job's `folder`, unless this machine has a checkpoint as new.
+
+    Raise StoreError, OSError.
+    """
     async with store.tenant(tenant_id) as scope:
         kept = await scope.kept_runs.kept(job_id)
     if kept is None or kept.step <= last_checkpoint_step(folder / RUN):
@@ -89,19 +98,19 @@ async def restore_run(store: Store, tenant_id: str, job_id: str, folder: Path) -
     draft = folder / "brought"
     await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
     try:
-        await _fetch(store, tenant_id, kept, draft)
+        await _download(store, tenant_id, kept, draft)
     except Unavailable as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
-        log.warning("job %s: what was kept of its run is not there any more: %s", job_id, error.__cause__)
+        log.warning("job %s: the backup of its run is missing: %s", job_id, error.__cause__)
         return
-    _find_the_best_here(draft / RUN / f"checkpoint-{kept.step}" / _STATE, folder / RUN)
+    _relocate_best_checkpoint(draft / RUN / f"checkpoint-{kept.step}" / _STATE, folder / RUN)
     (draft / METRICS).replace(folder / METRICS)
     await asyncio.to_thread(shutil.rmtree, folder / RUN, ignore_errors=True)
     (draft / RUN).rename(folder / RUN)
 
 
-async def _fetch(store: Store, tenant_id: str, kept: KeptRun, draft: Path) -> None:
+async def _download(store: Store, tenant_id: str, kept: KeptRun, draft: Path) -> None:
     for name, piece_id in kept.files.items():
         if not _NAME.fullmatch(name):
             raise OSError(f"a run has no file named {name!r}")
@@ -111,8 +120,8 @@ async def _fetch(store: Store, tenant_id: str, kept: KeptRun, draft: Path) -> No
                 await asyncio.to_thread(file.write, chunk)
 
 
-def _find_the_best_here(trainer_state: Path, run: Path) -> None:
-    """The path in it is another machine's."""
+def _relocate_best_checkpoint(trainer_state: Path, run: Path) -> None:
+    """Replace the path of the best checkpoint, which is another machine's."""
     state = json.loads(trainer_state.read_text())
     if state["best_model_checkpoint"] is not None:
         state["best_model_checkpoint"] = str(run / Path(state["best_model_checkpoint"]).name)
@@ -120,7 +129,7 @@ def _find_the_best_here(trainer_state: Path, run: Path) -> None:
 
 
 def _linked(checkpoint: Path, folder: Path, links: Path) -> Iterator[Path]:
-    """All that a run needs to go on from there, out of reach of the run, which removes its own before long."""
+    """Link everything that is needed to resume from the checkpoint, because the run removes old checkpoints."""
     shutil.rmtree(links, ignore_errors=True)
     best = json.loads((checkpoint / _STATE).read_text())["best_model_checkpoint"]
     wanted = list(checkpoint.iterdir())

@@ -1,4 +1,4 @@
-"""What a worker works with, whatever it works on."""
+"""What every attempt of a worker shares."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from loragate.finetune.run.metrics import FinetuneMetrics
 from loragate.finetune.run.preparation import Preparation
 
 EngineLoads = Callable[[], AsyncIterator[float]]
-"""How busy the engine is, again and again; see `engine_load`."""
+"""Yields the engine's load, 0 to 1, again and again; see `worker.engine_link`."""
 
 
-async def alone() -> AsyncIterator[float]:
-    """The loads of an engine that nobody has to give way to."""
+async def no_load() -> AsyncIterator[float]:
+    """Yield the load of an engine that training does not compete with."""
     yield 0.0
 
 

@@ -1,4 +1,4 @@
-"""What goes on beside the process that trains: its worker listens to everybody for it."""
+"""Controls a running trainer: stops it on orders, throttles it for the engine, and feeds it a streaming file."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,70 +13,73 @@ from loragate.finetune.run.trainer_process import TrainerProcess
 
 
 class RunControl:
-    """Of one attempt at a job: the trainer is stopped when its tenant wants it or its lease is lost, gives way to the
-    engine, and gives its place to others while it waits for lines. `stepped` and `waits` tell what it says of itself.
+    """Controls the trainer of one attempt.
+
+    It stops the trainer when the tenant orders it or the lease is lost, reports the engine's load to it, and ends the
+    run if it waits for lines while other jobs are queued. `on_step` and `on_waiting` pass on the trainer's messages.
     """
 
-    def __init__(self, place: WorkerContext, held: WorkerLease) -> None:
-        self.yielded = False  # for others
-        self._place = place
-        self._held = held
-        self._broken: Exception | None = None  # what is wrong with the file that it follows
+    def __init__(self, context: WorkerContext, lease: WorkerLease) -> None:
+        self.yielded = False  # stopped for the sake of other jobs
+        self._context = context
+        self._lease = lease
+        self._error: Exception | None = None  # of the streaming file
         self._waiting = asyncio.Event()  # for lines
 
-    def stepped(self) -> None:
-        """There were lines."""
+    def on_step(self) -> None:
+        """The trainer has completed a step, so there were lines."""
         self._waiting.clear()
 
-    def waits(self) -> None:
-        """For lines that are not there."""
+    def on_waiting(self) -> None:
+        """The trainer waits for lines."""
         self._waiting.set()
 
     @asynccontextmanager
-    async def going_on(self, trainer: TrainerProcess, following: StreamingTrainingFile | None) -> AsyncIterator[None]:
-        """For as long as the block lasts. Raises behind it what was wrong with the file that it follows, if it does."""
+    async def running(self, trainer: TrainerProcess, streaming: StreamingTrainingFile | None) -> AsyncIterator[None]:
+        """Control the trainer while the block runs. Afterwards raise the error of the streaming file, if there was
+        one."""
         tasks = [
             asyncio.create_task(self._stop_when_interrupted(trainer), name="interruption"),
-            asyncio.create_task(self._give_way(trainer), name="giving way"),
-            asyncio.create_task(self.stop_for_others(trainer), name="others"),
+            asyncio.create_task(self._report_engine_load(trainer), name="engine load"),
+            asyncio.create_task(self.stop_when_others_wait(trainer), name="other jobs"),
         ]
-        if following is not None:
-            tasks.append(asyncio.create_task(self._follow(trainer, following), name="following"))
+        if streaming is not None:
+            tasks.append(asyncio.create_task(self._stream(trainer, streaming), name="streaming file"))
         try:
             yield
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-        if self._broken is not None:
-            raise self._broken
+        if self._error is not None:
+            raise self._error
 
-    async def stop_for_others(self, trainer: TrainerProcess) -> None:
-        """Who waits for lines holds nobody up who has them."""
+    async def stop_when_others_wait(self, trainer: TrainerProcess) -> None:
+        """Stop a trainer that waits for data, so that queued jobs that have data can run."""
         while not self.yielded:
             await self._waiting.wait()
-            await asyncio.sleep(self._place.config.data_wait_seconds)
+            await asyncio.sleep(self._context.config.data_wait_seconds)
             self.yielded = self._waiting.is_set() and await self._others_wait()
         trainer.stop()
 
     async def _stop_when_interrupted(self, trainer: TrainerProcess) -> None:
-        await self._held.interrupted.wait()
+        await self._lease.interrupted.wait()
         trainer.stop()
 
-    async def _give_way(self, trainer: TrainerProcess) -> None:
-        async for load in self._place.engine_loads():
+    async def _report_engine_load(self, trainer: TrainerProcess) -> None:
+        async for load in self._context.engine_loads():
             trainer.set_engine_load(load)
-            self._place.metrics.record_engine_load(load)
+            self._context.metrics.record_engine_load(load)
 
-    async def _follow(self, trainer: TrainerProcess, following: StreamingTrainingFile) -> None:
+    async def _stream(self, trainer: TrainerProcess, streaming: StreamingTrainingFile) -> None:
         try:
-            await following.run()
-        except Exception as broken:  # whatever it is: nobody would bring the trainer more to train on
-            self._broken = broken
+            await streaming.run()
+        except Exception as error:  # of any kind: without this task the trainer would wait forever
+            self._error = error
             trainer.stop()
 
     async def _others_wait(self) -> bool:
         with suppress(StoreError):
-            async with self._place.store.admin() as admin:
+            async with self._context.store.admin() as admin:
                 return JobStatus.QUEUED in await admin.job_queue.waiting()
         return False

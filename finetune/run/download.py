@@ -1,4 +1,4 @@
-"""A tenant's file on this machine, for as long as somebody reads it."""
+"""Copies of tenants' files on this machine, for as long as they are read."""
 
 import asyncio
 import tempfile
@@ -14,16 +14,15 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def draft(folder: Path) -> Iterator[BinaryIO]:
-    """A file without a name: whatever happens, nothing is left behind."""
+def unnamed_file(folder: Path) -> Iterator[BinaryIO]:
+    """Open a file without a name, which never outlives the block or the process."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:
         yield file
 
 
-async def fetch(store: Store, tenant_id: str, pieces: Sequence[str], file: BinaryIO, digest: "_Hash") -> None:
-    """What these pieces hold, into `file`, which then stands at its beginning; `digest` hears of it. Raises StoreError,
-    OSError."""
+async def download(store: Store, tenant_id: str, pieces: Sequence[str], file: BinaryIO, digest: "_Hash") -> None:
+    """Download the pieces into `file`, update `digest`, and rewind the file. Raise StoreError, OSError."""
     async for chunk in store.blobs.of(tenant_id).pieces.read(pieces):
         digest.update(chunk)
         await asyncio.to_thread(file.write, chunk)

@@ -1,4 +1,4 @@
-"""A job that this worker holds, for as long as it says so in time."""
+"""A worker's lease of a job, renewed while the worker runs it."""
 
 import asyncio
 import logging
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_RENEWALS = 3  # within one lease
+_RENEWALS = 3  # per lease
 
 
 class WorkerLease:
-    """`lost` or an `order` sets `interrupted`: whoever works on the job should come to an end."""
+    """A leased job. When the lease is `lost` or an `order` arrives, `interrupted` is set and work should end."""
 
     def __init__(self, store: Store, claim: Claim, worker: str) -> None:
         self.job: Job = claim.job
@@ -33,47 +33,47 @@ class WorkerLease:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[JobWork]:
-        """One transaction, to say something about the job."""
+        """Open one transaction that records the job's progress."""
         async with self._store.tenant(self.tenant_id, write=True) as scope:
             yield scope.job_work
 
     async def unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What `work` returns, or raises; None where it was given up, because the holding was interrupted first."""
-        working, told = asyncio.create_task(work), asyncio.create_task(self.interrupted.wait())
+        """Return or raise what `work` does. If the lease is interrupted first, cancel it and return None."""
+        working, interrupted = asyncio.create_task(work), asyncio.create_task(self.interrupted.wait())
         try:
-            await asyncio.wait((working, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((working, interrupted), return_when=asyncio.FIRST_COMPLETED)
             return working.result() if working.done() else None
         finally:
-            for task in (working, told):
+            for task in (working, interrupted):
                 task.cancel()
-            await asyncio.wait((working, told))
+            await asyncio.wait((working, interrupted))
 
-    async def keep(self) -> None:
-        """Renews until cancelled, or until it is lost. While the database is away the lease may run out."""
+    async def run_renewal_loop(self) -> None:
+        """Renew the lease until it is lost. While the database is unavailable it may expire."""
         while not self.lost:
             await asyncio.sleep(LEASE.total_seconds() / _RENEWALS)
             await self.renew()
 
     async def renew(self) -> None:
-        """Once."""
+        """Renew the lease once."""
         try:
             async with self.transaction() as work:
                 self.order = await work.renew(self.job.id, self.worker)
-        except (LeaseLost, NotFound):  # or the tenant is gone
+        except (LeaseLost, NotFound):  # NotFound: the tenant was deleted
             self.lost = True
         except StoreError as error:
-            log.warning("job %s: its lease is not renewed: %s", self.job.id, error)
+            log.warning("job %s: its lease could not be renewed: %s", self.job.id, error)
         if self.lost or self.order is not None:
             self.interrupted.set()
 
 
 @asynccontextmanager
 async def held_lease(store: Store, claim: Claim, worker: str) -> AsyncIterator[WorkerLease]:
-    """Renewed beside the block."""
-    held = WorkerLease(store, claim, worker)
-    keeping = asyncio.create_task(held.keep(), name=f"holding {claim.job.id}")
+    """Renew the lease of a claimed job while the block runs."""
+    lease = WorkerLease(store, claim, worker)
+    renewing = asyncio.create_task(lease.run_renewal_loop(), name=f"lease {claim.job.id}")
     try:
-        yield held
+        yield lease
     finally:
-        keeping.cancel()
-        await asyncio.wait([keeping])  # whoever cancels us meanwhile is heard
+        renewing.cancel()
+        await asyncio.wait([renewing])  # unlike awaiting the task, this propagates our own cancellation

@@ -20,14 +20,14 @@ from loragate.finetune.errors import JobRejected
 from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
 from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, Recipe, max_length_for, resolve_recipe
 from loragate.finetune.run.base_adapter import constrain_to_base_adapter
-from loragate.finetune.run.download import draft, fetch
-from loragate.finetune.run.streaming_file import StreamingTrainingFile, Tell
+from loragate.finetune.run.download import download, unnamed_file
+from loragate.finetune.run.streaming_file import Report, StreamingTrainingFile
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What training reads; `train` is None where it follows a file that may still grow. `dataset_digest` is of the
-    training file, as `sha256:…`."""
+    """The input of training. `train` is None for a file that may still grow; `dataset_digest` is the training file's,
+    as `sha256:…`."""
 
     recipe: Recipe
     train: TokenFile | None
@@ -36,7 +36,7 @@ class Prepared:
 
 
 class Preparation:
-    """For one base model. Tokens are kept under `workspace` and found again."""
+    """Prepares jobs for one base model. Tokens are cached under `workspace`."""
 
     def __init__(self, store: Store, tokenization: TokenizationConfig, base: BaseFacts, workspace: Path) -> None:
         self._store = store
@@ -46,8 +46,8 @@ class Preparation:
         self._tokens = TokenCache(workspace / "tokens")
 
     async def prepare(self, tenant_id: str, job: Job) -> Prepared:
-        """Raises JobRejected, StoreError."""
-        asked, method = _asked(job), Method(job.request.method)
+        """Validate and tokenize the job's files and resolve its recipe. Raise JobRejected, StoreError."""
+        asked, method = _hyperparameters(job), Method(job.request.method)
         length = max_length_for(asked, self._base)
         train = digest = valid = facts = None
         if not asked.streaming:
@@ -62,40 +62,48 @@ class Preparation:
             await constrain_to_base_adapter(self._store, tenant_id, job, asked, recipe), train, valid, digest
         )
 
-    def follow(self, tenant_id: str, job: Job, recipe: Recipe, folder: Path, tell: Tell) -> StreamingTrainingFile:
-        """The training file of a job that streams. Raises OSError."""
+    def stream(self, tenant_id: str, job: Job, recipe: Recipe, folder: Path, report: Report) -> StreamingTrainingFile:
+        """Return the training file of a job with `streaming`. Raise OSError."""
         expected = 0 if recipe.n_steps is None else recipe.n_steps * recipe.batch_size
-        file_id, method = job.request.training_file, recipe.method
         return StreamingTrainingFile(
-            self._store, tenant_id, file_id, folder, self._tokenization, recipe.max_length, method, expected, tell
+            store=self._store,
+            tenant_id=tenant_id,
+            file_id=job.request.training_file,
+            parent=folder,
+            tokenization=self._tokenization,
+            max_length=recipe.max_length,
+            method=recipe.method,
+            expected=expected,
+            report=report,
         )
 
-    async def tidy(self, most: int) -> None:
-        """Of tokens at most so many bytes stay, but for what is in use."""
-        await asyncio.to_thread(self._tokens.prune, most)
+    async def prune(self, max_bytes: int) -> None:
+        """Delete cached tokens until at most `max_bytes` are left, except those in use."""
+        await asyncio.to_thread(self._tokens.prune, max_bytes)
 
     async def _tokenize_file(
         self, tenant_id: str, file_id: str, param: str, method: Method, max_length: int
     ) -> tuple[TokenFile, str]:
-        with draft(self._drafts) as file:
+        with unnamed_file(self._drafts) as file:
             hashed = hashlib.sha256()
-            await fetch(self._store, tenant_id, await self._pieces(tenant_id, file_id, param), file, hashed)
+            await download(self._store, tenant_id, await self._pieces(tenant_id, file_id, param), file, hashed)
             digest = f"sha256:{hashed.hexdigest()}"
             report, tokens = await self._read(file, digest, max_length)
-        refusal = _refusal(report, method, is_training=param == "training_file")
-        if refusal is not None or tokens is None:
-            raise JobRejected(Failure(f"invalid_{param}", refusal or "It has no examples.", param))
+        rejection = _rejection(report, method, is_training=param == "training_file")
+        if rejection is not None or tokens is None:
+            raise JobRejected(Failure(f"invalid_{param}", rejection or "The file has no examples.", param))
         return tokens, digest
 
     async def _read(self, file: BinaryIO, digest: str, max_length: int) -> tuple[ValidationReport, TokenFile | None]:
-        """Given up, it leaves nobody behind who still writes: whoever comes next may write the same."""
+        """Tokenize the file in a thread. On cancellation, wait until the thread has stopped writing: the next attempt
+        may write the same tokens."""
         reading = asyncio.create_task(
             asyncio.to_thread(self._tokens.tokens_of, file, digest, self._tokenization, max_length)
         )
         try:
             return await asyncio.shield(reading)
         except asyncio.CancelledError:
-            await asyncio.to_thread(file.close)  # which ends it at its next line
+            await asyncio.to_thread(file.close)  # ends the thread at its next line
             await asyncio.gather(reading, return_exceptions=True)
             raise
 
@@ -108,10 +116,10 @@ class Preparation:
             raise JobRejected(Failure(missing.code, missing.message, param)) from None
 
 
-def _asked(job: Job) -> Hyperparameters:
+def _hyperparameters(job: Job) -> Hyperparameters:
     kind = DpoHyperparameters if job.request.method == Method.DPO else Hyperparameters
     return kind.model_validate(dict(job.request.hyperparameters))
 
 
-def _refusal(report: ValidationReport, method: Method, *, is_training: bool) -> str | None:
+def _rejection(report: ValidationReport, method: Method, *, is_training: bool) -> str | None:
     return report.rejection(method) if is_training else report.rejection(method, min_examples=1)

@@ -1,4 +1,4 @@
-"""A few checkpoints of a run are published while it goes on, so that they can be prompted."""
+"""Publishes a few checkpoints of a run while it continues, so that they can be queried."""
 
 import asyncio
 import logging
@@ -17,92 +17,96 @@ from loragate.finetune.run.publishing import Publisher
 
 log = logging.getLogger(__name__)
 
-MOST = 4  # of one run, evenly spread
+MAX_PUBLISHED = 4  # per run, evenly spaced
 
 
 @dataclass(frozen=True)
 class CheckpointSpacing:
-    """Over a run of so many `steps`; of one that nobody knows the end of, each twice as far on as the one before,
-    counted in the distance of its checkpoints, `every` steps."""
+    """Chooses the checkpoints to publish.
+
+    They are spaced evenly over a known number of `steps`. Of a run without a known end, each is twice as far as the one
+    before, starting with the first checkpoint, at `interval` steps.
+    """
 
     steps: int | None
-    every: int
+    interval: int
 
-    def takes(self, step: int, last: int) -> bool:
-        """Of a run's end nothing becomes: that is the result. Nor of one too close to the `last` that was taken."""
+    def includes(self, step: int, last: int) -> bool:
+        """Whether to publish this checkpoint: never the final one (that is the result), nor one too close to `last`,
+        the step that was published last."""
         if self.steps is None:
-            return step in {self.every << doubled for doubled in range(MOST)}
-        return step < self.steps and step * MOST // self.steps != last * MOST // self.steps
+            return step in {self.interval << doubled for doubled in range(MAX_PUBLISHED)}
+        return step < self.steps and step * MAX_PUBLISHED // self.steps != last * MAX_PUBLISHED // self.steps
 
 
 class PublishedCheckpoints:
-    """Of one run, published one after the other beside it. One that cannot be is told of, and the run goes on."""
+    """Publishes checkpoints of one run, one after the other, in the background. A failed one is logged."""
 
     def __init__(
         self,
-        held: WorkerLease,
+        lease: WorkerLease,
         publisher: Publisher,
-        journal: RunEvents,
+        events: RunEvents,
         folder: Path,
         digest: Callable[[], str],
-        spread: CheckpointSpacing,
+        spacing: CheckpointSpacing,
     ) -> None:
-        self._held = held
-        self._spread = spread
+        self._lease = lease
+        self._spacing = spacing
         self._publisher = publisher
-        self._journal = journal
+        self._events = events
         self._folder = folder
         self._digest = digest
         self._last = 0
         self._publishing: asyncio.Task[None] | None = None
 
     def add(self, checkpoint: Path, step: int) -> None:
-        """It is on the disk."""
-        if not self._spread.takes(step, self._last):
+        """Publish a checkpoint that is complete on disk, if the spacing includes it."""
+        if not self._spacing.includes(step, self._last):
             return
-        kept = self._folder / f"step-{step}"
+        links = self._folder / f"step-{step}"
         try:
-            _link(checkpoint, kept)
-        except OSError as error:  # the run may be three further by now
-            log.warning("job %s: checkpoint %d is not published: %s", self._held.job.id, step, error)
+            _link(checkpoint, links)
+        except OSError as error:  # the run may have removed it by now
+            log.warning("job %s: checkpoint %d is not published: %s", self._lease.job.id, step, error)
             return
         self._last = step
-        self._publishing = asyncio.create_task(self._publish_after(self._publishing, kept, step))
+        self._publishing = asyncio.create_task(self._publish_after(self._publishing, links, step))
 
-    async def settle(self) -> None:
-        """All of them are published, or given up."""
+    async def finish(self) -> None:
+        """Wait until every checkpoint is published or has failed."""
         if self._publishing is not None:
             await self._publishing
 
-    async def stop(self) -> None:
-        """Whatever is under way is given up."""
+    async def cancel(self) -> None:
+        """Cancel what is being published."""
         if self._publishing is not None:
             self._publishing.cancel()
             await asyncio.wait([self._publishing])
 
-    async def _publish_after(self, before: asyncio.Task[None] | None, folder: Path, step: int) -> None:
-        if before is not None:
-            await before
+    async def _publish_after(self, previous: asyncio.Task[None] | None, folder: Path, step: int) -> None:
+        if previous is not None:
+            await previous
         try:
             await self._publish(folder, step)
         except LeaseLost:
             pass
         except (StoreError, OSError) as error:
-            log.warning("job %s: checkpoint %d is not published: %s", self._held.job.id, step, error)
+            log.warning("job %s: checkpoint %d is not published: %s", self._lease.job.id, step, error)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     async def _publish(self, folder: Path, step: int) -> None:
-        figures = self._journal.at(step)
-        model = await self._publisher.checkpoint(folder, step, self._digest(), figures)
-        async with self._held.transaction() as work:
-            await work.checkpoint(self._held.job.id, self._held.worker, step, figures, model)
-            await work.tell(self._held.job.id, f"Checkpoint {step} answers as {model}.")
+        metrics = self._events.metrics_at(step)
+        model = await self._publisher.checkpoint(folder, step, self._digest(), metrics)
+        async with self._lease.transaction() as work:
+            await work.checkpoint(self._lease.job.id, self._lease.worker, step, metrics, model)
+            await work.tell(self._lease.job.id, f"Checkpoint {step} is available as {model}.")
 
 
-def _link(checkpoint: Path, kept: Path) -> None:
-    """The run removes its own before long."""
-    shutil.rmtree(kept, ignore_errors=True)
-    kept.mkdir(parents=True)
+def _link(checkpoint: Path, links: Path) -> None:
+    """Link the checkpoint's adapter, which the run will remove."""
+    shutil.rmtree(links, ignore_errors=True)
+    links.mkdir(parents=True)
     for name in (CONFIG_FILE, TENSORS_FILE):
-        os.link(checkpoint / name, kept / name)
+        os.link(checkpoint / name, links / name)

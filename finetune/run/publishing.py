@@ -1,4 +1,4 @@
-"""A trained adapter becomes a version like any other: the same checks, the same trial in the engine."""
+"""Publishes trained adapters: the same checks, and the same trial in the engine, as for uploads."""
 
 import asyncio
 import io
@@ -20,13 +20,14 @@ from loragate.adapter_store.scopes import TenantScope
 from loragate.adapter_store.store import Store
 from loragate.finetune.jobs.model_name import TRAINED, TunedName, checkpoint_alias, tuned_name
 
-_NO_FIGURES: Mapping[str, float] = {}
+_NO_METRICS: Mapping[str, float] = {}
 
 
 async def open_publisher(
     store: Store, base: str, tenant_id: str, job: Job, probe: Probe, worker: str | None = None
 ) -> "Publisher":
-    """For a job on the base model with this id, which `worker` holds, or (None) which has ended."""
+    """Return the publisher of a job on the base model `base`. `worker` holds the job, or is None for a job that has
+    ended."""
     async with store.admin() as admin:
         tenant = await admin.tenants.get(tenant_id)
     name = tuned_name(base, tenant.name, job.request.suffix, job.id)
@@ -35,10 +36,11 @@ async def open_publisher(
 
 @dataclass(frozen=True)
 class Publisher:
-    """Of one job. What is published already, as by a worker that died right behind it, is not published again.
+    """Publishes the adapters of one job. What is already published, for example by a worker that died right afterwards,
+    is not published again.
 
     Every method raises StoreError: AdapterInvalid, Conflict (`quota_exceeded`), StorageFull, Unavailable, and
-    LeaseLost: a worker that hung, and whose job is another's by now, changes nothing when it goes on.
+    LeaseLost: a worker that resumes after a hang, and whose job is another's by now, changes nothing.
     """
 
     store: Store
@@ -49,50 +51,50 @@ class Publisher:
     probe: Probe
     worker: str | None
 
-    async def result(self, folder: Path, dataset_digest: str, figures: Mapping[str, float] = _NO_FIGURES) -> None:
-        """What came out: it answers under the job's name from now on."""
+    async def result(self, folder: Path, dataset_digest: str, metrics: Mapping[str, float] = _NO_METRICS) -> None:
+        """Publish the result and make it available under the job's model name."""
         if TRAINED in await self._aliases():
             return
-        version = await self._publish(folder, DEFAULT_ALIAS, dataset_digest, figures)
+        version = await self._publish(folder, DEFAULT_ALIAS, dataset_digest, metrics)
         async with self._writing() as scope:
             await scope.adapters.set_alias(self.name.adapter, TRAINED, [AliasTarget(version)])
 
-    async def checkpoint(self, folder: Path, step: int, dataset_digest: str, figures: Mapping[str, float]) -> str:
-        """The name under which this moment of the run answers."""
+    async def checkpoint(self, folder: Path, step: int, dataset_digest: str, metrics: Mapping[str, float]) -> str:
+        """Publish a checkpoint and return its model name."""
         alias = checkpoint_alias(step)
         if alias not in await self._aliases():
-            await self._publish(folder, alias, dataset_digest, figures)
+            await self._publish(folder, alias, dataset_digest, metrics)
         return self.name.checkpoint(step)
 
     async def withdraw(self) -> None:
-        """Without a result there are no checkpoints either."""
+        """Delete the adapter unless it has a result: without one there are no checkpoints either."""
         if TRAINED not in await self._aliases():
             async with self._writing() as scope:
                 with suppress(NotFound):
                     await scope.adapters.delete(self.name.adapter)
 
     async def results_file(self, csv: bytes) -> str:
-        """The id of the file with a run's metrics."""
+        """Store the file with a run's metrics and return its id."""
         facts = FileFacts(f"{self.job.id}-metrics.csv", Purpose.FINE_TUNE_RESULTS)
         async with self._writing() as scope:
             return (await scope.files.create(facts, io.BytesIO(csv), len(csv))).id
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[TenantScope]:
-        """A transaction that counts only if the job is held at its end."""
+        """Open a transaction that only commits if the lease is still held at its end."""
         async with self.store.tenant(self.tenant_id, write=True, by=Actor(self.job.id, "")) as scope:
             yield scope
             if self.worker is not None:
                 await scope.job_work.hold(self.job.id, self.worker)
 
-    async def _publish(self, folder: Path, alias: str, dataset_digest: str, figures: Mapping[str, float]) -> int:
+    async def _publish(self, folder: Path, alias: str, dataset_digest: str, metrics: Mapping[str, float]) -> int:
         config = json.loads(await asyncio.to_thread((folder / CONFIG_FILE).read_bytes))
-        config["base_model_name_or_path"] = self.base  # rather than where it lies on this machine
+        config["base_model_name_or_path"] = self.base  # rather than its path on this machine
         start = self.job.request.start
-        notes = None if start is None else f"Goes on from {start.name}:{start.version} ({start.digest})."
-        lineage = Lineage(self.job.id, dataset_digest, evaluation=figures, notes=notes)
+        notes = None if start is None else f"Continues {start.name}:{start.version} ({start.digest})."
+        lineage = Lineage(self.job.id, dataset_digest, evaluation=metrics, notes=notes)
         async with self._writing():
-            pass  # who has lost the job does not even begin
+            pass  # raises LeaseLost before any work is done
         async with self._writing() as scope:
             version = await scope.publications.publish(
                 self.name.adapter,

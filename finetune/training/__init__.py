@@ -1,1 +1,2 @@
-"""One training run: a base model, an adapter, a recipe, token files; on TRL, PEFT and bitsandbytes."""
+"""The training process: one run of a base model, an adapter, a recipe and token files, on TRL, PEFT and
+bitsandbytes."""

@@ -1,4 +1,4 @@
-"""The adapter in training: a new one, or a version to go on from."""
+"""The adapter in training: a new one, or a version to continue from."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from loragate.finetune.jobs.recipe import Recipe
 
 
 def new_adapter(base: PreTrainedModel, recipe: Recipe) -> PeftModel:
-    """As the recipe says. Raises ValueError for targets that the base model does not have."""
+    """Add a new adapter to the base model. Raise ValueError for target modules that the model does not have."""
     targets = recipe.target_modules
     config = LoraConfig(
         task_type="CAUSAL_LM",
@@ -26,7 +26,8 @@ def new_adapter(base: PreTrainedModel, recipe: Recipe) -> PeftModel:
 
 
 def continued_adapter(base: PreTrainedModel, recipe: Recipe, folder: Path) -> PeftModel:
-    """From PEFT's two files, which the upload's validator has passed. Its shape is the recipe's already."""
+    """Load an adapter from PEFT's two files, which the upload's validator has accepted. The recipe already has its
+    shape."""
     config = LoraConfig.from_pretrained(str(folder))
     config.lora_dropout = recipe.lora_dropout
     config.inference_mode = False

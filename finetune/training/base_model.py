@@ -1,4 +1,4 @@
-"""The frozen base model under an adapter in training."""
+"""The frozen base model under the adapter in training."""
 
 from pathlib import Path
 
@@ -7,7 +7,10 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedMod
 
 
 def load_base(folder: Path, quantization: str, device: torch.device) -> PreTrainedModel:
-    """`nf4`: 4-bit NormalFloat, its constants quantised too (QLoRA, arXiv:2305.14314). CPUs compute in fp32."""
+    """Load the base model; on CPU, computation is in fp32.
+
+    With `nf4`, the weights are 4-bit NormalFloat with quantized constants (QLoRA, arXiv:2305.14314).
+    """
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     config = None
     if quantization == "nf4":
@@ -29,12 +32,12 @@ def load_base(folder: Path, quantization: str, device: torch.device) -> PreTrain
     )
     model.config.use_cache = False
     if config is not None and device.type == "cpu":
-        _let_go_of_the_file(model)
+        _copy_unquantized(model)
     return model
 
 
-def _let_go_of_the_file(model: PreTrainedModel) -> None:
-    """What was not quantised is a view into the checkpoint's mapping still, and would keep all of it resident."""
+def _copy_unquantized(model: PreTrainedModel) -> None:
+    """Copy the parameters that were not quantized: as views they would keep the whole mapped checkpoint resident."""
     for parameter in model.parameters():
         if parameter.dtype.is_floating_point:
             parameter.data = parameter.data.clone()

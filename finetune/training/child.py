@@ -1,10 +1,9 @@
-"""A run in a process of its own: what kills it, a lack of memory or a driver's fault, kills no one else.
+"""The training process: a run that dies of a lack of memory or a driver's fault takes nothing else with it.
 
     python -m loragate.finetune.training.child
 
-reads an `Assignment` as one line of JSON, then lines `load 0.25` that tell how busy the engine is, and perhaps a line
-`stop`; it writes what happens as lines of JSON (see `news`). Without somebody at the other end of its input it stops as
-well.
+reads an `Assignment` as one line of JSON, then lines `load 0.25` with the engine's load, and possibly a line `stop`; it
+writes messages as lines of JSON (see `protocol.messages`). It also stops when its input ends.
 """
 
 import gc
@@ -15,18 +14,18 @@ from typing import TextIO
 
 
 def main() -> None:
-    """Ends with 0 whatever became of the run: it has been told."""
-    out = _own_output()
-    logging.disable(logging.WARNING)  # libraries' warnings, also as they are loaded, are for whoever wrote their calls
-    gc.disable()  # nothing that a module is made of is ever garbage: looking for some takes a fifth of the time
-    from loragate.finetune.training.session import work
+    """Run the assignment. The exit status is 0 whatever the outcome, which is sent as a message."""
+    out = _take_stdout()
+    logging.disable(logging.WARNING)  # libraries' warnings, also at import, are for the developers of the calling code
+    gc.disable()  # imports create no garbage, and collecting takes a fifth of their time
+    from loragate.finetune.training.session import run_assignment
 
     gc.enable()
-    work(sys.stdin, out)
+    run_assignment(sys.stdin, out)
 
 
-def _own_output() -> TextIO:
-    """Standard output, for us alone: what libraries print goes to standard error."""
+def _take_stdout() -> TextIO:
+    """Return standard output for our messages; redirect what libraries print to standard error."""
     own = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return own

@@ -1,4 +1,4 @@
-"""What a run may take of the memory that it shares with whoever serves."""
+"""Limits on the memory of a run, which it shares with serving."""
 
 import errno
 import resource
@@ -7,30 +7,30 @@ from pathlib import Path
 
 import torch
 
-_OF_PROCESSORS = "can't allocate memory"  # in torch's RuntimeError
+_CPU_OUT_OF_MEMORY = "can't allocate memory"  # in torch's RuntimeError
 
 
 def set_oom_score() -> None:
-    """From now on the kernel, out of memory, kills this process before any that serves (proc(5), oom_score_adj)."""
+    """Make the kernel, when out of memory, kill this process before any that serves (proc(5), oom_score_adj)."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def limit_memory(most: int) -> None:
-    """From now on allocations fail that would take this process beyond `most` bytes: of the GPU's memory where there is
-    one, else of main memory, above what it has already; there only on Linux."""
+def limit_memory(max_bytes: int) -> None:
+    """Make allocations fail that would exceed `max_bytes`: of GPU memory if there is a GPU, otherwise of main memory,
+    beyond what the process already uses (Linux only)."""
     if torch.cuda.is_available():
         total = torch.cuda.get_device_properties(torch.device("cuda")).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, most / total))
+        torch.cuda.set_per_process_memory_fraction(min(1.0, max_bytes / total))
         return
     with suppress(OSError):
         pages = int(Path("/proc/self/statm").read_text().split()[5])
-        limit = pages * resource.getpagesize() + most
+        limit = pages * resource.getpagesize() + max_bytes
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether that is why an allocation failed, on either kind of device."""
+    """Return whether an allocation failed for lack of memory, on a CPU or a GPU."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or _OF_PROCESSORS in str(error)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or _CPU_OUT_OF_MEMORY in str(error)

@@ -1,4 +1,4 @@
-"""A run as it is assigned, with all that it says: what `child` does once everything is loaded."""
+"""Runs one assignment and sends messages about it; `child` starts it once everything is imported."""
 
 import json
 import os
@@ -37,60 +37,66 @@ from loragate.finetune.training.trainers.callback import RunCallback, TrainingFa
 from loragate.finetune.training.trainers.trainer_arguments import Run
 
 
-def work(orders: TextIO, out: TextIO) -> None:
-    """The assignment is the first of the `orders`. Whatever becomes of it is told to `out`."""
+def run_assignment(commands: TextIO, out: TextIO) -> None:
+    """Run the assignment on the first line of `commands` and write its messages, the outcome last, to `out`."""
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    assignment = Assignment.from_document(json.loads(orders.readline()))
+    assignment = Assignment.from_document(json.loads(commands.readline()))
     set_oom_score()
     if assignment.settings.idle_priority:
         set_idle_priority()
     torch.set_num_threads(assignment.settings.threads)
     stop = threading.Event()
-    breather = Throttle(assignment.settings.threads, stop)
-    threading.Thread(target=listen, args=(orders, stop, breather), daemon=True).start()
+    throttle = Throttle(assignment.settings.threads, stop)
+    threading.Thread(target=read_commands, args=(commands, stop, throttle), daemon=True).start()
     try:
-        _tell(out, _outcome(assignment, stop, breather, out))
+        _send(out, _outcome(assignment, stop, throttle, out))
     except BrokenPipeError:
-        os._exit(1)  # nobody listens any more: what was not told is done again
+        os._exit(1)  # the worker is gone; work that was not reported is repeated
 
 
-def _outcome(assignment: Assignment, stop: threading.Event, breather: Throttle, out: TextIO) -> TrainerMessage:
+def _outcome(assignment: Assignment, stop: threading.Event, throttle: Throttle, out: TextIO) -> TrainerMessage:
     try:
-        return _run(assignment, stop, breather, out)
+        return _run(assignment, stop, throttle, out)
     except TrainingFailed as failed:
         return Failed("training_failed", str(failed))
     except (MemoryError, RuntimeError, OSError) as error:
         if is_out_of_memory(error):
-            return Failed("out_of_memory", "There was not enough memory for it: lower `batch_size` or `max_length`.")
+            return Failed("out_of_memory", "The training ran out of memory: lower `batch_size` or `max_length`.")
         if isinstance(error, OSError):
-            return Failed("insufficient_storage", f"The training's files cannot be written: {error.strerror}.")
+            return Failed("insufficient_storage", f"The training files cannot be written: {error.strerror}.")
         raise
 
 
-def _run(assignment: Assignment, stop: threading.Event, breather: Throttle, out: TextIO) -> TrainerMessage:
+def _run(assignment: Assignment, stop: threading.Event, throttle: Throttle, out: TextIO) -> TrainerMessage:
     acquire_run_lock(assignment.folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if assignment.settings.memory_bytes is not None:
         limit_memory(assignment.settings.memory_bytes)
-    model = _adapted(assignment, device)
+    model = _adapted_model(assignment, device)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(assignment.base)
+    streaming = assignment.recipe.streaming
     run = Run(
-        assignment.folder,
-        StreamingTokenFile(assignment.train) if assignment.recipe.streaming else TokenFile(assignment.train),
-        None if assignment.valid is None else TokenFile(assignment.valid),
-        assignment.row_tokens,
-        assignment.checkpoint_steps,
+        folder=assignment.folder,
+        train=StreamingTokenFile(assignment.train) if streaming else TokenFile(assignment.train),
+        valid=None if assignment.valid is None else TokenFile(assignment.valid),
+        row_tokens=assignment.row_tokens,
+        checkpoint_steps=assignment.checkpoint_steps,
         log_steps=1,
         report_to=assignment.settings.report_to,
         name=assignment.name,
     )
-    for metrics in _told_before(assignment.folder):
-        _tell(out, Stepped(metrics))
-    watch = RunCallback(
-        lambda metrics: _tell(out, Stepped(metrics)), stop, breather, lambda steps: _tell(out, Waiting(steps))
+    for metrics in _earlier_metrics(assignment.folder):
+        _send(out, Stepped(metrics))
+    callback = RunCallback(
+        on_metrics=lambda metrics: _send(out, Stepped(metrics)),
+        stop=stop,
+        throttle=throttle,
+        on_waiting=lambda steps: _send(out, Waiting(steps)),
     )
-    steps = train(model, tokenizer, assignment.recipe, run, watch, lambda folder: _tell(out, Checkpointed(folder.name)))
+    steps = train(
+        model, tokenizer, assignment.recipe, run, callback, lambda folder: _send(out, Checkpointed(folder.name))
+    )
     if stop.is_set():
         return Stopped(steps)
     result = assignment.folder / "adapter"
@@ -98,12 +104,12 @@ def _run(assignment: Assignment, stop: threading.Event, breather: Throttle, out:
     return Finished(steps, result.name)
 
 
-def _told_before(folder: Path) -> list[Metrics]:
+def _earlier_metrics(folder: Path) -> list[Metrics]:
     done = checkpoints_in(folder)
     return recorded_metrics(read_trainer_state(done[-1])) if done else []
 
 
-def _adapted(assignment: Assignment, device: torch.device) -> PeftModel:
+def _adapted_model(assignment: Assignment, device: torch.device) -> PeftModel:
     base = load_base(assignment.base, assignment.recipe.quantization, device)
     torch.manual_seed(assignment.recipe.seed)
     if assignment.start is not None:
@@ -111,21 +117,21 @@ def _adapted(assignment: Assignment, device: torch.device) -> PeftModel:
     return new_adapter(base, assignment.recipe)
 
 
-def listen(orders: TextIO, stop: threading.Event, breather: Throttle) -> None:
-    """To the end of the orders, or to one that is none."""
-    for line in orders:
+def read_commands(commands: TextIO, stop: threading.Event, throttle: Throttle) -> None:
+    """Pass loads to the throttle; set `stop` at any other command and at the end of the input."""
+    for line in commands:
         word, _, load = line.partition(" ")
         if word != "load":
             break
-        breather.set_load(float(load))
+        throttle.set_load(float(load))
     stop.set()
 
 
-_telling = threading.Lock()
+_sending = threading.Lock()
 
 
-def _tell(out: TextIO, news: TrainerMessage) -> None:
-    document: dict[str, Any] = {"kind": type(news).__name__, **asdict(news)}
-    with _telling:
+def _send(out: TextIO, message: TrainerMessage) -> None:
+    document: dict[str, Any] = {"kind": type(message).__name__, **asdict(message)}
+    with _sending:
         out.write(json.dumps(document) + "\n")
         out.flush()

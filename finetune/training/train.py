@@ -1,4 +1,4 @@
-"""A run from its beginning, or from its newest checkpoint, to its end."""
+"""Trains a run from its newest checkpoint, or from the beginning, to its end."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from loragate.finetune.training.trainers.sft import supervised_trainer
 from loragate.finetune.training.trainers.streaming_rows import StreamingRows
 from loragate.finetune.training.trainers.trainer_arguments import Run
 
-_NOTHING = "In no example anything is left to learn: all of them are longer than `max_length`."
+_NOTHING_TO_LEARN = "No example contains anything to learn within `max_length`."
 
 
 def train(
@@ -24,36 +24,37 @@ def train(
     tokenizer: PreTrainedTokenizerBase,
     recipe: Recipe,
     run: Run,
-    watch: RunCallback,
-    written: Callable[[Path], None] = lambda _: None,
+    callback: RunCallback,
+    on_written: Callable[[Path], None] = lambda _: None,
 ) -> int:
-    """To the end, or until `watch` stops it; afterwards `model` has the best adapter, or the last. The steps done.
+    """Train until the end, or until `callback` stops the run; return the steps done. `model` then has the best adapter
+    if there was validation data, otherwise the last.
 
-    `written` hears of each checkpoint that is on the disk, from another thread. Raises TrainingFailed, OSError when
-    the disk is full.
+    `on_written` is called from another thread with each checkpoint that is complete. Raise TrainingFailed, and OSError
+    when the disk is full.
     """
-    growing = run.train if isinstance(run.train, StreamingTokenFile) else None
-    if growing is None and not len(run.train):
-        raise TrainingFailed(_NOTHING)
+    streaming = run.train if isinstance(run.train, StreamingTokenFile) else None
+    if streaming is None and not len(run.train):
+        raise TrainingFailed(_NOTHING_TO_LEARN)
     make = supervised_trainer if recipe.method is Method.SUPERVISED else preference_trainer
     try:
-        trainer = make(model, tokenizer, recipe, run, watch)
-    except ValueError as refused:  # as TRL does adapters of the head, which an adapter to go on from may have
-        raise TrainingFailed(f"There is no such training: {refused}") from refused
+        trainer = make(model, tokenizer, recipe, run, callback)
+    except ValueError as error:  # for example TRL's for an adapter with trained heads, which a base adapter can have
+        raise TrainingFailed(f"This training is not supported: {error}") from error
     trainer.remove_callback(PrinterCallback)
     for parameter in model.parameters():
-        if parameter.requires_grad:  # TRL makes them bf16 on a quantised base, in which small steps are lost
+        if parameter.requires_grad:  # TRL makes them bf16 on a quantized base, which loses small updates
             parameter.data = parameter.data.float()
-    trainer.start_checkpoint_writer(written)
-    if growing is not None:
+    trainer.start_checkpoint_writer(on_written)
+    if streaming is not None:
         pairs = recipe.method is Method.DPO
-        rows = StreamingRows(growing, pairs=pairs, epochs=recipe.epochs, seed=recipe.seed, pause=watch.pause)
-        trainer.follow(rows, recipe.batch_size)
+        rows = StreamingRows(streaming, pairs=pairs, epochs=recipe.epochs, seed=recipe.seed, pause=callback.pause)
+        trainer.stream_rows(rows, recipe.batch_size)
     done = checkpoints_in(run.folder)
     try:
         trainer.train(resume_from_checkpoint=str(done[-1]) if done else None)
     finally:
         trainer.writer.wait()
-    if growing is not None and growing.closed and not len(growing):
-        raise TrainingFailed(_NOTHING)
+    if streaming is not None and streaming.closed and not len(streaming):
+        raise TrainingFailed(_NOTHING_TO_LEARN)
     return int(trainer.state.global_step)

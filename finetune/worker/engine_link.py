@@ -1,4 +1,4 @@
-"""The worker's link to the engine: which base model it serves, a trial of what was trained, and how busy it is."""
+"""The worker's link to the engine: the base model that it serves, trials of trained adapters, and its load."""
 
 import asyncio
 import logging
@@ -15,11 +15,13 @@ from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-_POLL_SECONDS = 0.2
+_RETRY_SECONDS = 0.2
+LOAD_INTERVAL_SECONDS = 1.0
+_MIN_LOAD = 0.01  # less is our own trials and heartbeats
 
 
 class StoredAdapters:
-    """Where the engine gets the bytes of what it is to try."""
+    """The source of the adapters that the engine tries."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,20 +33,20 @@ class StoredAdapters:
 
 
 class EngineLink:
-    """A started client of the engine's. As a callable it is a `Probe`: the trial is one of the tenant's requests."""
+    """A started client of the engine. Called, it is a `Probe`: the trial counts as one of the tenant's requests."""
 
     def __init__(self, client: EngineClient) -> None:
         self.client = client
 
     async def manifest(self) -> pb.Manifest:
-        """Of the base model, as soon as an engine serves one."""
+        """Return the base model's manifest, once an engine serves one."""
         while True:
             try:
                 if self.client.ready:
                     return await self.client.describe()
             except EngineUnavailable as error:
                 log.info("waiting for the engine: %s", error)
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
 
     async def __call__(self, tenant_id: str, staged: StagedAdapter) -> None:
         """See `adapter_store.probe.Probe`."""
@@ -53,7 +55,7 @@ class EngineLink:
         except EngineUnavailable as error:
             raise engine_away(str(error)) from error
         if manifest.base_digest != staged.base_digest:
-            raise engine_away("it serves another base model by now")
+            raise engine_away("it now serves another base model")
         adapter = pb.AdapterRef(tenant_id=tenant_id, digest=staged.digest)
         try:
             await try_adapter(self.client, manifest, adapter, staged.own_tokens, pb.Share(tenant_id=tenant_id))
@@ -63,7 +65,7 @@ class EngineLink:
 
 @asynccontextmanager
 async def connect_engine(target: str, store: Store) -> AsyncIterator[EngineLink]:
-    """Connected, and again whenever the engine comes back, for as long as the block lasts."""
+    """Connect to the engine, and reconnect whenever it returns, while the block runs."""
     client = EngineClient(target, StoredAdapters(store))
     await client.start()
     try:
@@ -72,25 +74,21 @@ async def connect_engine(target: str, store: Store) -> AsyncIterator[EngineLink]
         await client.close()
 
 
-POLL_SECONDS = 1.0
-_LITTLE = 0.01  # its own trials, and its heartbeat's shadow
-
-
 async def engine_loads(
-    client: EngineClient, every: float = POLL_SECONDS, clock: Callable[[], float] = time.monotonic
+    client: EngineClient, every: float = LOAD_INTERVAL_SECONDS, clock: Callable[[], float] = time.monotonic
 ) -> AsyncIterator[float]:
-    """0 to 1, of the time since the last look; 0 for next to nothing, and while there is no engine."""
-    before = clock(), await _computed(client)
+    """Yield the fraction of each interval in which the engine computed; 0 for next to nothing or without an engine."""
+    before = clock(), await _compute_seconds(client)
     while True:
         await asyncio.sleep(every)
-        now = clock(), await _computed(client)
+        now = clock(), await _compute_seconds(client)
         load = (now[1] - before[1]) / max(1e-9, now[0] - before[0])
-        yield min(1.0, load) if load > _LITTLE else 0.0
+        yield min(1.0, load) if load > _MIN_LOAD else 0.0
         before = now
 
 
-async def _computed(client: EngineClient) -> float:
-    """Seconds of all steps together, since the engine started."""
+async def _compute_seconds(client: EngineClient) -> float:
+    """Return the total time of all steps since the engine started."""
     try:
         return (await client.stats(patience=5.0)).step_seconds.sum
     except EngineUnavailable:

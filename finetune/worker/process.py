@@ -1,4 +1,4 @@
-"""The fine-tune worker's process: from its settings to jobs, until it is told to stop."""
+"""The fine-tune worker's process: runs jobs until it receives a signal."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from functools import partial
 
 from loragate.adapter_store.store import Store
 from loragate.finetune.config import ServiceConfig, WorkerConfig
-from loragate.finetune.run.context import alone
+from loragate.finetune.run.context import no_load
 from loragate.finetune.worker.engine_link import EngineLink, connect_engine, engine_loads
 from loragate.finetune.worker.served_model import served_model
 from loragate.finetune.worker.worker import Worker
@@ -18,12 +18,12 @@ log = logging.getLogger(__name__)
 
 
 def run(config: ServiceConfig) -> None:
-    """Works until SIGTERM or SIGINT, and gives back what it holds. Raises StoreError, ModelRefused."""
-    os.nice(config.nice)  # so are the processes that train
-    asyncio.run(_until_told(config))
+    """Run until SIGTERM or SIGINT, then release all jobs. Raise StoreError, ModelRefused."""
+    os.nice(config.nice)  # the training processes inherit it
+    asyncio.run(_serve_until_signal(config))
 
 
-async def _until_told(config: ServiceConfig) -> None:
+async def _serve_until_signal(config: ServiceConfig) -> None:
     work = asyncio.ensure_future(serve(config))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -34,7 +34,7 @@ async def _until_told(config: ServiceConfig) -> None:
 
 
 async def serve(config: ServiceConfig) -> None:
-    """Until cancelled."""
+    """Serve until cancelled."""
     store = await Store.open(config.database_url, config.blob_url, config.secret_key)
     try:
         async with store.admin(write=True) as admin:
@@ -58,5 +58,5 @@ async def _worker(config: ServiceConfig, store: Store, engine: EngineLink) -> Wo
         max_workspace_bytes=config.max_workspace_bytes,
     )
     log.info("fine-tune worker ready: %s", manifest.model_id)
-    load = alone if config.trainer.dedicated_device else partial(engine_loads, engine.client)
+    load = no_load if config.trainer.dedicated_device else partial(engine_loads, engine.client)
     return Worker(store, manifest, engine, chosen, model.hidden_size, load)

@@ -1,4 +1,4 @@
-"""The base model that an engine serves, as this machine has it."""
+"""The base model that an engine serves, as found on this machine."""
 
 import json
 from dataclasses import dataclass
@@ -14,20 +14,21 @@ _DIGESTS = "base-digests.json"
 
 @dataclass(frozen=True)
 class ServedModel:
-    """`folder` holds the very weights that the engine computes with."""
+    """`folder` holds exactly the weights that the engine computes with."""
 
     folder: Path
     hidden_size: int
 
 
 def served_model(model: str, manifest: pb.Manifest, workspace: Path) -> ServedModel:
-    """Reads all of the weights the first time. Raises ModelRefused when they are others than the engine's."""
+    """Locate and verify the model. Read all weights the first time. Raise ModelRefused if they differ from the
+    engine's."""
     folder = locate(model)
     digest = base_digest(folder, workspace / _DIGESTS)
     if digest != manifest.base_digest:
         raise ModelRefused(
-            f"{model} is not the base model that the engine serves, {manifest.model_id}: its weights and config have "
-            f"the digest {digest}, the engine's have {manifest.base_digest}. Give the engine's own folder as --model"
+            f"{model} is not the base model that the engine serves, {manifest.model_id}: the digest of its weights "
+            f"and config is {digest}, the engine's is {manifest.base_digest}. Pass the engine's own folder as --model"
         )
     return ServedModel(folder, _hidden_size(folder))
 
@@ -38,4 +39,4 @@ def _hidden_size(folder: Path) -> int:
         for name in _HIDDEN_SIZES:
             if isinstance(each.get(name), int):
                 return int(each[name])
-    raise ModelRefused(f"{folder}/config.json does not say how wide the model is ({', '.join(_HIDDEN_SIZES)})")
+    raise ModelRefused(f"{folder}/config.json does not state the model's hidden size ({', '.join(_HIDDEN_SIZES)})")

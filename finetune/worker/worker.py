@@ -1,4 +1,4 @@
-"""Works on jobs, one at a time in training, while the files of others are validated beside it."""
+"""A worker: trains one job at a time and meanwhile validates the files of others."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from loragate.finetune.data.tokenization_config import tokenization_config
 from loragate.finetune.errors import JobRejected, storage_failure
 from loragate.finetune.jobs.recipe import BaseFacts
 from loragate.finetune.run.attempt import Attempt
-from loragate.finetune.run.context import EngineLoads, WorkerContext, alone
+from loragate.finetune.run.context import EngineLoads, WorkerContext, no_load
 from loragate.finetune.run.lease import WorkerLease, held_lease
 from loragate.finetune.run.metrics import FinetuneMetrics
 from loragate.finetune.run.preparation import Preparation
@@ -26,16 +26,16 @@ from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_SECONDS = 5.0  # after the database was away
-_HOPELESS = Failure(
+_RETRY_SECONDS = 5.0  # after the database was unavailable
+_DIED_TOO_OFTEN = Failure(
     "trainer_died",
-    "The training process died several times in a row, perhaps of too little memory: lower `batch_size`.",
+    "The training process died several times in a row, possibly for lack of memory: lower `batch_size`.",
 )
-_UNFORESEEN = Failure("internal_error", "Something went wrong on this server; its operator finds more in the log.")
+_INTERNAL_ERROR = Failure("internal_error", "An internal error occurred; the server's log has the details.")
 
 
 class Worker:
-    """Of one base model, whose `manifest` an engine has published. Cancelled, it gives back what it holds."""
+    """A worker for one base model, whose `manifest` an engine has published. When cancelled, it releases its jobs."""
 
     def __init__(
         self,
@@ -44,24 +44,31 @@ class Worker:
         probe: Probe,
         config: WorkerConfig,
         hidden_size: int,
-        engine_loads: EngineLoads = alone,
+        engine_loads: EngineLoads = no_load,
         metrics: FinetuneMetrics | None = None,
     ) -> None:
         base = BaseFacts(hidden_size, manifest.max_model_len, manifest.max_lora_rank)
         preparation = Preparation(store, tokenization_config(manifest), base, config.workspace)
-        counted = metrics or FinetuneMetrics()
-        self._place = WorkerContext(store, preparation, probe, config, manifest.model_id, engine_loads, counted)
+        self._context = WorkerContext(
+            store=store,
+            preparation=preparation,
+            probe=probe,
+            config=config,
+            base=manifest.model_id,
+            engine_loads=engine_loads,
+            metrics=metrics or FinetuneMetrics(),
+        )
         self._store = store
         self._config = config
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_working(JobStatus.VALIDATING, self._validate), name="validating")
-            group.create_task(self._keep_working(JobStatus.QUEUED, self._train), name="training")
-            group.create_task(run_cleanup_loop(self._place), name="tidying")
+            group.create_task(self._run_stage_loop(JobStatus.VALIDATING, self._validate), name="validation")
+            group.create_task(self._run_stage_loop(JobStatus.QUEUED, self._train), name="training")
+            group.create_task(run_cleanup_loop(self._context), name="cleanup")
 
-    async def _keep_working(self, stage: JobStatus, work: Callable[[WorkerLease], Awaitable[None]]) -> None:
+    async def _run_stage_loop(self, stage: JobStatus, work: Callable[[WorkerLease], Awaitable[None]]) -> None:
         while True:
             try:
                 claim = await self._claim(stage)
@@ -72,68 +79,68 @@ class Worker:
             except LeaseLost:
                 log.warning("a job was taken by another worker")
             except StoreError as error:
-                log.warning("the store is away: %s", error)
-                await asyncio.sleep(_PATIENCE_SECONDS)
+                log.warning("the store is unavailable: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def _claim(self, stage: JobStatus) -> Claim | None:
         async with self._store.admin(write=True) as admin:
             return await admin.job_queue.claim(self._config.name, stage, self._config.max_jobs_per_tenant)
 
     async def _work_on(self, claim: Claim, work: Callable[[WorkerLease], Awaitable[None]]) -> None:
-        async with held_lease(self._store, claim, self._config.name) as held:
+        async with held_lease(self._store, claim, self._config.name) as lease:
             if claim.hopeless:
-                async with held.transaction() as saying:
-                    await saying.fail(claim.job.id, self._config.name, _HOPELESS)
+                async with lease.transaction() as transaction:
+                    await transaction.fail(claim.job.id, self._config.name, _DIED_TOO_OFTEN)
                 return
             try:
-                await work(held)
+                await work(lease)
             except asyncio.CancelledError:
                 with suppress(StoreError):
-                    async with held.transaction() as saying:
-                        await saying.give_back(claim.job.id, self._config.name)
+                    async with lease.transaction() as transaction:
+                        await transaction.give_back(claim.job.id, self._config.name)
                 raise
             except StoreError:
                 raise
             except Exception:
                 log.exception("job %s failed", claim.job.id)
-                await self._refuse(held, _UNFORESEEN)
+                await self._reject(lease, _INTERNAL_ERROR)
 
-    async def _train(self, held: WorkerLease) -> None:
-        await Attempt(self._place, held).run()
+    async def _train(self, lease: WorkerLease) -> None:
+        await Attempt(self._context, lease).run()
 
-    async def _validate(self, held: WorkerLease) -> None:
-        job = held.job
+    async def _validate(self, lease: WorkerLease) -> None:
+        job = lease.job
         try:
-            prepared = await held.unless_interrupted(self._place.preparation.prepare(held.tenant_id, job))
-        except JobRejected as refused:
-            await self._refuse(held, refused.failure)
+            prepared = await lease.unless_interrupted(self._context.preparation.prepare(lease.tenant_id, job))
+        except JobRejected as rejected:
+            await self._reject(lease, rejected.failure)
             return
         except OSError as error:
-            await self._refuse(held, storage_failure(error))
+            await self._reject(lease, storage_failure(error))
             return
-        async with held.transaction() as work:
-            if held.order is Order.CANCEL:
-                await work.cancelled(job.id, held.worker)
-            elif held.order is Order.PAUSE:
-                await work.pause(job.id, held.worker)
+        async with lease.transaction() as work:
+            if lease.order is Order.CANCEL:
+                await work.cancelled(job.id, lease.worker)
+            elif lease.order is Order.PAUSE:
+                await work.pause(job.id, lease.worker)
             elif prepared is not None:
                 train, recipe = prepared.train, prepared.recipe
-                await work.tell(job.id, _found(train, recipe.max_length))
+                await work.tell(job.id, _validation_message(train, recipe.max_length))
                 tokens = None if train is None else train.facts["tokens"] * recipe.epochs
-                await work.validated(job.id, held.worker, recipe.to_document(), tokens)
+                await work.validated(job.id, lease.worker, recipe.to_document(), tokens)
 
-    async def _refuse(self, held: WorkerLease, failure: Failure) -> None:
-        async with held.transaction() as work:
-            await work.tell(held.job.id, failure.message, level="error")
-            await work.fail(held.job.id, held.worker, failure)
+    async def _reject(self, lease: WorkerLease, failure: Failure) -> None:
+        async with lease.transaction() as work:
+            await work.tell(lease.job.id, failure.message, level="error")
+            await work.fail(lease.job.id, lease.worker, failure)
 
 
-def _found(train: TokenFile | None, max_length: int) -> str:
+def _validation_message(train: TokenFile | None, max_length: int) -> str:
     if train is None:
-        return "The training file may still grow: the job ends when it is closed and all of it is read."
-    said = [f"The files are good: {train.facts['examples']} examples."]
+        return "The training file is still open: the job ends once the file is closed and fully read."
+    parts = [f"The files are valid: {train.facts['examples']} examples."]
     if train.facts["cut"]:
-        said.append(f"{train.facts['cut']} are longer than `max_length`, {max_length} tokens, and are cut there.")
+        parts.append(f"{train.facts['cut']} are longer than `max_length` ({max_length} tokens) and are truncated.")
     if train.facts["dropped"]:
-        said.append(f"{train.facts['dropped']} are left out: in their first {max_length} tokens nothing is learned.")
-    return " ".join(said)
+        parts.append(f"{train.facts['dropped']} are skipped: their first {max_length} tokens contain nothing to learn.")
+    return " ".join(parts)

@@ -1,4 +1,4 @@
-"""What the workspace holds is bounded: what jobs left there that have ended goes, then what can be had again."""
+"""Bounds the size of the workspace: deletes the files of ended jobs, then whatever can be recreated or restored."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from loragate.adapter_store.jobs.job import JobStatus, OwnedJob
 from loragate.finetune.run.checkpoint_backup import RUN
 from loragate.finetune.run.context import WorkerContext
 from loragate.finetune.run.publishing import open_publisher
-from loragate.finetune.run.trainer_process import BOARDS
+from loragate.finetune.run.trainer_process import TENSORBOARD
 from loragate.finetune.training.checkpoints.folders import last_checkpoint_step
 
 log = logging.getLogger(__name__)
@@ -22,74 +22,74 @@ _JOBS = "jobs"
 
 
 @dataclass(frozen=True)
-class _Found:
+class _FolderSize:
     folder: Path
     size: int
     touched_at: float
 
     @classmethod
-    def of(cls, folder: Path) -> "_Found":
-        """Whatever comes and goes in there meanwhile."""
+    def measure(cls, folder: Path) -> "_FolderSize":
+        """Measure a folder whose files may appear and disappear meanwhile."""
         size, touched_at = 0, 0.0
-        for place, _, names in os.walk(folder):
+        for root, _, names in os.walk(folder):
             for name in names:
                 with suppress(FileNotFoundError):
-                    facts = Path(place, name).stat()
+                    facts = Path(root, name).stat()
                     size, touched_at = size + facts.st_size, max(touched_at, facts.st_mtime)
         return cls(folder, size, touched_at)
 
 
-async def run_cleanup_loop(place: WorkerContext) -> None:
-    """Until cancelled."""
+async def run_cleanup_loop(context: WorkerContext) -> None:
+    """Clean up at intervals until cancelled."""
     while True:
         try:
-            await tidy(place)
+            await clean_up(context)
         except (StoreError, OSError) as error:
-            log.warning("the workspace is not tidied: %s", error)
-        await asyncio.sleep(place.config.cleanup_interval_seconds)
+            log.warning("cleaning up the workspace failed: %s", error)
+        await asyncio.sleep(context.config.cleanup_interval_seconds)
 
 
-async def tidy(place: WorkerContext) -> None:
-    """Once. Raises StoreError, OSError."""
-    for folder in await asyncio.to_thread(_folders, place.config.workspace / _JOBS):
+async def clean_up(context: WorkerContext) -> None:
+    """Clean up once. Raise StoreError, OSError."""
+    for folder in await asyncio.to_thread(_folders, context.config.workspace / _JOBS):
         try:
-            async with place.store.admin() as admin:
+            async with context.store.admin() as admin:
                 owned = await admin.jobs.get(folder.name)
             if not owned.job.status.ended:
                 continue
-            await _withdraw(place, owned)
-        except NotFound:  # the job, or its tenant
+            await _withdraw(context, owned)
+        except NotFound:  # the job, or its tenant, was deleted
             pass
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    await _make_room(place)
+    await _free_space(context)
 
 
-async def _withdraw(place: WorkerContext, owned: OwnedJob) -> None:
+async def _withdraw(context: WorkerContext, owned: OwnedJob) -> None:
     if owned.job.status is not JobStatus.SUCCEEDED:
-        await (await open_publisher(place.store, place.base, owned.tenant_id, owned.job, place.probe)).withdraw()
+        await (await open_publisher(context.store, context.base, owned.tenant_id, owned.job, context.probe)).withdraw()
 
 
-async def _make_room(place: WorkerContext) -> None:
-    """Tokens go first, which can be made again; then runs that wait, as far as they are kept elsewhere, and what was
-    told to TensorBoard: whatever nobody touched for longest."""
-    found = await asyncio.to_thread(_measured, place.config.workspace)
-    over = sum(each.size for each in found) - place.config.max_workspace_bytes
-    await place.preparation.tidy(max(0, -over))
+async def _free_space(context: WorkerContext) -> None:
+    """Delete cached tokens, which can be made again, then suspended runs that are backed up elsewhere and TensorBoard
+    logs, the least recently used first."""
+    found = await asyncio.to_thread(_measured, context.config.workspace)
+    over = sum(each.size for each in found) - context.config.max_workspace_bytes
+    await context.preparation.prune(max(0, -over))
     for each in sorted(found, key=lambda each: each.touched_at):
-        if over > 0 and await _can_go(place, each.folder):
+        if over > 0 and await _can_delete(context, each.folder):
             await asyncio.to_thread(_remove, each.folder)
             over -= each.size
 
 
-async def _can_go(place: WorkerContext, folder: Path) -> bool:
+async def _can_delete(context: WorkerContext, folder: Path) -> bool:
     try:
-        async with place.store.admin() as admin:
+        async with context.store.admin() as admin:
             owned = await admin.jobs.get(folder.name)
         if owned.job.status is JobStatus.RUNNING:
             return False
-        if folder.parent.name == BOARDS:
+        if folder.parent.name == TENSORBOARD:
             return True
-        async with place.store.tenant(owned.tenant_id) as scope:
+        async with context.store.tenant(owned.tenant_id) as scope:
             kept = await scope.kept_runs.kept(owned.job.id)
     except NotFound:
         return True
@@ -100,10 +100,10 @@ def _folders(parent: Path) -> list[Path]:
     return list(parent.iterdir()) if parent.is_dir() else []
 
 
-def _measured(workspace: Path) -> list[_Found]:
-    return [_Found.of(folder) for name in (_JOBS, BOARDS) for folder in _folders(workspace / name)]
+def _measured(workspace: Path) -> list[_FolderSize]:
+    return [_FolderSize.measure(folder) for name in (_JOBS, TENSORBOARD) for folder in _folders(workspace / name)]
 
 
 def _remove(folder: Path) -> None:
-    """At once, for whoever begins to work there; what is left of it then is no job's."""
+    """Rename the folder before deleting it, so that a job that starts now finds either all of it or nothing."""
     shutil.rmtree(folder.rename(folder.with_name(f".{folder.name}")), ignore_errors=True)

@@ -70,7 +70,7 @@ def test_a_job_survives_whoever_is_killed(training_server: RunningServer, acme: 
     done = acme.fine_tuning.jobs.retrieve(job.id)
     assert (done.status, done.error) == ("succeeded", None), said()
     every = acme.fine_tuning.jobs.list_events(job.id)
-    assert "The training process ended by itself (signal 9)." in [event.message for event in every]
+    assert "The training process died (signal 9)." in [event.message for event in every]
     checkpoint = acme.fine_tuning.jobs.checkpoints.list(job.id).data[0].fine_tuned_model_checkpoint
     for model in (done.fine_tuned_model, checkpoint):
         answer = acme.completions.create(model=str(model), prompt="fox", max_tokens=4)

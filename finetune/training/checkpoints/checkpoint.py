@@ -1,8 +1,8 @@
-"""All of a run that is needed to go on with it, as safetensors and JSON: a pickle would run whatever is in it.
+"""Checkpoints as safetensors and JSON: a pickle could run arbitrary code when it is loaded.
 
 adapter_config.json, adapter_model.safetensors   PEFT's two files: a checkpoint can be served
-optimizer.safetensors                            the optimizer's tensors, and torch's random state
-run.json                                         the optimizer's and the schedule's numbers, other random states
+optimizer.safetensors                            the optimizer's tensors and torch's random state
+run.json                                         numbers of the optimizer and the schedule, other random states
 trainer_state.json                               transformers' own: step, losses, best checkpoint, data position
 """
 
@@ -31,31 +31,33 @@ OPTIMIZER, RUN, TRAINER_STATE = "optimizer.safetensors", "run.json", "trainer_st
 ADAPTER = "adapter_model.safetensors"
 _TORCH_RNG, _CUDA_RNG = "rng.torch", "rng.cuda"
 
+_OnWritten = Callable[[Path], None]
+
 
 @dataclass(frozen=True)
 class AdapterState:
-    """A moment of the adapter in training, in memory of its own."""
+    """A snapshot of the adapter in training, with its own memory."""
 
     tensors: dict[str, Tensor]
     config: PeftConfig
 
     @classmethod
     def capture(cls, model: PeftModel) -> "AdapterState":
-        """As PEFT saves it, to be served rather than trained."""
+        """Capture the adapter as PEFT saves it, to be served rather than trained."""
         config = copy(model.active_peft_config)
         config.inference_mode = True
-        # Left to itself PEFT compares the vocabulary with that of the model at the path which the config names.
-        return cls(own(get_peft_model_state_dict(model, save_embedding_layers=False)), config)
+        # By default PEFT compares the vocabulary with that of the model at the path in the config.
+        return cls(to_host(get_peft_model_state_dict(model, save_embedding_layers=False)), config)
 
     def write(self, folder: Path) -> None:
-        """PEFT's two files."""
+        """Write PEFT's two files."""
         save_file(self.tensors, folder / ADAPTER, metadata={"format": "pt"})
         self.config.save_pretrained(str(folder))
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A moment of a run, in memory of its own: the run goes on while it is written."""
+    """A snapshot of a run, with its own memory: the run continues while it is written."""
 
     adapter: AdapterState
     tensors: dict[str, Tensor]
@@ -63,8 +65,8 @@ class Checkpoint:
     trainer_state: str
 
     def write(self, folder: Path) -> None:
-        """All or nothing. Raises OSError."""
-        with appearing(folder) as draft:
+        """Write all files or none. Raise OSError."""
+        with atomic_folder(folder) as draft:
             self.adapter.write(draft)
             save_file(self.tensors, draft / OPTIMIZER)
             (draft / RUN).write_text(json.dumps(self.run))
@@ -72,8 +74,8 @@ class Checkpoint:
 
 
 @contextmanager
-def appearing(folder: Path) -> Iterator[Path]:
-    """A folder to write into, which becomes `folder` when the block is done and all of it is on the disk."""
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder to write into; when the block ends it is synced to disk and renamed to `folder`."""
     draft = folder.with_name(f"{folder.name}.tmp")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -86,25 +88,25 @@ def appearing(folder: Path) -> Iterator[Path]:
 
 
 def save_adapter(model: PeftModel, folder: Path) -> None:
-    """PEFT's two files, all or nothing. Raises OSError."""
-    with appearing(folder) as draft:
+    """Write PEFT's two files, both or neither. Raise OSError."""
+    with atomic_folder(folder) as draft:
         AdapterState.capture(model).write(draft)
 
 
-def own(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies in host memory, each in memory of its own."""
+def to_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies in host memory, each with its own memory."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
 
 def optimizer_tensors(optimizer: Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-    """Its tensors by parameter's number and name, and its groups, which are numbers only."""
+    """Return the optimizer's tensors by parameter number and name, and its groups, which only hold numbers."""
     state = optimizer.state_dict()
     moments = [(number, name, value) for number, each in state["state"].items() for name, value in each.items()]
     return {f"{number}.{name}": torch.as_tensor(value) for number, name, value in moments}, state["param_groups"]
 
 
 def restore_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor], groups: list[dict[str, Any]]) -> None:
-    """What `optimizer_tensors` gave."""
+    """Restore what `optimizer_tensors` returned."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         number, _, name = key.partition(".")
@@ -114,7 +116,7 @@ def restore_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor], groups: 
 
 
 def random_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Of every generator that training draws from."""
+    """Return the state of every random generator that training uses."""
     tensors = {_TORCH_RNG: torch.get_rng_state()}
     if torch.cuda.is_available():
         tensors[_CUDA_RNG] = torch.cuda.get_rng_state()
@@ -123,7 +125,7 @@ def random_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def restore_random_states(tensors: dict[str, Tensor], others: dict[str, Any]) -> None:
-    """What `random_states` gave, also by way of JSON."""
+    """Restore what `random_states` returned, also after a round trip through JSON."""
     torch.set_rng_state(tensors[_TORCH_RNG])
     if _CUDA_RNG in tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(tensors[_CUDA_RNG])
@@ -134,39 +136,42 @@ def restore_random_states(tensors: dict[str, Tensor], others: dict[str, Any]) ->
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """The optimizer's, and random states."""
+    """Read the tensors of the optimizer and the random states."""
     return load_file(folder / OPTIMIZER)
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """What `Checkpoint.run` was."""
+    """Read `Checkpoint.run`."""
     run: dict[str, Any] = json.loads((folder / RUN).read_text())
     return run
 
 
 def read_trainer_state(folder: Path) -> dict[str, Any]:
-    """transformers' own."""
+    """Read transformers' own state."""
     state: dict[str, Any] = json.loads((folder / TRAINER_STATE).read_text())
     return state
 
 
 class CheckpointWriter:
-    """Writes one checkpoint at a time, beside the training. What went wrong with one is raised by the next call."""
+    """Writes one checkpoint at a time in the background. The next call raises the error of the previous write."""
 
-    def __init__(self, keep: int) -> None:
-        self._keep = keep
+    def __init__(self, max_checkpoints: int) -> None:
+        self._max_checkpoints = max_checkpoints
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
-    def write(self, checkpoint: Checkpoint, folder: Path, best: Path | None, written: Callable[[Path], None]) -> None:
-        """Begins to. Of older ones the newest stay, and the best. `written` is called from another thread."""
+    def write(
+        self, checkpoint: Checkpoint, folder: Path, best: Path | None, on_written: Callable[[Path], None]
+    ) -> None:
+        """Start writing. Of older checkpoints the newest are kept, and the best. `on_written` is called from another
+        thread."""
         self.wait()
-        work = (checkpoint, folder, best, written)
+        work = (checkpoint, folder, best, on_written)
         self._thread = threading.Thread(target=self._write, args=work, name="checkpoint", daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
-        """Until the last one is on the disk. Raises OSError."""
+        """Wait until the last checkpoint is on disk. Raise OSError."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -174,13 +179,15 @@ class CheckpointWriter:
             error, self._error = self._error, None
             raise error
 
-    def _write(self, checkpoint: Checkpoint, folder: Path, best: Path | None, written: Callable[[Path], None]) -> None:
+    def _write(
+        self, checkpoint: Checkpoint, folder: Path, best: Path | None, on_written: Callable[[Path], None]
+    ) -> None:
         try:
             checkpoint.write(folder)
-            for old in checkpoints_in(folder.parent)[: -self._keep]:
+            for old in checkpoints_in(folder.parent)[: -self._max_checkpoints]:
                 if old != best:
                     shutil.rmtree(old, ignore_errors=True)
-            written(folder)
+            on_written(folder)
         except BaseException as error:
             self._error = error
 

@@ -1,4 +1,4 @@
-"""The checkpoints in a run's folder, for whoever does not train."""
+"""The checkpoints in a run's folder, for code that does not import torch."""
 
 from pathlib import Path
 
@@ -6,16 +6,16 @@ _PREFIX = "checkpoint-"
 
 
 def checkpoint_step(checkpoint: Path) -> int:
-    """Of a folder that `checkpoints_in` found."""
+    """Return the step of a folder that `checkpoints_in` found."""
     return int(checkpoint.name.removeprefix(_PREFIX))
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    """The complete ones, oldest first; of those before the last, the best may have its adapter alone."""
+    """Return the complete checkpoints, oldest first. Of those before the last, the best may only have its adapter."""
     found = [path for path in folder.glob(f"{_PREFIX}*") if path.name.removeprefix(_PREFIX).isdigit()]
     return sorted(found, key=checkpoint_step)
 
 
 def last_checkpoint_step(folder: Path) -> int:
-    """The step that the run goes on from, 0 from its beginning."""
+    """Return the step from which the run would resume, 0 without a checkpoint."""
     return max(map(checkpoint_step, checkpoints_in(folder)), default=0)

@@ -1,4 +1,4 @@
-"""One process at a time trains in a run's folder."""
+"""A lock that lets only one process at a time train in a run's folder."""
 
 import fcntl
 import os
@@ -7,28 +7,30 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-_LOCK = "lock"  # held until its holder's process ends; it says which that is
-_PATIENCE_SECONDS = 60.0
+_LOCK = "lock"  # held until its holder exits; contains the holder's process id
+_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 
 
-def acquire_run_lock(folder: Path, patience: float = _PATIENCE_SECONDS) -> None:
-    """Waits for one whose worker was killed, and which has not noticed yet. One that never notices, as that of a worker
-    which hangs, is killed: what it keeps is whole at every moment. Raises RuntimeError when it is not to be had.
+def acquire_run_lock(folder: Path, timeout: float = _TIMEOUT_SECONDS) -> None:
+    """Acquire the lock until this process exits. Raise RuntimeError if that fails.
+
+    A holder whose worker was killed may not have noticed yet and is waited for. One that does not end in time, for
+    example because its worker hangs, is killed: its files are complete at any moment.
     """
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / _LOCK
     lock = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    if not _taken(lock, patience):
-        _end_holder(place)
-        if not _taken(lock, patience):
-            raise RuntimeError(f"another process trains in {folder}, and does not end")
+    if not _try_lock(lock, timeout):
+        _kill_holder(place)
+        if not _try_lock(lock, timeout):
+            raise RuntimeError(f"another process trains in {folder} and does not end")
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
 
 
-def _taken(lock: int, patience: float) -> bool:
-    end = time.monotonic() + patience
+def _try_lock(lock: int, timeout: float) -> bool:
+    end = time.monotonic() + timeout
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -38,15 +40,16 @@ def _taken(lock: int, patience: float) -> bool:
         time.sleep(_POLL_SECONDS)
 
 
-def _end_holder(place: Path) -> None:
-    """If it is a process of this machine that has the lock open: what is written there may be another one's number."""
+def _kill_holder(place: Path) -> None:
+    """Kill the process recorded in the lock file if it has the file open on this machine; otherwise the number may be
+    another process's."""
     with suppress(OSError, ValueError):
         process = Path("/proc") / str(int(place.read_text()))
-        if any(_is(descriptor, place) for descriptor in (process / "fd").iterdir()):
+        if any(_same_file(descriptor, place) for descriptor in (process / "fd").iterdir()):
             os.kill(int(process.name), signal.SIGKILL)
 
 
-def _is(descriptor: Path, place: Path) -> bool:
+def _same_file(descriptor: Path, place: Path) -> bool:
     with suppress(OSError):
         return descriptor.samefile(place)
     return False

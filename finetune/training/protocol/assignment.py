@@ -1,4 +1,4 @@
-"""What the process that trains is told to do."""
+"""The assignment of a training process."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
 @dataclass(frozen=True)
 class Assignment:
-    """All paths are of this machine. `start` has the two files of the adapter to go on from."""
+    """All paths are on this machine. `start` holds the two files of the adapter to continue from."""
 
     recipe: Recipe
     base: Path
@@ -20,18 +20,18 @@ class Assignment:
     start: Path | None
     row_tokens: int
     checkpoint_steps: int
-    name: str = ""  # of the run, where it is reported to
+    name: str = ""  # the run's name in tracking systems
     settings: TrainerSettings = field(default_factory=TrainerSettings)
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON, to be read by `from_document`."""
+        """Return the assignment as JSON for `from_document`."""
         paths = {name: str(path) for name, path in vars(self).items() if isinstance(path, Path)}
         parts = {name: getattr(self, name).to_document() for name in ("recipe", "settings")}
         return {**vars(self), **paths, **parts}
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> "Assignment":
-        """What `to_document` wrote."""
+        """Return the assignment that `to_document` wrote."""
         paths = {
             name: document[name] and Path(document[name]) for name in ("base", "train", "valid", "folder", "start")
         }

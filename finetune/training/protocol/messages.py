@@ -1,4 +1,4 @@
-"""What the process that trains says, in the order in which it happens."""
+"""The messages of the training process, in order of events."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Of the steps since the last ones; None where they were not taken."""
+    """Metrics since the previous message; None where they were not measured."""
 
     step: int
-    steps: int | None  # in all; None while nobody knows
+    steps: int | None  # total; None while it is unknown
     epoch: float
     train_loss: float | None = None
     learning_rate: float | None = None
@@ -21,35 +21,35 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """A step was made, or a look at the validation data."""
+    """A step or an evaluation was completed."""
 
     metrics: Metrics
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """A checkpoint is on the disk, in this folder of the run's."""
+    """A checkpoint is complete, in this subfolder of the run's folder."""
 
     folder: str
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """For lines that are not there yet; so many steps are done."""
+    """The run waits for lines to be appended; `steps` are done."""
 
     steps: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """It was told to, and has kept where it was. The last word."""
+    """The run was stopped and has saved a checkpoint. Final."""
 
     steps: int
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The adapter is in this folder of the run's. The last word."""
+    """The adapter is in this subfolder of the run's folder. Final."""
 
     steps: int
     folder: str
@@ -57,7 +57,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Nothing will come of it. The last word; its message is for the tenant."""
+    """The run has failed. Final. `message` is shown to the tenant."""
 
     code: str
     message: str
@@ -71,7 +71,7 @@ _KINDS: dict[str, type[TrainerMessage]] = {
 
 
 def message_from(document: dict[str, Any]) -> TrainerMessage:
-    """What was written as a line of JSON: the kind beside its fields."""
+    """Return the message of a JSON line, which holds its kind beside its fields."""
     kind = document.pop("kind")
     if kind == Stepped.__name__:
         return Stepped(Metrics(**document["metrics"]))

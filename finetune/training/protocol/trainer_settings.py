@@ -1,4 +1,4 @@
-"""What an operator decides about all runs on a machine."""
+"""The operator's settings for all training processes of a machine."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """Of every process that trains there, whatever it trains."""
+    """Settings of every training process."""
 
-    threads: int = 1  # at the most
+    threads: int = 1  # maximum
     device: str = "auto"  # auto, cpu, cuda, cuda:N
-    memory_bytes: int | None = None  # that it may take; None: what it needs
-    idle_priority: bool = False  # behind whatever else wants to compute on this machine
-    report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb: beside events and metrics
+    memory_bytes: int | None = None  # None: unlimited
+    idle_priority: bool = False  # compute only when nothing else on the machine wants to
+    report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb: in addition to events and metrics
 
     def __post_init__(self) -> None:
         if self.threads < 1:
@@ -20,14 +20,14 @@ class TrainerSettings:
 
     @property
     def dedicated_device(self) -> bool:
-        """On a device that the operator chose, and the engine does not have."""
+        """Whether training has a device of its own, which the engine does not use."""
         return ":" in self.device
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON, to be read by `from_document`."""
+        """Return the settings as JSON for `from_document`."""
         return asdict(self)
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> "TrainerSettings":
-        """What `to_document` wrote."""
+        """Return the settings that `to_document` wrote."""
         return cls(**{**document, "report_to": tuple(document["report_to"])})

@@ -1,4 +1,4 @@
-"""What goes on in a run, for whoever follows it; and how they end it."""
+"""The callback that reports a run's metrics, throttles it, and ends it."""
 
 import math
 import threading
@@ -11,60 +11,60 @@ from loragate.finetune.data.streaming_token_file import POLL_SECONDS
 from loragate.finetune.training.protocol.messages import Metrics
 from loragate.finetune.training.trainers.trainer_arguments import known_steps
 
-_WORTH_TELLING = 20  # pauses without a step between
+_POLLS_BEFORE_REPORT = 20  # without a step between them
 
 
 class TrainingFailed(Exception):
-    """The run has ended without an adapter worth keeping. Its text is for the tenant."""
+    """The run ended without a usable adapter. The message is shown to the tenant."""
 
 
 class Interrupted(Exception):
-    """Whoever waits for data is to stop, and keep where he is."""
+    """The run was stopped while it waited for data."""
 
 
 class RunCallback(TrainerCallback):
-    """`told` hears of each step; `stop` set, the run ends behind the step, with a checkpoint.
+    """Reports each step to `on_metrics`. Once `stop` is set, the run ends after its step, with a checkpoint.
 
-    `breathe` is called between micro-batches: whoever shares the machine gets his turn there. `waits` hears that there
-    has been nothing to train on for a while, once between two steps.
+    `throttle` is called between micro-batches. `on_waiting` is called at most once between two steps, when there has
+    been nothing to train on for a while.
     """
 
     def __init__(
         self,
-        told: Callable[[Metrics], None],
+        on_metrics: Callable[[Metrics], None],
         stop: threading.Event,
-        breathe: Callable[[], None],
-        waits: Callable[[int], None] = lambda _: None,
+        throttle: Callable[[], None],
+        on_waiting: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._told = told
+        self._on_metrics = on_metrics
         self._stop = stop
-        self._breathe = breathe
-        self._waits = waits
-        self._pauses = 0
+        self._throttle = throttle
+        self._on_waiting = on_waiting
+        self._polls = 0
         self._step = 0
 
     def pause(self) -> None:
-        """A moment, since there is nothing to train on. Raises Interrupted, as soon as the run is to stop."""
-        self._breathe()
+        """Wait a moment for data. Raise Interrupted as soon as the run is to stop."""
+        self._throttle()
         if self._stop.wait(POLL_SECONDS):
             raise Interrupted
-        self._pauses += 1
-        if self._pauses == _WORTH_TELLING:
-            self._waits(self._step)
+        self._polls += 1
+        if self._polls == _POLLS_BEFORE_REPORT:
+            self._on_waiting(self._step)
 
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._breathe()
+        self._throttle()
 
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._breathe()
+        self._throttle()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._breathe()
-        self._pauses, self._step = 0, state.global_step
+        self._throttle()
+        self._polls, self._step = 0, state.global_step
         if self._stop.is_set():
             control.should_save = control.should_training_stop = True
 
@@ -76,7 +76,7 @@ class RunCallback(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Raises TrainingFailed for a loss that is no number: what comes after it would not be one either."""
+        """Report the metrics. Raise TrainingFailed if one is not finite: all later steps would be invalid, too."""
         logs = logs or {}
         for name in ("loss", "grad_norm", "eval_loss"):
             if name in logs and not math.isfinite(logs[name]):
@@ -86,14 +86,14 @@ class RunCallback(TrainerCallback):
                 )
         metrics = _metrics(logs, state.global_step, known_steps(state.max_steps), float(state.epoch or 0))
         if metrics is not None:
-            self._told(metrics)
+            self._on_metrics(metrics)
 
 
 def recorded_metrics(trainer_state: dict[str, Any]) -> list[Metrics]:
-    """What a checkpoint's state remembers of its run: whoever followed it may have missed the last of it."""
+    """Return the metrics in a checkpoint's state, because the worker may have missed the last of them."""
     steps = known_steps(trainer_state["max_steps"])
-    all_of_them = (_metrics(logs, logs["step"], steps, logs["epoch"]) for logs in trainer_state["log_history"])
-    return [metrics for metrics in all_of_them if metrics is not None]
+    entries = (_metrics(logs, logs["step"], steps, logs["epoch"]) for logs in trainer_state["log_history"])
+    return [metrics for metrics in entries if metrics is not None]
 
 
 def _metrics(logs: dict[str, Any], step: int, steps: int | None, epoch: float) -> Metrics | None:

@@ -1,7 +1,6 @@
-"""TensorBoard, MLflow and W&B by transformers' own callbacks, none of which can end a run.
+"""Reports runs to TensorBoard, MLflow and W&B with transformers' own callbacks; none of them can end a run.
 
-Where runs are reported is the operator's to say, and what becomes of it is the operator's to mend: a tenant's training
-goes on when a tracking server is gone.
+The operator configures and maintains these systems: a tenant's training continues when one is unavailable.
 """
 
 import logging
@@ -16,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReportingCallback:
-    """One callback that passes all events on to others. One that raises is told about once, and hears no more."""
+    """One callback that forwards all events to others. One that raises is logged once and removed."""
 
     def __init__(self, makers: Sequence[Callable[[], TrainerCallback]], name: str) -> None:
         self._name = name
@@ -24,29 +23,29 @@ class ReportingCallback:
         for make in makers:
             try:
                 self._reporters.append(make())
-            except Exception as error:  # whatever they raise
-                self._give_up(make, error)
+            except Exception as error:  # these libraries raise anything
+                self._drop(make, error)
 
     def __getattr__(self, event: str) -> Callable[..., None]:
         if not hasattr(TrainerCallback, event):
             raise AttributeError(event)
-        return partial(self._pass_on, event)
+        return partial(self._forward, event)
 
-    def _pass_on(self, event: str, *given: Any, **named: Any) -> None:
+    def _forward(self, event: str, *given: Any, **named: Any) -> None:
         for reporter in tuple(self._reporters):
             try:
                 getattr(reporter, event)(*given, **named)
             except Exception as error:
                 self._reporters.remove(reporter)
-                self._give_up(type(reporter), error)
+                self._drop(type(reporter), error)
 
-    def _give_up(self, reporter: Callable[[], TrainerCallback], error: Exception) -> None:
+    def _drop(self, reporter: Callable[[], TrainerCallback], error: Exception) -> None:
         name = getattr(reporter, "__name__", "?")
-        logger.warning("%s is not reported by %s any more: %s: %s", self._name, name, type(error).__name__, error)
+        logger.warning("%s is no longer reported by %s: %s: %s", self._name, name, type(error).__name__, error)
 
 
-def reporting(names: Sequence[str], run: str) -> list[TrainerCallback]:
-    """To where the operator wants it, if anywhere."""
+def reporting_callbacks(names: Sequence[str], run: str) -> list[TrainerCallback]:
+    """Return the callback for the systems that the operator has configured, if any."""
     if not names:
         return []
     return [cast(TrainerCallback, ReportingCallback(get_reporting_integration_callbacks(list(names)), run))]

@@ -1,6 +1,6 @@
-"""transformers' Trainer, keeping its checkpoints as `checkpoint` does: no pickle, and written beside the training.
+"""transformers' Trainer with checkpoints as `checkpoints` writes them: without pickle, and in the background.
 
-The methods with an underscore in front are Trainer's own steps of saving and resuming; ours take their place.
+The methods with a leading underscore override Trainer's to_host steps of saving and resuming.
 """
 
 import json
@@ -18,27 +18,27 @@ from loragate.finetune.training.checkpoints.checkpoint import (
     Checkpoint,
     CheckpointWriter,
     optimizer_tensors,
-    own,
     random_states,
     read_run,
     read_tensors,
     restore_optimizer,
     restore_random_states,
+    to_host,
 )
 
-KEPT = 2  # checkpoints, beside the best
+MAX_CHECKPOINTS = 2  # in addition to the best
 
 
 class ResumableMixin(Trainer):
-    """To stand in front of a Trainer among a class's bases. Of one process and one device."""
+    """Must precede the Trainer among a class's bases. Supports one process and one device."""
 
     writer: CheckpointWriter
-    written: Callable[[Path], None]
+    on_written: Callable[[Path], None]
 
-    def start_checkpoint_writer(self, written: Callable[[Path], None]) -> None:
-        """Before training: `written` hears of each that is on the disk, from another thread."""
-        self.writer = CheckpointWriter(KEPT)
-        self.written = written
+    def start_checkpoint_writer(self, on_written: Callable[[Path], None]) -> None:
+        """Call before training. `on_written` is called from another thread with each checkpoint that is complete."""
+        self.writer = CheckpointWriter(MAX_CHECKPOINTS)
+        self.on_written = on_written
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         assert self.optimizer is not None
@@ -53,11 +53,11 @@ class ResumableMixin(Trainer):
         generators, others = random_states()
         checkpoint = Checkpoint(
             adapter=AdapterState.capture(self.model),
-            tensors=own({**moments, **generators}),
+            tensors=to_host({**moments, **generators}),
             run={"groups": groups, "schedule": self.lr_scheduler.state_dict(), "random": others},
             trainer_state=json.dumps(asdict(self.state)),
         )
-        self.writer.write(checkpoint, self._folder(self.state.global_step), best, self.written)
+        self.writer.write(checkpoint, self._folder(self.state.global_step), best, self.on_written)
 
     def _folder(self, step: int) -> Path:
         return Path(str(self.args.output_dir)) / f"checkpoint-{step}"
@@ -66,7 +66,7 @@ class ResumableMixin(Trainer):
         return self._folder(self.state.best_global_step) if self.state.best_global_step else None
 
     def _collect_callbacks_state(self) -> None:
-        """The early stopping's patience, for one."""
+        """Collect the callbacks' state, for example the patience of early stopping."""
         callbacks = (*self.callback_handler.callbacks, self.control)
         states: Any = {type(each).__name__: each.state() for each in callbacks if isinstance(each, ExportableState)}
         self.state.stateful_callbacks = states

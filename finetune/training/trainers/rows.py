@@ -1,4 +1,4 @@
-"""Token files as what a training step takes."""
+"""Token files as the rows that training steps take."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,14 +13,14 @@ from loragate.finetune.data.encoding import Sample
 from loragate.finetune.data.packing import pack
 from loragate.finetune.data.token_file import TokenFile
 
-IGNORED = -100  # what torch's cross entropy leaves out
+IGNORED = -100  # the label that torch's cross entropy ignores
 
 
 Row = dict[str, Tensor]
 
 
 class Rows(Dataset[Row]):
-    """Each sample a row; nothing is read before a row is asked for."""
+    """One row per sample; a row is read when it is requested."""
 
     def __init__(self, tokens: TokenFile) -> None:
         self._tokens = tokens
@@ -33,12 +33,12 @@ class Rows(Dataset[Row]):
         return ragged_row([self._tokens[place] for place in self._places(index)])
 
     def _places(self, index: int) -> Sequence[int]:
-        """The samples of a row."""
+        """Return the samples of a row."""
         return (index,)
 
 
 class PackedRows(Rows):
-    """Rows of whole samples, each row up to `row_length` tokens."""
+    """Rows of several whole samples, up to `row_length` tokens each."""
 
     def __init__(self, tokens: TokenFile, row_length: int) -> None:
         super().__init__(tokens)
@@ -52,7 +52,7 @@ class PackedRows(Rows):
 
 
 class PairRows(Rows):
-    """Each preference a row: the better answer's sample, then the other's, both behind their prompt."""
+    """One row per preference: the sample of the better answer, then that of the other, both after their prompt."""
 
     def __len__(self) -> int:
         return len(self._tokens) // 2
@@ -66,7 +66,8 @@ class PairRows(Rows):
 
 
 def pair_row(samples: Sequence[Sample]) -> Row:
-    """Of two: `chosen`, `rejected`, int64 `[tokens]`, and of each what is `_learned`, bool."""
+    """Return a row of two samples: `chosen` and `rejected`, int64 `[tokens]`, and their loss masks, `…_learned`,
+    bool."""
     row: Row = {}
     for name, sample in zip(("chosen", "rejected"), samples, strict=True):
         row[name] = torch.from_numpy(sample.ids.astype(np.int64))
@@ -75,10 +76,10 @@ def pair_row(samples: Sequence[Sample]) -> Row:
 
 
 def ragged_row(samples: Sequence[Sample]) -> Row:
-    """`input_ids`, `position_ids`, `labels`, each int64 `[tokens]`, one sample behind the other.
+    """Return the samples one after the other as `input_ids`, `position_ids` and `labels`, each int64 `[tokens]`.
 
-    Positions begin anew with each sample: that is how attention knows that samples do not see each other. A sample's
-    first token has no label, since nothing of its own comes before it.
+    Positions restart with each sample, which is how attention keeps samples apart. A sample's first token has no label,
+    because it has no context.
     """
     ids = np.concatenate([sample.ids for sample in samples]).astype(np.int64)
     positions = np.concatenate([np.arange(len(sample.ids)) for sample in samples])
@@ -89,12 +90,12 @@ def ragged_row(samples: Sequence[Sample]) -> Row:
 
 
 def concatenate_rows(rows: Sequence[Row]) -> Row:
-    """A collator: the rows behind one another, `[1, tokens]`, without padding."""
+    """Collate rows by concatenation: `[1, tokens]`, without padding."""
     return {name: torch.cat([row[name] for row in rows])[None] for name in rows[0]}
 
 
 def pad_pairs(rows: Sequence[Row]) -> Row:
-    """A collator: the better answers, then the others, each int64 `[2 * rows, longest]`, padded on the right."""
+    """Collate pairs: all better answers, then all others, each int64 `[2 * rows, longest]`, padded on the right."""
     ids = [row[name] for name in ("chosen", "rejected") for row in rows]
     learned = [row[name] for name in ("chosen_learned", "rejected_learned") for row in rows]
     return {

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on TRL's SFTTrainer, on rows that are tokens already."""
+"""Supervised fine-tuning on TRL's SFTTrainer, on rows that are already tokenized."""
 
 from datasets import Dataset
 from peft import PeftModel
@@ -9,36 +9,42 @@ from trl.trainer.sft_trainer import SFTTrainer
 from loragate.finetune.data.streaming_token_file import StreamingTokenFile
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.training.trainers.callback import RunCallback
-from loragate.finetune.training.trainers.reporting import reporting
+from loragate.finetune.training.trainers.reporting import reporting_callbacks
 from loragate.finetune.training.trainers.resumable_trainer import ResumableMixin
 from loragate.finetune.training.trainers.rows import PackedRows, Rows, concatenate_rows, ragged_row
 from loragate.finetune.training.trainers.streaming_trainer import PLACEHOLDER, StreamingMixin, placeholder_dataset
-from loragate.finetune.training.trainers.trainer_arguments import Run, arguments, early_stopping, lazy_dataset, together
+from loragate.finetune.training.trainers.trainer_arguments import (
+    Run,
+    early_stopping,
+    lazy_dataset,
+    micro_batch_rows,
+    training_arguments,
+)
 
 
 class SupervisedTrainer(StreamingMixin, ResumableMixin, SFTTrainer):
-    """Samples go through the model side by side in one row, without padding."""
+    """Samples of a micro-batch are concatenated into one row, without padding."""
 
 
 def supervised_trainer(
-    model: PeftModel, tokenizer: PreTrainedTokenizerBase, recipe: Recipe, run: Run, watch: RunCallback
+    model: PeftModel, tokenizer: PreTrainedTokenizerBase, recipe: Recipe, run: Run, callback: RunCallback
 ) -> SupervisedTrainer:
-    """Ready to train."""
-    rows, longest = _rows(recipe, run)
-    at_once = together(longest, recipe, run.row_tokens)
+    """Return a trainer that is ready to train."""
+    rows, longest = _dataset(recipe, run)
+    micro_batch = micro_batch_rows(longest, recipe, run.row_tokens)
     return SupervisedTrainer(
         model=model,
         processing_class=tokenizer,
-        args=SFTConfig(**arguments(recipe, run, at_once), dataset_kwargs={"skip_prepare_dataset": True}),
+        args=SFTConfig(**training_arguments(recipe, run, micro_batch), dataset_kwargs={"skip_prepare_dataset": True}),
         train_dataset=rows,
         eval_dataset=lazy_dataset(Rows(run.valid)) if run.valid is not None and run.validated else None,
         data_collator=concatenate_rows,
-        callbacks=[watch, *early_stopping(recipe, run), *reporting(run.report_to, run.name)],
+        callbacks=[callback, *early_stopping(recipe, run), *reporting_callbacks(run.report_to, run.name)],
     )
 
 
-def _rows(recipe: Recipe, run: Run) -> tuple[Dataset, int]:
-    """As TRL takes them, and how many tokens the longest has."""
+def _dataset(recipe: Recipe, run: Run) -> tuple[Dataset, int]:
+    """Return the rows as TRL expects them, and the tokens of the longest row."""
     if isinstance(run.train, StreamingTokenFile):
         return placeholder_dataset(ragged_row([PLACEHOLDER])), recipe.max_length
     if recipe.packing:

@@ -1,4 +1,4 @@
-"""Rows of a file that may still grow, in the order in which they come."""
+"""Rows of a file that may still grow, in the order in which they are appended."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -17,11 +17,13 @@ from loragate.finetune.training.trainers.rows import Row, pair_row, ragged_row
 
 
 class StreamingRows(IterableDataset[Row]):
-    """Each row once an epoch. The first epoch follows the file to its end, waiting where it must (`pause`); the others,
-    of a file that is closed by then, are in orders drawn from the seed. So the rows of a run are the same however fast
-    the file grew, and whoever stopped in the middle goes on at the row's `position` among all.
+    """Yields each row once per epoch.
 
-    Several loader workers share the rows: each has every n-th, and waits for its own.
+    The first epoch follows the file to its end, waiting (`pause`) for more rows; later epochs, over the then closed
+    file, are shuffled by the seed. The rows of a run therefore do not depend on how fast the file grew, and an
+    interrupted run resumes at the row's `position` among all.
+
+    Several loader workers share the rows: each takes every n-th and waits for its own.
     """
 
     def __init__(
@@ -53,14 +55,15 @@ class StreamingRows(IterableDataset[Row]):
             yield self.row(int(order[place]) if epoch else place)
 
     def row(self, place: int) -> Row:
-        """Raises NoSuchSequence."""
+        """Return a row. Raise NoSuchSequence."""
         samples = [self._tokens[place * self._unit + part] for part in range(self._unit)]
         return pair_row(samples) if self._pairs else ragged_row(samples)
 
     def order(self, epoch: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-        """Of the rows in an epoch, the first of which is 0. Raises NotClosed for one behind it before the end."""
+        """Return the order of rows in an epoch, counted from 0. Raise NotClosed for a later epoch while the file is
+        open."""
         if epoch and not self._tokens.closed:
-            raise NotClosed(f"epoch {epoch} begins when the file is closed and the first has gone through it")
+            raise NotClosed(f"epoch {epoch} starts once the file is closed and fully read")
         if not epoch:
             return np.arange(self._rows)
         return np.random.default_rng((self._seed, epoch)).permutation(self._rows)
@@ -74,7 +77,8 @@ class StreamingRows(IterableDataset[Row]):
         return 2 if self._pairs else 1
 
     def _place(self, position: int) -> tuple[int, int]:
-        """The epoch, and the row in it, of a row among all; an epoch too many behind the last."""
+        """Return the epoch of the position-th row among all, and its place there; the epoch after the last if there is
+        no such row."""
         if self._tokens.wait_for((position + 1) * self._unit - 1, self._pause):
             return 0, position
         return divmod(position, self._rows) if self._rows else (self._epochs, 0)

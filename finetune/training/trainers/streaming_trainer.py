@@ -1,7 +1,7 @@
-"""transformers' Trainer on rows that may still be on their way.
+"""transformers' Trainer on rows that may still be appended.
 
-Trainer wants to know how many steps there will be; of these nobody does. The methods here take the place of Trainer's
-own steps of loading: its loop ends where the rows do, and where it is told to stop while it waits for some.
+Trainer needs to know the number of steps, which is unknown here. These methods override its steps of loading: the loop
+ends with the rows, or when the run is stopped while it waits for some.
 """
 
 from collections.abc import Iterator
@@ -22,25 +22,26 @@ PLACEHOLDER = Sample(np.zeros(2, np.uint32), np.array([False, True]))
 
 
 def placeholder_dataset(row: Row) -> Dataset:
-    """TRL looks at a row when it is made, and there may be none yet; nothing is trained on this one."""
+    """Return a dataset of one row, because TRL inspects a row at construction and there may be none yet. It is never
+    trained on."""
     return Dataset.from_dict({name: [tensor.tolist()] for name, tensor in row.items()})
 
 
 class StreamingMixin(Trainer):
-    """To stand in front of a Trainer among a class's bases. Like any other until it is told to `follow` rows."""
+    """Must precede the Trainer among a class's bases. It changes nothing until `stream_rows` is called."""
 
     _rows: StreamingRows | None = None
-    _taken = 0  # batches, since the run began or went on
+    _batches_taken = 0  # batches since the run started or resumed
 
-    def follow(self, rows: StreamingRows, batch_size: int) -> None:
-        """Before training: a step takes so many of these rows."""
+    def stream_rows(self, rows: StreamingRows, batch_size: int) -> None:
+        """Train on these rows, `batch_size` per step. Call before training."""
         self._rows = rows
         self._batch_size = batch_size
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         if self._rows is None:
             return super().get_train_dataloader()
-        own = torch.Generator()  # else it draws from the one that dropout draws from, when a run goes on
+        own = torch.Generator()  # otherwise a resumed run would advance dropout's generator
         return DataLoader(self._rows, batch_size=self._train_batch_size, collate_fn=self.data_collator, generator=own)
 
     def _init_training_state(self, *given: Any) -> tuple[int, int]:
@@ -52,7 +53,7 @@ class StreamingMixin(Trainer):
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], Any]:
-        """Of one step. Those that came for a step which is not made are read again by whoever goes on."""
+        """Return the batches of one step. Batches of a step that is interrupted are read again when the run resumes."""
         if self._rows is None:
             return super().get_batch_samples(epoch_iterator, num_batches, device)
         try:
@@ -60,12 +61,12 @@ class StreamingMixin(Trainer):
         except Interrupted:
             self._end(evaluate=False)
             return [], None
-        self._taken += len(batches)
+        self._batches_taken += len(batches)
         if not batches:
             self._end(evaluate=self.eval_dataset is not None)
         elif len(batches) < num_batches:
-            # The last step is a shorter one. Trainer makes a step at each multiple of this number of batches.
-            self.args.gradient_accumulation_steps = self._taken
+            # The last step is shorter. Trainer makes a step at every multiple of this number of batches.
+            self.args.gradient_accumulation_steps = self._batches_taken
         return batches, items
 
     def _end(self, *, evaluate: bool) -> None:

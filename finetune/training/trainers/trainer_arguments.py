@@ -1,4 +1,4 @@
-"""What the two methods share: where a run keeps itself, and what TRL is told of it."""
+"""What both methods share: a run's inputs, and the arguments of TRL's trainers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,14 @@ from loragate.finetune.data.token_file import TokenFile
 from loragate.finetune.jobs.recipe import Recipe
 from loragate.finetune.training.trainers.rows import Rows
 
+UNBOUNDED_STEPS = 1 << 40  # steps: Trainer requires a number
+_WARMUP_BASE_STEPS = 200  # of which the warm-up takes its ratio
+
 
 @dataclass(frozen=True)
 class Run:
-    """`row_tokens` bounds what goes through the model at once. With `valid`, the best checkpoint is what comes out."""
+    """The inputs of a run. `row_tokens` bounds the tokens of a forward pass. With `valid`, the best checkpoint is the
+    result."""
 
     folder: Path
     train: TokenFile | StreamingTokenFile
@@ -26,22 +30,23 @@ class Run:
     checkpoint_steps: int
     log_steps: int
     report_to: tuple[str, ...] = ()  # tensorboard, mlflow, wandb
-    name: str = ""  # there
+    name: str = ""  # in those systems
 
     @property
     def validated(self) -> bool:
-        """There is data that is not trained on."""
+        """Whether there is validation data."""
         return self.valid is not None and len(self.valid) > 0
 
 
-def together(longest: int, recipe: Recipe, row_tokens: int) -> int:
-    """Rows that go through the model at once: a divisor of the batch, so that each step has as many."""
-    most = max(1, min(recipe.batch_size, row_tokens // max(1, longest)))
-    return next(each for each in range(most, 0, -1) if recipe.batch_size % each == 0)
+def micro_batch_rows(longest: int, recipe: Recipe, row_tokens: int) -> int:
+    """Return the rows of a micro-batch: a divisor of the batch size, so that every step has as many rows."""
+    max_rows = max(1, min(recipe.batch_size, row_tokens // max(1, longest)))
+    return next(each for each in range(max_rows, 0, -1) if recipe.batch_size % each == 0)
 
 
 def lazy_dataset(rows: Rows) -> Dataset:
-    """TRL takes no other kind of data set: this one holds the rows' numbers, and reads a row when it is asked for."""
+    """Return the rows as a data set that holds only their numbers and reads each row when it is requested: TRL accepts
+    nothing else."""
 
     def read(batch: dict[str, list[int]]) -> dict[str, list[Tensor]]:
         found = [rows[number] for number in batch["number"]]
@@ -51,18 +56,18 @@ def lazy_dataset(rows: Rows) -> Dataset:
 
 
 def early_stopping(recipe: Recipe, run: Run) -> list[EarlyStoppingCallback]:
-    """For those who asked for it and have something to tell it by."""
+    """Return the early-stopping callback, if it was requested and there is validation data."""
     if recipe.early_stopping_patience is None or not run.validated:
         return []
     return [EarlyStoppingCallback(recipe.early_stopping_patience)]
 
 
-def arguments(recipe: Recipe, run: Run, rows_together: int) -> dict[str, Any]:
-    """Of transformers' TrainingArguments."""
+def training_arguments(recipe: Recipe, run: Run, rows_together: int) -> dict[str, Any]:
+    """Return transformers' TrainingArguments."""
     best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
     return {
         "output_dir": str(run.folder),
-        **length(recipe),
+        **_run_length(recipe),
         "per_device_train_batch_size": rows_together,
         "per_device_eval_batch_size": rows_together,
         "gradient_accumulation_steps": recipe.batch_size // rows_together,
@@ -76,7 +81,7 @@ def arguments(recipe: Recipe, run: Run, rows_together: int) -> dict[str, Any]:
         "use_cpu": not torch.cuda.is_available(),
         "seed": recipe.seed,
         "data_seed": recipe.seed,
-        "ignore_data_skip": recipe.streaming,  # its rows begin where the run has come to
+        "ignore_data_skip": recipe.streaming,  # the rows already start at the run's position
         "logging_steps": run.log_steps,
         "logging_nan_inf_filter": False,
         "save_strategy": "steps",
@@ -93,17 +98,13 @@ def arguments(recipe: Recipe, run: Run, rows_together: int) -> dict[str, Any]:
     }
 
 
-ENDLESS = 1 << 40  # steps: Trainer must be told of some
-_STEPS_UNSEEN = 200  # that the warm-up's share is of
-
-
-def length(recipe: Recipe) -> dict[str, Any]:
-    """Of transformers' TrainingArguments: steps, and the schedule over them."""
+def _run_length(recipe: Recipe) -> dict[str, Any]:
+    """Return the TrainingArguments for the number of steps and their schedule."""
     if recipe.streaming and recipe.n_steps is None:
         return {
-            "max_steps": ENDLESS,
+            "max_steps": UNBOUNDED_STEPS,
             "lr_scheduler_type": "constant_with_warmup",
-            "warmup_steps": round(recipe.warmup_ratio * _STEPS_UNSEEN),
+            "warmup_steps": round(recipe.warmup_ratio * _WARMUP_BASE_STEPS),
         }
     return {
         "num_train_epochs": recipe.epochs,
@@ -114,5 +115,5 @@ def length(recipe: Recipe) -> dict[str, Any]:
 
 
 def known_steps(max_steps: int) -> int | None:
-    """Of what transformers was told."""
-    return None if max_steps == ENDLESS else max_steps
+    """Return transformers' number of steps, None if it is unbounded."""
+    return None if max_steps == UNBOUNDED_STEPS else max_steps

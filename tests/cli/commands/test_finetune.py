@@ -271,10 +271,10 @@ def test_lines_go_to_a_file_that_grows_until_it_is_closed(world: World, monkeypa
     job_id = run("finetune", "create", file, "--set", "streaming=true", "--no-watch").stdout.strip()
     assert job_id.startswith("ftjob-")
     Path(data).write_text('{"text": "x"}\n')
-    assert "Line 1: it has another format" in run("files", "append", file, data, status=1).stderr
+    assert "Line 1: its format differs" in run("files", "append", file, data, status=1).stderr
     Path(data).write_text(Path(world.data(4)).read_text() + '\n{"text": "x"}\n')
     said = run("files", "append", file, data, status=1).stderr
-    assert "Line 1: it has another format" in said
+    assert "Line 1: its format differs" in said
     assert "the first 4 lines were taken" in said
     size = (2 * size + 4 * size // 3) // 2
     assert "there are no lines" in run("files", "append", file, "-", status=1).stderr

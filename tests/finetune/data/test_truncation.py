@@ -86,7 +86,7 @@ def drawn(draw: random.Random) -> MaskedText:
 
 def test_without_words_a_text_is_read_whole_or_refused() -> None:
     tokenizer, ends = reader(wordless())
-    read = Truncator(tokenizer, ends, LENGTH).of
+    read = Truncator(tokenizer, ends, LENGTH).truncate
     long = MaskedText("abc" * 341, ((0, 1023),))
     assert read(long) is long
     with pytest.raises(InvalidLine, match=r"1026 characters is too long: .* at most 1024 are read"):

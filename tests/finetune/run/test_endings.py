@@ -108,7 +108,7 @@ async def test_a_job_of_which_nothing_is_left_to_learn_is_failed_and_registers_n
     assert done.error is not None
     assert (done.status, done.error.code) == (JobStatus.FAILED, "training_failed")
     assert "longer than `max_length`" in done.error.message
-    assert "12 are left out: in their first 16 tokens nothing is learned." in (await world.messages(job))[0]
+    assert "12 are skipped: their first 16 tokens contain nothing to learn." in (await world.messages(job))[0]
     await nothing_is_registered(world)
 
 

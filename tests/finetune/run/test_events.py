@@ -42,10 +42,10 @@ class Heard:
 
 async def test_a_run_in_a_table_and_in_words(tmp_path: Path) -> None:
     heard: Any = Heard()
-    journal = RunEvents(heard, tmp_path)
+    events = RunEvents(heard, tmp_path)
     for metrics in STEPS:
-        assert await journal.add(metrics)
-    await journal.tell()
+        assert await events.add(metrics)
+    await events.flush()
     words = [message for message, _ in heard.said if message != "progress"]
     assert words[1:3] == ["Step 2/3, training loss=1.5000", "Step 2/3, validation loss=1.7500"]
     assert heard.said[-1] == (
@@ -59,18 +59,18 @@ async def test_a_run_in_a_table_and_in_words(tmp_path: Path) -> None:
     told = len(heard.said)
     assert not await again.add(STEPS[0]), "it was told before"
     assert await again.add(Metrics(2, 3, 0.6, train_loss=1.25, token_accuracy=0.5)), "made once more, behind a fall"
-    await again.tell()
+    await again.flush()
     assert len(heard.said) == told + 2
     assert again.to_csv() == CSV
-    assert again.at(2) == {
+    assert again.metrics_at(2) == {
         "step": 2,
         "train_loss": 1.25,
         "train_mean_token_accuracy": 0.5,
         "valid_loss": 1.75,
         "valid_mean_token_accuracy": 0.375,
     }
-    assert again.result_metrics(3) == again.at(2), "the only one that was judged"
+    assert again.result_metrics(3) == again.metrics_at(2), "the only one that was judged"
     for worse in (Metrics(3, 3, 1.0, valid_loss=2.0), Metrics(4, 3, 1.0, valid_loss=1.75)):
         await again.add(worse)
-    assert again.result_metrics(4) == again.at(2), "of the best the first"
+    assert again.result_metrics(4) == again.metrics_at(2), "of the best the first"
     assert RunEvents(heard, tmp_path / "other").result_metrics(3) == {}

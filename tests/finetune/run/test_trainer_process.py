@@ -92,7 +92,7 @@ async def test_one_that_is_killed_and_one_that_is_stopped_go_on_to_the_same_curv
             if news == Checkpointed("checkpoint-4"):
                 told = Path(f"/proc/{trainer.pid}/oom_score_adj").read_text()
                 os.kill(trainer.pid, signal.SIGKILL)
-    assert killed[-1] == Failed("trainer_died", "The training process ended by itself (signal 9).")
+    assert killed[-1] == Failed("trainer_died", "The training process died (signal 9).")
     assert told == "1000\n", "a machine without memory kills training before what serves"
 
     stopped: list[TrainerMessage] = []

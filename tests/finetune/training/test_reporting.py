@@ -75,8 +75,8 @@ def test_a_reporter_that_fails_ends_neither_the_run_nor_the_others(
     assert len(Gone.asked) == 1
     words = [record.getMessage() for record in caplog.records if "not reported" in record.getMessage()]
     assert words == [
-        "ftjob-1 is not reported by Absent any more: RuntimeError: it requires a package",
-        "ftjob-1 is not reported by Gone any more: ConnectionError: nobody listens there",
+        "ftjob-1 is no longer reported by Absent: RuntimeError: it requires a package",
+        "ftjob-1 is no longer reported by Gone: ConnectionError: nobody listens there",
     ]
 
 

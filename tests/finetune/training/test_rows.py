@@ -56,8 +56,8 @@ def test_the_loss_of_a_row_is_that_of_its_samples_alone(attention: str) -> None:
 
     with torch.no_grad():
         together = summed(concatenate_rows([ragged_row(alone[:2]), ragged_row(alone[2:])]))
-        dedicated_device = sum(summed(concatenate_rows([ragged_row([sample])])) for sample in alone)
-    torch.testing.assert_close(together, torch.as_tensor(dedicated_device), rtol=1e-4, atol=1e-4)
+        apart = sum(summed(concatenate_rows([ragged_row([sample])])) for sample in alone)
+    torch.testing.assert_close(together, torch.as_tensor(apart), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

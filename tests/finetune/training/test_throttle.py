@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from loragate.engine.client.client import EngineUnavailable
-from loragate.finetune.training.session import listen
+from loragate.finetune.training.session import read_commands
 from loragate.finetune.training.throttle import Throttle, set_idle_priority
 from loragate.finetune.worker.engine_link import engine_loads
 
@@ -40,21 +40,21 @@ def _threads() -> Iterator[None]:
 @pytest.mark.parametrize(("load", "pause"), [(0.25, 1.0), (0.5, 3.0), (0.75, 9.0), (1.0, 10.0), (7.0, 10.0)])
 def test_pauses_are_in_proportion(load: float, pause: float) -> None:
     stop, now = Stop(), iter([0.0, 3.0, 3.0])
-    breather = Throttle(2, stop, lambda: next(now))
-    breather.set_load(load)
-    breather()
-    breather()
+    throttle = Throttle(2, stop, lambda: next(now))
+    throttle.set_load(load)
+    throttle()
+    throttle()
     assert stop.pauses == [0.0, pytest.approx(pause)]
     assert torch.get_num_threads() == 1
 
 
 def test_with_nobody_served_all_threads_work_without_a_pause() -> None:
     stop = Stop()
-    breather = Throttle(2, stop)
-    breather.set_load(0.5)
-    breather()
-    breather.set_load(0.0)
-    breather()
+    throttle = Throttle(2, stop)
+    throttle.set_load(0.5)
+    throttle()
+    throttle.set_load(0.0)
+    throttle()
     assert len(stop.pauses) == 1
     assert torch.get_num_threads() == 2
 
@@ -74,11 +74,11 @@ def test_who_stands_back_computes_while_nobody_else_wants_to() -> None:
 
 def test_waiting_for_others_is_no_work() -> None:
     stop = Stop()
-    breather = Throttle(2, stop)
-    breather.set_load(0.5)
-    breather()
+    throttle = Throttle(2, stop)
+    throttle.set_load(0.5)
+    throttle()
     time.sleep(0.5)
-    breather()
+    throttle()
     assert stop.pauses[1] < 0.25
 
 
@@ -86,7 +86,7 @@ def test_waiting_for_others_is_no_work() -> None:
 def test_loads_are_heard_until_there_is_nothing_more_to_hear(orders: str) -> None:
     heard: list[float] = []
     stop = threading.Event()
-    listen(io.StringIO(orders), stop, SimpleNamespace(set_load=heard.append))  # type: ignore[arg-type]
+    read_commands(io.StringIO(orders), stop, SimpleNamespace(set_load=heard.append))  # type: ignore[arg-type]
     assert heard[-1] == 0.5
     assert stop.is_set()
 

@@ -237,7 +237,7 @@ def test_nothing_to_learn_is_said(base: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_trained_is_said_rather_than_tried_again(base: Path, tmp_path: Path) -> None:
     tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED)
     recipe = replace(RECIPES[Method.SUPERVISED], target_modules=("lm_head",))
-    with pytest.raises(TrainingFailed, match=r"There is no such training: .*lm_head"):
+    with pytest.raises(TrainingFailed, match=r"This training is not supported: .*lm_head"):
         go(base, tokens, tmp_path / "run", recipe, lambda _: None)
 
 

@@ -35,7 +35,7 @@ from loragate.finetune.training.adapter import new_adapter
 from loragate.finetune.training.base_model import load_base
 from loragate.finetune.training.checkpoints.checkpoint import save_adapter
 from loragate.finetune.training.checkpoints.folders import last_checkpoint_step
-from loragate.finetune.worker.workspace_cleanup import tidy
+from loragate.finetune.worker.workspace_cleanup import clean_up
 from tests.finetune.runs import RECIPES
 from tests.finetune.worker_world import World, chats, ended
 
@@ -77,20 +77,20 @@ def checkpointed(folder: Path, step: int, best: int | None = None) -> None:
 async def test_a_run_is_brought_with_its_best_and_not_where_this_machine_came_further(
     world: World, tmp_path: Path
 ) -> None:
-    held_lease, now = await held(world), [0.0]
+    lease, now = await held(world), [0.0]
     here, there = tmp_path / "here", tmp_path / "there"
-    keeper = CheckpointBackup(world.store, held_lease, here, 60.0, lambda: now[0])
+    backup = CheckpointBackup(world.store, lease, here, 60.0, lambda: now[0])
     checkpointed(here, 4)
-    keeper.checkpointed()
-    await restore_run(world.store, world.tenant.id, held_lease.job.id, there)
+    backup.on_checkpoint()
+    await restore_run(world.store, world.tenant.id, lease.job.id, there)
     assert last_checkpoint_step(there / "run") == 0, "it is not yet time"
     checkpointed(here, 12, best=4)
     now[0] = 61.0
-    keeper.checkpointed()
-    await keeper.settle()
+    backup.on_checkpoint()
+    await backup.finish()
     assert not (here / "kept").exists()
 
-    await restore_run(world.store, world.tenant.id, held_lease.job.id, there)
+    await restore_run(world.store, world.tenant.id, lease.job.id, there)
     brought = {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()}
     whole = {f"run/checkpoint-12/{path.name}" for path in (here / "run" / "checkpoint-12").iterdir()}
     adapter = {f"run/checkpoint-4/adapter_{end}" for end in ("config.json", "model.safetensors")}
@@ -100,11 +100,11 @@ async def test_a_run_is_brought_with_its_best_and_not_where_this_machine_came_fu
     assert (there / "metrics.jsonl").read_text() == "4\n12\n"
 
     shutil.rmtree(there / "run" / "checkpoint-4")
-    await restore_run(world.store, world.tenant.id, held_lease.job.id, there)
+    await restore_run(world.store, world.tenant.id, lease.job.id, there)
     assert not (there / "run" / "checkpoint-4").exists(), "it has come as far"
     checkpointed(here, 20)
-    await keeper.settle()
-    await restore_run(world.store, world.tenant.id, held_lease.job.id, there)
+    await backup.finish()
+    await restore_run(world.store, world.tenant.id, lease.job.id, there)
     assert [path.name for path in (there / "run").iterdir()] == ["checkpoint-20"]
 
 
@@ -115,44 +115,44 @@ async def test_a_checkpoint_that_the_run_has_removed_already_is_not_published_an
     place: Any = None
     checkpoints = PublishedCheckpoints(await held(world), place, place, tmp_path / "p", str, CheckpointSpacing(16, 4))
     checkpoints.add(tmp_path / "run" / "checkpoint-4", 4)
-    await checkpoints.settle()
-    await checkpoints.stop()
+    await checkpoints.finish()
+    await checkpoints.cancel()
     assert checkpoints._last == 0, "one behind it may take its place"
 
 
 async def test_what_is_kept_no_more_or_cannot_be_kept_holds_nobody_up(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    held_lease = await held(world)
-    keeper = CheckpointBackup(world.store, held_lease, tmp_path, 0.0)
+    lease = await held(world)
+    backup = CheckpointBackup(world.store, lease, tmp_path, 0.0)
     checkpointed(tmp_path, 4)
     (tmp_path / "metrics.jsonl").unlink()
-    keeper.checkpointed()
-    await keeper.settle()
-    assert "checkpoint-4 is not kept" in caplog.text
+    backup.on_checkpoint()
+    await backup.finish()
+    assert "the backup of checkpoint-4 failed" in caplog.text
     (tmp_path / "metrics.jsonl").write_text("4\n")
-    await keeper.settle()
+    await backup.finish()
     for piece in (tmp_path / "blobs" / world.tenant.id / "pieces").iterdir():
         piece.unlink()
-    await restore_run(world.store, world.tenant.id, held_lease.job.id, tmp_path / "there")
+    await restore_run(world.store, world.tenant.id, lease.job.id, tmp_path / "there")
     assert last_checkpoint_step(tmp_path / "there" / "run") == 0
-    assert "is not there any more" in caplog.text
+    assert "the backup of its run is missing" in caplog.text
 
 
 async def test_without_room_runs_that_wait_go_if_they_are_kept_and_tokens_before_them(
     world: World, tmp_path: Path
 ) -> None:
-    held_lease = await held(world)
-    job = held_lease.job
+    lease = await held(world)
+    job = lease.job
     workspace = world.config.workspace
     folder, board = workspace / "jobs" / job.id, workspace / "tensorboard" / job.id
     board.mkdir(parents=True)
     (board / "events").write_bytes(b"x" * 100)
     checkpointed(folder, 4)
-    keeper = CheckpointBackup(world.store, held_lease, folder, 0.0)
+    backup = CheckpointBackup(world.store, lease, folder, 0.0)
 
     async def tidied(most: int) -> tuple[bool, bool]:
-        await tidy(world.worker(max_workspace_bytes=most)._place)
+        await clean_up(world.worker(max_workspace_bytes=most)._context)
         return folder.exists(), board.exists()
 
     os.utime(board / "events", (1, 1))
@@ -165,7 +165,7 @@ async def test_without_room_runs_that_wait_go_if_they_are_kept_and_tokens_before
     await world.order("resume", job)
     async with world.store.admin(write=True) as admin:
         assert await admin.job_queue.claim("w1", JobStatus.QUEUED, 1)
-    await keeper.settle()
+    await backup.finish()
     async with world.store.tenant(world.tenant.id, write=True) as scope:
         await scope.job_work.give_back(job.id, "w1")
     assert await tidied(1) == (False, False)
@@ -175,21 +175,21 @@ async def test_without_room_runs_that_wait_go_if_they_are_kept_and_tokens_before
 
 
 async def test_a_worker_that_lost_its_job_publishes_nothing_and_withdraws_nothing(world: World, tmp_path: Path) -> None:
-    held_lease = await held(world)
+    lease = await held(world)
     adapter = tmp_path / "adapter"
     torch.manual_seed(0)
     save_adapter(
         new_adapter(load_base(world.config.model, "none", torch.device("cpu")), RECIPES[Method.SUPERVISED]), adapter
     )
-    mine = await open_publisher(world.store, world.manifest.model_id, world.tenant.id, held_lease.job, no_probe, "w1")
-    theirs = await open_publisher(world.store, world.manifest.model_id, world.tenant.id, held_lease.job, no_probe, "w2")
+    mine = await open_publisher(world.store, world.manifest.model_id, world.tenant.id, lease.job, no_probe, "w1")
+    theirs = await open_publisher(world.store, world.manifest.model_id, world.tenant.id, lease.job, no_probe, "w2")
     await mine.checkpoint(adapter, 4, DIGEST, {})
-    await silence(world, held_lease.job)
+    await silence(world, lease.job)
     async with world.store.admin(write=True) as admin:
         assert await admin.job_queue.claim("w2", JobStatus.QUEUED, 1)
-    before = await state(world, held_lease.job)
+    before = await state(world, lease.job)
     await nothing_counts(mine, adapter)
-    assert await state(world, held_lease.job) == before
+    assert await state(world, lease.job) == before
 
     await theirs.result(adapter, DIGEST)
     async with world.store.tenant(world.tenant.id) as scope:

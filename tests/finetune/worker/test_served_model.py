@@ -42,5 +42,5 @@ def test_other_weights_are_refused_in_words(tmp_path: Path) -> None:
 
 def test_a_config_without_a_width_is_refused_in_words(tmp_path: Path) -> None:
     folder = make(tmp_path / "base", {"layers": 2})
-    with pytest.raises(ModelRefused, match="does not say how wide"):
+    with pytest.raises(ModelRefused, match="does not state the model's hidden size"):
         served_model(str(folder), manifest_of(folder, tmp_path), tmp_path / "work")

@@ -20,7 +20,7 @@ from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.jobs.job import Job, JobCheckpoint, JobStart, JobStatus
 from loragate.finetune.data.token_cache import TokenCache
 from loragate.finetune.data.token_file import TokenFile
-from loragate.finetune.worker.workspace_cleanup import tidy
+from loragate.finetune.worker.workspace_cleanup import clean_up
 from tests.finetune.worker_world import World, chats, ended, the_curve
 
 
@@ -56,7 +56,7 @@ async def test_from_a_file_to_an_adapter_and_on_from_there(world: World) -> None
     assert (await the_curve(world, further))[1] < (curve[1] + curve[16]) / 2, "it began anew"
     async with world.store.tenant(world.tenant.id) as scope:
         second = await scope.adapters.version(f"poet-{further.id[-8:]}", 4)
-    assert second.lineage.notes == f"Goes on from poet-{tail}:4 ({version.digest})."
+    assert second.lineage.notes == f"Continues poet-{tail}:4 ({version.digest})."
     assert second.rank == version.rank
 
 
@@ -117,7 +117,7 @@ async def test_a_bad_file_is_told_line_by_line_and_trains_nothing(world: World) 
     assert done.error is not None
     assert (done.error.code, done.error.param) == ("invalid_training_file", "training_file")
     assert "Line 4: " in done.error.message
-    assert "Line 14: it has another format" in done.error.message
+    assert "Line 14: its format differs" in done.error.message
     assert done.started_at is None
     async with world.store.tenant(world.tenant.id) as scope:
         assert not (await scope.adapters.list()).items
@@ -159,8 +159,8 @@ async def test_what_jobs_left_that_ended_while_nobody_held_them_is_removed(world
     for folder in (*folders.values(), world.config.workspace / "jobs" / "ftjob-unknown"):
         (folder / "run").mkdir(parents=True)
     await world.order("cancel", cancelled)
-    place = world.worker()._place
-    await tidy(place)
+    place = world.worker()._context
+    await clean_up(place)
     assert list((world.config.workspace / "jobs").iterdir()) == [folders[waiting.id]]
 
 
@@ -231,7 +231,7 @@ async def test_paused_resumed_given_back_and_done_elsewhere(
     told = Counter(message.split("/")[0] for message in await world.messages(job, "metrics"))
     assert {told[f"Step {step}"] for step in range(1, paused.step + 1)} == {1}, "it began anew"
     assert not list((tmp_path / "elsewhere" / "jobs").glob("*"))
-    await tidy(world.worker()._place)
+    await clean_up(world.worker()._context)
     assert not list((world.config.workspace / "jobs").glob("*"))
 
 
@@ -248,4 +248,4 @@ async def test_training_that_dies_is_tried_again_from_its_checkpoint_and_not_for
         done = await world.until(job, ended)
     assert done.error is not None
     assert done.error.code == "trainer_died"
-    assert "The training process ended by itself (signal 9)." in await world.messages(job)
+    assert "The training process died (signal 9)." in await world.messages(job)

@@ -75,7 +75,7 @@ async def test_a_job_follows_a_file_that_grows_and_goes_on_when_its_trainer_is_k
         await world.nothing_left()
     assert (done.status, done.error) == (JobStatus.SUCCEEDED, None)
     assert (done.step, done.steps) == (5, None)
-    assert any(message.startswith("Waits for lines") for message in await world.messages(job))
+    assert any(message.startswith("Waiting for lines") for message in await world.messages(job))
     tokens, recipe = await followed(world, file)
     assert done.trained_tokens == tokens.lengths.sum()
     told: list[Metrics] = []
@@ -104,24 +104,24 @@ class Stoppable:
 async def test_who_waits_for_lines_gives_its_place_to_others_once_there_are_some(world: World) -> None:
     world.config = replace(world.config, data_wait_seconds=0.05)
     job = await world.job(await open_file(world), **STREAMING)
-    place, trainer = world.worker()._place, Stoppable()
+    place, trainer = world.worker()._context, Stoppable()
     async with world.store.admin(write=True) as admin:
         claim = await admin.job_queue.claim("w1", JobStatus.VALIDATING, 1)
     assert claim is not None
     async with held_lease(world.store, claim, "w1") as held:
         attempt: Any = Attempt(place, held)
-        beside = asyncio.create_task(attempt._beside.stop_for_others(trainer))
-        attempt._beside.waits()
+        beside = asyncio.create_task(attempt._control.stop_when_others_wait(trainer))
+        attempt._control.on_waiting()
         await asyncio.wait([beside], timeout=0.3)
         assert not trainer.stopped, "nobody else is there"
         await until_queued(world, await world.job(await world.file(*chats(12))))
         async with asyncio.timeout(100):
             await beside
         assert trainer.stopped
-        await attempt._stopped(None)
+        await attempt._end_stopped(None)
     aside = await world.get(job)
     assert (aside.status, aside.started_at is None) == (JobStatus.QUEUED, False)
-    assert any(message.startswith("Gives its place") for message in await world.messages(job))
+    assert any(message.startswith("Requeued while waiting") for message in await world.messages(job))
 
 
 async def until_queued(world: World, job: Job) -> None:
@@ -140,13 +140,13 @@ def the_trainer() -> psutil.Process:
 
 async def followed(world: World, file: str) -> tuple[TokenFile, Recipe]:
     """Without anybody who trains on it."""
-    job, preparation = await world.job(file, **STREAMING), world.worker()._place.preparation
+    job, preparation = await world.job(file, **STREAMING), world.worker()._context.preparation
     recipe = (await preparation.prepare(world.tenant.id, job)).recipe
 
     async def tell(_: str) -> None:
         pass
 
-    following = preparation.follow(world.tenant.id, job, recipe, world.config.workspace, tell)
+    following = preparation.stream(world.tenant.id, job, recipe, world.config.workspace, tell)
     await following.run()
     return TokenFile(following.folder), recipe
 
@@ -156,7 +156,7 @@ async def followed(world: World, file: str) -> tuple[TokenFile, Recipe]:
     [
         (chats(9), "9 examples; at least 10"),
         ([], "0 examples"),
-        ([*chats(12), {"text": "x"}, {}], "Line 13: it has another format"),
+        ([*chats(12), {"text": "x"}, {}], "Line 13: its format differs"),
         ([{"prompt": "a", "chosen": "b", "rejected": "c"}], "for the method 'dpo', not 'supervised'"),
     ],
 )
@@ -179,7 +179,7 @@ async def test_a_bad_line_ends_a_job_that_waits_for_good_ones(world: World) -> N
         await world.nothing_left()
     assert done.error is not None
     assert (done.status, done.error.code) == (JobStatus.FAILED, "invalid_training_file")
-    assert done.error.message.startswith("Line 3: it has another format")
+    assert done.error.message.startswith("Line 3: its format differs")
 
 
 async def test_a_file_that_is_gone_is_said(world: World) -> None:
