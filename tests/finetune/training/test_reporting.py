@@ -73,7 +73,7 @@ def test_a_reporter_that_fails_ends_neither_the_run_nor_the_others(
     assert Listening.heard == ["begin", "end"]
     assert Listening.name == "ftjob-1"
     assert len(Gone.asked) == 1
-    words = [record.getMessage() for record in caplog.records if "not reported" in record.getMessage()]
+    words = [record.getMessage() for record in caplog.records if "no longer reported" in record.getMessage()]
     assert words == [
         "ftjob-1 is no longer reported by Absent: RuntimeError: it requires a package",
         "ftjob-1 is no longer reported by Gone: ConnectionError: nobody listens there",
