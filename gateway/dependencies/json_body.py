@@ -8,8 +8,7 @@ from starlette.requests import Request
 
 from loragate.gateway.dependencies.services import services_of
 from loragate.gateway.errors import InvalidRequest, UnsupportedMediaType
-from loragate.gateway.http.bodies import check_encoding, chunks
-from loragate.gateway.http.body_parsing import parsed
+from loragate.gateway.http.bodies import check_encoding, chunks, parsed
 from loragate.gateway.schemas.validation import validated
 from loragate.gateway.services import Services
 

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.grpc.connection import Wire
+from loragate.gateway.http.bodies import parsed
 from loragate.gateway.http.body_limits import Pace
-from loragate.gateway.http.body_parsing import parsed
 from loragate.gateway.http.context import RequestContext
 from loragate.gateway.services import Services
 

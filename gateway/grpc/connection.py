@@ -9,7 +9,7 @@ import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from loragate.gateway.errors import InvalidRequest
-from loragate.gateway.http.body_limits import Intake, Pace
+from loragate.gateway.http.body_limits import BodyCounter, Pace
 
 T = TypeVar("T")
 
@@ -43,15 +43,15 @@ class Wire:
 
     async def messages(self, limit: int, pace: Pace) -> AsyncGenerator[bytes, None]:
         """Until the client has sent its last. Raises PayloadTooLarge beyond `limit` bytes, RequestTimeout, Hangup."""
-        intake = Intake(limit, pace)
+        counter = BodyCounter(limit, pace)
         while True:
             try:
-                message = await self._operate(self._context.read(), intake.patience)
+                message = await self._operate(self._context.read(), counter.timeout)
             except TimeoutError:
-                raise intake.stalled() from None
+                raise counter.too_slow() from None
             if message is EOF:
                 return
-            intake.take(len(message))
+            counter.add(len(message))
             yield message
 
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from loragate.gateway.grpc.connection import Hangup, Wire
 from loragate.gateway.grpc.methods import Method
 from loragate.gateway.grpc.metrics import GrpcMetrics
 from loragate.gateway.grpc.status import code_of, message_of, trailers_of
-from loragate.gateway.http.access_log import log_trouble, write_access_line
+from loragate.gateway.http.access_log import log_exception, write_access_line
 from loragate.gateway.http.context import RequestContext, new_context
 from loragate.gateway.http.disconnect import until_deadline
 from loragate.gateway.services import Services
@@ -93,7 +93,7 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         except (ApiError, StoreError) as error:
             return _refuse(wire, error, context)
         except Exception as error:
-            log_trouble(log, error, context.request_id)
+            log_exception(log, error, context.request_id)
             return _refuse(wire, InternalError(context.request_id), context)
         return grpc.StatusCode.OK
 

@@ -1,8 +1,8 @@
-"""Accepting from a listener that several workers share, so that each gets its part of the connections.
+"""Accepting connections from a listener that several workers share, so that each gets its share of the connections.
 
-All of them wake up for a new connection, and whoever runs first could take a whole burst: its requests would share one
-worker while the others idle. So a worker steps aside for a moment before it accepts, the longer the more connections it
-has, and then takes few: what comes next goes to whoever has less to do.
+All workers wake up for a new connection, and the first one to run could accept a whole burst, whose requests would then
+share one worker while the others idle. Each worker therefore waits for a moment before it accepts, longer the more
+connections it has, and then accepts only a few, so that the next ones go to workers with fewer connections.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-_LONGEST_MS = 5
-_SHARE = 32  # of its connections, for each that it takes at once beyond the first
-_PAUSE_SECONDS = 1.0  # out of descriptors or memory: both pass
+_MAX_WAIT_MS = 5
+_CONNECTIONS_PER_ACCEPT = 32  # for this many open connections, it accepts one more at once
+_PAUSE_SECONDS = 1.0  # after running out of descriptors or memory, which is temporary
 
 
 class Acceptor:
-    """`connections` says how many this worker has. In the place of an `asyncio.Server` for whoever closes it."""
+    """`connections` returns how many connections this worker has. Can be closed like an `asyncio.Server`."""
 
     def __init__(
         self, listener: socket.socket, protocol: Callable[[], asyncio.Protocol], connections: Callable[[], int]
@@ -35,7 +35,7 @@ class Acceptor:
         self._watch()
 
     def close(self) -> None:
-        """Accept no more. The listener stays open."""
+        """Stop accepting. The listener stays open."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._listener)
@@ -43,15 +43,15 @@ class Acceptor:
                 self._next.cancel()
 
     async def wait_closed(self) -> None:
-        """What was accepted has its protocol."""
+        """Wait until all accepted connections have their protocol."""
         await asyncio.gather(*self._opening)
 
     def _watch(self) -> None:
-        self._loop.add_reader(self._listener, self._step_aside)
+        self._loop.add_reader(self._listener, self._wait_for_others)
 
-    def _step_aside(self) -> None:
+    def _wait_for_others(self) -> None:
         self._loop.remove_reader(self._listener)
-        pause = min(_LONGEST_MS, math.isqrt(self._load)) / 1000
+        pause = min(_MAX_WAIT_MS, math.isqrt(self._load)) / 1000
         self._next = self._loop.call_later(pause, self._accept)
 
     @property
@@ -60,10 +60,10 @@ class Acceptor:
 
     def _accept(self) -> None:
         try:
-            for _ in range(1 + self._load // _SHARE):
+            for _ in range(1 + self._load // _CONNECTIONS_PER_ACCEPT):
                 self._open(self._listener.accept()[0])
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            pass  # others were faster, or the client has left
+            pass  # another worker was faster, or the client has left
         except OSError as error:
             log.error("cannot accept connections: %s", error.strerror)
             self._next = self._loop.call_later(_PAUSE_SECONDS, self._watch)
@@ -80,5 +80,5 @@ class Acceptor:
         try:
             await self._loop.connect_accepted_socket(self._protocol, connection)
         except OSError as error:  # the client has left
-            log.debug("a connection ended before it began: %s", error.strerror)
+            log.debug("a connection was closed before it was set up: %s", error.strerror)
             connection.close()

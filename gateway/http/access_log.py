@@ -1,4 +1,4 @@
-"""One line for each request, without anything that its client wrote."""
+"""The access log: one line for each request, without anything that its client wrote."""
 
 import logging
 import traceback
@@ -13,14 +13,14 @@ access_log = logging.getLogger("loragate.access")
 
 
 class _Line(Fields):
-    """Written for every request: orjson takes a tenth of the time."""
+    """Encoded with orjson, which takes a tenth of the time, because a line is written for every request."""
 
     def __str__(self) -> str:
         return orjson.dumps(dict(self)).decode()
 
 
 def write_access_line(level: int, method: str, route: str, context: RequestContext, status: int | str) -> None:
-    """`route` is ours, a template or a method's name; so is `status`, HTTP's or gRPC's."""
+    """Write a request's line. `route` is a template or the name of a gRPC method, `status` that of HTTP or gRPC."""
     if access_log.isEnabledFor(level):
         line = _Line(
             request_id=context.request_id,
@@ -37,7 +37,7 @@ def write_access_line(level: int, method: str, route: str, context: RequestConte
         access_log.log(level, line)
 
 
-def log_trouble(log: logging.Logger, error: BaseException, request_id: str) -> None:
-    """Where `error` came from. Its message is left out: it may hold a prompt or a key."""
+def log_exception(log: logging.Logger, error: BaseException, request_id: str) -> None:
+    """Log where `error` came from, without its message, which may contain a prompt or a key."""
     frames = "".join(traceback.format_tb(error.__traceback__))
     log.error("request %s failed: %s\n%s", request_id, type(error).__qualname__, frames)

@@ -1,30 +1,30 @@
-"""What a client may send in one request, over HTTP or gRPC: so many bytes, and not too slowly."""
+"""The limits of one request's body, over HTTP or gRPC: its size, and how slowly it may arrive."""
 
 import time
 from dataclasses import dataclass
 
 from loragate.gateway.errors import PayloadTooLarge, RequestTimeout
 
-SLOWEST_SENDER = 500  # bytes a second of small bodies; what Apache's mod_reqtimeout asks for
+MIN_SEND_RATE = 500  # bytes per second, for small bodies; the value of Apache's mod_reqtimeout
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How slowly a body may come: without a byte for `stall_seconds` at most, and at `rate` bytes a second, which are
-    asked for after the first `window` seconds. Who was faster may be slower for as long, and no longer."""
+    """How slowly a body may arrive: with pauses of at most `stall_seconds`, and at `rate` bytes per second or more,
+    averaged over `window` seconds. A client that was faster may be slower for the time gained, up to the window."""
 
     stall_seconds: float
-    rate: float = SLOWEST_SENDER
+    rate: float = MIN_SEND_RATE
     window: float | None = None  # None: as long as a stall
 
     @property
     def credit(self) -> float:
-        """Seconds."""
+        """The window in seconds."""
         return self.stall_seconds if self.window is None else self.window
 
 
-class Intake:
-    """Counts one body."""
+class BodyCounter:
+    """Counts the bytes of one body."""
 
     def __init__(self, limit: int, pace: Pace) -> None:
         self._limit = limit
@@ -33,21 +33,21 @@ class Intake:
         self._due = time.monotonic() + pace.credit
 
     @property
-    def patience(self) -> float:
-        """Seconds that are left for the next piece to come."""
+    def timeout(self) -> float:
+        """Seconds until the next piece has to arrive."""
         return max(0.0, min(self._pace.stall_seconds, self._due - time.monotonic()))
 
-    def take(self, size: int) -> None:
-        """So much more came. Raises PayloadTooLarge."""
+    def add(self, size: int) -> None:
+        """Count a piece of the body. Raise PayloadTooLarge."""
         self._total += size
         self._due = min(self._due + size / self._pace.rate, time.monotonic() + self._pace.credit)
-        self.announce(self._total)
+        self.check_size(self._total)
 
-    def announce(self, size: int) -> None:
-        """So much there is to be in all. Raises PayloadTooLarge."""
+    def check_size(self, size: int) -> None:
+        """Raise PayloadTooLarge if a body of `size` bytes exceeds the limit."""
         if size > self._limit:
-            raise PayloadTooLarge(f"The body is over this route's limit of {self._limit} bytes.")
+            raise PayloadTooLarge(f"The body exceeds this route's limit of {self._limit} bytes.")
 
-    def stalled(self) -> RequestTimeout:
-        """The next piece did not come in time."""
-        return RequestTimeout("The body came too slowly.")
+    def too_slow(self) -> RequestTimeout:
+        """Return the error for a piece that has not arrived in time."""
+        return RequestTimeout("The body arrived too slowly.")

@@ -1,7 +1,7 @@
-"""Work that ends when its client leaves.
+"""Cancellation of work when its client disconnects.
 
-A handler that only awaits the engine is never told that its client hung up; somebody has to read `receive()`
-beside the work.
+A handler that only awaits the engine does not notice that its client has disconnected; another task has to read
+`receive()` meanwhile.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 async def supervise(work: Awaitable[T], receive: Receive, lifecycle: Lifecycle) -> T:
-    """The result of `work`, whose request body must have been read.
+    """Return the result of `work`, whose request body must have been read.
 
-    Raises ClientDisconnect when the client leaves first, and ShuttingDown at the drain's deadline. In both cases
-    `work` has been cancelled, and its cleaning up awaited, before this returns.
+    Raise ClientDisconnect if the client disconnects first, and ShuttingDown at the drain's deadline. In both cases
+    `work` is cancelled, and its cleanup awaited, before that.
     """
     async with _Interruptible(lifecycle) as interruptible:
         watch = asyncio.create_task(_watch(receive, interruptible))
@@ -33,7 +33,7 @@ async def supervise(work: Awaitable[T], receive: Receive, lifecycle: Lifecycle) 
 
 
 async def until_deadline(work: Awaitable[T], lifecycle: Lifecycle) -> T:
-    """The same for work that is cancelled by itself when its client leaves."""
+    """Do the same for work that something else cancels when its client disconnects."""
     async with _Interruptible(lifecycle):
         return await work
 
@@ -45,7 +45,7 @@ async def _watch(receive: Receive, interruptible: "_Interruptible") -> None:
 
 
 class _Interruptible:
-    """A block that somebody else may end with an exception: its task is cancelled, as by `asyncio.timeout`."""
+    """A block that another task can end with an exception: its task is cancelled, as by `asyncio.timeout`."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
@@ -57,16 +57,16 @@ class _Interruptible:
         assert task is not None
         self._task = task
         self._cancelled_before = task.cancelling()
-        self._lifecycle.at_deadline(self._expire)
+        self._lifecycle.add_deadline_callback(self._expire)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lifecycle.not_at_deadline(self._expire)
+        self._lifecycle.remove_deadline_callback(self._expire)
         if self._reason is None:
             return
-        if kind is None:  # it was over already; the cancellation is still on its way to us
+        if kind is None:  # the block is already over; the cancellation is still to be delivered
             try:
                 await asyncio.sleep(0)
             except asyncio.CancelledError:
@@ -75,7 +75,7 @@ class _Interruptible:
             raise self._reason from error
 
     def interrupt(self, reason: Exception) -> None:
-        """The first reason counts."""
+        """End the block with `reason`, unless there already is one."""
         if self._reason is None:
             self._reason = reason
             self._task.cancel()

@@ -1,4 +1,4 @@
-"""OpenAI's error envelope, the one shape in which every refusal leaves this server."""
+"""OpenAI's error envelope, the format of all errors of this server."""
 
 from typing import Any
 
@@ -11,25 +11,25 @@ _TYPES = {403: "permission_error", 429: "rate_limit_error"}
 
 
 def error_type(status: int) -> str:
-    """OpenAI's `type` for a status whose error does not bring its own."""
+    """Return OpenAI's `type` for a status whose error has none of its own."""
     return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
 
 
 def envelope(message: str, type_: str, param: str | None, code: str | None) -> dict[str, Any]:
-    """`{"error": {...}}` with all four fields present, null where there is nothing to say."""
+    """Return `{"error": {...}}` with all four fields; those without a value are null."""
     return {"error": {"message": message, "type": type_, "param": param, "code": code}}
 
 
 def error_body(error: ApiError) -> dict[str, Any]:
-    """The envelope of `error`."""
+    """Return the envelope of `error`."""
     return envelope(error.message, error.type, error.param, error.code)
 
 
 def error_response(error: ApiError) -> Response:
-    """`error` as an HTTP response."""
+    """Return `error` as an HTTP response."""
     return json_response(error_body(error), error.status, dict(error.headers))
 
 
 def json_response(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """`content` as a JSON response."""
+    """Return `content` as a JSON response."""
     return Response(orjson.dumps(content), status, headers, media_type="application/json")

@@ -1,7 +1,7 @@
-"""Server-sent events as OpenAI's clients read them.
+"""Server-sent events in OpenAI's format.
 
-Nothing is sent before the first event, so a failure up to then is an ordinary HTTP error. A later one is a
-`data: {"error": …}` event, and then no `[DONE]`.
+Nothing is sent before the first event, so a failure until then is an ordinary HTTP error. A later failure is a
+`data: {"error": …}` event, after which there is no `[DONE]`.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from loragate.gateway.errors import ApiError, InternalError
-from loragate.gateway.http.access_log import log_trouble
+from loragate.gateway.http.access_log import log_exception
 from loragate.gateway.http.context import context_of
 from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import error_body
@@ -30,9 +30,9 @@ _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Objects to send, the headers to send them under, and what to say of a failure.
+    """The objects to send, the response's headers, and the object to send for a failure.
 
-    `named`: each object's `type` is its event's name too, and no `[DONE]` follows.
+    `named`: each object's `type` is also the name of its event, and no `[DONE]` follows.
     """
 
     headers: Mapping[str, str]
@@ -42,9 +42,9 @@ class Events:
 
 
 class EventStream(Response):
-    """Opens `source`, sends each of its objects as one event, closes it, then sends `[DONE]`.
+    """Opens `source`, sends each of its objects as one event, closes it, and sends `[DONE]`.
 
-    `source` is closed as soon as the client leaves, takes no bytes for `stall_seconds`, or the server must stop.
+    `source` is closed as soon as the client disconnects, reads nothing for `stall_seconds`, or the server has to stop.
     """
 
     media_type = "text/event-stream"
@@ -58,37 +58,37 @@ class EventStream(Response):
         self._stall_seconds = stall_seconds
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
-        """A stream has no content-length."""
+        """Set the headers of a stream, which has no content-length."""
         self.body = b""
         super().init_headers(headers)
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wire = _Wire(send, self, self._stall_seconds)
+        writer = _EventWriter(send, self, self._stall_seconds)
         try:
-            await supervise(self._pump(wire), receive, self._lifecycle)
+            await supervise(self._pump(writer), receive, self._lifecycle)
         except ClientDisconnect:
             raise
         except ApiError as error:
-            await wire.fail(error)
+            await writer.fail(error)
         except Exception as error:
             request_id = context_of(scope).request_id
-            log_trouble(log, error, request_id)
-            await wire.fail(InternalError(request_id))
+            log_exception(log, error, request_id)
+            await writer.fail(InternalError(request_id))
 
-    async def _pump(self, wire: "_Wire") -> None:
+    async def _pump(self, writer: "_EventWriter") -> None:
         async with self._source as events, aclosing(events.objects) as objects:
             self.headers.update(events.headers)
-            wire.events = events
+            writer.events = events
             async for each in objects:
-                await wire.say(each)
+                await writer.write(each)
         if not events.named:
-            await wire.event(b"[DONE]")
-        await wire.end()
+            await writer.event(b"[DONE]")
+        await writer.end()
 
 
-class _Wire:
-    """The response's side of the connection."""
+class _EventWriter:
+    """Writes events to the connection."""
 
     def __init__(self, send: Send, response: Response, stall_seconds: float) -> None:
         self._send = send
@@ -97,7 +97,7 @@ class _Wire:
         self._started = False
         self.events: Events | None = None
 
-    async def say(self, each: dict[str, Any]) -> None:
+    async def write(self, each: dict[str, Any]) -> None:
         if self.events is not None and self.events.named:
             await self.event(orjson.dumps(each), b"event: " + each["type"].encode() + b"\n")
         else:
@@ -110,11 +110,11 @@ class _Wire:
         await self._body(name + b"data: " + data + b"\n\n", more=True)
 
     async def fail(self, error: ApiError) -> None:
-        """Raises `error` itself while it can still become an HTTP error."""
+        """Send `error` as an event; raise it if it can still become an HTTP error."""
         if not self._started:
             raise error
         assert self.events is not None
-        await self.say(self.events.failure(error))
+        await self.write(self.events.failure(error))
         await self.end()
 
     async def end(self) -> None:

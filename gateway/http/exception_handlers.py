@@ -1,4 +1,4 @@
-"""Exceptions to envelopes: ours, the store's, the framework's."""
+"""Conversion of exceptions of the gateway, the store and the framework to error envelopes."""
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -14,7 +14,7 @@ from loragate.gateway.schemas.validation import refusal
 
 
 def add_exception_handlers(app: FastAPI) -> None:
-    """Anything else that is raised ends in the request middleware."""
+    """Add the handlers; the request middleware handles all other exceptions."""
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(StoreError, _store_error)
     app.add_exception_handler(RequestValidationError, _parameters)
@@ -28,12 +28,11 @@ async def _api_error(request: Request, error: Exception) -> Response:
 
 async def _store_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
-    told = refused(error)
-    return json_response(envelope(told.message, told.type, told.param, told.code), told.status, dict(told.headers))
+    return error_response(refused(error))
 
 
 async def _parameters(request: Request, error: Exception) -> Response:
-    """Path and query parameters; bodies do not go through the framework."""
+    """Handle invalid path and query parameters; bodies are not validated by the framework."""
     assert isinstance(error, RequestValidationError)
     findings = [{**finding, "loc": finding["loc"][1:]} for finding in error.errors()]
     return error_response(refusal(findings))
@@ -41,16 +40,16 @@ async def _parameters(request: Request, error: Exception) -> Response:
 
 async def _framework_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    words, code = {
+    message, code = {
         404: (f"There is no route {request.method} at this URL.", "unknown_url"),
-        405: (f"This URL does not take {request.method}.", "method_not_allowed"),
+        405: (f"This URL does not support {request.method}.", "method_not_allowed"),
     }.get(error.status_code, (str(error.detail), None))
     headers = {"allow": _allowed(request)} if error.status_code == 405 else dict(error.headers or {})
-    return json_response(envelope(words, error_type(error.status_code), None, code), error.status_code, headers)
+    return json_response(envelope(message, error_type(error.status_code), None, code), error.status_code, headers)
 
 
 def _allowed(request: Request) -> str:
-    """The framework names the methods of the first route of several at a URL."""
+    """Return the methods of all routes at the URL; the framework returns those of the first route only."""
     path = request.scope["path"]
     routes = [route for route in iter_route_contexts(request.app.routes) if route.path_regex.match(path)]
     return ", ".join(sorted({method for route in routes for method in route.methods or ()}))

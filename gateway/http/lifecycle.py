@@ -1,4 +1,4 @@
-"""Which requests run in this process, and how it stops: refuse newcomers, wait, then end what is left."""
+"""The requests that run in this process, and its drain: reject new requests, wait, then end the rest."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -13,14 +13,14 @@ class Lifecycle:
     def __init__(self) -> None:
         self.draining = False
         self.expired = False
-        self._to_end: set[Callable[[], None]] = set()
+        self._deadline_callbacks: set[Callable[[], None]] = set()
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     @property
     def running(self) -> int:
-        """Requests that have not got their whole response yet."""
+        """The number of requests whose response is not complete."""
         return self._running
 
     @contextmanager
@@ -36,25 +36,25 @@ class Lifecycle:
                 self._idle.set()
 
     def begin_drain(self) -> None:
-        """From now on newcomers are refused; running requests go on."""
+        """Start rejecting new requests; running ones continue."""
         self.draining = True
 
     def expire(self) -> None:
-        """The drain's deadline: what still runs is told to end."""
+        """End what still runs, at the drain's deadline."""
         self.expired = True
-        for end in list(self._to_end):
+        for end in list(self._deadline_callbacks):
             end()
 
-    def at_deadline(self, end: Callable[[], None]) -> None:
-        """Call `end`, once; at once where the deadline has passed."""
-        self._to_end.add(end)
+    def add_deadline_callback(self, end: Callable[[], None]) -> None:
+        """Call `end` once, at the deadline; at once if that has passed."""
+        self._deadline_callbacks.add(end)
         if self.expired:
             end()
 
-    def not_at_deadline(self, end: Callable[[], None]) -> None:
-        """It has ended by itself."""
-        self._to_end.discard(end)
+    def remove_deadline_callback(self, end: Callable[[], None]) -> None:
+        """Do not call `end`, because its work has ended."""
+        self._deadline_callbacks.discard(end)
 
     async def idle(self, seconds: float) -> bool:
-        """Wait until nothing runs; False if that took longer than `seconds`."""
+        """Wait until no request runs; return False after `seconds`."""
         return await wait_for_event(self._idle, seconds)

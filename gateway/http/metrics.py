@@ -1,7 +1,7 @@
-"""What this gateway was asked and how it answered.
+"""Metrics of the gateway's requests.
 
-Several workers on one port answer each scrape as one: with PROMETHEUS_MULTIPROC_DIR set, prometheus_client keeps each
-worker's numbers in files there, and a scrape adds up all of them. A worker that died stays in the counters.
+Several workers on one port return the same metrics: with PROMETHEUS_MULTIPROC_DIR set, prometheus_client stores each
+worker's values in files there, and a scrape of any worker adds them up. The counters include dead workers.
 """
 
 import os
@@ -17,11 +17,11 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which nobody reads
+disable_created_metrics()  # type: ignore[no-untyped-call]  # unused, and would double the number of series
 
 
 class HttpMetrics:
-    """One per application. Labels come from us, never from a client: routes are templates."""
+    """One per application. No label contains a client's text: routes are templates."""
 
     def __init__(self) -> None:
         self._shared = os.environ.get(SHARED_DIRECTORY)
@@ -63,32 +63,32 @@ class HttpMetrics:
         return self._in_flight.track_inprogress()
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request got its answer, or left."""
+        """Record that a request received its response, or that its client left."""
         self._requests.labels(method if method in METHODS else "other", route, status).inc()
         self._seconds.labels(route).observe(seconds)
 
     def ready(self, ready: bool) -> None:
-        """This worker can serve requests, or no longer can."""
+        """Record whether this worker can serve requests."""
         self._ready.set(int(ready))
 
     def lagged(self, seconds: float) -> None:
-        """The event loop ran something so late."""
+        """Record by how much the event loop was late."""
         self._lag.observe(seconds)
 
     def families(self) -> Iterable[Metric]:
-        """Of this process, or of all workers that share the directory."""
+        """Return the metrics of this process, or of all workers that share the directory."""
         if self._shared is None:
             return self.registry.collect()
-        _forget_the_dead(Path(self._shared))
+        _remove_dead_workers(Path(self._shared))
         return MultiProcessCollector(None, self._shared).collect()  # type: ignore[no-untyped-call,no-any-return]
 
 
-def _forget_the_dead(directory: Path) -> None:
-    """What was in flight in a worker that died is not any more."""
+def _remove_dead_workers(directory: Path) -> None:
+    """Remove dead workers from the gauges."""
     for file in directory.glob("gauge_live*.db"):
         pid = int(file.stem.rsplit("_", 1)[1])
         if not _is_alive(pid):
-            with suppress(FileNotFoundError):  # another worker is scraped at the same time
+            with suppress(FileNotFoundError):  # another worker may do the same at the same time
                 mark_process_dead(pid, str(directory))  # type: ignore[no-untyped-call]
 
 

@@ -1,4 +1,4 @@
-"""The outermost layer: request ids, refusal while draining, the last resort for errors, the access log."""
+"""The outermost layer: request ids, rejection while draining, unexpected errors, the access log."""
 
 import logging
 
@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from loragate.gateway.errors import InternalError, ShuttingDown
-from loragate.gateway.http.access_log import log_trouble, write_access_line
+from loragate.gateway.http.access_log import log_exception, write_access_line
 from loragate.gateway.http.context import RequestContext, open_context
 from loragate.gateway.http.envelope import error_response
 from loragate.gateway.http.lifecycle import Lifecycle
@@ -20,7 +20,7 @@ PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class RequestMiddleware:
-    """Wraps every request, whatever becomes of it."""
+    """Wraps every request."""
 
     def __init__(self, app: ASGIApp, lifecycle: Lifecycle, metrics: HttpMetrics) -> None:
         self._app = app
@@ -37,10 +37,10 @@ class RequestMiddleware:
             try:
                 await self._answer(scope, receive, response)
             finally:
-                # The route's template, never the path as sent: what a client put there stays out of logs and labels.
+                # The route's template, not the path, so that logs and labels do not contain what a client wrote.
                 route = getattr(scope.get("route"), "path", "unmatched")
                 self._metrics.answered(scope["method"], route, response.status, context.elapsed_seconds)
-                # Probes come every few seconds, for ever: they would drown the lines that somebody looks for.
+                # Probes arrive every few seconds and would hide other lines.
                 level = logging.DEBUG if route in PROBES else logging.INFO
                 write_access_line(level, scope["method"], route, context, response.status)
 
@@ -53,13 +53,13 @@ class RequestMiddleware:
         except ClientDisconnect:
             response.status = _CLIENT_CLOSED_REQUEST
         except Exception as error:
-            log_trouble(log, error, response.context.request_id)
+            log_exception(log, error, response.context.request_id)
             if not response.started:
                 await error_response(InternalError(response.context.request_id))(scope, receive, response.send)
 
 
 class _Response:
-    """Puts our headers on the response and remembers its status."""
+    """Adds the gateway's headers to the response and remembers its status."""
 
     def __init__(self, send: Send, context: RequestContext) -> None:
         self.context = context

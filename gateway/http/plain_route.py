@@ -1,4 +1,4 @@
-"""Routes without FastAPI's general solver of dependencies, which costs more than what it solves for ours."""
+"""Routes without FastAPI's general resolution of dependencies, which costs more time than the dependencies."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import cached_property
@@ -14,10 +14,10 @@ Dependency = Callable[..., Awaitable[Any]]
 
 
 class PlainRoute(APIRoute):
-    """Its dependencies take the request or nothing, and are awaited in their order, each once for each request.
+    """A route whose dependencies take the request or nothing; they are awaited in order, each once per request.
 
-    The endpoint returns a Response. Everything else that FastAPI knows of the route stays: its document, its
-    requirement, its tests. What it raises is the application's to answer, which has handlers for all of it.
+    The endpoint returns a Response. Everything else that FastAPI does with a route is unchanged. Exceptions go to the
+    application's handlers.
     """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,10 +49,10 @@ class PlainRoute(APIRoute):
 
 
 def _step(dependency: Dependant) -> tuple[str | None, Dependency, str | None]:
-    """Raises TypeError for what only FastAPI can solve."""
+    """Return a dependency's parameter, function and request parameter; raise TypeError if only FastAPI can resolve it."""
     _require_plain(dependency)
     if dependency.call is None or dependency.dependencies:
-        raise TypeError(f"{dependency.call} takes what a plain route does not give")
+        raise TypeError(f"{dependency.call} has parameters that a plain route cannot provide")
     return dependency.name, dependency.call, dependency.request_param_name
 
 
@@ -60,4 +60,4 @@ def _require_plain(dependant: Dependant) -> None:
     parameters = (dependant.path_params, dependant.query_params, dependant.header_params, dependant.cookie_params)
     names = (dependant.response_param_name, dependant.background_tasks_param_name, dependant.http_connection_param_name)
     if any(parameters) or dependant.body_params or any(names):
-        raise TypeError(f"{dependant.call} takes what a plain route does not give")
+        raise TypeError(f"{dependant.call} has parameters that a plain route cannot provide")

@@ -1,10 +1,10 @@
-"""Streams of bytes that have begun: what cannot be read at all is told before an answer begins."""
+"""Prefetching of a stream's first chunk, so that a stream that cannot be read fails before the response begins."""
 
 from collections.abc import AsyncIterator
 
 
-async def started(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same, its first one read."""
+async def prefetch_first(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Read the first chunk; return an iterator over all chunks."""
     first = await anext(chunks, b"")
 
     async def rest() -> AsyncIterator[bytes]:

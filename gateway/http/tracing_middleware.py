@@ -1,4 +1,4 @@
-"""A span for each HTTP request, around everything else."""
+"""A middleware that opens a span for each HTTP request."""
 
 from opentelemetry.trace import Span, Tracer
 from starlette.datastructures import Headers
@@ -10,7 +10,7 @@ from loragate.gateway.tracing.spans import request_spans, set_failed
 
 
 class TracingMiddleware:
-    """Names and attributes as OpenTelemetry's conventions for HTTP servers have them."""
+    """Uses the names and attributes of OpenTelemetry's conventions for HTTP servers."""
 
     def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
         self._app = app
@@ -38,7 +38,7 @@ class TracingMiddleware:
 
 
 def _describe(span: Span, method: str, route: str | None, status: int) -> None:
-    """`route` is a template: never the path as sent."""
+    """Describe the request. `route` is a template, never the path as sent."""
     span.set_attribute("http.request.method", method)
     if route is not None:
         span.update_name(f"{method} {route}")

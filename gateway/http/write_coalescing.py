@@ -1,12 +1,12 @@
-"""Fewer, larger writes."""
+"""Coalescing of small writes to a connection."""
 
 import asyncio
 from typing import Any
 
 
-class CorkedTransport:
-    """Sends in one piece what is written to `transport` in one turn of the event loop: a response's head and its body,
-    or several events of a stream. Each piece is a system call, and wakes the client up."""
+class CoalescingTransport:
+    """Sends in one piece what is written in one iteration of the event loop: a response's head and body, or several
+    events of a stream. Each piece costs a system call, and wakes up the client."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -19,7 +19,7 @@ class CorkedTransport:
         self._written.append(data)
 
     def close(self) -> None:
-        """What was written is sent first."""
+        """Send what was written, then close."""
         self._send()
         self._transport.close()
 

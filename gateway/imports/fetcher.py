@@ -16,7 +16,7 @@ from urllib.parse import urljoin
 import httpx
 
 from loragate.gateway.errors import PayloadTooLarge
-from loragate.gateway.http.body_limits import Intake, Pace
+from loragate.gateway.http.body_limits import BodyCounter, Pace
 from loragate.gateway.imports.allow_list import Place, Places
 from loragate.gateway.imports.public_addresses import addresses_of, is_public
 from loragate.gateway.imports.source import ImportFailed
@@ -87,16 +87,16 @@ class Fetcher:
 
     async def read(self, download: Download, limit: int) -> AsyncIterator[bytes]:
         """The body. Raises ImportFailed when it is larger than `limit`, stalls, or breaks off."""
-        intake = Intake(limit, self._pace)
+        counter = BodyCounter(limit, self._pace)
         pieces = download.response.aiter_raw(_PIECE)
         try:
-            intake.announce(download.size or 0)
+            counter.check_size(download.size or 0)
             while True:
-                async with asyncio.timeout(intake.patience):
+                async with asyncio.timeout(counter.timeout):
                     piece = await anext(pieces, None)
                 if piece is None:
                     return
-                intake.take(len(piece))
+                counter.add(len(piece))
                 yield piece
         except PayloadTooLarge:
             raise ImportFailed("import_too_large", f"The source has a file of more than {limit} bytes.") from None

@@ -64,7 +64,7 @@ REFUSALS: Mapping[int, Refusal] = {
     413: Refusal(
         "PayloadTooLarge",
         "The body is over the route's limit.",
-        "The body is over this route's limit of 8388608 bytes.",
+        "The body exceeds this route's limit of 8388608 bytes.",
         "request_too_large",
     ),
     415: Refusal(

@@ -19,7 +19,7 @@ from loragate.adapter_store.blobs.durability import reserve
 from loragate.adapter_store.database.error_mapping import blob_faults
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.errors import InvalidRequest, UnsupportedMediaType
-from loragate.gateway.http.bodies import announced, check_encoding, chunks
+from loragate.gateway.http.bodies import announced_size, check_encoding, chunks
 from loragate.gateway.uploads.multipart import Form, FormShape
 
 _WRITE_BYTES = 1 << 20
@@ -35,7 +35,7 @@ async def form_of(request: Request, form: Form, limit: int, config: GatewayConfi
     """
     parser = MultipartParser(_boundary(request), form.callbacks())
     steps = _parsed(request, form, parser, limit, config)
-    async with spooled(form, steps, config, min(limit, announced(request))) as spool:
+    async with spooled(form, steps, config, min(limit, announced_size(request))) as spool:
         yield spool
 
 

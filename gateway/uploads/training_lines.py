@@ -7,7 +7,7 @@ from typing import BinaryIO
 from loragate.finetune.data.formats import Format
 from loragate.finetune.data.validation import ValidationReport, Validator
 from loragate.gateway.errors import InvalidRequest, PayloadTooLarge
-from loragate.gateway.http.body_parsing import parsed
+from loragate.gateway.http.bodies import parsed
 
 MOST_LINES_BYTES = 8 << 20  # of one append
 _BOM = b"\xef\xbb\xbf"

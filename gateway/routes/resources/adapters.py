@@ -15,7 +15,7 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import AdapterReader, AdapterWriter, By
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.errors import Unavailable
-from loragate.gateway.http.bodies import announced
+from loragate.gateway.http.bodies import announced_size
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.adapters import Adapter, AdapterList, AdapterVersion, AdapterVersionList, DeletedAdapter
 from loragate.gateway.openapi.responses import answers
@@ -156,5 +156,5 @@ async def download_file(name: str, version: Version, file: FileName, caller: Ada
 async def _upload(caller: TenantPrincipal, request: Request, use: Services) -> AbstractAsyncContextManager[Upload]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
         return from_files(use, caller, await _FROM_FILES(request))
-    await check_room(use, caller, max(0, announced(request) - _FORM_BYTES))
+    await check_room(use, caller, max(0, announced_size(request) - _FORM_BYTES))
     return received(request, use.config)

@@ -11,9 +11,9 @@ from loragate.gateway.dependencies.idempotency_key import OnlyOnce
 from loragate.gateway.dependencies.requirements import By, FileKeeper
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.errors import InvalidRequest
-from loragate.gateway.http.bodies import announced
+from loragate.gateway.http.bodies import announced_size
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.http.prefetch_first import started
+from loragate.gateway.http.prefetch_first import prefetch_first
 from loragate.gateway.objects.files import DeletedFile, File, FileList
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.operations import files as actions
@@ -35,7 +35,7 @@ _PURPOSES = (Purpose.FINE_TUNE, Purpose.ADAPTER)
 async def create_file(caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
     """Multipart: `file`, `purpose` (`fine-tune` or `adapter`), perhaps `expires_after`. Larger ones come in parts. To
     one that is made with `open` lines can be appended until it is closed; its `file` may be empty."""
-    await actions.check_room(use, caller, max(0, announced(request) - _FORM_BYTES))
+    await actions.check_room(use, caller, max(0, announced_size(request) - _FORM_BYTES))
     form = Form(_SHAPE)
     most = use.config.max_file_bytes + _FORM_BYTES
     with use.uploads.taken(caller.tenant_id):
@@ -71,7 +71,7 @@ async def get_file_content(file_id: str, caller: FileKeeper, use: Use) -> Respon
     """Its bytes."""
     file, chunks = await actions.content(use, caller, file_id)
     headers = {"content-length": str(file.size_bytes)}
-    return StreamingResponse(await started(chunks), headers=headers, media_type="application/octet-stream")
+    return StreamingResponse(await prefetch_first(chunks), headers=headers, media_type="application/octet-stream")
 
 
 @router.post("/{file_id}/append")

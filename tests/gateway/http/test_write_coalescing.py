@@ -3,7 +3,7 @@
 import asyncio
 from typing import cast
 
-from loragate.gateway.http.write_coalescing import CorkedTransport
+from loragate.gateway.http.write_coalescing import CoalescingTransport
 
 
 class Wire:
@@ -32,9 +32,9 @@ class Wire:
         return f"its {name}"
 
 
-def corked() -> tuple[CorkedTransport, Wire]:
+def corked() -> tuple[CoalescingTransport, Wire]:
     wire = Wire()
-    return CorkedTransport(cast(asyncio.Transport, wire), asyncio.get_running_loop()), wire
+    return CoalescingTransport(cast(asyncio.Transport, wire), asyncio.get_running_loop()), wire
 
 
 async def test_one_turn_is_one_piece() -> None:
