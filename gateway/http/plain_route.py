@@ -49,7 +49,7 @@ class PlainRoute(APIRoute):
 
 
 def _step(dependency: Dependant) -> tuple[str | None, Dependency, str | None]:
-    """Return a dependency's parameter, function and request parameter; raise TypeError if only FastAPI can resolve it."""
+    """Return its parameter, function and request parameter. Raise TypeError if only FastAPI can resolve it."""
     _require_plain(dependency)
     if dependency.call is None or dependency.dependencies:
         raise TypeError(f"{dependency.call} has parameters that a plain route cannot provide")
