@@ -1,1 +1,1 @@
-"""Multipart bodies on their way to disk."""
+"""Reception of uploaded files: multipart forms, spooled to disk while they arrive."""

@@ -1,5 +1,7 @@
-"""Adapter uploads: exactly PEFT's two files. File names that a client sends only tell the two apart; they never name
-anything on this machine."""
+"""Adapter uploads, which consist of exactly PEFT's two files.
+
+File names that a client sends only distinguish the two files; they never name anything on this machine.
+"""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -41,7 +43,7 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A complete one. `tensors` is open for as long as its block lasts."""
+    """A complete upload. `tensors` is open for as long as its block lasts."""
 
     name: str
     alias: str | None
@@ -52,14 +54,14 @@ class Upload:
     lineage: Lineage = UPLOADED
 
     def identity(self) -> tuple[bytes, ...]:
-        """What makes it another upload than others. Reads the whole file, so call it in a thread."""
-        told = (self.name, self.alias or "", repr(self.tags), repr(self.description))
+        """Return what distinguishes this upload from others. Call it in a thread, because it reads the whole file."""
+        fields = (self.name, self.alias or "", repr(self.tags), repr(self.description))
         lineage = orjson.dumps(self.lineage, option=orjson.OPT_SORT_KEYS)
-        return (*(text.encode() for text in told), lineage, self.config_json, digest_of(self.tensors))
+        return (*(text.encode() for text in fields), lineage, self.config_json, digest_of(self.tensors))
 
 
 def digest_of(file: BinaryIO) -> bytes:
-    """SHA-256 of all that is in it."""
+    """Return the SHA-256 digest of the file's whole content."""
     file.seek(0)
     digest = hashlib.sha256()
     while part := file.read(_READ_BYTES):
@@ -69,7 +71,7 @@ def digest_of(file: BinaryIO) -> bytes:
 
 @asynccontextmanager
 async def received(request: Request, config: GatewayConfig) -> AsyncIterator[Upload]:
-    """The form of `request`. Raises ApiError for what it should not hold, StorageFull when the disk is full."""
+    """Receive the form of `request`. Raise ApiError for an invalid form, StorageFull if the disk is full."""
     form = Form(ADAPTER_FORM)
     async with form_of(request, form, config.max_upload_bytes, config) as tensors:
         yield _complete(form, tensors)
@@ -77,25 +79,32 @@ async def received(request: Request, config: GatewayConfig) -> AsyncIterator[Upl
 
 @asynccontextmanager
 async def collected(form: Form, steps: AsyncIterator[None], config: GatewayConfig) -> AsyncIterator[Upload]:
-    """The same of a form that `steps` fill."""
+    """Receive a form that `steps` fill."""
     async with spooled(form, steps, config) as tensors:
         yield _complete(form, tensors)
 
 
 def _complete(form: Form, tensors: BinaryIO) -> Upload:
     form.require(CONFIG_FILE, TENSORS_FILE, "name")
-    said = form.text("alias"), _tags(form), form.text("description")
-    return Upload(form.text("name") or "", *said, form.content(CONFIG_FILE), tensors, _lineage(form))
+    return Upload(
+        name=form.text("name") or "",
+        alias=form.text("alias"),
+        tags=_tags(form),
+        description=form.text("description"),
+        config_json=form.content(CONFIG_FILE),
+        tensors=tensors,
+        lineage=_lineage(form),
+    )
 
 
 def _tags(form: Form) -> tuple[str, ...] | None:
-    """They are written in one field."""
+    """Return the tags, which are in one field, separated by commas."""
     tags = form.text("tags")
     return None if tags is None else tuple(tag for each in tags.split(",") if (tag := each.strip()))
 
 
 def _lineage(form: Form) -> Lineage:
-    """Raises ApiError and Invalid."""
+    """Raise ApiError and Invalid."""
     texts = {field: form.text(field) for field in ("notes", "dataset_digest")}
     values = {field: _json(field, form.text(field)) for field in ("parent_version", "evaluation")}
     return validated(LineageFields, {**texts, **values}).lineage()
@@ -105,4 +114,4 @@ def _json(field: str, text: str | None) -> object:
     try:
         return None if text is None else pydantic_core.from_json(text, allow_inf_nan=False)
     except ValueError:
-        raise InvalidRequest(f"Invalid '{field}': it is not JSON.", param=field, code="invalid_value") from None
+        raise InvalidRequest(f"Invalid '{field}': it is not valid JSON.", param=field, code="invalid_value") from None

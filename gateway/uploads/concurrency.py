@@ -1,6 +1,6 @@
-"""How many uploads of one tenant may come at once, so that slow ones hold neither everybody's connections nor the disk.
+"""The limit of a tenant's concurrent uploads, so that slow ones use up neither all connections nor the disk.
 
-Each may be as slow as the pace allows; together they are bounded here.
+Each upload may be as slow as the pace allows; this limits their number.
 """
 
 from collections import Counter
@@ -9,22 +9,23 @@ from contextlib import contextmanager
 
 from loragate.gateway.errors import TooManyRequests
 
-MOST_UPLOADS = 32  # of one tenant in one process
+MAX_UPLOADS = 32  # of one tenant in one process
 
 
 class UploadSlots:
     """One per process."""
 
-    def __init__(self, most: int = MOST_UPLOADS) -> None:
-        self._most = most
+    def __init__(self, max_uploads: int = MAX_UPLOADS) -> None:
+        self._max_uploads = max_uploads
         self._taken: Counter[str] = Counter()
 
     @contextmanager
     def taken(self, tenant_id: str) -> Iterator[None]:
-        """One, for as long as the block lasts. Raises TooManyRequests."""
-        if self._taken[tenant_id] >= self._most:
+        """Hold a slot during the block. Raise TooManyRequests."""
+        if self._taken[tenant_id] >= self._max_uploads:
             raise TooManyRequests(
-                f"{self._most} uploads of this tenant run already; wait for one of them.", code="too_many_uploads"
+                f"This tenant has {self._max_uploads} running uploads already; wait for one to finish.",
+                code="too_many_uploads",
             )
         self._taken[tenant_id] += 1
         try:

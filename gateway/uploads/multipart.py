@@ -1,4 +1,4 @@
-"""The parts of a form that brings a file, as the multipart parser finds them."""
+"""A multipart form with a file, filled by the multipart parser."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FormShape:
-    """Which parts there are: the most bytes of each text field and of each small file, and the file that is spooled."""
+    """The parts of a form: the maximum bytes of each text field and each small file, and the file that is spooled."""
 
     fields: Mapping[str, int]
     spooled: str
@@ -26,10 +26,10 @@ class FormShape:
 
 
 class Form:
-    """Takes each part by what it is: a field by its name, a file by its file name or else its field's name.
+    """Identifies a field by its name, a file by its file name or else its field's name.
 
-    `unspooled` holds what came of the spooled file since somebody last emptied it; `filename` is what the client
-    calls that file.
+    `unspooled` holds what arrived of the spooled file since it was last emptied; `filename` is the client's name for
+    that file.
     """
 
     def __init__(self, shape: FormShape) -> None:
@@ -46,43 +46,42 @@ class Form:
         self._part = ""
 
     def content(self, file: str) -> bytes:
-        """A small file's."""
+        """Return the content of a small file."""
         return bytes(self._small[file])
 
     def require(self, *parts: str) -> None:
-        """Raises InvalidRequest for one that did not come."""
+        """Raise InvalidRequest if a part is missing."""
         for part in parts:
             if part not in self.seen:
-                what = "file" if part in self.shape.files else "field"
+                kind = "file" if part in self.shape.files else "field"
                 code = "missing_file" if part in self.shape.files else "invalid_value"
-                words = f"Invalid '{part}': this {what} is required."
-                raise InvalidRequest(words, param=part, code=code)
+                raise InvalidRequest(f"Invalid '{part}': this {kind} is required.", param=part, code=code)
 
     def text(self, field: str) -> str | None:
-        """A field's value; None if it was not sent."""
+        """Return a field's value; None if it was not sent."""
         if field not in self.seen:
             return None
         try:
             return self._small[field].decode()
         except UnicodeDecodeError:
-            raise _refused(field, "it is not UTF-8") from None
+            raise _invalid(field, "it is not UTF-8") from None
 
     def add(self, part: str, data: bytes) -> None:
-        """A field, whole, or more of a file, for an upload that is no multipart form."""
+        """Add a complete field, or more of a file, for an upload that is not a multipart form."""
         if part in self.shape.fields and part in self.seen:
-            raise _refused(part, "it was sent twice")
+            raise _invalid(part, "it was sent twice")
         self.seen.add(part)
         self._grow(part, data)
 
     def callbacks(self) -> "MultipartCallbacks":
-        """What the parser calls."""
+        """Return the callbacks for the parser."""
         return {
             "on_part_begin": self._begin,
             "on_header_field": self._add_header_name,
             "on_header_value": self._add_header_value,
             "on_header_end": self._end_header,
             "on_headers_finished": self._identify,
-            "on_part_data": self._take,
+            "on_part_data": self._add_data,
             "on_end": self._end,
         }
 
@@ -108,12 +107,12 @@ class Form:
         if self._part not in (*self._limits, self.shape.spooled) or (file and self._part in self.shape.fields):
             raise self._unexpected(field)
         if self._part in self.seen:
-            raise _refused(self._part, "it was sent twice")
+            raise _invalid(self._part, "it was sent twice")
         self.seen.add(self._part)
         if self._part == self.shape.spooled:
             self.filename = file
 
-    def _take(self, data: bytes, start: int, end: int) -> None:
+    def _add_data(self, data: bytes, start: int, end: int) -> None:
         self._grow(self._part, data[start:end])
 
     def _grow(self, part: str, data: bytes) -> None:
@@ -122,13 +121,13 @@ class Form:
             return
         self._small[part] += data
         if len(self._small[part]) > self._limits[part]:
-            raise _refused(part, f"it is larger than {self._limits[part]} bytes")
+            raise _invalid(part, f"it is larger than {self._limits[part]} bytes")
 
     def _unexpected(self, field: str) -> InvalidRequest:
         files, fields = (", ".join(f"'{name}'" for name in names) for names in (self.shape.files, self.shape.fields))
-        wanted = f"{files}{' and the fields ' + fields if fields else ''}"
+        expected = f"{files}{' and the fields ' + fields if fields else ''}"
         return InvalidRequest(
-            f"The form has a part that does not belong there. It takes exactly {wanted}.",
+            f"The form has an unexpected part. It takes exactly {expected}.",
             param=field[:100] or None,
             code="unexpected_part",
         )
@@ -137,5 +136,5 @@ class Form:
         self.complete = True
 
 
-def _refused(param: str, words: str) -> InvalidRequest:
-    return InvalidRequest(f"Invalid '{param}': {words}.", param=param, code="invalid_value")
+def _invalid(param: str, reason: str) -> InvalidRequest:
+    return InvalidRequest(f"Invalid '{param}': {reason}.", param=param, code="invalid_value")

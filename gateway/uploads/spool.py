@@ -1,7 +1,7 @@
-"""Large bodies wait on the disk while they come.
+"""Spooling of large bodies to disk while they arrive.
 
-The spool is an anonymous file in the data directory: whatever happens, nothing is left behind. Where it is known how
-much will come, the disk's room for it is taken first, so that one that is full says so at once.
+The spool is an anonymous file in the data directory, so nothing is left behind in any case. If the size of the body is
+known, disk space for it is reserved first, so that a full disk is reported at once.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from loragate.gateway.uploads.multipart import Form, FormShape
 
 _WRITE_BYTES = 1 << 20
 _DATA = FormShape({}, spooled="data")
-_FORM_BYTES = 64 << 10  # beside the data itself
+_FORM_BYTES = 64 << 10  # in addition to the data itself
 
 
 @asynccontextmanager
 async def form_of(request: Request, form: Form, limit: int, config: GatewayConfig) -> AsyncIterator[BinaryIO]:
-    """Fills `form` with the body of `request`, of at most `limit` bytes; yields what its large file holds.
+    """Fill `form` with the body of `request`, of at most `limit` bytes; yield the content of its large file.
 
-    Raises ApiError for what the form should not hold, StorageFull when the disk is full.
+    Raise ApiError for an invalid form, StorageFull if the disk is full.
     """
     parser = MultipartParser(_boundary(request), form.callbacks())
     steps = _parsed(request, form, parser, limit, config)
@@ -40,13 +40,13 @@ async def form_of(request: Request, form: Form, limit: int, config: GatewayConfi
 
 
 @asynccontextmanager
-async def data_of(request: Request, most: int, config: GatewayConfig) -> AsyncIterator[BinaryIO]:
-    """What the one field of a form, `data`, holds, of `most` bytes and little more.
+async def data_of(request: Request, max_bytes: int, config: GatewayConfig) -> AsyncIterator[BinaryIO]:
+    """Yield the content of `data`, the only field of the form, of about `max_bytes` at most.
 
-    Raises ApiError for another form, StorageFull when the disk is full.
+    Raise ApiError for another form, StorageFull if the disk is full.
     """
     form = Form(_DATA)
-    async with form_of(request, form, most + _FORM_BYTES, config) as content:
+    async with form_of(request, form, max_bytes + _FORM_BYTES, config) as content:
         form.require("data")
         yield content
 
@@ -55,7 +55,7 @@ async def data_of(request: Request, most: int, config: GatewayConfig) -> AsyncIt
 async def spooled(
     form: Form, steps: AsyncIterator[None], config: GatewayConfig, size: int = 0
 ) -> AsyncIterator[BinaryIO]:
-    """What the large file of `form` holds once `steps`, each of which adds a little, are done; about `size` bytes."""
+    """Yield the content of the large file of `form`, about `size` bytes, after the `steps` that fill the form."""
     async with empty_spool(config, size) as spool:
         async for _ in steps:
             if len(form.unspooled) >= _WRITE_BYTES:
@@ -67,7 +67,7 @@ async def spooled(
 
 @asynccontextmanager
 async def empty_spool(config: GatewayConfig, size: int) -> AsyncIterator[BinaryIO]:
-    """With room for so many bytes. Raises StorageFull, Unavailable."""
+    """Yield an empty spool with `size` bytes reserved. Raise StorageFull, Unavailable."""
     with blob_faults():
         spool = await asyncio.to_thread(_open, config.upload_dir)
     try:
@@ -75,7 +75,7 @@ async def empty_spool(config: GatewayConfig, size: int) -> AsyncIterator[BinaryI
             await asyncio.to_thread(reserve, spool, size)
         yield spool
     finally:
-        await asyncio.to_thread(spool.close)  # giving gigabytes back takes a file system its time
+        await asyncio.to_thread(spool.close)  # freeing gigabytes takes a file system some time
 
 
 async def _parsed(
@@ -112,4 +112,4 @@ def _boundary(request: Request) -> bytes:
 
 
 def _broken() -> InvalidRequest:
-    return InvalidRequest("The multipart form is broken or incomplete.", code="invalid_form")
+    return InvalidRequest("The multipart form is malformed or incomplete.", code="invalid_form")

@@ -20,7 +20,7 @@ from loragate.gateway.operations import files as actions
 from loragate.gateway.schemas.resources.uploads import FILE_FORM, LINES_FORM
 from loragate.gateway.uploads.multipart import Form, FormShape
 from loragate.gateway.uploads.spool import data_of, form_of
-from loragate.gateway.uploads.training_lines import MOST_LINES_BYTES
+from loragate.gateway.uploads.training_lines import MAX_APPEND_BYTES
 
 router = APIRouter(prefix="/v1/files", tags=["files"])
 
@@ -84,7 +84,7 @@ async def append_to_file(
     append the file closes by itself."""
     await actions.get(use, caller, file_id)
     with use.uploads.taken(caller.tenant_id):
-        async with data_of(request, MOST_LINES_BYTES, use.config) as content:
+        async with data_of(request, MAX_APPEND_BYTES, use.config) as content:
             return (await actions.append(use, caller, by, file_id, content, once)).response()
 
 
