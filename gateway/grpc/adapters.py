@@ -17,7 +17,7 @@ from loragate.gateway.grpc.responses import adapter_response, adapters_response
 from loragate.gateway.operations import adapters as actions
 from loragate.gateway.schemas.resources.adapters import AdapterPatch, AliasPut
 from loragate.gateway.schemas.validation import validated
-from loragate.gateway.uploads.adapter_upload import ADAPTER_FORM, collected
+from loragate.gateway.uploads.adapter_upload import ADAPTER_FORM, collect_adapter_upload
 from loragate.gateway.uploads.multipart import Form
 from loragate.v1 import adapters_pb2 as pb
 
@@ -32,8 +32,8 @@ async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
     form = Form(ADAPTER_FORM)
     once = once_for(call, _UPLOAD)
     call.services.link.require_base()  # nothing can be checked before an engine has described its base model
-    with call.services.uploads.taken(call.tenant.tenant_id):
-        async with collected(form, _filling(form, call), call.services.config) as complete:
+    with call.services.uploads.acquire(call.tenant.tenant_id):
+        async with collect_adapter_upload(form, _filling(form, call), call.services.config) as complete:
             result = await actions.publish(call.services, call.tenant, call.context.actor, complete, once)
     yield pb.AdapterVersion(**document_of(call, result))
 

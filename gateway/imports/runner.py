@@ -23,7 +23,7 @@ from loragate.gateway.imports.source import BucketSource, HubSource, ImportFaile
 from loragate.gateway.operations.adapters import publish_import
 from loragate.gateway.resilience.timeouts import cancel_and_wait
 from loragate.gateway.services import Services
-from loragate.gateway.uploads.adapter_upload import ADAPTER_FORM, collected
+from loragate.gateway.uploads.adapter_upload import ADAPTER_FORM, collect_adapter_upload
 from loragate.gateway.uploads.multipart import Form
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,9 @@ class ImportRunner:
         form.add("alias", job.wanted.alias.encode())
         async with AsyncExitStack() as stack:
             files = await self._files(use, caller, job, token, stack)
-            upload = await stack.enter_async_context(collected(form, self._filling(form, files, job), use.config))
+            upload = await stack.enter_async_context(
+                collect_adapter_upload(form, self._filling(form, files, job), use.config)
+            )
             job.status = ImportStatus.CHECKING  # from here on it cannot be cancelled
             if not await job.tell():
                 raise asyncio.CancelledError

@@ -18,12 +18,12 @@ from loragate.gateway.objects.adapters import adapter_object, alias_object, vers
 from loragate.gateway.objects.common import deleted_object, list_object
 from loragate.gateway.schemas.resources.adapters import AdapterPatch, AliasPut
 from loragate.gateway.services import Services
-from loragate.gateway.uploads.adapter_upload import Upload
+from loragate.gateway.uploads.adapter_upload import AdapterUpload
 
 Document = dict[str, Any]
 
 
-async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upload, once: Once) -> Result[Document]:
+async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: AdapterUpload, once: Once) -> Result[Document]:
     """Publish the next version of the upload's name, once for `once`. It stays `verifying` until an engine has tried
     it."""
     content = () if once.key is None else await asyncio.to_thread(upload.identity)
@@ -37,14 +37,14 @@ async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Upl
             return await attempt.keep(scope.replies, version_object(version, residency))
 
 
-async def publish_import(use: Services, caller: TenantPrincipal, by: Actor, upload: Upload, wanted: Import) -> int:
+async def publish_import(use: Services, caller: TenantPrincipal, by: Actor, upload: AdapterUpload, wanted: Import) -> int:
     """Publish what the import `wanted` has fetched; return the number of the new version."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         return (await _publish(use, caller, scope, upload, wanted)).version
 
 
 async def _publish(
-    use: Services, caller: TenantPrincipal, scope: TenantScope, upload: Upload, wanted_by: Import | None = None
+    use: Services, caller: TenantPrincipal, scope: TenantScope, upload: AdapterUpload, wanted_by: Import | None = None
 ) -> AdapterVersion:
     return await scope.publications.publish(
         upload.name,

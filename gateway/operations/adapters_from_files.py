@@ -11,12 +11,12 @@ from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.operations.files import content
 from loragate.gateway.schemas.resources.adapters import AdapterFromFiles
 from loragate.gateway.services import Services
-from loragate.gateway.uploads.adapter_upload import MOST_CONFIG_BYTES, Upload
+from loragate.gateway.uploads.adapter_upload import MAX_CONFIG_BYTES, AdapterUpload
 from loragate.gateway.uploads.spool import empty_spool
 
 
 @asynccontextmanager
-async def from_files(use: Services, caller: TenantPrincipal, body: AdapterFromFiles) -> AsyncIterator[Upload]:
+async def from_files(use: Services, caller: TenantPrincipal, body: AdapterFromFiles) -> AsyncIterator[AdapterUpload]:
     """As if they had been sent now. Raises NotFound, InvalidRequest, StorageFull, Unavailable."""
     config = await _config(use, caller, body)
     file, chunks = await _adapter_file(use, caller, body.tensors_file_id, "tensors_file_id")
@@ -25,15 +25,15 @@ async def from_files(use: Services, caller: TenantPrincipal, body: AdapterFromFi
             async for chunk in chunks:
                 await asyncio.to_thread(tensors.write, chunk)
         tags = None if body.tags is None else tuple(body.tags)
-        yield Upload(body.name, body.alias, tags, body.description, config, tensors, body.lineage())
+        yield AdapterUpload(body.name, body.alias, tags, body.description, config, tensors, body.lineage())
 
 
 async def _config(use: Services, caller: TenantPrincipal, body: AdapterFromFiles) -> bytes:
     if body.config_file_id is None:
         return (body.adapter_config or "").encode()
     file, chunks = await _adapter_file(use, caller, body.config_file_id, "config_file_id")
-    if file.size_bytes > MOST_CONFIG_BYTES:
-        words = f"Invalid 'config_file_id': the file is larger than {MOST_CONFIG_BYTES} bytes."
+    if file.size_bytes > MAX_CONFIG_BYTES:
+        words = f"Invalid 'config_file_id': the file is larger than {MAX_CONFIG_BYTES} bytes."
         raise InvalidRequest(words, param="config_file_id", code="invalid_value")
     return b"".join([chunk async for chunk in chunks])
 

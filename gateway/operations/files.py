@@ -15,8 +15,8 @@ from loragate.gateway.objects.common import deleted_object, list_object
 from loragate.gateway.objects.files import file_object, part_object, upload_object
 from loragate.gateway.schemas.resources.uploads import UploadComplete, UploadCreate
 from loragate.gateway.services import Services
-from loragate.gateway.uploads.adapter_upload import digest_of
-from loragate.gateway.uploads.training_lines import format_of_lines
+from loragate.gateway.uploads.adapter_upload import sha256_digest
+from loragate.gateway.uploads.training_lines import check_lines
 
 Document = dict[str, Any]
 
@@ -48,7 +48,7 @@ async def create(
     async with once.attempt(caller.tenant_id, *await _identity(once, content, repr(facts))) as attempt:
         if attempt.earlier is not None:
             return attempt.earlier
-        format = await format_of_lines(content, size, None, "file") if facts.open else None
+        format = await check_lines(content, size, None, "file") if facts.open else None
         size = content.seek(0, 2)
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             file = await scope.files.create(facts, content, size, format)
@@ -66,7 +66,7 @@ async def append(
             return attempt.earlier
         async with use.store.tenant(caller.tenant_id) as scope:
             file = await scope.files.require_open(file_id, purposes, size)
-        format = await format_of_lines(content, size, file.format, "data")
+        format = await check_lines(content, size, file.format, "data")
         if format is None:
             raise InvalidRequest("Invalid 'data': there are no lines in it.", param="data", code="invalid_lines")
         size = content.seek(0, 2)
@@ -197,4 +197,4 @@ async def _md5(use: Services, caller: TenantPrincipal, upload_id: str, part_ids:
 async def _identity(once: Once, content: BinaryIO, told: str) -> tuple[bytes, ...]:
     if once.key is None:
         return ()
-    return told.encode(errors="surrogatepass"), await asyncio.to_thread(digest_of, content)
+    return told.encode(errors="surrogatepass"), await asyncio.to_thread(sha256_digest, content)

@@ -20,9 +20,9 @@ from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.schemas.resources.adapters import LineageFields
 from loragate.gateway.schemas.validation import validated
 from loragate.gateway.uploads.multipart import Form, FormShape
-from loragate.gateway.uploads.spool import form_of, spooled
+from loragate.gateway.uploads.spool import receive_form, spool_form
 
-MOST_CONFIG_BYTES = 1 << 20
+MAX_CONFIG_BYTES = 1 << 20
 _TEXT_BYTES = 16 << 10
 ADAPTER_FORM = FormShape(
     fields={
@@ -35,14 +35,14 @@ ADAPTER_FORM = FormShape(
         "parent_version": 1024,
         "evaluation": _TEXT_BYTES,
     },
-    small_files={CONFIG_FILE: MOST_CONFIG_BYTES},
+    small_files={CONFIG_FILE: MAX_CONFIG_BYTES},
     spooled=TENSORS_FILE,
 )
 _READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class AdapterUpload:
     """A complete upload. `tensors` is open for as long as its block lasts."""
 
     name: str
@@ -57,10 +57,10 @@ class Upload:
         """Return what distinguishes this upload from others. Call it in a thread, because it reads the whole file."""
         fields = (self.name, self.alias or "", repr(self.tags), repr(self.description))
         lineage = orjson.dumps(self.lineage, option=orjson.OPT_SORT_KEYS)
-        return (*(text.encode() for text in fields), lineage, self.config_json, digest_of(self.tensors))
+        return (*(text.encode() for text in fields), lineage, self.config_json, sha256_digest(self.tensors))
 
 
-def digest_of(file: BinaryIO) -> bytes:
+def sha256_digest(file: BinaryIO) -> bytes:
     """Return the SHA-256 digest of the file's whole content."""
     file.seek(0)
     digest = hashlib.sha256()
@@ -70,23 +70,25 @@ def digest_of(file: BinaryIO) -> bytes:
 
 
 @asynccontextmanager
-async def received(request: Request, config: GatewayConfig) -> AsyncIterator[Upload]:
+async def receive_adapter_upload(request: Request, config: GatewayConfig) -> AsyncIterator[AdapterUpload]:
     """Receive the form of `request`. Raise ApiError for an invalid form, StorageFull if the disk is full."""
     form = Form(ADAPTER_FORM)
-    async with form_of(request, form, config.max_upload_bytes, config) as tensors:
+    async with receive_form(request, form, config.max_upload_bytes, config) as tensors:
         yield _complete(form, tensors)
 
 
 @asynccontextmanager
-async def collected(form: Form, steps: AsyncIterator[None], config: GatewayConfig) -> AsyncIterator[Upload]:
+async def collect_adapter_upload(
+    form: Form, steps: AsyncIterator[None], config: GatewayConfig
+) -> AsyncIterator[AdapterUpload]:
     """Receive a form that `steps` fill."""
-    async with spooled(form, steps, config) as tensors:
+    async with spool_form(form, steps, config) as tensors:
         yield _complete(form, tensors)
 
 
-def _complete(form: Form, tensors: BinaryIO) -> Upload:
+def _complete(form: Form, tensors: BinaryIO) -> AdapterUpload:
     form.require(CONFIG_FILE, TENSORS_FILE, "name")
-    return Upload(
+    return AdapterUpload(
         name=form.text("name") or "",
         alias=form.text("alias"),
         tags=_tags(form),

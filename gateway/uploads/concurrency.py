@@ -20,7 +20,7 @@ class UploadSlots:
         self._taken: Counter[str] = Counter()
 
     @contextmanager
-    def taken(self, tenant_id: str) -> Iterator[None]:
+    def acquire(self, tenant_id: str) -> Iterator[None]:
         """Hold a slot during the block. Raise TooManyRequests."""
         if self._taken[tenant_id] >= self._max_uploads:
             raise TooManyRequests(

@@ -28,31 +28,31 @@ _FORM_BYTES = 64 << 10  # in addition to the data itself
 
 
 @asynccontextmanager
-async def form_of(request: Request, form: Form, limit: int, config: GatewayConfig) -> AsyncIterator[BinaryIO]:
+async def receive_form(request: Request, form: Form, limit: int, config: GatewayConfig) -> AsyncIterator[BinaryIO]:
     """Fill `form` with the body of `request`, of at most `limit` bytes; yield the content of its large file.
 
     Raise ApiError for an invalid form, StorageFull if the disk is full.
     """
     parser = MultipartParser(_boundary(request), form.callbacks())
     steps = _parsed(request, form, parser, limit, config)
-    async with spooled(form, steps, config, min(limit, announced_size(request))) as spool:
+    async with spool_form(form, steps, config, min(limit, announced_size(request))) as spool:
         yield spool
 
 
 @asynccontextmanager
-async def data_of(request: Request, max_bytes: int, config: GatewayConfig) -> AsyncIterator[BinaryIO]:
+async def receive_data(request: Request, max_bytes: int, config: GatewayConfig) -> AsyncIterator[BinaryIO]:
     """Yield the content of `data`, the only field of the form, of about `max_bytes` at most.
 
     Raise ApiError for another form, StorageFull if the disk is full.
     """
     form = Form(_DATA)
-    async with form_of(request, form, max_bytes + _FORM_BYTES, config) as content:
+    async with receive_form(request, form, max_bytes + _FORM_BYTES, config) as content:
         form.require("data")
         yield content
 
 
 @asynccontextmanager
-async def spooled(
+async def spool_form(
     form: Form, steps: AsyncIterator[None], config: GatewayConfig, size: int = 0
 ) -> AsyncIterator[BinaryIO]:
     """Yield the content of the large file of `form`, about `size` bytes, after the `steps` that fill the form."""

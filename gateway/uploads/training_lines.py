@@ -1,4 +1,4 @@
-"""Validation of the lines that are appended to an open file, by the rules of training: all are valid or none is added."""
+"""Validation of lines appended to an open file, by the rules of training: all are valid or none is added."""
 
 import asyncio
 import io
@@ -13,7 +13,7 @@ MAX_APPEND_BYTES = 8 << 20  # of one append
 _BOM = b"\xef\xbb\xbf"
 
 
-async def format_of_lines(content: BinaryIO, size: int, format: str | None, param: str) -> str | None:
+async def check_lines(content: BinaryIO, size: int, format: str | None, param: str) -> str | None:
     """Return the lines' format, which has to be `format` if that is given; None if there are no lines.
 
     Add the line feed of the last line if it is missing. Raise InvalidRequest with the numbers of invalid lines in

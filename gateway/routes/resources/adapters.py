@@ -26,7 +26,7 @@ from loragate.gateway.operations.files import check_room
 from loragate.gateway.schemas.resources.adapter_query import Wanted
 from loragate.gateway.schemas.resources.adapters import UPLOAD_FORM, AdapterFromFiles, AdapterPatch, VersionPatch
 from loragate.gateway.services import Services
-from loragate.gateway.uploads.adapter_upload import Upload, received
+from loragate.gateway.uploads.adapter_upload import AdapterUpload, receive_adapter_upload
 
 router = APIRouter(prefix="/v1/adapters", tags=["adapters"])
 
@@ -44,7 +44,7 @@ async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: 
     version of that name, once the engine has computed with it; `verifying` while there is no engine to do so. Or JSON:
     the same of files that were uploaded before."""
     use.link.require_base()  # nothing can be checked before an engine has described its base model
-    with use.uploads.taken(caller.tenant_id):
+    with use.uploads.acquire(caller.tenant_id):
         async with await _upload(caller, request, use) as upload:
             return (await actions.publish(use, caller, by, upload, once)).response()
 
@@ -153,8 +153,10 @@ async def download_file(name: str, version: Version, file: FileName, caller: Ada
     return StreamingResponse(stored.tensors, headers=length, media_type="application/octet-stream")
 
 
-async def _upload(caller: TenantPrincipal, request: Request, use: Services) -> AbstractAsyncContextManager[Upload]:
+async def _upload(
+    caller: TenantPrincipal, request: Request, use: Services
+) -> AbstractAsyncContextManager[AdapterUpload]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
         return from_files(use, caller, await _FROM_FILES(request))
     await check_room(use, caller, max(0, announced_size(request) - _FORM_BYTES))
-    return received(request, use.config)
+    return receive_adapter_upload(request, use.config)

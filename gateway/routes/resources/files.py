@@ -19,7 +19,7 @@ from loragate.gateway.openapi.responses import answers
 from loragate.gateway.operations import files as actions
 from loragate.gateway.schemas.resources.uploads import FILE_FORM, LINES_FORM
 from loragate.gateway.uploads.multipart import Form, FormShape
-from loragate.gateway.uploads.spool import data_of, form_of
+from loragate.gateway.uploads.spool import receive_data, receive_form
 from loragate.gateway.uploads.training_lines import MAX_APPEND_BYTES
 
 router = APIRouter(prefix="/v1/files", tags=["files"])
@@ -38,8 +38,8 @@ async def create_file(caller: FileKeeper, by: By, request: Request, once: OnlyOn
     await actions.check_room(use, caller, max(0, announced_size(request) - _FORM_BYTES))
     form = Form(_SHAPE)
     most = use.config.max_file_bytes + _FORM_BYTES
-    with use.uploads.taken(caller.tenant_id):
-        async with form_of(request, form, most, use.config) as content:
+    with use.uploads.acquire(caller.tenant_id):
+        async with receive_form(request, form, most, use.config) as content:
             form.require("file", "purpose")
             return (await actions.create(use, caller, by, _facts(form), content, once)).response()
 
@@ -83,8 +83,8 @@ async def append_to_file(
     are taken or, where one is wrong, none; they must be in the format of the file's first line. An hour after the last
     append the file closes by itself."""
     await actions.get(use, caller, file_id)
-    with use.uploads.taken(caller.tenant_id):
-        async with data_of(request, MAX_APPEND_BYTES, use.config) as content:
+    with use.uploads.acquire(caller.tenant_id):
+        async with receive_data(request, MAX_APPEND_BYTES, use.config) as content:
             return (await actions.append(use, caller, by, file_id, content, once)).response()
 
 

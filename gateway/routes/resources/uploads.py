@@ -14,7 +14,7 @@ from loragate.gateway.objects.files import Upload, UploadPart, UploadPartList
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.operations import files as actions
 from loragate.gateway.schemas.resources.uploads import PART_FORM, UploadComplete, UploadCreate
-from loragate.gateway.uploads.spool import data_of
+from loragate.gateway.uploads.spool import receive_data
 
 router = APIRouter(prefix="/v1/uploads", tags=["files"])
 
@@ -47,8 +47,8 @@ async def add_upload_part(
     """Multipart: `data`, at most 64 MiB. Parts come in any order, several at once, and again where it is not sure that
     they came: `complete` names those that count."""
     await actions.check_part(use, caller, upload_id)
-    with use.uploads.taken(caller.tenant_id):
-        async with data_of(request, MOST_PART_BYTES, use.config) as content:
+    with use.uploads.acquire(caller.tenant_id):
+        async with receive_data(request, MOST_PART_BYTES, use.config) as content:
             return (await actions.add_part(use, caller, by, upload_id, content, once)).response()
 
 
