@@ -1,4 +1,4 @@
-"""Every error a caller can see. Each class owns its HTTP status and OpenAI's `type`.
+"""The errors that a caller can receive. Each class defines its HTTP status and OpenAI's `type`.
 
 ApiError
 ├── InvalidRequest          400
@@ -24,11 +24,11 @@ from loragate.adapter_store import errors as store_errors
 from loragate.adapter_store.errors import StoreError
 
 OVERLOADED = "overloaded"
-"""The code of what is refused because there is too much to do."""
+"""The code of requests that are rejected because of load."""
 
 
 class ApiError(Exception):
-    """A refusal in words. `param` names the field at fault as a dotted path, `code` is for programs."""
+    """An error response. `param` is the dotted path of the invalid field, `code` is for programs."""
 
     status: ClassVar[int]
     type: ClassVar[str] = "invalid_request_error"
@@ -47,13 +47,13 @@ class ApiError(Exception):
 
 
 class InvalidRequest(ApiError):
-    """The request itself is wrong; sending it again will not help."""
+    """The request itself is invalid, so repeating it does not help."""
 
     status = 400
 
 
 class Unauthenticated(ApiError):
-    """No key, or one that is unknown, revoked or expired: the caller is not told which."""
+    """The key is missing, unknown, revoked or expired; the response does not say which."""
 
     status = 401
     default_code = "invalid_api_key"
@@ -64,7 +64,7 @@ class Unauthenticated(ApiError):
 
 
 class Forbidden(ApiError):
-    """A good key that may not do this."""
+    """The key is valid but lacks the permission."""
 
     status = 403
     type = "permission_error"
@@ -72,7 +72,7 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """Missing, or somebody else's: the same answer."""
+    """It does not exist or belongs to another tenant; the response does not say which."""
 
     status = 404
     default_code = "not_found"
@@ -86,21 +86,21 @@ class RequestTimeout(ApiError):
 
 
 class PayloadTooLarge(ApiError):
-    """The body is over the limit of its route."""
+    """The body exceeds the limit of its route."""
 
     status = 413
     default_code = "request_too_large"
 
 
 class UnsupportedMediaType(ApiError):
-    """The body is of a type or encoding that this route does not read."""
+    """The route does not support the body's type or encoding."""
 
     status = 415
     default_code = "unsupported_media_type"
 
 
 class TooManyRequests(ApiError):
-    """The caller itself has sent more than is done yet."""
+    """The caller's own requests exceed a limit."""
 
     status = 429
     type = "rate_limit_error"
@@ -116,7 +116,7 @@ class TooManyRequests(ApiError):
 
 
 class InternalError(ApiError):
-    """Our fault. The request id leads to the log line that says why."""
+    """An error of the server. The request id identifies the log line with its cause."""
 
     status = 500
     type = "server_error"
@@ -127,7 +127,7 @@ class InternalError(ApiError):
 
 
 class Unavailable(ApiError):
-    """A part that this request needs is away; it comes back by itself."""
+    """A part that this request needs is temporarily unavailable."""
 
     status = 503
     type = "server_error"
@@ -154,7 +154,7 @@ class ShuttingDown(Unavailable):
 
 
 def _retry_headers(seconds: float) -> dict[str, str]:
-    """HTTP's own in whole seconds, and the finer one that OpenAI's clients read first."""
+    """Return HTTP's header in whole seconds, and the one in milliseconds that OpenAI's clients prefer."""
     return {"retry-after": str(max(1, math.ceil(seconds))), "retry-after-ms": str(max(1, round(1000 * seconds)))}
 
 
@@ -162,8 +162,8 @@ _INDEX = re.compile(r"\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """`param` is a dotted path; `headers` belong on the answer."""
+class ErrorDetails:
+    """What a response contains of an error. `param` is a dotted path; `headers` are the response's."""
 
     status: int
     message: str
@@ -173,10 +173,19 @@ class Refused:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def refused(error: ApiError | StoreError) -> Refused:
-    """The same shape for the gateway's own errors and the store's."""
+def error_details(error: ApiError | StoreError) -> ErrorDetails:
+    """Return the details of an error of the gateway or the store."""
+    headers: Mapping[str, str]
     if isinstance(error, ApiError):
-        return Refused(error.status, error.message, error.type, error.param, error.code, error.headers)
-    param = None if error.param is None else _INDEX.sub(r".\1", error.param)
-    headers = {"retry-after": str(error.retry_after)} if isinstance(error, store_errors.Unavailable) else {}
-    return Refused(error.status, error.message, error.type, param, error.code, headers)
+        param, headers = error.param, error.headers
+    else:
+        param = None if error.param is None else _INDEX.sub(r".\1", error.param)
+        headers = {"retry-after": str(error.retry_after)} if isinstance(error, store_errors.Unavailable) else {}
+    return ErrorDetails(
+        status=error.status,
+        message=error.message,
+        type=error.type,
+        param=param,
+        code=error.code,
+        headers=headers,
+    )

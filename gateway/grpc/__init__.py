@@ -1,1 +1,1 @@
-"""The tenants' gRPC services: the REST API's twin, through the same checks, calls and errors."""
+"""The gRPC services for tenants, with the same checks, operations and errors as the REST API."""

@@ -1,11 +1,11 @@
-"""One call, as the functions behind the methods see it."""
+"""One call, as the functions that implement the methods receive it."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
-from loragate.gateway.grpc.connection import Wire
+from loragate.gateway.grpc.connection import MessageStream
 from loragate.gateway.http.bodies import parsed
 from loragate.gateway.http.body_limits import Pace
 from loragate.gateway.http.context import RequestContext
@@ -16,17 +16,18 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Call:
-    """`headers` go out as initial metadata with the first message. `tenant` is who calls, where a key is needed."""
+    """`headers` are sent as initial metadata before the first message. `tenant` is the caller of a method that requires
+    a key."""
 
     services: Services
     context: RequestContext
-    wire: Wire
+    stream: MessageStream
     headers: dict[str, str] = field(default_factory=dict)
     caller: TenantPrincipal | None = None
 
     @property
     def tenant(self) -> TenantPrincipal:
-        assert self.caller is not None, "a public method asks who calls"
+        assert self.caller is not None, "a public method has no caller"
         return self.caller
 
     @property
@@ -34,9 +35,9 @@ class Call:
         return self.context.request_id
 
     async def request(self, parse: Callable[[bytes], T]) -> T:
-        """The call's one message, as `parse` reads it. Raises ApiError."""
-        return await parsed(parse, await self.wire.message())
+        """Return the call's only message, parsed by `parse`. Raise ApiError."""
+        return await parsed(parse, await self.stream.message())
 
     def messages(self, limit: int, pace: Pace) -> AsyncIterator[bytes]:
-        """All messages of a client's stream, of at most `limit` bytes together."""
-        return self.wire.messages(limit, pace)
+        """Yield all messages of a client's stream, of at most `limit` bytes in total."""
+        return self.stream.messages(limit, pace)

@@ -1,4 +1,4 @@
-"""One call's side of the connection."""
+"""The messages of one call."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
@@ -14,15 +14,16 @@ from loragate.gateway.http.body_limits import BodyCounter, Pace
 T = TypeVar("T")
 
 
-class Hangup(Exception):
-    """The client is gone, or takes nothing any more."""
+class ClientGone(Exception):
+    """The client has disconnected, or does not read its messages."""
 
 
-class Wire:
-    """Reads and writes messages as bytes.
+class MessageStream:
+    """Reads and writes a call's messages as bytes.
 
-    grpc.aio lets go of the memory of an operation whose awaiting task is cancelled, while its core still writes
-    there. So every operation runs in a task of its own, which nobody cancels: it ends with the call at the latest.
+    When a task that awaits an operation is cancelled, grpc.aio frees the operation's memory while its core still writes
+    to it. Therefore every operation runs in a task of its own, which is never cancelled and ends with the call at the
+    latest.
     """
 
     def __init__(self, context: "grpc.aio.ServicerContext[Any, Any]", max_bytes: int, pace: Pace) -> None:
@@ -35,14 +36,14 @@ class Wire:
         self._begun = False
 
     async def message(self) -> bytes:
-        """The only message of a request. Raises as `messages` does, and InvalidRequest where there is none."""
+        """Return the only message of a request. Raise as `messages` does, and InvalidRequest if there is none."""
         async with aclosing(self.messages(self._max_bytes, self._pace)) as messages:
             async for message in messages:
                 return message
         raise InvalidRequest("The call has no message.", code="invalid_message")
 
     async def messages(self, limit: int, pace: Pace) -> AsyncGenerator[bytes, None]:
-        """Until the client has sent its last. Raises PayloadTooLarge beyond `limit` bytes, RequestTimeout, Hangup."""
+        """Yield the client's messages. Raise PayloadTooLarge beyond `limit` bytes, RequestTimeout, ClientGone."""
         counter = BodyCounter(limit, pace)
         while True:
             try:
@@ -55,19 +56,19 @@ class Wire:
             yield message
 
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
-        """`headers` go out with the first message. Raises Hangup when the client takes no bytes for too long."""
+        """Send a message, and `headers` before the first one. Raise ClientGone if the client does not read it."""
         try:
             if not self._begun:
                 self._begun = True
                 await self._operate(self._context.send_initial_metadata(tuple(headers.items())), self._stall_seconds)
             await self._operate(self._context.write(message), self._stall_seconds)
         except TimeoutError:
-            raise Hangup from None
+            raise ClientGone from None
 
-    def finish(self, code: grpc.StatusCode, words: str, trailers: tuple[tuple[str, str | bytes], ...] = ()) -> None:
-        """What the call ends with, once its handler returns."""
+    def finish(self, code: grpc.StatusCode, details: str, trailers: tuple[tuple[str, str | bytes], ...] = ()) -> None:
+        """Set the status with which the call ends once its handler returns."""
         self._context.set_code(code)
-        self._context.set_details(words)
+        self._context.set_details(details)
         self._context.set_trailing_metadata(trailers)
 
     async def _operate(self, operation: Coroutine[Any, Any, T], seconds: float) -> T:
@@ -80,16 +81,16 @@ class Wire:
         try:
             return task.result()
         except grpc.aio.BaseError:
-            raise Hangup from None
+            raise ClientGone from None
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._operations.discard(task)
         if not task.cancelled():
-            task.exception()  # that nobody waits for it any more is no trouble
+            task.exception()  # mark it as retrieved, because nothing may be waiting for it any more
 
 
 def _texts(context: "grpc.aio.ServicerContext[Any, Any]") -> dict[str, str]:
-    """The call's metadata; of several values of one key the first."""
+    """Return the call's metadata, with the first of several values of one key."""
     found: dict[str, str] = {}
     for key, value in context.invocation_metadata() or ():
         if isinstance(value, str):

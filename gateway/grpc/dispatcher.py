@@ -1,4 +1,4 @@
-"""The way of every call: counted, refused while draining, asked for its key, answered, told what went wrong."""
+"""The dispatcher of all calls: metrics, rejection while draining, authentication, the method's handler, errors."""
 
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -10,12 +10,12 @@ import grpc.aio
 
 from loragate.adapter_store.errors import StoreError
 from loragate.gateway.dependencies.requirements import Public
-from loragate.gateway.errors import OVERLOADED, ApiError, InternalError, ShuttingDown, Unavailable, refused
+from loragate.gateway.errors import OVERLOADED, ApiError, InternalError, ShuttingDown, Unavailable, error_details
 from loragate.gateway.grpc.call import Call
-from loragate.gateway.grpc.connection import Hangup, Wire
+from loragate.gateway.grpc.connection import ClientGone, MessageStream
 from loragate.gateway.grpc.methods import Method
 from loragate.gateway.grpc.metrics import GrpcMetrics
-from loragate.gateway.grpc.status import code_of, message_of, trailers_of
+from loragate.gateway.grpc.status import status_code, status_message, trailing_metadata
 from loragate.gateway.http.access_log import log_exception, write_access_line
 from loragate.gateway.http.context import RequestContext, new_context
 from loragate.gateway.http.disconnect import until_deadline
@@ -25,15 +25,16 @@ log = logging.getLogger(__name__)
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
 
-_MOST_CALLS = 4096
-_MOST_PUBLIC_CALLS = 64  # of those who show no key
+_MAX_CALLS = 4096
+_MAX_PUBLIC_CALLS = 64  # without a key
 
 
 class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
-    """Knows the methods of its table and no others.
+    """Dispatches the methods of its table.
 
-    All are handled as streams of bytes both ways, which a client cannot tell from the kind that it calls: so the key
-    is asked for before anything else of the call is read, and malformed messages are our errors to tell.
+    All are handled as streams of bytes in both directions, which a client cannot distinguish from the kind of method
+    that it calls. The key is therefore checked before anything else of the call is read, and malformed messages result
+    in errors of the gateway.
     """
 
     def __init__(self, services: Services, methods: Mapping[str, Method], metrics: GrpcMetrics) -> None:
@@ -45,7 +46,7 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         }
 
     def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """How a method is called; None for one that does not exist."""
+        """Return the handler of a method; None for an unknown method."""
         return self._handlers.get(details.method)
 
     def _handler(self, name: str, method: Method) -> Callable[[object, ServicerContext], Coroutine[Any, Any, None]]:
@@ -56,13 +57,13 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     async def _handle(self, name: str, method: Method, rpc: ServicerContext) -> None:
         config = self._services.config
-        wire = Wire(rpc, config.max_json_bytes, config.body_pace)
-        context = new_context(wire.metadata.get("x-request-id", ""))
+        stream = MessageStream(rpc, config.max_json_bytes, config.body_pace)
+        context = new_context(stream.metadata.get("x-request-id", ""))
         status = grpc.StatusCode.CANCELLED
         public = isinstance(method.requirement, Public)
         try:
             with self._counted(public=public):
-                status = await self._answered(method, wire, context, public=public)
+                status = await self._respond(method, stream, context, public=public)
         finally:
             self._metrics.answered(name, status.name, context.elapsed_seconds)
             level = logging.DEBUG if public else logging.INFO
@@ -70,7 +71,7 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     @contextmanager
     def _counted(self, *, public: bool) -> Iterator[None]:
-        """A drain does not wait for those who watch the health."""
+        """Count a call while the block lasts. A drain does not wait for public calls, which may watch the health."""
         self._running[public] += 1
         try:
             with self._metrics.in_flight():
@@ -82,38 +83,41 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         finally:
             self._running[public] -= 1
 
-    async def _answered(self, method: Method, wire: Wire, context: RequestContext, *, public: bool) -> grpc.StatusCode:
-        """What the call ends with."""
+    async def _respond(
+        self, method: Method, stream: MessageStream, context: RequestContext, *, public: bool
+    ) -> grpc.StatusCode:
+        """Run the call and return its status."""
         try:
-            self._check_room(public=public)
-            await until_deadline(self._answer(method, wire, context), self._services.lifecycle)
-        except Hangup:
-            wire.finish(grpc.StatusCode.CANCELLED, "The client took no messages.")
+            self._check_capacity(public=public)
+            await until_deadline(self._run(method, stream, context), self._services.lifecycle)
+        except ClientGone:
+            stream.finish(grpc.StatusCode.CANCELLED, "The client did not read its messages.")
             return grpc.StatusCode.CANCELLED
         except (ApiError, StoreError) as error:
-            return _refuse(wire, error, context)
+            return _fail(stream, error, context)
         except Exception as error:
             log_exception(log, error, context.request_id)
-            return _refuse(wire, InternalError(context.request_id), context)
+            return _fail(stream, InternalError(context.request_id), context)
         return grpc.StatusCode.OK
 
-    def _check_room(self, *, public: bool) -> None:
+    def _check_capacity(self, *, public: bool) -> None:
         if self._services.lifecycle.draining and not public:
             raise ShuttingDown
-        if self._running[public] > (_MOST_PUBLIC_CALLS if public else _MOST_CALLS):
-            raise Unavailable("Too many calls run at the moment.", code=OVERLOADED)
+        if self._running[public] > (_MAX_PUBLIC_CALLS if public else _MAX_CALLS):
+            raise Unavailable("Too many calls are running at the moment.", code=OVERLOADED)
 
-    async def _answer(self, method: Method, wire: Wire, context: RequestContext) -> None:
-        call = Call(self._services, context, wire, {"x-request-id": context.request_id})
+    async def _run(self, method: Method, stream: MessageStream, context: RequestContext) -> None:
+        call = Call(self._services, context, stream, {"x-request-id": context.request_id})
         if not isinstance(method.requirement, Public):
-            authorization = wire.metadata.get("authorization", "")
+            authorization = stream.metadata.get("authorization", "")
             call.caller = await method.requirement.admit(self._services, authorization, context)
-        async with aclosing(method.answer(call)) as messages:
+        async with aclosing(method.handler(call)) as messages:
             async for message in messages:
-                await wire.send(message.SerializeToString(), call.headers)
+                await stream.send(message.SerializeToString(), call.headers)
 
 
-def _refuse(wire: Wire, error: ApiError | StoreError, context: RequestContext) -> grpc.StatusCode:
-    told = refused(error)
-    wire.finish(code_of(told), message_of(told), trailers_of(told, context.request_id))
-    return code_of(told)
+def _fail(stream: MessageStream, error: ApiError | StoreError, context: RequestContext) -> grpc.StatusCode:
+    details = error_details(error)
+    code = status_code(details)
+    stream.finish(code, status_message(details), trailing_metadata(details, context.request_id))
+    return code

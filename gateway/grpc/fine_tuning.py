@@ -102,7 +102,7 @@ async def _pause_between(call: Call) -> None:
     await asyncio.sleep(_FOLLOW_SECONDS)
     if call.services.lifecycle.draining:
         raise ShuttingDown
-    await FINE_TUNER.admit(call.services, call.wire.metadata.get("authorization", ""), call.context)
+    await FINE_TUNER.admit(call.services, call.stream.metadata.get("authorization", ""), call.context)
 
 
 def _page(request: Any, limit: int) -> tuple[str | None, int]:

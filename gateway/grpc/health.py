@@ -1,4 +1,4 @@
-"""grpc.health.v1.Health, by the same readiness as /readyz."""
+"""grpc.health.v1.Health, with the same readiness as /readyz."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -12,7 +12,7 @@ from loragate.gateway.readiness import is_ready, readiness
 
 _WATCH_SECONDS = 1.0
 
-# What each service cannot do without: adapters are taken in while the engine is down.
+# What each service requires: adapters can be uploaded while the engine is down.
 _NEEDS = {
     "": ("gateway", "database", "engine"),
     "loragate.v1.InferenceService": ("gateway", "database", "engine"),
@@ -22,15 +22,15 @@ _NEEDS = {
 
 
 async def check(call: Call) -> AsyncGenerator[HealthCheckResponse, None]:
-    """The state of a service now; without a name, of the whole server."""
+    """Return the current state of a service, or of the whole server if no name is given."""
     service = await _service(call)
     if service not in _NEEDS:
-        raise NotFound("There is no such service here.", param="service", code="unknown_service")
+        raise NotFound("This server has no such service.", param="service", code="unknown_service")
     yield HealthCheckResponse(status=await _status(call, service))
 
 
 async def watch(call: Call) -> AsyncGenerator[HealthCheckResponse, None]:
-    """Its state now and whenever it has changed."""
+    """Yield the current state, and every change of it."""
     service = await _service(call)
     last = None
     while True:

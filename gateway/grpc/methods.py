@@ -1,4 +1,4 @@
-"""Every method that can be called, with what it demands of its caller. What is not here does not exist."""
+"""The table of all methods, with what each requires of its caller."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from loragate.gateway.grpc.call import Call
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """`answer` yields the response's messages: one, unless the method streams."""
+    """`handler` yields the response's messages: one, unless the method streams."""
 
     requirement: Public | TenantWith
-    answer: Callable[[Call], AsyncGenerator[Message, None]]
+    handler: Callable[[Call], AsyncGenerator[Message, None]]
 
 
 _INFERENCE = TenantWith(Scope.INFERENCE)

@@ -1,4 +1,4 @@
-"""What this gateway was asked over gRPC and how it answered."""
+"""Metrics of gRPC calls."""
 
 from contextlib import AbstractContextManager
 
@@ -8,7 +8,7 @@ from loragate.gateway.http.metrics import SECONDS
 
 
 class GrpcMetrics:
-    """Beside the HTTP ones, in their registry. Methods are named by us, never by a client."""
+    """One per application, in the registry of the HTTP metrics. No label contains a client's text."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._calls = Counter(
@@ -33,6 +33,6 @@ class GrpcMetrics:
         return self._in_flight.track_inprogress()
 
     def answered(self, method: str, status: str, seconds: float) -> None:
-        """A call got its status, or its client left."""
+        """Record that a call received its status, or that its client left."""
         self._calls.labels(method, status).inc()
         self._seconds.labels(method).observe(seconds)

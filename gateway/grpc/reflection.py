@@ -1,4 +1,4 @@
-"""grpc.reflection: which services there are and how to call them. The engine's is not among them."""
+"""grpc.reflection: the description of the public services, without the engine's."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 
@@ -11,12 +11,12 @@ from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import parsed
 from loragate.v1 import adapters_pb2, fine_tuning_pb2, inference_pb2
 
-_MOST_BYTES = 1 << 20  # of one stream's questions
+_MAX_BYTES = 1 << 20  # of all requests of one stream
 _PUBLISHED = (inference_pb2, adapters_pb2, fine_tuning_pb2, health_pb2, reflection_pb2)
 
 
 def _pool() -> DescriptorPool:
-    """The process' own pool holds the engine's messages too."""
+    """Return a pool of the public descriptors; the process's default pool contains the engine's too."""
     pool = DescriptorPool()
     for module in _PUBLISHED:
         pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
@@ -28,11 +28,11 @@ _SERVICER = aio.ReflectionServicer(_SERVICES, pool=_pool())  # type: ignore[attr
 
 
 async def server_reflection_info(call: Call) -> AsyncGenerator[reflection_pb2.ServerReflectionResponse, None]:
-    """One answer to each question. v1's messages are v1alpha's under another name."""
-    async for response in _SERVICER.ServerReflectionInfo(_questions(call), None):
+    """Yield a response to each request. The messages of v1 are those of v1alpha under another name."""
+    async for response in _SERVICER.ServerReflectionInfo(_requests(call), None):
         yield response
 
 
-async def _questions(call: Call) -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
-    async for raw in call.messages(_MOST_BYTES, call.services.config.body_pace):
+async def _requests(call: Call) -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
+    async for raw in call.messages(_MAX_BYTES, call.services.config.body_pace):
         yield parsed(reflection_pb2.ServerReflectionRequest, raw)

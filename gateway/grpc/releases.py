@@ -69,7 +69,7 @@ async def restore_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]
 
 def once_for(call: Call, route: str) -> Once:
     """The call's `idempotency-key`; `route` is what REST calls the same."""
-    return once_of(call.wire.metadata.get("idempotency-key"), call.services.store, route)
+    return once_of(call.stream.metadata.get("idempotency-key"), call.services.store, route)
 
 
 def document_of(call: Call, result: Result[Document]) -> Document:

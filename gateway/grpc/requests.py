@@ -1,4 +1,4 @@
-"""Request messages as the REST API's bodies, so that one set of schemas checks both."""
+"""Conversion of request messages to the REST API's bodies, so that the same schemas validate both."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -15,23 +15,23 @@ from loragate.v1 import inference_pb2 as pb
 
 M = TypeVar("M", bound=Message)
 
-# REST has these as JSON objects. Text keeps the order of a schema's properties, which decides that of an answer's.
+# In REST these are JSON objects. Text keeps the order of a schema's properties, which the model's output follows.
 _JSON_FIELDS = frozenset({"loragate.v1.FunctionDefinition.parameters", "loragate.v1.JsonSchemaFormat.schema"})
-_MOST_MESSAGES = 4096  # in one field; empty ones are two bytes each, and much more once they are objects
+_MAX_MESSAGES = 4096  # in one field; an empty message has two bytes, but is much larger as an object
 _PROMPTS = ("prompt", "prompts", "prompt_token_ids")
 
 
 def parsed(kind: type[M], raw: bytes) -> M:
-    """Raises InvalidRequest for bytes that are no such message."""
+    """Parse a message. Raise InvalidRequest for invalid bytes."""
     try:
         return kind.FromString(raw)
     except DecodeError:
-        words = f"The message is not a valid {kind.DESCRIPTOR.full_name}."
-        raise InvalidRequest(words, code="invalid_message") from None
+        message = f"The message is not a valid {kind.DESCRIPTOR.full_name}."
+        raise InvalidRequest(message, code="invalid_message") from None
 
 
 def chat_request(raw: bytes) -> ChatRequest:
-    """A ChatRequest message, checked. Raises InvalidRequest."""
+    """Parse and validate a ChatRequest message. Raise InvalidRequest."""
     document = body_of(parsed(pb.ChatRequest, raw))
     choice = document.get("tool_choice")
     if choice is not None and choice.keys() <= {"type"}:
@@ -40,12 +40,12 @@ def chat_request(raw: bytes) -> ChatRequest:
 
 
 def completion_request(raw: bytes) -> CompletionRequest:
-    """A GenerateRequest message, checked. Raises InvalidRequest."""
+    """Parse and validate a GenerateRequest message. Raise InvalidRequest."""
     document = body_of(parsed(pb.GenerateRequest, raw))
     given = [document.pop(field) for field in _PROMPTS if field in document]
     if len(given) > 1:
-        words = "Invalid 'prompt': give one of prompt, prompts and prompt_token_ids."
-        raise InvalidRequest(words, param="prompt", code="invalid_value")
+        message = "Invalid 'prompt': give one of prompt, prompts and prompt_token_ids."
+        raise InvalidRequest(message, param="prompt", code="invalid_value")
     for prompt in given:
         by_ids = isinstance(prompt, list) and isinstance(prompt[0], dict)
         document["prompt"] = [ids.get("ids", []) for ids in prompt] if by_ids else prompt
@@ -53,7 +53,7 @@ def completion_request(raw: bytes) -> CompletionRequest:
 
 
 def body_of(message: Message, path: str = "") -> dict[str, Any]:
-    """What the message says, as JSON would say it; a field that is absent is absent. Raises InvalidRequest."""
+    """Return the message as the equivalent JSON body, without absent fields. Raise InvalidRequest."""
     return {field.name: _value(field, value, path + field.name) for field, value in message.ListFields()}
 
 
@@ -61,9 +61,9 @@ def _value(field: FieldDescriptor, value: Any, path: str) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return {str(key): item for key, item in value.items()}
     if field.is_repeated:
-        if field.message_type is not None and len(value) > _MOST_MESSAGES:
-            words = f"Invalid '{path}': there must not be more than {_MOST_MESSAGES}."
-            raise InvalidRequest(words, param=path, code="invalid_value")
+        if field.message_type is not None and len(value) > _MAX_MESSAGES:
+            message = f"Invalid '{path}': there must not be more than {_MAX_MESSAGES}."
+            raise InvalidRequest(message, param=path, code="invalid_value")
         return [_item(field, item, f"{path}.{position}") for position, item in enumerate(value)]
     return _item(field, value, path)
 
@@ -80,6 +80,6 @@ def _json(text: str, path: str) -> Mapping[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        words = f"Invalid '{path}': it must be a JSON object, as text."
-        raise InvalidRequest(words, param=path, code="invalid_value")
+        message = f"Invalid '{path}': it must be a JSON object, as text."
+        raise InvalidRequest(message, param=path, code="invalid_value")
     return value

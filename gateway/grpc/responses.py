@@ -1,4 +1,4 @@
-"""The REST API's answers as messages; their fields have the same names."""
+"""Conversion of the REST API's response objects to messages, whose fields have the same names."""
 
 from typing import Any
 
@@ -7,40 +7,40 @@ from loragate.v1 import inference_pb2 as pb
 
 
 def generate_response(document: dict[str, Any]) -> pb.GenerateResponse:
-    """A text completion, or a chunk of one."""
+    """Convert a text completion, or a chunk of one."""
     choices = [_with_alternatives(choice) for choice in document["choices"]]
     text = "".join(choice["text"] for choice in choices if choice["index"] == 0)
     return pb.GenerateResponse(**{**document, "choices": choices}, text=text)
 
 
 def chat_response(document: dict[str, Any]) -> pb.ChatResponse:
-    """A chat completion."""
+    """Convert a chat completion."""
     return pb.ChatResponse(**document, text=document["choices"][0]["message"]["content"])
 
 
 def chat_chunk(document: dict[str, Any]) -> pb.ChatChunk:
-    """A chunk of a chat completion."""
+    """Convert a chunk of a chat completion."""
     first = (choice["delta"].get("content") for choice in document["choices"] if choice["index"] == 0)
     return pb.ChatChunk(**document, text=next(first, None))
 
 
 def adapter_response(document: dict[str, Any]) -> adapters_pb2.Adapter:
-    """An adapter with its aliases."""
+    """Convert an adapter with its aliases."""
     return adapters_pb2.Adapter(**_with_targets(document))
 
 
 def adapters_response(document: dict[str, Any]) -> adapters_pb2.ListAdaptersResponse:
-    """A page of adapters."""
+    """Convert a page of adapters."""
     return adapters_pb2.ListAdaptersResponse(**{**document, "data": [_with_targets(each) for each in document["data"]]})
 
 
 def _with_targets(adapter: dict[str, Any]) -> dict[str, Any]:
-    """A map of lists is a map of messages that hold one each."""
+    """Convert a map of lists to a map of messages, each of which contains a list."""
     return {**adapter, "aliases": {name: {"targets": targets} for name, targets in adapter["aliases"].items()}}
 
 
 def _with_alternatives(choice: dict[str, Any]) -> dict[str, Any]:
-    """A list of maps is a list of messages that hold one each."""
+    """Convert a list of maps to a list of messages, each of which contains a map."""
     logprobs = choice["logprobs"]
     if logprobs is None:
         return choice

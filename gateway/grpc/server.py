@@ -12,19 +12,19 @@ from loragate.gateway.grpc.methods import METHODS
 from loragate.gateway.grpc.metrics import GrpcMetrics
 from loragate.gateway.services import Services
 
-_GOODBYE_SECONDS = 1.0
+_STOP_SECONDS = 1.0
 _IDENTITY_ONLY = 1  # the bit of "no compression"
 
 
 def _options(config: GatewayConfig) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", 1),  # workers share the port, which the supervisor holds
-        # What is a little too long is refused in words, the rest before it is read.
+        # The gateway itself rejects a message that is slightly too long; longer ones are rejected before they are read.
         ("grpc.max_receive_message_length", 2 * config.max_json_bytes),
         ("grpc.max_send_message_length", -1),
-        ("grpc.max_concurrent_streams", 1024),  # of one connection; more wait with their client
-        # Calls that have come and were not looked at yet, of all connections: beyond the first number more and more of
-        # them are cancelled at random, whoever's they are. What was reset at once stands among them, too.
+        ("grpc.max_concurrent_streams", 1024),  # of one connection; further ones wait at the client
+        # Calls of all connections that have arrived but are not handled yet, including those that were reset at once.
+        # Above the first number, calls are cancelled at random, with rising probability.
         ("grpc.server.max_pending_requests", 8192),
         ("grpc.server.max_pending_requests_hard_limit", 16384),
         ("grpc.server_handshake_timeout_ms", round(1000 * config.stall_seconds)),
@@ -34,7 +34,7 @@ def _options(config: GatewayConfig) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-        # Clients find new workers and replicas, and a connection whose client reads nothing goes away at last.
+        # Makes clients find new workers and replicas, and ends connections whose client reads nothing.
         ("grpc.max_connection_age_ms", 30 * 60_000),
         ("grpc.max_connection_age_grace_ms", 30 * 60_000),
     ]
@@ -44,9 +44,9 @@ def _options(config: GatewayConfig) -> list[tuple[str, int]]:
 async def serving(
     services: Services, interceptors: "Sequence[grpc.aio.ServerInterceptor[Any, Any]]" = ()
 ) -> AsyncIterator[int | None]:
-    """Serves on `config.grpc_listen` for as long as the block lasts; yields the port, None where it is not wanted.
+    """Serve on `config.grpc_listen` while the block lasts; yield the port, or None if gRPC is disabled.
 
-    Raises OSError where that address cannot be had.
+    Raise OSError if the address is not available.
     """
     config = services.config
     metrics = GrpcMetrics(services.http_metrics.registry)
@@ -63,4 +63,4 @@ async def serving(
     try:
         yield port
     finally:
-        await server.stop(_GOODBYE_SECONDS)
+        await server.stop(_STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""A span for each gRPC call, around everything else."""
+"""An interceptor that opens a span for each gRPC call."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -10,13 +10,13 @@ from opentelemetry.trace import Span, Tracer
 from loragate.gateway.tracing.spans import request_spans, set_failed
 
 _TRACED = "/loragate.v1."  # not health and reflection
-_OUR_FAULT = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN})
+_SERVER_ERRORS = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN})
 
 Handler = Callable[[Any, Any], Awaitable[None]]
 
 
 class TracingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Names and attributes as OpenTelemetry's conventions for RPC servers have them."""
+    """Uses the names and attributes of OpenTelemetry's conventions for RPC servers."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
@@ -26,7 +26,7 @@ class TracingInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable["grpc.RpcMethodHandler[Any, Any]"]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "grpc.RpcMethodHandler[Any, Any]":
-        """Every method of ours is handled as streams both ways."""
+        """Wrap the handler of a method; all of them handle streams in both directions."""
         handler = await continuation(handler_call_details)
         method = str(handler_call_details.method)
         if handler is None or not method.startswith(_TRACED):
@@ -53,5 +53,5 @@ def _describe(span: Span, method: str, code: grpc.StatusCode | int | None) -> No
     span.set_attribute("rpc.system.name", "grpc")
     span.set_attribute("rpc.method", method.removeprefix("/"))
     span.set_attribute("rpc.response.status_code", status.name)
-    if status in _OUR_FAULT:
+    if status in _SERVER_ERRORS:
         set_failed(span, status.name)

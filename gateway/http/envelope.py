@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from loragate.gateway.errors import ApiError
+from loragate.gateway.errors import ApiError, ErrorDetails
 
 _TYPES = {403: "permission_error", 429: "rate_limit_error"}
 
@@ -20,12 +20,12 @@ def envelope(message: str, type_: str, param: str | None, code: str | None) -> d
     return {"error": {"message": message, "type": type_, "param": param, "code": code}}
 
 
-def error_body(error: ApiError) -> dict[str, Any]:
+def error_body(error: ApiError | ErrorDetails) -> dict[str, Any]:
     """Return the envelope of `error`."""
     return envelope(error.message, error.type, error.param, error.code)
 
 
-def error_response(error: ApiError) -> Response:
+def error_response(error: ApiError | ErrorDetails) -> Response:
     """Return `error` as an HTTP response."""
     return json_response(error_body(error), error.status, dict(error.headers))
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from loragate.adapter_store.errors import StoreError
-from loragate.gateway.errors import ApiError, refused
+from loragate.gateway.errors import ApiError, error_details
 from loragate.gateway.http.envelope import envelope, error_response, error_type, json_response
 from loragate.gateway.schemas.validation import refusal
 
@@ -28,7 +28,7 @@ async def _api_error(request: Request, error: Exception) -> Response:
 
 async def _store_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
-    return error_response(refused(error))
+    return error_response(error_details(error))
 
 
 async def _parameters(request: Request, error: Exception) -> Response:
