@@ -23,7 +23,9 @@ from loragate.gateway.uploads.adapter_upload import AdapterUpload
 Document = dict[str, Any]
 
 
-async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: AdapterUpload, once: Once) -> Result[Document]:
+async def publish(
+    use: Services, caller: TenantPrincipal, by: Actor, upload: AdapterUpload, once: Once
+) -> Result[Document]:
     """Publish the next version of the upload's name, once for `once`. It stays `verifying` until an engine has tried
     it."""
     content = () if once.key is None else await asyncio.to_thread(upload.identity)
@@ -37,7 +39,9 @@ async def publish(use: Services, caller: TenantPrincipal, by: Actor, upload: Ada
             return await attempt.keep(scope.replies, version_object(version, residency))
 
 
-async def publish_import(use: Services, caller: TenantPrincipal, by: Actor, upload: AdapterUpload, wanted: Import) -> int:
+async def publish_import(
+    use: Services, caller: TenantPrincipal, by: Actor, upload: AdapterUpload, wanted: Import
+) -> int:
     """Publish what the import `wanted` has fetched; return the number of the new version."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         return (await _publish(use, caller, scope, upload, wanted)).version
