@@ -25,4 +25,4 @@ async def no_leases(gateway: Gateway) -> None:
 
 def leases_of(gateway: Gateway) -> int:
     """Requests that count against somebody's concurrency."""
-    return sum(len(line.memory.held) for line in gateway.services.admission.limiter._lines.values())
+    return sum(len(pipeline.observed.held) for pipeline in gateway.services.admission.limiter._pipelines.values())

@@ -97,7 +97,7 @@ async def patient(config: GatewayConfig, engine: StubEngine, tenants: tuple[str,
     async with serving(replace(config, upload_stall_seconds=60), engine, tenants) as running:
         await running.until_ready()
         assert running.services is not None
-        running.services.uploads._most = 2
+        running.services.uploads._max_uploads = 2
         yield running
 
 
