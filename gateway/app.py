@@ -186,7 +186,7 @@ async def _open_services(
             engine_reading=EngineReading(link),
             residency=Residency(client),
             imports=imports,
-            uploads=UploadSlots(),
+            upload_slots=UploadSlots(),
             started_at=int(time.time()),
         )
         _run_jobs(stack, {"imports": run_resume_loop(services)})

@@ -58,5 +58,5 @@ class Services:
     engine_reading: EngineReading
     residency: Residency
     imports: Imports
-    uploads: UploadSlots
+    upload_slots: UploadSlots
     started_at: int  # Unix time

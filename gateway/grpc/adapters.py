@@ -1,4 +1,4 @@
-"""loragate.v1.AdapterService."""
+"""loragate.v1.AdapterService: uploads, adapters, aliases and versions."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, TypeVar
@@ -11,7 +11,6 @@ from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.database.page import DEFAULT_LIMIT
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.grpc.call import Call
-from loragate.gateway.grpc.releases import document_of, once_for
 from loragate.gateway.grpc.requests import body_of, parsed
 from loragate.gateway.grpc.responses import adapter_response, adapters_response
 from loragate.gateway.operations import adapters as actions
@@ -23,19 +22,19 @@ from loragate.v1 import adapters_pb2 as pb
 
 Status = TypeVar("Status", AdapterStatus, VersionStatus)
 
-_UPLOAD = "POST /v1/adapters"  # as REST calls the same
+_UPLOAD = "POST /v1/adapters"  # the equivalent route of the REST API
 _FILES = {"adapter_config": CONFIG_FILE, "adapter_model": TENSORS_FILE}
 
 
 async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
-    """The next version of a name; once for an `idempotency-key`, whichever way it comes."""
+    """Upload the next version of an adapter, once per `idempotency-key`, which REST and gRPC share."""
     form = Form(ADAPTER_FORM)
-    once = once_for(call, _UPLOAD)
+    once = call.once(_UPLOAD)
     call.services.link.require_base()  # nothing can be checked before an engine has described its base model
-    with call.services.uploads.acquire(call.tenant.tenant_id):
+    with call.services.upload_slots.acquire(call.tenant.tenant_id):
         async with collect_adapter_upload(form, _filling(form, call), call.services.config) as complete:
             result = await actions.publish(call.services, call.tenant, call.context.actor, complete, once)
-    yield pb.AdapterVersion(**document_of(call, result))
+    yield pb.AdapterVersion(**call.document(result))
 
 
 async def _filling(form: Form, call: Call) -> AsyncIterator[None]:
@@ -47,7 +46,7 @@ async def _filling(form: Form, call: Call) -> AsyncIterator[None]:
 
 
 def _part(value: Any) -> bytes:
-    """As a form would have it."""
+    """Return the value as a multipart form contains it."""
     match value:
         case bytes():
             return value
@@ -60,7 +59,7 @@ def _part(value: Any) -> bytes:
 
 
 async def list_adapters(call: Call) -> AsyncGenerator[pb.ListAdaptersResponse, None]:
-    """Newest first."""
+    """List adapters, newest first."""
     request = await call.request(lambda raw: parsed(pb.ListAdaptersRequest, raw))
     after = request.after if request.HasField("after") else None
     limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
@@ -70,13 +69,13 @@ async def list_adapters(call: Call) -> AsyncGenerator[pb.ListAdaptersResponse, N
 
 
 async def get(call: Call) -> AsyncGenerator[pb.Adapter, None]:
-    """One adapter with its aliases."""
+    """Return one adapter with its aliases."""
     request = await call.request(lambda raw: parsed(pb.GetAdapterRequest, raw))
     yield adapter_response(await actions.get(call.services, call.tenant, request.name))
 
 
 async def update(call: Call) -> AsyncGenerator[pb.Adapter, None]:
-    """Changes what is given."""
+    """Change the fields that are given."""
     document = body_of(await call.request(lambda raw: parsed(pb.UpdateAdapterRequest, raw)))
     name = document.pop("name", "")
     if "tags" in document:
@@ -98,20 +97,20 @@ async def set_alias(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
 
 
 async def delete_alias(call: Call) -> AsyncGenerator[pb.DeleteAdapterResponse, None]:
-    """Its versions stay."""
+    """Delete an alias. Its versions stay."""
     request = await call.request(lambda raw: parsed(pb.DeleteAliasRequest, raw))
     who = call.services, call.tenant, call.context.actor
     yield pb.DeleteAdapterResponse(**await actions.delete_alias(*who, request.name, request.alias))
 
 
 async def delete(call: Call) -> AsyncGenerator[pb.DeleteAdapterResponse, None]:
-    """With its versions and aliases."""
+    """Delete an adapter with its versions and aliases."""
     request = await call.request(lambda raw: parsed(pb.DeleteAdapterRequest, raw))
     yield pb.DeleteAdapterResponse(**await actions.delete(call.services, call.tenant, call.context.actor, request.name))
 
 
 async def list_versions(call: Call) -> AsyncGenerator[pb.ListVersionsResponse, None]:
-    """Highest number first."""
+    """List versions, highest number first."""
     request = await call.request(lambda raw: parsed(pb.ListVersionsRequest, raw))
     after = request.after if request.HasField("after") else None
     limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
@@ -124,18 +123,18 @@ def _status(kind: type[Status], text: str) -> Status:
     try:
         return kind(text)
     except ValueError:
-        words = f"Invalid 'status': it must be one of {', '.join(kind)}."
-        raise InvalidRequest(words, param="status", code="invalid_value") from None
+        message = f"Invalid 'status': it must be one of {', '.join(kind)}."
+        raise InvalidRequest(message, param="status", code="invalid_value") from None
 
 
 async def get_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
-    """One version."""
+    """Return one version."""
     request = await call.request(lambda raw: parsed(pb.GetVersionRequest, raw))
     yield pb.AdapterVersion(**await actions.get_version(call.services, call.tenant, request.name, request.version))
 
 
 async def delete_version(call: Call) -> AsyncGenerator[pb.DeleteAdapterResponse, None]:
-    """One version, to which no alias points."""
+    """Delete a version to which no alias points."""
     request = await call.request(lambda raw: parsed(pb.DeleteVersionRequest, raw))
     gone = await actions.delete_version(call.services, call.tenant, call.context.actor, request.name, request.version)
     yield pb.DeleteAdapterResponse(**gone)

@@ -9,8 +9,10 @@ from loragate.gateway.grpc.connection import MessageStream
 from loragate.gateway.http.bodies import parsed
 from loragate.gateway.http.body_limits import Pace
 from loragate.gateway.http.context import RequestContext
+from loragate.gateway.http.idempotency import Once, Result, once_of
 from loragate.gateway.services import Services
 
+D = TypeVar("D")
 T = TypeVar("T")
 
 
@@ -33,6 +35,15 @@ class Call:
     @property
     def request_id(self) -> str:
         return self.context.request_id
+
+    def once(self, route: str) -> Once:
+        """Return the call's `idempotency-key`; `route` is the equivalent one of the REST API."""
+        return once_of(self.stream.metadata.get("idempotency-key"), self.services.store, route)
+
+    def document(self, result: Result[D]) -> D:
+        """Return the result's document, and send its headers with the response."""
+        self.headers |= result.headers
+        return result.document
 
     async def request(self, parse: Callable[[bytes], T]) -> T:
         """Return the call's only message, parsed by `parse`. Raise ApiError."""

@@ -1,4 +1,4 @@
-"""loragate.v1.FineTuningService."""
+"""loragate.v1.FineTuningService: jobs, their events and checkpoints."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,7 +9,6 @@ from loragate.adapter_store.database.page import DEFAULT_LIMIT
 from loragate.gateway.dependencies.requirements import TenantWith
 from loragate.gateway.errors import ShuttingDown
 from loragate.gateway.grpc.call import Call
-from loragate.gateway.grpc.releases import document_of, once_for
 from loragate.gateway.grpc.requests import body_of, parsed
 from loragate.gateway.operations import jobs as actions
 from loragate.gateway.operations.job_creation import create_job
@@ -20,26 +19,26 @@ from loragate.v1 import fine_tuning_pb2 as pb
 
 FINE_TUNER = TenantWith(Scope.FINETUNE)
 
-_CREATE = "POST /v1/fine_tuning/jobs"  # as REST calls the same
+_CREATE = "POST /v1/fine_tuning/jobs"  # the equivalent route of the REST API
 _CHECKPOINTS = 10
 _FOLLOW_SECONDS = 1.0
 _ALL_LINEAR = "all-linear"
 
 
 async def create(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
-    """An adapter from a file of examples; once for an `idempotency-key`, whichever way it comes."""
+    """Create a job, once per `idempotency-key`, which REST and gRPC share."""
     document = body_of(await call.request(lambda raw: parsed(pb.CreateFineTuningJobRequest, raw)))
     for method in ("supervised", "dpo"):
         asked = document.get("method", {}).get(method, {}).get("hyperparameters", {})
         if asked.get("target_modules") == [_ALL_LINEAR]:
             asked["target_modules"] = _ALL_LINEAR
-    body, once = validated(JobCreate, document), once_for(call, _CREATE)
+    body, once = validated(JobCreate, document), call.once(_CREATE)
     result = await create_job(call.services, call.tenant, call.context.actor, body, once)
-    yield _job(document_of(call, result))
+    yield _job(call.document(result))
 
 
 async def list_jobs(call: Call) -> AsyncGenerator[pb.ListFineTuningJobsResponse, None]:
-    """Newest first."""
+    """List jobs, newest first."""
     request = await call.request(lambda raw: parsed(pb.ListFineTuningJobsRequest, raw))
     labels = checked_labels(dict(request.metadata))
     page = await actions.list_jobs(call.services, call.tenant, labels, *_page(request, DEFAULT_LIMIT))
@@ -47,28 +46,28 @@ async def list_jobs(call: Call) -> AsyncGenerator[pb.ListFineTuningJobsResponse,
 
 
 async def get(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
-    """One job."""
+    """Return one job."""
     request = await call.request(lambda raw: parsed(pb.GetFineTuningJobRequest, raw))
     yield _job(await actions.get(call.services, call.tenant, request.fine_tuning_job_id))
 
 
 async def cancel(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
-    """For good."""
+    """Cancel a job permanently."""
     yield await _ordered(call, pb.CancelFineTuningJobRequest, "cancel")
 
 
 async def pause(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
-    """Until it is resumed."""
+    """Pause a job until it is resumed."""
     yield await _ordered(call, pb.PauseFineTuningJobRequest, "pause")
 
 
 async def resume(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
-    """It goes on where it was."""
+    """Resume a job where it was paused."""
     yield await _ordered(call, pb.ResumeFineTuningJobRequest, "resume")
 
 
 async def list_events(call: Call) -> AsyncGenerator[pb.FineTuningEvent, None]:
-    """Oldest first; whoever follows is asked for its key again and again: a job may take days."""
+    """Yield events, oldest first. While following, check the key periodically, because a job may take days."""
     request = await call.request(lambda raw: parsed(pb.ListFineTuningEventsRequest, raw))
     after = request.after if request.HasField("after") else None
     while True:
@@ -80,11 +79,11 @@ async def list_events(call: Call) -> AsyncGenerator[pb.FineTuningEvent, None]:
             continue
         if since.ended or not request.follow:
             return
-        await _pause_between(call)
+        await _wait_for_next_poll(call)
 
 
 async def list_checkpoints(call: Call) -> AsyncGenerator[pb.ListFineTuningCheckpointsResponse, None]:
-    """Newest first."""
+    """List checkpoints, newest first."""
     request = await call.request(lambda raw: parsed(pb.ListFineTuningCheckpointsRequest, raw))
     page = _page(request, _CHECKPOINTS)
     found = await actions.list_checkpoints(call.services, call.tenant.tenant_id, request.fine_tuning_job_id, *page)
@@ -97,8 +96,8 @@ async def _ordered(call: Call, kind: type[Any], act: actions.Act) -> pb.FineTuni
     return _job(await actions.order(call.services, call.tenant.tenant_id, by, job_id, act))
 
 
-async def _pause_between(call: Call) -> None:
-    """Raises ShuttingDown, Unauthenticated, Forbidden."""
+async def _wait_for_next_poll(call: Call) -> None:
+    """Wait before the next poll. Raise ShuttingDown, Unauthenticated, Forbidden."""
     await asyncio.sleep(_FOLLOW_SECONDS)
     if call.services.lifecycle.draining:
         raise ShuttingDown
@@ -125,7 +124,7 @@ def _job(document: dict[str, Any]) -> pb.FineTuningJob:
 
 
 def _known(hyperparameters: dict[str, Any]) -> dict[str, Any]:
-    """What is still open is absent."""
+    """Return the hyperparameters without those that are not decided yet."""
     known = {name: value for name, value in hyperparameters.items() if value not in ("auto", None)}
     if isinstance(targets := known.get("target_modules"), str):
         known["target_modules"] = [targets]

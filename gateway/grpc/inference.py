@@ -1,4 +1,4 @@
-"""loragate.v1.InferenceService."""
+"""loragate.v1.InferenceService: completions and chat."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -16,7 +16,7 @@ from loragate.v1 import inference_pb2 as pb
 
 
 async def generate(call: Call) -> AsyncGenerator[pb.GenerateResponse, None]:
-    """How each prompt goes on, whole."""
+    """Complete each prompt; return the whole response."""
     generation, answer, echoes = await _completion(call)
     async with _admitted(call, generation, "completions") as admitted:
         response = generate_response(text_completion(answer, await admitted.complete(), echoes))
@@ -24,7 +24,7 @@ async def generate(call: Call) -> AsyncGenerator[pb.GenerateResponse, None]:
 
 
 async def generate_stream(call: Call) -> AsyncGenerator[pb.GenerateResponse, None]:
-    """The same in chunks."""
+    """Complete each prompt; yield the response in chunks."""
     generation, answer, echoes = await _completion(call)
     async with (
         _admitted(call, generation, "completions") as admitted,
@@ -35,7 +35,7 @@ async def generate_stream(call: Call) -> AsyncGenerator[pb.GenerateResponse, Non
 
 
 async def chat(call: Call) -> AsyncGenerator[pb.ChatResponse, None]:
-    """The assistant's next message, whole."""
+    """Return the assistant's next message as a whole."""
     generation, answer = await _chat(call)
     async with _admitted(call, generation, "chat") as admitted:
         response = chat_response(chat_completion(answer, await admitted.complete()))
@@ -43,7 +43,7 @@ async def chat(call: Call) -> AsyncGenerator[pb.ChatResponse, None]:
 
 
 async def chat_stream(call: Call) -> AsyncGenerator[pb.ChatChunk, None]:
-    """The same in chunks."""
+    """Yield the assistant's next message in chunks."""
     generation, answer = await _chat(call)
     async with (
         _admitted(call, generation, "chat") as admitted,
@@ -67,7 +67,7 @@ async def _chat(call: Call) -> tuple[GenerationRequest, Answer]:
 
 @asynccontextmanager
 async def _admitted(call: Call, generation: GenerationRequest, endpoint: Endpoint) -> AsyncIterator[TextCall]:
-    """Whose limits have room; what is left of them goes out with the answer."""
+    """Admit the request within the caller's limits; what is left of them is sent with the response."""
     admission = call.services.admission.admit(call.tenant, generation, endpoint=endpoint, request_id=call.request_id)
     async with admission as admitted:
         call.headers |= admitted.headers

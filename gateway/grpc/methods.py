@@ -7,8 +7,7 @@ from google.protobuf.message import Message
 
 from loragate.adapter_store.auth.principal import Scope
 from loragate.gateway.dependencies.requirements import Public, TenantWith
-from loragate.gateway.grpc import adapters, fine_tuning, health, imports, inference, reflection, releases
-from loragate.gateway.grpc import open_files as growing_files
+from loragate.gateway.grpc import adapters, fine_tuning, health, imports, inference, open_files, reflection, releases
 from loragate.gateway.grpc.call import Call
 
 
@@ -54,8 +53,8 @@ METHODS: Mapping[str, Method] = {
     "/loragate.v1.FineTuningService/Resume": Method(fine_tuning.FINE_TUNER, fine_tuning.resume),
     "/loragate.v1.FineTuningService/ListEvents": Method(fine_tuning.FINE_TUNER, fine_tuning.list_events),
     "/loragate.v1.FineTuningService/ListCheckpoints": Method(fine_tuning.FINE_TUNER, fine_tuning.list_checkpoints),
-    "/loragate.v1.FineTuningService/AppendToFile": Method(fine_tuning.FINE_TUNER, growing_files.append),
-    "/loragate.v1.FineTuningService/CloseFile": Method(fine_tuning.FINE_TUNER, growing_files.close),
+    "/loragate.v1.FineTuningService/AppendToFile": Method(fine_tuning.FINE_TUNER, open_files.append),
+    "/loragate.v1.FineTuningService/CloseFile": Method(fine_tuning.FINE_TUNER, open_files.close),
     "/loragate.v1.AdapterService/Import": Method(_WRITE, imports.import_),
     "/loragate.v1.AdapterService/ListImports": Method(_READ, imports.list_imports),
     "/loragate.v1.AdapterService/GetImport": Method(_READ, imports.get_import),

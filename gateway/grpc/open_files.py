@@ -1,26 +1,25 @@
-"""loragate.v1.FineTuningService: files that lines are appended to."""
+"""loragate.v1.FineTuningService: open files, to which lines can be appended."""
 
 import io
 from collections.abc import AsyncGenerator
 
 from loragate.gateway.grpc.call import Call
-from loragate.gateway.grpc.releases import document_of, once_for
 from loragate.gateway.grpc.requests import parsed
 from loragate.gateway.operations import files as file_actions
 from loragate.v1 import fine_tuning_pb2 as pb
 
 
 async def append(call: Call) -> AsyncGenerator[pb.FineTuningFile, None]:
-    """All lines or none."""
+    """Append all lines or none."""
     request = await call.request(lambda raw: parsed(pb.AppendToFileRequest, raw))
-    lines, once = io.BytesIO(request.data), once_for(call, f"POST /v1/files/{request.file_id}/append")
+    lines, once = io.BytesIO(request.data), call.once(f"POST /v1/files/{request.file_id}/append")
     by = call.context.actor
     result = await file_actions.append(call.services, call.tenant, by, request.file_id, lines, once)
-    yield pb.FineTuningFile(**document_of(call, result))
+    yield pb.FineTuningFile(**call.document(result))
 
 
 async def close(call: Call) -> AsyncGenerator[pb.FineTuningFile, None]:
-    """For good."""
+    """Close a file permanently."""
     request = await call.request(lambda raw: parsed(pb.CloseFileRequest, raw))
     by = call.context.actor
     yield pb.FineTuningFile(**await file_actions.close(call.services, call.tenant, by, request.file_id))

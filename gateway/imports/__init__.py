@@ -1,1 +1,1 @@
-"""Adapters that the gateway fetches itself, from a hub or from buckets, and nothing else from nowhere else."""
+"""Imports: adapters that the gateway fetches itself, only from a hub or from buckets."""

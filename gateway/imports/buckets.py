@@ -1,4 +1,4 @@
-"""The two files of a place in a bucket, read with the operator's credentials where the operator allowed that."""
+"""Import from a bucket: reads the two files with the operator's credentials, where the operator allows it."""
 
 import asyncio
 import logging
@@ -16,32 +16,32 @@ _MAX_CONFIG_BYTES = 1 << 20
 
 
 async def bucket_files(
-    source: BucketSource, limit: int, announce: Callable[[int | None], None]
+    source: BucketSource, limit: int, set_total: Callable[[int | None], None]
 ) -> AsyncIterator[tuple[str, bytes]]:
-    """Pieces of both files, each with its file's name. `announce` hears how large they are. Raises ImportFailed."""
+    """Yield pieces of both files with the file's name. Call `set_total` with the size. Raise ImportFailed."""
     try:
         objects, root = await asyncio.to_thread(open_objects, f"s3://{source.place}")
-        for file, most in ((CONFIG_FILE, min(_MAX_CONFIG_BYTES, limit)), (TENSORS_FILE, limit)):
-            size = await asyncio.to_thread(partial(_size, objects, f"{root}/{file}", most))
+        for file, max_bytes in ((CONFIG_FILE, min(_MAX_CONFIG_BYTES, limit)), (TENSORS_FILE, limit)):
+            size = await asyncio.to_thread(partial(_size, objects, f"{root}/{file}", max_bytes))
             if file == TENSORS_FILE:
-                announce(size)
+                set_total(size)
             async for piece in objects.chunks(f"{root}/{file}"):
                 yield file, piece
     except FileNotFoundError:
         raise ImportFailed(
-            "source_not_found", f"s3://{source.place} lacks one of the two files that PEFT saves."
+            "source_not_found", f"s3://{source.place} does not contain both files that PEFT saves."
         ) from None
     except PermissionError:
         raise ImportFailed(
-            "source_denied", f"s3://{source.place} may not be read with this server's credentials."
+            "source_denied", f"s3://{source.place} cannot be read with this server's credentials."
         ) from None
     except (OSError, CannotOpen) as error:
         log.warning("an import cannot read s3://%s: %s", source.place, type(error.__cause__ or error).__name__)
         raise ImportFailed("source_unavailable", f"s3://{source.place} cannot be read at the moment.") from None
 
 
-def _size(objects: Objects, path: str, most: int) -> int:
+def _size(objects: Objects, path: str, max_bytes: int) -> int:
     size = objects.size(path)
-    if size > most:
-        raise ImportFailed("import_too_large", f"The source has a file of more than {most} bytes.")
+    if size > max_bytes:
+        raise ImportFailed("import_too_large", f"The source has a file of more than {max_bytes} bytes.")
     return size

@@ -1,4 +1,4 @@
-"""The two files of a hub's repository, and no others."""
+"""Import from a hub: fetches the two files of a repository."""
 
 import hashlib
 import re
@@ -15,16 +15,16 @@ Files = AsyncIterator[tuple[str, bytes]]
 
 
 async def hub_files(
-    fetcher: Fetcher, hub: str, source: HubSource, limit: int, announce: Callable[[int | None], None]
+    fetcher: Fetcher, hub: str, source: HubSource, limit: int, set_total: Callable[[int | None], None]
 ) -> Files:
-    """Pieces of both files, each with its file's name. `announce` hears how large they are. Raises ImportFailed."""
-    for file, most in ((CONFIG_FILE, min(_MAX_CONFIG_BYTES, limit)), (TENSORS_FILE, limit)):
+    """Yield pieces of both files with the file's name. Call `set_total` with the size. Raise ImportFailed."""
+    for file, max_bytes in ((CONFIG_FILE, min(_MAX_CONFIG_BYTES, limit)), (TENSORS_FILE, limit)):
         async with fetcher.opened(source.url(hub, file)) as download:
             _check(download, source, file)
             if file == TENSORS_FILE:
-                announce(download.size)
+                set_total(download.size)
             digest = hashlib.sha256()
-            async for piece in fetcher.read(download, most):
+            async for piece in fetcher.read(download, max_bytes):
                 digest.update(piece)
                 yield file, piece
             _check_digest(download, digest.hexdigest(), file)
@@ -35,19 +35,19 @@ def _check(download: Download, source: HubSource, file: str) -> None:
     if status in (401, 403):
         raise ImportFailed(
             "source_denied",
-            f"The hub does not show {source.repository} to us: check its name, or send a token that may read it.",
+            f"The hub denies access to {source.repository}: check the name, or send a token with access to it.",
         )
     if status == 404:
         raise ImportFailed("source_not_found", f"{source.repository} has no {file} at this commit.")
     if status != 200:
-        raise ImportFailed("source_unavailable", f"The hub answered with status {status}; try again later.")
+        raise ImportFailed("source_unavailable", f"The hub responded with status {status}; try again later.")
     commit = download.headers.get("x-repo-commit", source.commit)
     if commit != source.commit:
-        raise ImportFailed("source_changed", "The hub answered with another commit than the one asked for.")
+        raise ImportFailed("source_changed", "The hub responded with a different commit than the requested one.")
 
 
 def _check_digest(download: Download, digest: str, file: str) -> None:
-    """Large files come with their SHA-256."""
-    said = _SHA256.fullmatch(download.headers.get("x-linked-etag", ""))
-    if said is not None and said[1] != digest:
-        raise ImportFailed("source_changed", f"{file} is not what the hub says it is: it came damaged, or was changed.")
+    """Check the file against its SHA-256, which the hub sends for large files."""
+    expected = _SHA256.fullmatch(download.headers.get("x-linked-etag", ""))
+    if expected is not None and expected[1] != digest:
+        raise ImportFailed("source_changed", f"{file} does not match the hub's digest: it was damaged or changed.")

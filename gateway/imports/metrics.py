@@ -1,4 +1,4 @@
-"""What becomes of imports."""
+"""Metrics of imports."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -21,14 +21,14 @@ class ImportMetrics:
             self._ended.labels(outcome)
 
     def began(self) -> None:
-        """One more."""
+        """Record the start of an import."""
         self._running.inc()
 
     def fetched(self, size: int) -> None:
-        """So many bytes came."""
+        """Count fetched bytes."""
         self._bytes.inc(size)
 
     def ended(self, outcome: str) -> None:
-        """`ready`, `failed`, or `stopped`: by its owner, or with the server."""
+        """Record the end of an import: `ready`, `failed`, or `stopped` by its owner or with the server."""
         self._running.dec()
         self._ended.labels(outcome).inc()

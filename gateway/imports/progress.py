@@ -1,4 +1,4 @@
-"""One import's way into the database: how far it is, told once a second to whoever asks, and how it ended."""
+"""The progress of one import, reported to the database once a second, and its outcome."""
 
 import asyncio
 import logging
@@ -10,11 +10,11 @@ from loragate.adapter_store.store import Store
 
 log = logging.getLogger(__name__)
 
-_TELL_SECONDS = 1.0
+_REPORT_SECONDS = 1.0
 
 
-class Job:
-    """The fetching changes `done` and `total`; `keep_telling` writes them down."""
+class ImportProgress:
+    """The import updates `done` and `total`, in bytes; `run_report_loop` writes them to the database."""
 
     def __init__(self, store: Store, tenant_id: str, wanted: Import) -> None:
         self.wanted = wanted
@@ -24,40 +24,40 @@ class Job:
         self._store = store
         self._tenant_id = tenant_id
 
-    def announce(self, total: int | None) -> None:
-        """So many bytes there are to be."""
+    def set_total(self, total: int | None) -> None:
+        """Set the number of bytes to fetch; None if it is unknown."""
         self.total = total
 
-    async def tell(self) -> bool:
-        """Whether it is still wanted, as far as anybody can say at the moment."""
+    async def report(self) -> bool:
+        """Write the progress. Return False if the import was cancelled; True if the database is unavailable."""
         with suppress(StoreError):
             async with self._store.tenant(self._tenant_id, write=True) as scope:
                 return await scope.import_work.progress(self.wanted, self.status, self.done, self.total)
         return True
 
-    async def keep_telling(self, work: asyncio.Task[None]) -> None:
-        """Until it is cancelled itself; cancels `work` once nobody wants it any more."""
-        while await self.tell():  # noqa: ASYNC110 (a report, not a wait)
-            await asyncio.sleep(_TELL_SECONDS)
+    async def run_report_loop(self, work: asyncio.Task[None]) -> None:
+        """Report until cancelled; cancel `work` if the import was cancelled."""
+        while await self.report():  # noqa: ASYNC110 (a report, not a wait)
+            await asyncio.sleep(_REPORT_SECONDS)
         work.cancel()
 
     async def finish(self, version: int) -> None:
-        """The last word, when all went well."""
-        await self.tell()
+        """Record that the import has become `version`."""
+        await self.report()
         with suppress(StoreError):
             async with self._store.tenant(self._tenant_id, write=True) as scope:
                 await scope.import_work.finish(self.wanted, version)
 
     async def fail(self, failure: Failure) -> None:
-        """The last word, when not. What was cancelled stays cancelled."""
+        """Record a failure. A cancelled import stays cancelled."""
         try:
             async with self._store.tenant(self._tenant_id, write=True) as scope:
                 await scope.import_work.fail(self.wanted, failure)
         except StoreError as error:
-            log.warning("an import's failure could not be written down: %s", error)
+            log.warning("an import's failure could not be recorded: %s", error)
 
-    async def let_go(self) -> None:
-        """Nobody works on it here any more; whoever takes it begins anew."""
-        with suppress(StoreError):  # it is taken a minute later
+    async def release(self) -> None:
+        """Release the import, so that another process can start it from the beginning."""
+        with suppress(StoreError):  # the lease expires within a minute
             async with self._store.tenant(self._tenant_id, write=True) as scope:
                 await scope.import_work.let_go(self.wanted)

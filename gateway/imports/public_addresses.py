@@ -1,4 +1,4 @@
-"""Which addresses a name may lead to. What is checked here is what is connected to: a name is asked for once."""
+"""Name resolution, and the check for public addresses."""
 
 import asyncio
 import socket
@@ -9,23 +9,23 @@ _NAT64 = ip_network("64:ff9b::/96")  # RFC 6052
 _COMPATIBLE = ip_network("::/96")  # IPv4-compatible, RFC 4291
 
 
-async def addresses_of(host: str, port: int) -> tuple[str, ...]:
-    """In the system's order of preference. Raises OSError when there are none."""
+async def resolve_addresses(host: str, port: int) -> tuple[str, ...]:
+    """Resolve a name to addresses in the system's order of preference. Raise OSError if there are none."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def is_public(address: str) -> bool:
-    """Whether it is a place in the public internet, and so is every address that it wraps."""
+    """Return whether the address, and every address embedded in it, belongs to the public internet."""
     try:
         ip = ip_address(address)
-    except ValueError:  # among others, one with a zone
+    except ValueError:  # for example, an address with a zone
         return False
     return all(each.is_global and not each.is_multicast and not each.is_reserved for each in _unwrapped(ip))
 
 
 def _unwrapped(ip: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
-    """The address, or the one that it stands for: translators and tunnels lead to it."""
+    """Yield the address, or those embedded in it, to which translators and tunnels forward."""
     if isinstance(ip, IPv4Address):
         yield ip
         return

@@ -1,4 +1,4 @@
-"""Resuming imports whose process has died or was stopped, in any gateway that has capacity."""
+"""Resumption of imports whose process has died or was stopped, in any gateway that has capacity."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The imports that this process works on: a few at a time, beside all requests, through the same door as uploads."""
+"""The imports of this process: a few run at a time beside the requests, and are published like uploads."""
 
 import asyncio
 import logging
@@ -13,13 +13,13 @@ from loragate.adapter_store.errors import Failure, StoreError
 from loragate.adapter_store.imports.rows import Import, ImportStatus
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.errors import ApiError
-from loragate.gateway.imports.allow_list import Places
+from loragate.gateway.imports.allow_list import AllowList
 from loragate.gateway.imports.buckets import bucket_files
 from loragate.gateway.imports.fetcher import Fetcher
 from loragate.gateway.imports.hub import hub_files
 from loragate.gateway.imports.metrics import ImportMetrics
-from loragate.gateway.imports.progress import Job
-from loragate.gateway.imports.source import BucketSource, HubSource, ImportFailed, not_allowed, parse_source
+from loragate.gateway.imports.progress import ImportProgress
+from loragate.gateway.imports.source import BucketSource, HubSource, ImportFailed, parse_source, source_not_allowed
 from loragate.gateway.operations.adapters import publish_import
 from loragate.gateway.resilience.timeouts import cancel_and_wait
 from loragate.gateway.services import Services
@@ -32,61 +32,61 @@ _BUG = Failure("internal_error", "The server failed on this import. Quote its id
 
 
 class ImportRunner:
-    """`start` returns at once; `close` ends what still runs, and leaves it to others."""
+    """Runs imports. `start` returns at once; `close` stops running imports, which other processes then resume."""
 
     def __init__(self, config: ImportConfig, metrics: ImportMetrics) -> None:
         self._config = config
         self._metrics = metrics
-        self._places = Places((*config.hosts, *([config.hub] if config.hub else [])))
-        self._turns = asyncio.Semaphore(config.max_concurrent)
+        self._allow_list = AllowList((*config.hosts, *([config.hub] if config.hub else [])))
+        self._slots = asyncio.Semaphore(config.max_concurrent)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def check(self, source: str, tenant_id: str) -> None:
-        """Raises InvalidRequest for what is no source, or one that the operator does not let this tenant import."""
+        """Raise InvalidRequest for an invalid source, or one that the operator does not allow this tenant."""
         found = parse_source(source)
         if isinstance(found, HubSource) and self._config.hub is None:
-            raise not_allowed("This server imports nothing from a hub.")
+            raise source_not_allowed("This server does not import from a hub.")
         if isinstance(found, BucketSource) and not self._config.grants(found.place, tenant_id):
-            raise not_allowed("This server imports nothing from that bucket.")
+            raise source_not_allowed("This server does not import from that bucket.")
 
     def start(self, use: Services, caller: TenantPrincipal, by: Actor, wanted: Import, token: str | None) -> None:
-        """`token` is the tenant's own, for its hub; it is kept for as long as the fetching takes, and nowhere else."""
+        """Start an import. `token` is the tenant's own for the hub; it is only held in memory during the import."""
         task = asyncio.create_task(self._work(use, caller, by, wanted, token), name="import")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     @property
     def has_time(self) -> bool:
-        """One more would be worked on at once."""
+        """Whether another import would start at once."""
         return len(self._tasks) < self._config.max_concurrent
 
     @property
     def running(self) -> int:
-        """How many wait or are worked on here."""
+        """The number of imports that wait or run here."""
         return len(self._tasks)
 
     async def close(self) -> None:
-        """Returns when all have ended."""
+        """Cancel all imports and wait until they have ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _work(self, use: Services, caller: TenantPrincipal, by: Actor, wanted: Import, token: str | None) -> None:
-        job = Job(use.store, caller.tenant_id, wanted)
+        progress = ImportProgress(use.store, caller.tenant_id, wanted)
         work = asyncio.current_task()
         assert work is not None
-        telling = asyncio.create_task(job.keep_telling(work), name="import-progress")
+        reporting = asyncio.create_task(progress.run_report_loop(work), name="import-progress")
         failure: Failure | None = None
         outcome = "failed"
         self._metrics.began()
         try:
-            async with self._turns:
-                version = await self._import(use, caller, by, job, token, telling)
-            await cancel_and_wait(telling)  # which would take the end for a cancellation
-            await job.finish(version)
+            async with self._slots:
+                version = await self._import(use, caller, by, progress, token, reporting)
+            await cancel_and_wait(reporting)  # which would mistake the end for a cancellation
+            await progress.finish(version)
             outcome = "ready"
         except asyncio.CancelledError:
-            await job.let_go()
+            await progress.release()
             outcome = "stopped"
         except ImportFailed as failed:
             failure = failed.failure
@@ -96,51 +96,53 @@ class ImportRunner:
             log.exception("import %s failed", wanted.id)
             failure = _BUG
         finally:
-            await cancel_and_wait(telling)
+            await cancel_and_wait(reporting)
         self._metrics.ended(outcome)
         if failure is not None:
-            await job.fail(failure)
+            await progress.fail(failure)
 
     async def _import(
         self,
         use: Services,
         caller: TenantPrincipal,
         by: Actor,
-        job: Job,
+        progress: ImportProgress,
         token: str | None,
-        telling: asyncio.Task[None],
+        reporting: asyncio.Task[None],
     ) -> int:
-        """The number of the version that it has become."""
-        self.check(job.wanted.source, caller.tenant_id)  # long ago it may have been another server's to allow
-        job.status = ImportStatus.FETCHING
+        """Return the number of the version that the import has become."""
+        self.check(progress.wanted.source, caller.tenant_id)  # again, because another server may have accepted it
+        progress.status = ImportStatus.FETCHING
         form = Form(ADAPTER_FORM)
-        form.add("name", job.wanted.name.encode())
-        form.add("alias", job.wanted.alias.encode())
+        form.add("name", progress.wanted.name.encode())
+        form.add("alias", progress.wanted.alias.encode())
         async with AsyncExitStack() as stack:
-            files = await self._files(use, caller, job, token, stack)
+            files = await self._files(use, caller, progress, token, stack)
             upload = await stack.enter_async_context(
-                collect_adapter_upload(form, self._filling(form, files, job), use.config)
+                collect_adapter_upload(form, self._filling(form, files, progress), use.config)
             )
-            job.status = ImportStatus.CHECKING  # from here on it cannot be cancelled
-            if not await job.tell():
+            progress.status = ImportStatus.CHECKING  # from now on it cannot be cancelled
+            if not await progress.report():
                 raise asyncio.CancelledError
-            told = replace(upload, lineage=Lineage("import", notes=job.wanted.source))
-            return await publish_import(use, caller, by, told, job.wanted)
+            upload = replace(upload, lineage=Lineage("import", notes=progress.wanted.source))
+            return await publish_import(use, caller, by, upload, progress.wanted)
 
     async def _files(
-        self, use: Services, caller: TenantPrincipal, job: Job, token: str | None, stack: AsyncExitStack
+        self, use: Services, caller: TenantPrincipal, progress: ImportProgress, token: str | None, stack: AsyncExitStack
     ) -> AsyncIterator[tuple[str, bytes]]:
-        source, limit = parse_source(job.wanted.source), use.config.max_upload_bytes
+        source, limit = parse_source(progress.wanted.source), use.config.max_upload_bytes
         if isinstance(source, BucketSource):
-            return bucket_files(source, limit, job.announce)
+            return bucket_files(source, limit, progress.set_total)
         assert self._config.hub is not None, "it was checked before the import began"
-        fetcher = Fetcher(self._places, self._config.hub, token, use.config.upload_pace)
+        fetcher = Fetcher(self._allow_list, self._config.hub, token=token, pace=use.config.upload_pace)
         await stack.enter_async_context(fetcher)
-        return hub_files(fetcher, self._config.hub, source, limit, job.announce)
+        return hub_files(fetcher, self._config.hub, source, limit, progress.set_total)
 
-    async def _filling(self, form: Form, files: AsyncIterator[tuple[str, bytes]], job: Job) -> AsyncIterator[None]:
+    async def _filling(
+        self, form: Form, files: AsyncIterator[tuple[str, bytes]], progress: ImportProgress
+    ) -> AsyncIterator[None]:
         async for file, piece in files:
             form.add(file, piece)
-            job.done += len(piece)
+            progress.done += len(piece)
             self._metrics.fetched(len(piece))
             yield

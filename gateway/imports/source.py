@@ -1,4 +1,4 @@
-"""What an import's `source` says: a folder of a hub's repository at a commit, or a place in a bucket."""
+"""The `source` of an import: a folder of a hub's repository at a commit, or a prefix in a bucket."""
 
 import re
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class HubSource:
     commit: str
 
     def url(self, hub: str, file: str) -> str:
-        """Where the hub has one of its files."""
+        """Return the URL of one of its files."""
         return f"{hub}/{self.repository}/resolve/{self.commit}{self.folder}/{file}"
 
 
@@ -32,26 +32,26 @@ class BucketSource:
 
 
 def parse_source(text: str) -> HubSource | BucketSource:
-    """Raises InvalidRequest for what is neither, and for a branch where a commit belongs."""
+    """Parse `text`. Raise InvalidRequest for anything else, and for a branch in place of a commit."""
     if match := _HUB.fullmatch(text):
         return HubSource(*match.groups())
     if match := _BUCKET.fullmatch(text):
         return BucketSource(match[1])
     raise InvalidRequest(
         "Invalid 'source': write hf://organisation/name@<the commit's 40 hexadecimal digits>, or s3://bucket/prefix. "
-        "A branch or a tag is not enough: what it means can change.",
+        "A branch or a tag is not enough, because it can change.",
         param="source",
         code="invalid_value",
     )
 
 
-def not_allowed(words: str) -> InvalidRequest:
-    """The operator does not let this tenant import from there."""
-    return InvalidRequest(words, param="source", code="source_not_allowed")
+def source_not_allowed(message: str) -> InvalidRequest:
+    """Return the error for a source from which the operator does not allow this tenant to import."""
+    return InvalidRequest(message, param="source", code="source_not_allowed")
 
 
 class ImportFailed(Exception):
-    """Never holds a URL's path or query: those of redirects are secrets."""
+    """An import failed. The message never contains a URL's path or query, because those of redirects are secrets."""
 
     def __init__(self, code: str, message: str, param: str | None = "source") -> None:
         super().__init__(message)

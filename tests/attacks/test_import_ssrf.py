@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.http.body_limits import Pace
-from loragate.gateway.imports.allow_list import Places
+from loragate.gateway.imports.allow_list import AllowList
 from loragate.gateway.imports.fetcher import Fetcher
 from loragate.gateway.imports.public_addresses import is_public
 from loragate.gateway.imports.source import ImportFailed
@@ -139,7 +139,7 @@ async def test_redirects(
 def test_the_list_of_hosts_alone_refuses_them(name: str) -> None:
     """Wherever their names lead: most of those above lead nowhere, or to what is refused as an address."""
     with pytest.raises(ImportFailed) as failed:
-        Places(PUBLIC_HOSTS).of(urljoin("https://huggingface.co/x", REDIRECTS[name].format(port=8000)))
+        AllowList(PUBLIC_HOSTS).check(urljoin("https://huggingface.co/x", REDIRECTS[name].format(port=8000)))
     assert failed.value.failure.code == "host_not_allowed"
 
 
@@ -147,8 +147,8 @@ def test_the_list_of_hosts_alone_refuses_them(name: str) -> None:
     "url", ["https://huggingface.co/x", "https://HuggingFace.co:443/x", "https://cdn.eu.hf.co/x?y"]
 )
 def test_what_is_on_the_list_may_be_asked(url: str) -> None:
-    place = Places(PUBLIC_HOSTS).of(url)
-    assert (place.scheme, place.port, place.anywhere) == ("https", 443, False)
+    source = AllowList(PUBLIC_HOSTS).check(url)
+    assert (source.scheme, source.port, source.any_address) == ("https", 443, False)
 
 
 async def test_redirects_without_end(config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str]) -> None:
@@ -233,8 +233,8 @@ class Answers:
 @pytest.mark.parametrize("answer", [("127.0.0.1",), ("93.184.215.14", "10.0.0.1"), ("::ffff:169.254.169.254",), ()])
 async def test_an_allowed_name_that_leads_inside(answer: tuple[str, ...]) -> None:
     resolve = Answers(answer)
-    places = Places(PUBLIC_HOSTS)
-    async with Fetcher(places, "https://huggingface.co", "hf_secret", PACE, resolve) as fetcher:
+    allow_list = AllowList(PUBLIC_HOSTS)
+    async with Fetcher(allow_list, "https://huggingface.co", token="hf_secret", pace=PACE, resolve=resolve) as fetcher:
         with pytest.raises(ImportFailed) as failed:
             async with fetcher.opened("https://huggingface.co/x"):
                 pass
@@ -252,7 +252,7 @@ async def test_rebinding(tmp_path: Path) -> None:
         origin = f"https://hub.example:{hub.port}"
         hub.replies["/x"] = Reply(b"what was asked for")
         resolve = Answers(("127.0.0.1",), ("127.0.0.2",))
-        fetcher = Fetcher(Places((origin,)), origin, None, PACE, resolve, client)
+        fetcher = Fetcher(AllowList((origin,)), origin, token=None, pace=PACE, resolve=resolve, verify=client)
         async with fetcher, fetcher.opened(f"{origin}/x") as download:
             body = b"".join([piece async for piece in fetcher.read(download, 100)])
         assert body == b"what was asked for"
@@ -267,7 +267,9 @@ async def test_a_server_of_another_name_is_not_spoken_to(tmp_path: Path, trustin
     verify: ssl.SSLContext | bool = client if trusting else True
     async with stand_in_hub(server) as hub:
         origin = f"https://hub.example:{hub.port}"
-        async with Fetcher(Places((origin,)), origin, "hf_secret", PACE, Answers(("127.0.0.1",)), verify) as fetcher:
+        resolve = Answers(("127.0.0.1",))
+        fetcher = Fetcher(AllowList((origin,)), origin, token="hf_secret", pace=PACE, resolve=resolve, verify=verify)
+        async with fetcher:
             with pytest.raises(ImportFailed) as failed:
                 async with fetcher.opened(f"{origin}/x"):
                     pass
@@ -284,7 +286,7 @@ async def test_nothing_of_the_environment_is_used(tmp_path: Path, monkeypatch: p
         netrc.write_text("machine 127.0.0.1 login operator password secret\n")
         monkeypatch.setenv("NETRC", str(netrc))
         hub.replies["/x"] = Reply(b"x")
-        fetcher = Fetcher(Places((hub.url,)), hub.url, None, PACE)
+        fetcher = Fetcher(AllowList((hub.url,)), hub.url, token=None, pace=PACE)
         async with fetcher, fetcher.opened(f"{hub.url}/x") as download:
             assert download.response.status_code == 200
         assert proxy.asked == []

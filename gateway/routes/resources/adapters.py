@@ -44,7 +44,7 @@ async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: 
     version of that name, once the engine has computed with it; `verifying` while there is no engine to do so. Or JSON:
     the same of files that were uploaded before."""
     use.link.require_base()  # nothing can be checked before an engine has described its base model
-    with use.uploads.acquire(caller.tenant_id):
+    with use.upload_slots.acquire(caller.tenant_id):
         async with await _upload(caller, request, use) as upload:
             return (await actions.publish(use, caller, by, upload, once)).response()
 

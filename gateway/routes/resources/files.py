@@ -38,7 +38,7 @@ async def create_file(caller: FileKeeper, by: By, request: Request, once: OnlyOn
     await actions.check_room(use, caller, max(0, announced_size(request) - _FORM_BYTES))
     form = Form(_SHAPE)
     most = use.config.max_file_bytes + _FORM_BYTES
-    with use.uploads.acquire(caller.tenant_id):
+    with use.upload_slots.acquire(caller.tenant_id):
         async with receive_form(request, form, most, use.config) as content:
             form.require("file", "purpose")
             return (await actions.create(use, caller, by, _facts(form), content, once)).response()
@@ -83,7 +83,7 @@ async def append_to_file(
     are taken or, where one is wrong, none; they must be in the format of the file's first line. An hour after the last
     append the file closes by itself."""
     await actions.get(use, caller, file_id)
-    with use.uploads.acquire(caller.tenant_id):
+    with use.upload_slots.acquire(caller.tenant_id):
         async with receive_data(request, MAX_APPEND_BYTES, use.config) as content:
             return (await actions.append(use, caller, by, file_id, content, once)).response()
 

@@ -47,7 +47,7 @@ async def add_upload_part(
     """Multipart: `data`, at most 64 MiB. Parts come in any order, several at once, and again where it is not sure that
     they came: `complete` names those that count."""
     await actions.check_part(use, caller, upload_id)
-    with use.uploads.acquire(caller.tenant_id):
+    with use.upload_slots.acquire(caller.tenant_id):
         async with receive_data(request, MOST_PART_BYTES, use.config) as content:
             return (await actions.add_part(use, caller, by, upload_id, content, once)).response()
 
