@@ -104,7 +104,7 @@ class Fetcher:
             raise ImportFailed("import_stalled", "The source sends too slowly.") from None
         except httpx.HTTPError:
             raise ImportFailed(
-                "source_unavailable", "The source closed the connection before the end of the file."
+                "source_unavailable", "The source closed the connection before the end of a file."
             ) from None
 
     async def _get(self, url: SourceUrl) -> httpx.Response:
