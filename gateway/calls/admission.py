@@ -29,9 +29,9 @@ from loragate.gateway.errors import OVERLOADED, ApiError, Unavailable
 from loragate.gateway.generation.request import GenerationRequest, PoolingRequest
 from loragate.gateway.generation.service import GenerationService
 from loragate.gateway.http.lifecycle import Lifecycle
+from loragate.gateway.limits.errors import RateLimited
 from loragate.gateway.limits.lease import Lease
 from loragate.gateway.limits.limiter import Limiter
-from loragate.gateway.limits.refusal import RateLimited
 from loragate.gateway.metering.ledger import Ledger
 from loragate.gateway.tracing.current import step
 

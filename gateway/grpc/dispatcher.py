@@ -65,7 +65,7 @@ class Dispatcher(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             with self._counted(public=public):
                 status = await self._respond(method, stream, context, public=public)
         finally:
-            self._metrics.answered(name, status.name, context.elapsed_seconds)
+            self._metrics.completed(name, status.name, context.elapsed_seconds)
             level = logging.DEBUG if public else logging.INFO
             write_access_line(level, "gRPC", name, context, status.name)
 

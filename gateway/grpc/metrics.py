@@ -32,7 +32,7 @@ class GrpcMetrics:
         """Count a call while the block lasts."""
         return self._in_flight.track_inprogress()
 
-    def answered(self, method: str, status: str, seconds: float) -> None:
+    def completed(self, method: str, status: str, seconds: float) -> None:
         """Record that a call received its status, or that its client left."""
         self._calls.labels(method, status).inc()
         self._seconds.labels(method).observe(seconds)

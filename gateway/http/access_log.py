@@ -12,7 +12,7 @@ from loragate.gateway.tracing.current import CURRENT
 access_log = logging.getLogger("loragate.access")
 
 
-class _Line(Fields):
+class _AccessLine(Fields):
     """Encoded with orjson, which takes a tenth of the time, because a line is written for every request."""
 
     def __str__(self) -> str:
@@ -22,7 +22,7 @@ class _Line(Fields):
 def write_access_line(level: int, method: str, route: str, context: RequestContext, status: int | str) -> None:
     """Write a request's line. `route` is a template or the name of a gRPC method, `status` that of HTTP or gRPC."""
     if access_log.isEnabledFor(level):
-        line = _Line(
+        line = _AccessLine(
             request_id=context.request_id,
             method=method,
             route=route,

@@ -62,7 +62,7 @@ class HttpMetrics:
         """Count a request while the block lasts."""
         return self._in_flight.track_inprogress()
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+    def completed(self, method: str, route: str, status: int, seconds: float) -> None:
         """Record that a request received its response, or that its client left."""
         self._requests.labels(method if method in METHODS else "other", route, status).inc()
         self._seconds.labels(route).observe(seconds)

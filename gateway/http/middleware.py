@@ -39,7 +39,7 @@ class RequestMiddleware:
             finally:
                 # The route's template, not the path, so that logs and labels do not contain what a client wrote.
                 route = getattr(scope.get("route"), "path", "unmatched")
-                self._metrics.answered(scope["method"], route, response.status, context.elapsed_seconds)
+                self._metrics.completed(scope["method"], route, response.status, context.elapsed_seconds)
                 # Probes arrive every few seconds and would hide other lines.
                 level = logging.DEBUG if route in PROBES else logging.INFO
                 write_access_line(level, scope["method"], route, context, response.status)

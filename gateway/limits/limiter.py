@@ -9,6 +9,7 @@ from loragate.adapter_store.adapters.adapter import ResolvedAdapter
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.store import Store
 from loragate.gateway.limits.backend import BackendUnavailable, LimitBackend, OperationResult
+from loragate.gateway.limits.errors import limit_exceeded, request_too_large
 from loragate.gateway.limits.fallback import LocalShare
 from loragate.gateway.limits.headers import rate_limit_headers
 from loragate.gateway.limits.lease import Lease
@@ -16,7 +17,6 @@ from loragate.gateway.limits.memory_backend import MemoryBackend
 from loragate.gateway.limits.metrics import LimitMetrics
 from loragate.gateway.limits.observed_state import HeldLease
 from loragate.gateway.limits.redis_backend import RedisBackend
-from loragate.gateway.limits.refusal import limit_exceeded, request_too_large
 from loragate.gateway.limits.subject import Subject, limited_subjects
 from loragate.gateway.limits.tenant_pipeline import TenantPipeline
 from loragate.gateway.limits.usage_totals import LedgerTotals, UsageTotals

@@ -16,8 +16,8 @@ class AliasTargetMetrics:
     """Counts the first 1,024 pairs of version and alias of a process individually, and all others together."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, words: str, *more: str) -> Counter:
-            return Counter(f"{ALIAS_TARGET_PREFIX}{name}", words, (*_LABELS, *more), registry=registry)
+        def counter(name: str, help: str, *more: str) -> Counter:
+            return Counter(f"{ALIAS_TARGET_PREFIX}{name}", help, (*_LABELS, *more), registry=registry)
 
         self._requests = counter(
             "requests", "Requests for an alias, by the version that served them and by outcome.", "outcome"

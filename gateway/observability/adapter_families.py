@@ -21,7 +21,7 @@ _COUNTERS = (
     ("loads", "loads", "Loads of the adapter to the device."),
 )
 _MAX_LISTED = 128  # adapters in one label's value
-_LEVELS = {pb.TIER_HOST: "cpu", pb.TIER_DISK: "disk"}  # vLLM's words, except the last
+_LEVELS = {pb.TIER_HOST: "cpu", pb.TIER_DISK: "disk"}  # vLLM's help, except the last
 
 
 def lora_requests_info(stats: pb.StatsResponse, names: Names) -> Metric:
@@ -63,18 +63,18 @@ def lora_residency(stats: pb.StatsResponse, names: Names, served_base: str) -> I
 def vllm_load(stats: pb.StatsResponse) -> Iterator[Metric]:
     """Yield vLLM's gauges of the engine's load."""
     usage = stats.kv_blocks_used / stats.kv_blocks_total if stats.kv_blocks_total else 0.0
-    for name, words, value in (
+    for name, help, value in (
         ("num_requests_running", "Completions in the batch.", stats.running),
         ("num_requests_waiting", "Completions waiting for any reason.", stats.waiting),
         ("kv_cache_usage_perc", "Used share of the KV cache, from 0 to 1.", usage),
     ):
-        yield GaugeMetricFamily(f"vllm:{name}", words, value=value)
+        yield GaugeMetricFamily(f"vllm:{name}", help, value=value)
 
 
 def adapter_families(stats: pb.StatsResponse, names: Names) -> Iterator[Metric]:
     """Yield the counters of each adapter that was requested recently."""
-    for name, field, words in _COUNTERS:
-        family = CounterMetricFamily(f"loragate_adapter_{name}", words, labels=("id", "tenant", "adapter"))
+    for name, field, help in _COUNTERS:
+        family = CounterMetricFamily(f"loragate_adapter_{name}", help, labels=("id", "tenant", "adapter"))
         for row in stats.adapters:
             family.add_metric((row.id, row.adapter.tenant_id, _version_name(row, names)), getattr(row, field))
         yield family

@@ -58,13 +58,13 @@ def engine_families(stats: pb.StatsResponse | None) -> Iterator[Metric]:
     yield GaugeMetricFamily("loragate_engine_up", "1 while the engine answers.", value=float(stats is not None))
     if stats is None:
         return
-    for name, field, words in _COUNTERS:
-        yield CounterMetricFamily(f"loragate_engine_{name}", words, value=getattr(stats, field))
-    for name, field, words in _GAUGES:
-        yield GaugeMetricFamily(f"loragate_engine_{name}", words, value=getattr(stats, field))
-    for name, field, words in _HISTOGRAMS:
+    for name, field, help in _COUNTERS:
+        yield CounterMetricFamily(f"loragate_engine_{name}", help, value=getattr(stats, field))
+    for name, field, help in _GAUGES:
+        yield GaugeMetricFamily(f"loragate_engine_{name}", help, value=getattr(stats, field))
+    for name, field, help in _HISTOGRAMS:
         if stats.HasField(field):  # an older engine may not report it
-            yield _histogram(f"loragate_engine_{name}", words, getattr(stats, field))
+            yield _histogram(f"loragate_engine_{name}", help, getattr(stats, field))
     yield _completions(stats)
     yield _failures(stats)
     yield from _adapter_memory(stats)
@@ -72,9 +72,9 @@ def engine_families(stats: pb.StatsResponse | None) -> Iterator[Metric]:
         yield from _prefix_cache(stats.prefix_cache)
 
 
-def labelled_counter(name: str, words: str, label: str, values: Mapping[str, float]) -> CounterMetricFamily:
+def labeled_counter(name: str, help: str, label: str, values: Mapping[str, float]) -> CounterMetricFamily:
     """Return a counter with one label, from the counts of the label's values."""
-    family = CounterMetricFamily(name, words, labels=(label,))
+    family = CounterMetricFamily(name, help, labels=(label,))
     for value, count in values.items():
         family.add_metric((value,), count)
     return family
@@ -82,13 +82,13 @@ def labelled_counter(name: str, words: str, label: str, values: Mapping[str, flo
 
 def _completions(stats: pb.StatsResponse) -> Metric:
     ends = {"stop": stats.stopped, "length": stats.ran_to_length, "abort": stats.aborted}
-    return labelled_counter("loragate_engine_completions", "Completions that ended without an error.", "finish", ends)
+    return labeled_counter("loragate_engine_completions", "Completions that ended without an error.", "finish", ends)
 
 
 def _failures(stats: pb.StatsResponse) -> Metric:
-    words = "Requests rejected and completions ended with an error, except those shed."
+    help = "Requests rejected and completions ended with an error, except those shed."
     counts = {pb.ErrorCode.Name(f.code).removeprefix("ERROR_CODE_").lower(): f.count for f in stats.failures}
-    return labelled_counter("loragate_engine_failures", words, "code", counts)
+    return labeled_counter("loragate_engine_failures", help, "code", counts)
 
 
 def _adapter_memory(stats: pb.StatsResponse) -> Iterator[Metric]:
@@ -111,19 +111,19 @@ def _prefix_cache(cache: pb.PrefixCache) -> Iterator[Metric]:
         value=cache.looked_up_tokens,
     )
     found = {"device": cache.device_tokens, "host": cache.host_tokens}
-    words = "Prompt tokens found in the prefix cache, by tier."
-    yield labelled_counter("loragate_engine_prefix_cache_hits", words, "tier", found)
+    help = "Prompt tokens found in the prefix cache, by tier."
+    yield labeled_counter("loragate_engine_prefix_cache_hits", help, "tier", found)
     evicted = {"device": cache.device_evictions, "host": cache.host_evictions}
-    words = "Blocks evicted from the prefix cache, by tier."
-    yield labelled_counter("loragate_engine_prefix_evicted_blocks", words, "tier", evicted)
-    for name, words, value in (
+    help = "Blocks evicted from the prefix cache, by tier."
+    yield labeled_counter("loragate_engine_prefix_evicted_blocks", help, "tier", evicted)
+    for name, help, value in (
         ("bytes", "Bytes of cached prefixes in host memory.", cache.host.used_bytes),
         ("limit_bytes", "Byte limit for cached prefixes in host memory.", cache.host.total_bytes),
     ):
-        yield GaugeMetricFamily(f"loragate_engine_prefix_host_{name}", words, value=value)
+        yield GaugeMetricFamily(f"loragate_engine_prefix_host_{name}", help, value=value)
 
 
-def _histogram(name: str, words: str, histogram: pb.Histogram) -> Metric:
+def _histogram(name: str, help: str, histogram: pb.Histogram) -> Metric:
     ends = [*map(floatToGoString, histogram.bounds), "+Inf"]
     cumulative = accumulate(histogram.counts)
-    return HistogramMetricFamily(name, words, buckets=list(zip(ends, cumulative, strict=True)), sum_value=histogram.sum)
+    return HistogramMetricFamily(name, help, buckets=list(zip(ends, cumulative, strict=True)), sum_value=histogram.sum)

@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
 from loragate.adapter_store.limits import Limits, TenantLimits
 from loragate.gateway.limits.calendar import day_number
+from loragate.gateway.limits.errors import RateLimited
 from loragate.gateway.limits.fallback import LocalShare
 from loragate.gateway.limits.limiter import Limiter
 from loragate.gateway.limits.metrics import LimitMetrics
 from loragate.gateway.limits.operations import SubjectUsage, WindowTotal
 from loragate.gateway.limits.redis_backend import RedisBackend
-from loragate.gateway.limits.refusal import RateLimited
 from loragate.gateway.limits.subject import Subject
 from loragate.gateway.resilience.redis import RedisLink
 
