@@ -387,7 +387,7 @@ from loragate.gateway.http.metrics import HttpMetrics
 
 metrics = HttpMetrics()
 for status in json.loads(sys.argv[1]):
-    metrics.answered("GET", "/v1/models", status, 0.5)
+    metrics.completed("GET", "/v1/models", status, 0.5)
 with metrics.in_flight():
     if sys.argv[2] == "wait":
         print("there", flush=True)
