@@ -74,10 +74,10 @@ class Once:
 
     @asynccontextmanager
     async def attempt(self, within: str | None, *content: bytes) -> AsyncIterator[Attempt]:
-        """`content` is all that distinguishes this request from others; `within` is the caller's tenant, None for the
-        operator.
+        """Claim the key for the work of the block.
 
-        Raises Conflict if the key belongs to a different request, or to one that is still running.
+        `content` is all that distinguishes this request from others; `within` is the caller's tenant, None for the
+        operator. Raise Conflict if the key belongs to a different request, or to one that is still running.
         """
         if self.key is None:
             yield Attempt(None, None)

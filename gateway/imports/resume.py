@@ -34,6 +34,11 @@ async def _resume(use: Services, waiting: Waiting) -> None:
     if taken is None:
         return
     log.info("import %s of %s is resumed here", waiting.import_id, waiting.tenant_id)
-    publisher = frozenset({Scope.ADAPTERS_WRITE})
-    caller = TenantPrincipal(waiting.tenant_id, "", waiting.weight, "", publisher)
+    caller = TenantPrincipal(
+        tenant_id=waiting.tenant_id,
+        tenant_name="",
+        weight=waiting.weight,
+        key_id="",
+        scopes=frozenset({Scope.ADAPTERS_WRITE}),
+    )
     use.imports.start(use, caller, Actor(taken.actor), taken.wanted, None)

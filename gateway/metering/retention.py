@@ -23,7 +23,7 @@ async def run_purge_loop(store: Store, days: int | None) -> None:
 
 
 async def purge(store: Store, age: timedelta) -> int:
-    """Removes what is older, a batch at a time; returns how many rows. Raises StoreError."""
+    """Remove rows older than `age` in batches; return how many were removed. Raise StoreError."""
     before, removed = utc_now() - age, 0
     while True:
         async with store.admin(write=True) as admin:

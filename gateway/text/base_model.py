@@ -49,7 +49,13 @@ def read_base_model(manifest: pb.Manifest, tool_parser: str | None = None) -> Ba
         raise ValueError(f"the manifest's tokenizer cannot be read: {error}") from error
     template = ChatTemplate(manifest.chat_template, special) if manifest.chat_template else None
     format = FORMATS[tool_parser or detect(manifest.chat_template, tokenizer.added_tokens)]
-    return BaseModel(manifest, tokenizer, template, format, _special(tokenizer, format))
+    return BaseModel(
+        manifest=manifest,
+        tokenizer=tokenizer,
+        chat_template=template,
+        tool_format=format,
+        tool_tokens=_special(tokenizer, format),
+    )
 
 
 def _special(tokenizer: TextTokenizer, format: ToolFormat) -> dict[str, int]:
