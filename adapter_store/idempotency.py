@@ -22,7 +22,7 @@ from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.ids import random_base62
-from loragate.adapter_store.tables.base import ReplyRow
+from loragate.adapter_store.tables.base import IdempotencyReplyRow
 
 KEPT = timedelta(hours=24)
 _CLAIM = timedelta(minutes=2)  # longer than the work takes
@@ -60,8 +60,8 @@ class Replies:
         Raises Conflict when the key stands for another request, or when that request still runs.
         """
         now = (await self._session.execute(select(database_now()))).scalar_one()
-        await self._session.execute(delete(ReplyRow).where(ReplyRow.created_at <= now - KEPT))
-        here = select(ReplyRow).where(ReplyRow.key_hash == self._hash("key", key.encode()))
+        await self._session.execute(delete(IdempotencyReplyRow).where(IdempotencyReplyRow.created_at <= now - KEPT))
+        here = select(IdempotencyReplyRow).where(IdempotencyReplyRow.key_hash == self._hash("key", key.encode()))
         row = (await self._session.scalars(here)).one_or_none()
         fingerprint = self._hash("request", request)
         if row is None:
@@ -77,17 +77,19 @@ class Replies:
     async def keep(self, claim: Claim, reply: Reply) -> None:
         """To be called in the work's transaction. Raises Conflict when the claim ran out and was taken over."""
         sealed = self._sealed(claim.key, reply.body)
-        kept = update(ReplyRow).where(*self._of(claim)).values(status=reply.status, sealed=sealed)
-        if (await self._session.execute(kept.returning(ReplyRow.token))).one_or_none() is None:
+        kept = update(IdempotencyReplyRow).where(*self._of(claim)).values(status=reply.status, sealed=sealed)
+        if (await self._session.execute(kept.returning(IdempotencyReplyRow.token))).one_or_none() is None:
             raise Conflict("A request with this key still runs.", code="idempotency_key_in_use", param=_PARAM)
 
     async def release(self, claim: Claim) -> None:
         """The work failed; the next request may try again."""
-        await self._session.execute(delete(ReplyRow).where(*self._of(claim), ReplyRow.status.is_(None)))
+        await self._session.execute(
+            delete(IdempotencyReplyRow).where(*self._of(claim), IdempotencyReplyRow.status.is_(None))
+        )
 
     async def _add(self, key: str, fingerprint: bytes, now: datetime) -> Claim:
         claim = Claim(key, random_base62(20))
-        row = insert(ReplyRow).values(
+        row = insert(IdempotencyReplyRow).values(
             tenant_id=self._owner,
             key_hash=self._hash("key", key.encode()),
             fingerprint=fingerprint,
@@ -100,12 +102,16 @@ class Replies:
 
     async def _take_over(self, key: str, now: datetime) -> Claim:
         claim = Claim(key, random_base62(20))
-        here = ReplyRow.key_hash == self._hash("key", key.encode())
-        await self._session.execute(update(ReplyRow).where(here).values(token=claim.token, claimed_until=now + _CLAIM))
+        here = IdempotencyReplyRow.key_hash == self._hash("key", key.encode())
+        await self._session.execute(
+            update(IdempotencyReplyRow).where(here).values(token=claim.token, claimed_until=now + _CLAIM)
+        )
         return claim
 
     def _of(self, claim: Claim) -> tuple[ColumnElement[bool], ...]:
-        return ReplyRow.key_hash == self._hash("key", claim.key.encode()), ReplyRow.token == claim.token
+        return IdempotencyReplyRow.key_hash == self._hash(
+            "key", claim.key.encode()
+        ), IdempotencyReplyRow.token == claim.token
 
     def _hash(self, what: str, content: bytes) -> bytes:
         return hmac.digest(self._secret, b"\0".join((what.encode(), self._owner.encode(), content)), "sha256")

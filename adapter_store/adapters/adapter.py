@@ -35,7 +35,7 @@ class AdapterStatus(StrEnum):
 
 @dataclass(frozen=True)
 class AliasTarget:
-    """One arm of an alias: `weight` is a positive integer, relative to the other arms' weights."""
+    """One target of an alias: `weight` is a positive integer, relative to the other targets' weights."""
 
     version: int
     weight: int = 1
@@ -58,7 +58,7 @@ class Adapter:
     routed: Mapping[int, str]
     limits: Limits
     description: Description
-    keep: str | None  # see desired_state.Tier
+    placement: str | None  # see desired_state.Placement
     created_at: datetime
     updated_at: datetime
     deleted_at: datetime | None = None

@@ -76,8 +76,8 @@ async def move_alias(
     old = (AliasTargetRow.adapter_id == adapter_id, AliasTargetRow.alias == alias)
     await session.execute(delete(AliasTargetRow).where(*old))
     for target in targets:
-        arm = {"version": target.version, "weight": target.weight}
-        await session.execute(insert(AliasTargetRow).values(adapter_id=adapter_id, alias=alias, **arm))
+        values = {"adapter_id": adapter_id, "alias": alias, "version": target.version, "weight": target.weight}
+        await session.execute(insert(AliasTargetRow).values(**values))
     await tell_versions(session, adapter_id)
 
 
@@ -143,7 +143,7 @@ class AliasMoves:
     async def to_new(self, adapter_id: str, name: str, alias: str, version: int) -> None:
         """To a version that was just published, unless the alias points at a later one by now."""
         was = await targets_of(self._session, adapter_id, alias)
-        if all(arm.version < version for arm in was):
+        if all(target.version < version for target in was):
             await self.move("set", adapter_id, name, alias, [AliasTarget(version)])
 
     async def only_version(self, adapter_id: str, alias: str) -> int:

@@ -21,25 +21,25 @@ Content = tuple[str, str]
 """A tenant's id and a digest."""
 
 
-class Tier(StrEnum):
-    """Where an adapter is kept: fetched ahead of time, or pinned."""
+class Placement(StrEnum):
+    """Where every engine should hold an adapter: pinned to the device, or prefetched to the disk."""
 
-    DISK = "disk"
-    DEVICE = "device"
+    PINNED = "pinned"
+    PREFETCHED = "prefetched"
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A version that an alias of a kept adapter points at."""
+class PlacedVersion:
+    """A version that an alias of a placed adapter points at."""
 
     tenant_id: str
     digest: str
     size_bytes: int
-    tier: Tier
+    placement: Placement
 
 
 @dataclass(frozen=True)
-class KeepBounds:
+class PlacementBounds:
     """What an engine has room for; None is unknown."""
 
     on_device: int | None = None  # versions
@@ -53,22 +53,22 @@ class DesiredState:
         self._session = session
         self._audit = audit
 
-    async def keep(self, adapter_id: str, tier: Tier | None, bounds: KeepBounds) -> Adapter:
-        """Keeps what the adapter's aliases point at, whatever that is, on every engine; None lets it come and go.
+    async def place(self, adapter_id: str, placement: Placement | None, bounds: PlacementBounds) -> Adapter:
+        """Place the versions that the adapter's aliases point at on every engine; None leaves it to their use.
 
         Raises NotFound; Conflict where engines have no room for more.
         """
         before = await self._adapter(adapter_id)
-        await self._session.execute(update(AdapterRow).where(AdapterRow.id == adapter_id).values(keep=tier))
-        if tier is not None:
-            _check(await self.kept(), bounds)
+        await self._session.execute(update(AdapterRow).where(AdapterRow.id == adapter_id).values(placement=placement))
+        if placement is not None:
+            _check(await self.placed(), bounds)
         after = await self._adapter(adapter_id)
         target = f"adapter:{after.name}"
-        await self._audit.record_change("adapter.keep", target, after.tenant_id, before, after)
+        await self._audit.record_change("adapter.place", target, after.tenant_id, before, after)
         return after
 
-    async def kept(self) -> tuple[Kept, ...]:
-        """What engines should hold, the oldest adapters first; of enabled ones alone."""
+    async def placed(self) -> tuple[PlacedVersion, ...]:
+        """Return the versions that engines should hold, those of the oldest adapters first; of enabled ones alone."""
         adapter, target, version = AdapterRow, AliasTargetRow, AdapterVersionRow
         of_adapter = and_(target.tenant_id == adapter.tenant_id, target.adapter_id == adapter.id)
         targeted = and_(
@@ -77,18 +77,18 @@ class DesiredState:
             version.version == target.version,
         )
         query = (
-            select(version.tenant_id, version.digest, version.size_bytes, adapter.keep)
+            select(version.tenant_id, version.digest, version.size_bytes, adapter.placement)
             .select_from(adapter)
             .join(target, of_adapter)
             .join(version, targeted)
-            .where(adapter.keep.is_not(None), adapter.deleted_at.is_(None), adapter.disabled_at.is_(None))
+            .where(adapter.placement.is_not(None), adapter.deleted_at.is_(None), adapter.disabled_at.is_(None))
             .where(version.deleted_at.is_(None), version.status == VersionStatus.READY)
             .order_by(adapter.created_at, adapter.id, version.version)
         )
         found = (
-            Kept(tenant_id, digest, size_bytes, Tier(keep))
-            for tenant_id, digest, size_bytes, keep in await self._session.execute(query)
-            if keep is not None
+            PlacedVersion(tenant_id, digest, size_bytes, Placement(placement))
+            for tenant_id, digest, size_bytes, placement in await self._session.execute(query)
+            if placement is not None
         )
         return tuple(dict.fromkeys(found))
 
@@ -110,21 +110,21 @@ class DesiredState:
         return await adapter_of(self._session, adapter_id)
 
 
-def _check(kept: Iterable[Kept], bounds: KeepBounds) -> None:
+def _check(placed: Iterable[PlacedVersion], bounds: PlacementBounds) -> None:
     """Raises Conflict."""
-    kept = list(kept)
-    pinned = sum(each.tier is Tier.DEVICE for each in kept)
-    size = sum(each.size_bytes for each in kept)
+    placed = list(placed)
+    pinned = sum(each.placement is Placement.PINNED for each in placed)
+    size = sum(each.size_bytes for each in placed)
     if bounds.on_device is not None and pinned > bounds.on_device:
         raise Conflict(
             f"An engine can pin {bounds.on_device} versions, and this would make it {pinned}; let others go first.",
             code="too_many_pins",
-            param="keep",
+            param="placement",
         )
     if bounds.on_disk is not None and size > bounds.on_disk:
         raise Conflict(
             f"An engine keeps {bounds.on_disk} bytes of adapters on its disk, and this would make it {size}; let "
             "others go first.",
-            code="no_room_on_disk",
-            param="keep",
+            code="insufficient_disk",
+            param="placement",
         )

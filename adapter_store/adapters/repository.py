@@ -111,7 +111,7 @@ class AdapterRepository:
 
     async def enable_version(self, name: str, version: int, enabled: bool) -> AdapterVersion:
         """Puts it back into service, or takes it out: requests in flight finish, new ones are refused, and an alias's
-        other arms serve its share meanwhile. Raises Conflict."""
+        other targets serve its share meanwhile. Raises Conflict."""
         before = await self.version(name, version)
         await enable_version(self._session, before, enabled)
         after = await self.version(name, version)

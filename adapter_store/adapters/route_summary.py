@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.adapters.adapter import PUBLISHED, Aliases, AliasTarget
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, AliasTargetRow
 
-Arm = tuple[str, int, int, str]
+RoutedTarget = tuple[str, int, int, str]
 """An alias, a version that it points at, with what weight, and the version's digest."""
 
 
@@ -28,19 +28,19 @@ async def tell_versions(session: AsyncSession, adapter_id: str) -> None:
         version.status.in_([status.value for status in PUBLISHED]),
     )
     targeted = and_(version.adapter_id == target.adapter_id, version.version == target.version)
-    arms = select(target.alias, target.version, target.weight, version.digest).join(version, targeted)
-    found = (await session.execute(arms.where(target.adapter_id == adapter_id))).tuples().all()
+    targets = select(target.alias, target.version, target.weight, version.digest).join(version, targeted)
+    found = (await session.execute(targets.where(target.adapter_id == adapter_id))).tuples().all()
     told = {"latest_version": await session.scalar(highest), "routes": told_routes(found)}
     await session.execute(update(AdapterRow).where(AdapterRow.id == adapter_id).values(**told))
 
 
-def told_routes(arms: Iterable[Arm]) -> str | None:
+def told_routes(targets: Iterable[RoutedTarget]) -> str | None:
     """As `routes_of` reads it; digests once each."""
-    arms = sorted(arms)
-    if not arms:
+    targets = sorted(targets)
+    if not targets:
         return None
-    aliases = {alias: [arm[1:3] for arm in of] for alias, of in groupby(arms, itemgetter(0))}
-    return orjson.dumps((aliases, sorted({(version, digest) for _, version, _, digest in arms}))).decode()
+    aliases = {alias: [target[1:3] for target in of] for alias, of in groupby(targets, itemgetter(0))}
+    return orjson.dumps((aliases, sorted({(version, digest) for _, version, _, digest in targets}))).decode()
 
 
 def routes_of(told: str | None) -> tuple[Aliases, dict[int, str]]:
@@ -48,4 +48,5 @@ def routes_of(told: str | None) -> tuple[Aliases, dict[int, str]]:
     if told is None:
         return {}, {}
     aliases, digests = orjson.loads(told)
-    return {alias: tuple(AliasTarget(*arm) for arm in arms) for alias, arms in aliases.items()}, dict(digests)
+    targets = {alias: tuple(AliasTarget(*each) for each in targeted) for alias, targeted in aliases.items()}
+    return targets, dict(digests)

@@ -41,7 +41,7 @@ def adapter_not_found(name: str) -> NotFound:
     )
 
 
-def choose_arm(weights: Sequence[int], point: float) -> tuple[int, float]:
+def choose_target(weights: Sequence[int], point: float) -> tuple[int, float]:
     """On which weight's stretch of [0, 1), as long as its share of all weights, `point` lies; and where on it, as a
     point in [0, 1) again."""
     remaining = point * sum(weights)
@@ -59,8 +59,8 @@ def sticky_point(adapter_id: str, alias: str, sticky_key: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """`weight` is relative to the other arms'."""
+class RouteTarget:
+    """`weight` is relative to the other targets'."""
 
     adapter: ResolvedAdapter
     weight: int
@@ -69,40 +69,40 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a request for an adapter gets, as of one moment: of these arms one, ordered by version."""
+    """What a request for an adapter gets, as of one moment: of these targets one, ordered by version."""
 
     alias: str | None
-    arms: tuple[Arm, ...]
+    targets: tuple[RouteTarget, ...]
     served_base: str | None  # the digest of the base model that the engine serves
 
     def pick(self, *, sticky_key: str | None = None, draw: float | None = None) -> ResolvedAdapter:
-        """The arm for `sticky_key`, else at `draw`, a point in [0, 1) that is random by default.
+        """The target for `sticky_key`, else at `draw`, a point in [0, 1) that is random by default.
 
-        An arm that is out of service leaves its share to the others. Raises Forbidden, Conflict and Unavailable where
+        A target that is out of service leaves its share to the others. Raises Forbidden, Conflict and Unavailable where
         none can be served now.
         """
-        if len(self.arms) == 1:
-            return self._servable(self.arms[0])
+        if len(self.targets) == 1:
+            return self._servable(self.targets[0])
         if sticky_key is not None:
-            point = sticky_point(self.arms[0].adapter.adapter_id, self.alias or "", sticky_key)
+            point = sticky_point(self.targets[0].adapter.adapter_id, self.alias or "", sticky_key)
         else:
             point = _system_random.random() if draw is None else draw
-        index, within = choose_arm([arm.weight for arm in self.arms], point)
-        arm = self.arms[index]
-        rest = [each for each in self.arms if each.status is VersionStatus.READY]
-        if arm.status is not VersionStatus.READY and rest:
-            arm = rest[choose_arm([each.weight for each in rest], within)[0]]
-        return self._servable(arm)
+        index, within = choose_target([target.weight for target in self.targets], point)
+        target = self.targets[index]
+        rest = [each for each in self.targets if each.status is VersionStatus.READY]
+        if target.status is not VersionStatus.READY and rest:
+            target = rest[choose_target([each.weight for each in rest], within)[0]]
+        return self._servable(target)
 
-    def _servable(self, arm: Arm) -> ResolvedAdapter:
-        adapter = arm.adapter
-        if arm.status is VersionStatus.DISABLED:
+    def _servable(self, target: RouteTarget) -> ResolvedAdapter:
+        adapter = target.adapter
+        if target.status is VersionStatus.DISABLED:
             raise Forbidden(
                 f"`{adapter.name}:{adapter.version}` is disabled; enable it to use it again.",
                 code="adapter_disabled",
                 param="model",
             )
-        if arm.status is VersionStatus.QUARANTINED:
+        if target.status is VersionStatus.QUARANTINED:
             raise Unavailable(
                 f"`{adapter.name}:{adapter.version}` is quarantined: its bytes are damaged. Publish it again, or use "
                 "another version.",
@@ -129,7 +129,7 @@ async def route_to_version(session: AsyncSession, name: str, version: int) -> Ro
     row = (await session.execute(_versions_of(by_alias=False), asked)).one_or_none()
     if row is None:
         raise await _missing(session, name, DeferredPublicationRow.version == version)
-    return Route(None, (Arm(_adapter_of(row), 1, _status_of(row)),), row.served_base)
+    return Route(None, (RouteTarget(_adapter_of(row), 1, _status_of(row)),), row.served_base)
 
 
 async def route_to_alias(session: AsyncSession, name: str, alias: str) -> Route:
@@ -140,9 +140,8 @@ async def route_to_alias(session: AsyncSession, name: str, alias: str) -> Route:
     rows = (await session.execute(_versions_of(by_alias=True), asked)).all()
     if not rows:
         raise await _missing(session, name, DeferredPublicationRow.alias == alias)
-    return Route(
-        alias, tuple(Arm(_adapter_of(row, alias), row.weight, _status_of(row)) for row in rows), rows[0].served_base
-    )
+    targets = tuple(RouteTarget(_adapter_of(row, alias), row.weight, _status_of(row)) for row in rows)
+    return Route(alias, targets, rows[0].served_base)
 
 
 async def _missing(session: AsyncSession, name: str, waits: ColumnElement[bool]) -> StoreError:

@@ -31,7 +31,7 @@ from loragate.adapter_store.tables.columns import LimitsColumn, TagsColumn
 
 _ALIVE = text("deleted_at IS NULL")
 _EMPTY = text("''")
-_KEPT = text("keep IS NOT NULL")
+_PLACED = text("placement IS NOT NULL")
 _IN_WORK = text("status IN ('queued', 'fetching', 'checking')")
 
 
@@ -138,10 +138,10 @@ class AuditRow(TenantOwned, Base):
     request_id: Mapped[str] = mapped_column(String(128))
 
 
-class ReplyRow(TenantOwned, Base):
+class IdempotencyReplyRow(TenantOwned, Base):
     """A `tenant_id` of "" is the operator's."""
 
-    __tablename__ = "replies"
+    __tablename__ = "idempotency_replies"
     __table_args__ = (Index(None, "created_at"),)
 
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -171,7 +171,7 @@ class AdapterRow(TenantOwned, Base):
         Index(None, "tenant_id", "created_at", "id"),
         Index(None, "created_at", "id"),
         Index("uq_adapters_id", "id", unique=True),
-        Index(None, "keep", sqlite_where=_KEPT, postgresql_where=_KEPT),
+        Index(None, "placement", sqlite_where=_PLACED, postgresql_where=_PLACED),
     )
 
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -182,7 +182,7 @@ class AdapterRow(TenantOwned, Base):
     search_text: Mapped[str] = mapped_column(
         Text, server_default=_EMPTY, deferred=True
     )  # see loragate.adapter_store.adapters.search_text
-    keep: Mapped[str | None] = mapped_column(String(16))  # on which of an engine's tiers, see Tier
+    placement: Mapped[str | None] = mapped_column(String(16))  # on engines, see Placement
     last_version: Mapped[int]  # the highest number ever given, so that none is given twice
     latest_version: Mapped[int | None]  # of those that lists show; see loragate.adapter_store.adapters.route_summary
     routes: Mapped[str | None] = mapped_column(Text)  # JSON: what the aliases point at

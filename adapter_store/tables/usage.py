@@ -27,17 +27,17 @@ class UsageRecordRow(TenantOwned, Base):
     prompt_tokens: Mapped[int] = mapped_column(BigInteger)
     completion_tokens: Mapped[int] = mapped_column(BigInteger)
     cached_tokens: Mapped[int] = mapped_column(BigInteger)
-    first_token_ms: Mapped[int | None] = mapped_column(BigInteger)
+    ttft_ms: Mapped[int | None] = mapped_column(BigInteger)
     duration_ms: Mapped[int] = mapped_column(BigInteger)
     outcome: Mapped[str] = mapped_column(String(16))
     amount: Mapped[int | None] = mapped_column(BigInteger)
     started_at: Mapped[datetime]
 
 
-class TurnedAwayRow(TenantOwned, Base):
-    """Requests that were turned away before anything was done for them, by hour."""
+class RejectedRequestsRow(TenantOwned, Base):
+    """Requests that were rejected before anything was done for them, by hour."""
 
-    __tablename__ = "turned_away"
+    __tablename__ = "rejected_requests"
 
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     start: Mapped[datetime] = mapped_column(primary_key=True)

@@ -45,7 +45,7 @@ class UsageRecord:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
-    first_token_ms: int | None = None
+    ttft_ms: int | None = None
     duration_ms: int = 0
     outcome: Outcome = Outcome.COMPLETED
     amount: int | None = None  # in 10⁻¹⁰; None where no price was set

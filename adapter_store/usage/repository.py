@@ -5,7 +5,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.database.page import Page, cut_page
 from loragate.adapter_store.usage.query import UsageQuery, UsageRow, UsageSums, sums_of
 from loragate.adapter_store.usage.service_quality import Service, ServiceQuery
-from loragate.adapter_store.usage.target_usage import ArmQuery, ArmUsage
+from loragate.adapter_store.usage.target_usage import AliasTargetQuery, AliasTargetUsage
 
 MAX_ROWS = 1000
 
@@ -13,7 +13,7 @@ MAX_ROWS = 1000
 class UsageRepository:
     """Part of a TenantScope, where every method sees that tenant's usage only, and of an AdminScope.
 
-    One statement each, over sums: what it costs grows with hours and adapters, not with requests (but for `arms` and
+    One statement each, over sums: what it costs grows with hours and adapters, not with requests (but for `targets` and
     `service`).
     """
 
@@ -34,6 +34,6 @@ class UsageRepository:
         """How the tenant was served, in a tenant's scope; of its latest requests, so that it costs the same always."""
         return await query.service(self._session)
 
-    async def arms(self, query: ArmQuery) -> tuple[ArmUsage, ...]:
+    async def targets(self, query: AliasTargetQuery) -> tuple[AliasTargetUsage, ...]:
         """Out of the ledger itself: what it costs grows with the requests of the time that is asked for."""
-        return await query.arms(self._session)
+        return await query.targets(self._session)

@@ -1,4 +1,4 @@
-"""How a tenant was served lately: how its requests ended, when their first tokens came, how many were turned away."""
+"""How a tenant was served lately: how its requests ended, when their first tokens came, how many were rejected."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Select, Subquery, case, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.tables.usage import TurnedAwayRow, UsageRecordRow
+from loragate.adapter_store.tables.usage import RejectedRequestsRow, UsageRecordRow
 from loragate.adapter_store.usage.first_token import FirstToken, at_ranks, first_token_of
 from loragate.adapter_store.usage.periods import Width, ceil, floor
 from loragate.adapter_store.usage.record import Outcome, usage_id_at
@@ -19,21 +19,21 @@ MOST_REQUESTS = 10_000
 
 
 class Reason(StrEnum):
-    """Why a request was turned away, before the engine did anything for it."""
+    """Why a request was rejected before the engine did anything for it."""
 
-    LIMIT = "over_limit"  # its tenant's, key's or adapter's
+    LIMIT = "rate_limited"  # its tenant's, key's or adapter's
     OVERLOAD = "overloaded"  # the engine had too much to do
 
 
 @dataclass(frozen=True)
 class Service:
-    """`requests` were looked at, the latest; of them `errors` failed for a reason of ours. `turned_away` were others,
-    and are all there were."""
+    """`requests` were looked at, the latest; of them `errors` failed for a reason of ours. `rejected` counts
+    all others."""
 
     requests: int = 0
     errors: int = 0
     first_token: FirstToken | None = None
-    turned_away: Mapping[Reason, int] = field(default_factory=dict)
+    rejected: Mapping[Reason, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,22 +52,22 @@ class ServiceQuery:
         latest = self._latest()
         sums = (await session.execute(_sums(latest))).one()
         quantiles = (await session.execute(_quantiles(latest))).one()
-        turned_away = {Reason(reason): int(requests) for reason, requests in await session.execute(self._turned_away())}
+        rejected = {Reason(reason): int(requests) for reason, requests in await session.execute(self._rejected())}
         first = None if sums.mean is None else first_token_of(sums.mean, tuple(quantiles))
-        return Service(sums.requests, int(sums.errors or 0), first, turned_away)
+        return Service(sums.requests, int(sums.errors or 0), first, rejected)
 
     def _latest(self) -> Subquery:
         """Found by the ledger's key, which is the tenant and an id in the order of time."""
         row = UsageRecordRow
-        latest = select(row.outcome.label("outcome"), row.first_token_ms.label("ms"))
+        latest = select(row.outcome.label("outcome"), row.ttft_ms.label("ms"))
         latest = latest.where(
             row.id >= usage_id_at(self.start), row.started_at >= self.start, row.started_at < self.end
         )
         latest = latest.where(row.outcome != Outcome.SHED.value)
         return latest.order_by(row.id.desc()).limit(MOST_REQUESTS).subquery()
 
-    def _turned_away(self) -> Select[*tuple[Any, ...]]:
-        row = TurnedAwayRow
+    def _rejected(self) -> Select[*tuple[Any, ...]]:
+        row = RejectedRequestsRow
         counted = select(row.reason, func.sum(row.requests)).group_by(row.reason)
         return counted.where(row.start >= self.start, row.start < self.end)
 

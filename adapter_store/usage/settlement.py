@@ -9,22 +9,22 @@ from sqlalchemy import ColumnElement, Table, delete, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.tables.usage import TurnedAwayRow, UsageRecordRow, UsageSumRow
+from loragate.adapter_store.tables.usage import RejectedRequestsRow, UsageRecordRow, UsageSumRow
 from loragate.adapter_store.usage.periods import Width, floor
 from loragate.adapter_store.usage.record import UsageRecord
 from loragate.adapter_store.usage.service_quality import Reason
 
 _AT_ONCE = 32  # rows that are made ready while nobody else has a turn
 _COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount")
-_RECORDS, _SUMS, _TURNED_AWAY = (
-    row.metadata.tables[row.__tablename__] for row in (UsageRecordRow, UsageSumRow, TurnedAwayRow)
+_RECORDS, _SUMS, _REJECTED = (
+    row.metadata.tables[row.__tablename__] for row in (UsageRecordRow, UsageSumRow, RejectedRequestsRow)
 )
 _SUM_KEY = tuple(column.name for column in _SUMS.primary_key)
 
 Insert = postgresql.Insert | sqlite.Insert
 SumKey = tuple[Any, ...]
-TurnedAwayKey = tuple[str, datetime, Reason]
-"""The tenant's id, the start of an hour, and why."""
+RejectionKey = tuple[str, datetime, Reason]
+"""The tenant's id, the start of an hour, and the reason."""
 
 
 class UsageSettlement:
@@ -47,11 +47,11 @@ class UsageSettlement:
         await self._add_to_sums(new)
         return len(new)
 
-    async def turn_away(self, counts: Mapping[TurnedAwayKey, int]) -> None:
-        """Adds to how many requests were turned away."""
-        add = self._insert(_TURNED_AWAY)
-        grown = {"requests": _TURNED_AWAY.c.requests + add.excluded.requests}
-        key = tuple(column.name for column in _TURNED_AWAY.primary_key)
+    async def add_rejections(self, counts: Mapping[RejectionKey, int]) -> None:
+        """Add to the counts of rejected requests."""
+        add = self._insert(_REJECTED)
+        grown = {"requests": _REJECTED.c.requests + add.excluded.requests}
+        key = tuple(column.name for column in _REJECTED.primary_key)
         rows = [dict(zip(key, each, strict=True)) | {"requests": count} for each, count in sorted(counts.items())]
         if rows:
             await self._session.execute(add.on_conflict_do_update(index_elements=key, set_=grown), rows)

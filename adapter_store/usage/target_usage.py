@@ -16,7 +16,7 @@ ERRORS = (Outcome.FAILED.value, Outcome.CRASHED.value)
 
 
 @dataclass(frozen=True)
-class ArmUsage:
+class AliasTargetUsage:
     """`errors` are requests that failed for a reason of ours; a client that left is none."""
 
     version: int
@@ -28,7 +28,7 @@ class ArmUsage:
 
 
 @dataclass(frozen=True)
-class ArmQuery:
+class AliasTargetQuery:
     """Requests that named this alias of this adapter and began from `start` until before `end`."""
 
     adapter: str
@@ -36,11 +36,11 @@ class ArmQuery:
     start: datetime
     end: datetime
 
-    async def arms(self, session: AsyncSession) -> tuple[ArmUsage, ...]:
+    async def targets(self, session: AsyncSession) -> tuple[AliasTargetUsage, ...]:
         """By version; those without a request are left out. Two statements."""
         quantiles = {version: rest for version, *rest in await session.execute(self._quantiles())}
         found = await session.execute(self._sums())
-        return tuple(_arm_of(row, quantiles.get(row.version)) for row in found)
+        return tuple(_usage_of(row, quantiles.get(row.version)) for row in found)
 
     def _sums(self) -> Select[*tuple[Any, ...]]:
         row = UsageRecordRow
@@ -50,7 +50,7 @@ class ArmQuery:
             func.sum(case((row.outcome.in_(ERRORS), 1), else_=0)).label("errors"),
             func.sum(row.prompt_tokens).label("prompt_tokens"),
             func.sum(row.completion_tokens).label("completion_tokens"),
-            func.avg(row.first_token_ms).label("mean"),
+            func.avg(row.ttft_ms).label("mean"),
         )
         return select(*columns).where(*self._wanted()).group_by(row.adapter_version).order_by(row.adapter_version)
 
@@ -59,11 +59,11 @@ class ArmQuery:
         ranked = (
             select(
                 row.adapter_version.label("version"),
-                row.first_token_ms.label("ms"),
-                func.row_number().over(partition_by=row.adapter_version, order_by=row.first_token_ms).label("place"),
+                row.ttft_ms.label("ms"),
+                func.row_number().over(partition_by=row.adapter_version, order_by=row.ttft_ms).label("place"),
                 func.count().over(partition_by=row.adapter_version).label("all"),
             )
-            .where(*self._wanted(), row.first_token_ms.is_not(None))
+            .where(*self._wanted(), row.ttft_ms.is_not(None))
             .subquery()
         )
         columns: tuple[Any, ...] = (ranked.c.version, *at_ranks(ranked))
@@ -75,10 +75,10 @@ class ArmQuery:
         return (*named, row.started_at >= self.start, row.started_at < self.end)
 
 
-def _arm_of(row: Any, quantiles: list[Any] | None) -> ArmUsage:
+def _usage_of(row: Any, quantiles: list[Any] | None) -> AliasTargetUsage:
     """Postgres' sums are decimals."""
     first = None if quantiles is None else first_token_of(row.mean, quantiles)
-    return ArmUsage(
+    return AliasTargetUsage(
         version=row.version,
         requests=row.requests,
         errors=int(row.errors),

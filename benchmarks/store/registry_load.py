@@ -145,8 +145,8 @@ class _Making:
             " ".join(self._drawn(12)) + (f" {RARE_WORD}" if rare else ""),
         )
         digests = {version: f"sha256:{number:056x}{version:08x}" for version in (1, 2)}
-        arms = [(alias, version, 1, digests[version]) for alias, versions in _ALIASES for version in versions]
-        adapter = _adapter(owner, name, said, _EPOCH + timedelta(seconds=number), told_routes(arms))
+        targets = [(alias, version, 1, digests[version]) for alias, versions in _ALIASES for version in versions]
+        adapter = _adapter(owner, name, said, _EPOCH + timedelta(seconds=number), told_routes(targets))
         self._adapters.append((owner, name))
         self._ids.append(adapter["id"])
         here = {"tenant_id": owner, "adapter_id": adapter["id"]}
@@ -157,7 +157,7 @@ class _Making:
             {**here, **at, "name": alias, "updated_at": at["created_at"]} for alias, _ in _ALIASES
         ]
         rows[AliasTargetRow] += [
-            {**here, "alias": alias, "version": version, "weight": weight} for alias, version, weight, _ in arms
+            {**here, "alias": alias, "version": version, "weight": weight} for alias, version, weight, _ in targets
         ]
         rows[AdapterTagRow] += [{**here, **at, "tag": tag} for tag in said.tags]
 

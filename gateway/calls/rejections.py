@@ -8,7 +8,7 @@ from loragate.adapter_store.store import Store
 from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.usage.periods import Width, floor
 from loragate.adapter_store.usage.service_quality import Reason
-from loragate.adapter_store.usage.settlement import TurnedAwayKey
+from loragate.adapter_store.usage.settlement import RejectionKey
 from loragate.gateway.resilience.periodic import run_write_loop
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class Rejections:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._counts: Counter[TurnedAwayKey] = Counter()
+        self._counts: Counter[RejectionKey] = Counter()
 
     def record(self, tenant_id: str, reason: Reason) -> None:
         """Count a request of the tenant that was rejected just now."""
@@ -39,7 +39,7 @@ class Rejections:
         batch, self._counts = self._counts, Counter()
         try:
             async with self._store.admin(write=True) as admin:
-                await admin.settlement.turn_away(batch)
+                await admin.settlement.add_rejections(batch)
         except StoreError as error:
             self._counts.update(batch)
             log.warning("the counts of rejected requests were not written: %s", error)

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable
 
-from loragate.adapter_store.adapters.desired_state import Content, Tier
+from loragate.adapter_store.adapters.desired_state import Content, Placement
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.engine.client.client import EngineClient, EngineUnavailable
@@ -62,10 +62,11 @@ class Reconciler:
                 if tenants is None or each.adapter.tenant_id in tenants
             }
         async with self._store.admin() as admin:
-            kept = await admin.desired.kept()
+            placed = await admin.desired.placed()
             living = await admin.desired.living(held)
-        self._client.pin(_references((each.tenant_id, each.digest) for each in kept if each.tier is Tier.DEVICE))
-        self._client.prefetch(_references((each.tenant_id, each.digest) for each in kept))
+        pinned = (each for each in placed if each.placement is Placement.PINNED)
+        self._client.pin(_references((each.tenant_id, each.digest) for each in pinned))
+        self._client.prefetch(_references((each.tenant_id, each.digest) for each in placed))
         if held - living:
             self._client.retire(_references(sorted(held - living)))
 

@@ -65,10 +65,10 @@ class LiveCounters:
         return slot
 
     def update(
-        self, slot: int, prompt: int, completion: int, cached: int, first_token_ms: int | None, duration_ms: int
+        self, slot: int, prompt: int, completion: int, cached: int, ttft_ms: int | None, duration_ms: int
     ) -> None:
         """Set what the request has received by now."""
-        first = -1 if first_token_ms is None else first_token_ms
+        first = -1 if ttft_ms is None else ttft_ms
         _COUNTS.pack_into(self._memory, slot * _SLOT_BYTES, prompt, completion, cached, first, duration_ms)
 
     def free(self, slot: int) -> None:
@@ -107,7 +107,7 @@ def _interrupted(content: bytes) -> Iterator[UsageRecord]:
             prompt_tokens=prompt,
             completion_tokens=completion,
             cached_tokens=min(cached, prompt),
-            first_token_ms=None if first < 0 else first,
+            ttft_ms=None if first < 0 else first,
             duration_ms=duration,
             outcome=Outcome.CRASHED,
         )

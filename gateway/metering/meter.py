@@ -20,7 +20,7 @@ class Meter:
         self._started = time.monotonic()
         self._slot = None if counters is None else counters.take(opened)
         self._counts = (0, 0, 0)
-        self._first_token_ms: int | None = None
+        self._ttft_ms: int | None = None
 
     def update(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int, *, durable: bool = True) -> None:
         """Set the totals by now, which are less than before if tokens could not be delivered after all.
@@ -30,11 +30,11 @@ class Meter:
         elapsed = self._elapsed_ms()
         self._counts = counts = (prompt_tokens, completion_tokens, cached_tokens)
         if not any(counts):
-            self._first_token_ms = None
-        elif self._first_token_ms is None:
-            self._first_token_ms = elapsed
+            self._ttft_ms = None
+        elif self._ttft_ms is None:
+            self._ttft_ms = elapsed
         if durable and self._counters is not None and self._slot is not None:
-            self._counters.update(self._slot, *counts, self._first_token_ms, elapsed)
+            self._counters.update(self._slot, *counts, self._ttft_ms, elapsed)
 
     def close(self, outcome: Outcome) -> None:
         """Record that the request has ended. Return at once."""
@@ -44,7 +44,7 @@ class Meter:
             prompt_tokens=prompt,
             completion_tokens=completion,
             cached_tokens=min(cached, prompt),
-            first_token_ms=self._first_token_ms,
+            ttft_ms=self._ttft_ms,
             duration_ms=self._elapsed_ms(),
             outcome=outcome,
         )

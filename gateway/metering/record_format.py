@@ -10,6 +10,7 @@ import orjson
 from loragate.adapter_store.usage.record import Outcome, UsageRecord
 
 _FIELDS = frozenset(UsageRecord.__dataclass_fields__)
+_RENAMED = {"first_token_ms": "ttft_ms"}  # in files that are still spooled when the server is upgraded
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ def decode_records(content: bytes) -> DecodedRecords:
 
 def decode_record(document: bytes) -> UsageRecord:
     """Decode a record that `orjson.dumps` encoded, without the fields that only other versions have."""
-    fields: dict[str, Any] = {name: value for name, value in orjson.loads(document).items() if name in _FIELDS}
+    written = {_RENAMED.get(name, name): value for name, value in orjson.loads(document).items()}
+    fields: dict[str, Any] = {name: value for name, value in written.items() if name in _FIELDS}
     fields["started_at"] = datetime.fromisoformat(fields["started_at"])
     fields["outcome"] = Outcome(fields["outcome"])
     return UsageRecord(**fields)

@@ -35,12 +35,12 @@ class RequestMetrics:
         """Record that a request has ended."""
         self._requests.inc(record.tenant_id, record.outcome.value)
         self._targets.ended(record)
-        if record.first_token_ms is None:
+        if record.ttft_ms is None:
             return
         self._prompt.inc(record.tenant_id, by=record.prompt_tokens)
-        self._first_token.observe(record.first_token_ms / 1000)
+        self._first_token.observe(record.ttft_ms / 1000)
         if record.completion_tokens:
             self._completion.inc(record.tenant_id, by=record.completion_tokens)
         if record.completion_tokens > 1:
-            rest = record.duration_ms - record.first_token_ms
+            rest = record.duration_ms - record.ttft_ms
             self._each_token.observe(rest / 1000 / (record.completion_tokens - 1))

@@ -34,11 +34,11 @@ class AliasTargetMetrics:
             return
         target = self._target(record)
         self._requests.labels(*target, record.outcome.value).inc()
-        if record.first_token_ms is not None:
+        if record.ttft_ms is not None:
             self._prompt.labels(*target).inc(record.prompt_tokens)
             self._completion.labels(*target).inc(record.completion_tokens)
             self._answered.labels(*target).inc()
-            self._first_token.labels(*target).inc(record.first_token_ms / 1000)
+            self._first_token.labels(*target).inc(record.ttft_ms / 1000)
 
     def _target(self, record: UsageRecord) -> AliasTarget:
         target = (record.tenant_id, f"{record.adapter}:{record.adapter_version}", record.adapter_alias or "")

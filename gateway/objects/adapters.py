@@ -8,7 +8,6 @@ from typing_extensions import TypedDict
 
 from loragate.adapter_store.adapters import adapter as stored
 from loragate.adapter_store.adapters import lineage as stored_lineage
-from loragate.adapter_store.adapters.adapter import AliasTarget
 from loragate.gateway.engine.residency import Holdings
 from loragate.gateway.objects.common import Count, Digest, Moment, Page, Residency, limits_object, rfc3339
 
@@ -23,8 +22,8 @@ class Limits(TypedDict):
     tokens_per_month: Count | None
 
 
-class AliasArm(TypedDict):
-    """`weight` is relative to those of the other arms."""
+class AliasTarget(TypedDict):
+    """`weight` is relative to those of the other targets."""
 
     version: Count
     weight: Count
@@ -38,7 +37,7 @@ class Adapter(TypedDict):
     name: str
     status: Literal["ready", "disabled", "deleted"]
     latest_version: Count | None
-    aliases: dict[str, list[AliasArm]]
+    aliases: dict[str, list[AliasTarget]]
     limits: Limits
     tags: list[str]
     description: str
@@ -85,10 +84,10 @@ class Alias(TypedDict):
     object: Literal["adapter.alias"]
     name: str
     alias: str
-    targets: list[AliasArm]
+    targets: list[AliasTarget]
 
 
-class FirstTokenMs(TypedDict):
+class TtftMs(TypedDict):
     """Milliseconds from receipt to the first token, of requests that got one."""
 
     mean: float
@@ -98,7 +97,7 @@ class FirstTokenMs(TypedDict):
     p99: Count
 
 
-class ArmMetrics(TypedDict):
+class AliasTargetMetrics(TypedDict):
     """One version's. `errors` are requests that failed; `weight` is null where the alias points at it no more."""
 
     version: Count
@@ -107,7 +106,7 @@ class ArmMetrics(TypedDict):
     errors: Count
     prompt_tokens: Count
     completion_tokens: Count
-    first_token_ms: FirstTokenMs | None
+    ttft_ms: TtftMs | None
 
 
 class AliasMetrics(TypedDict):
@@ -119,7 +118,7 @@ class AliasMetrics(TypedDict):
     alias: str
     start: Moment
     end: Moment
-    arms: list[ArmMetrics]
+    targets: list[AliasTargetMetrics]
 
 
 class AdapterList(Page):
@@ -180,13 +179,14 @@ def adapter_object(adapter: stored.Adapter, holdings: Holdings) -> dict[str, Any
 
 
 def admin_adapter_object(adapter: stored.Adapter, holdings: Holdings, engine_id: str) -> dict[str, Any]:
-    """The same as the operator sees it: whose it is, where it is to be kept, and which engine holds what of it."""
+    """The same as the operator sees it: whose it is, where it is placed, and which engine holds what of it."""
     held = [
         {"engine_id": engine_id, "version": version, "tier": tier, "pinned": holdings.pinned(adapter.tenant_id, digest)}
         for version, digest in sorted(adapter.routed.items())
         if (tier := holdings.tier(adapter.tenant_id, [digest])) not in (None, "none")
     ]
-    return {**adapter_object(adapter, holdings), "tenant_id": adapter.tenant_id, "keep": adapter.keep, "held": held}
+    operators = {"tenant_id": adapter.tenant_id, "placement": adapter.placement, "held": held}
+    return {**adapter_object(adapter, holdings), **operators}
 
 
 def version_object(version: stored.AdapterVersion, residency: str | None) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def lineage_object(lineage: stored_lineage.Lineage) -> dict[str, Any]:
     }
 
 
-def alias_object(name: str, alias: str, targets: Sequence[AliasTarget]) -> dict[str, Any]:
+def alias_object(name: str, alias: str, targets: Sequence[stored.AliasTarget]) -> dict[str, Any]:
     """One alias of the adapter `name`."""
     return {
         "id": f"{name}@{alias}",
@@ -232,6 +232,6 @@ def alias_object(name: str, alias: str, targets: Sequence[AliasTarget]) -> dict[
     }
 
 
-def alias_targets(targets: Sequence[AliasTarget]) -> list[dict[str, int]]:
+def alias_targets(targets: Sequence[stored.AliasTarget]) -> list[dict[str, int]]:
     """As they are written in a PUT."""
     return [{"version": target.version, "weight": target.weight} for target in targets]

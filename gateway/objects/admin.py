@@ -47,10 +47,11 @@ class HeldVersion(TypedDict):
 
 
 class AdminAdapter(Adapter):
-    """A tenant's adapter. `keep` says where every engine should have what its aliases point at; null: where it may."""
+    """A tenant's adapter. `placement` says where every engine holds the versions that its aliases point at: `pinned` to
+    the device, `prefetched` to the disk, or null, as they are used."""
 
     tenant_id: str
-    keep: Literal["device", "disk"] | None
+    placement: Literal["pinned", "prefetched"] | None
     held: list[HeldVersion]
 
 

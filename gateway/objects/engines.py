@@ -120,7 +120,7 @@ class EngineAdapter(OfAdapter):
     prompt_tokens: Count
     generated_tokens: Count
     mean_queue_seconds: float | None
-    mean_first_token_seconds: float | None
+    mean_time_to_first_token_seconds: float | None
     loads: Count
     residency: Residency | None
 
@@ -163,7 +163,9 @@ def adapter_row_object(row: pb.AdapterRow, names: Names, holdings: Holdings) -> 
         "prompt_tokens": row.prompt_tokens,
         "generated_tokens": row.generated_tokens,
         "mean_queue_seconds": row.queue_seconds / row.started if row.started else None,
-        "mean_first_token_seconds": row.time_to_first_token_seconds / row.first_tokens if row.first_tokens else None,
+        "mean_time_to_first_token_seconds": row.time_to_first_token_seconds / row.first_tokens
+        if row.first_tokens
+        else None,
         "loads": row.loads,
         "residency": residency,
     }

@@ -13,7 +13,7 @@ from loragate.adapter_store.usage.first_token import FirstToken
 from loragate.adapter_store.usage.query import Grouping, UsageQuery
 from loragate.adapter_store.usage.record import amount_text
 from loragate.adapter_store.usage.service_quality import Reason, ServiceQuery
-from loragate.gateway.objects.adapters import FirstTokenMs
+from loragate.gateway.objects.adapters import TtftMs
 from loragate.gateway.objects.common import Count, Moment, Page, rfc3339
 
 Amount = Annotated[str | None, Field(description="A decimal number, in the currency; null where nothing has a price.")]
@@ -45,24 +45,25 @@ class UsageRow(UsageSums):
     model: NotRequired[str]
 
 
-class TurnedAway(TypedDict):
-    """Requests that nothing was done for: over a limit of the tenant's, or when the engine had too much to do."""
+class Rejections(TypedDict):
+    """Requests that were rejected: over a limit of the tenant (`rate_limited`), or while the engine was overloaded."""
 
-    over_limit: Count
+    rate_limited: Count
     overloaded: Count
 
 
 class Service(TypedDict):
-    """How requests between `start` and `end` were served: of the latest 10,000 that were let in, `requests`, how many
-    failed for a reason of the server's and when their first tokens came; and how many others were turned away."""
+    """How requests between `start` and `end` were served. `requests` are the latest admitted ones, at most 10,000;
+    `errors` of them failed because of the server; `ttft_ms` is their time to the first token. `rejected` counts all
+    others."""
 
     object: Literal["usage.service"]
     start: Moment
     end: Moment
     requests: Count
     errors: Count
-    first_token_ms: FirstTokenMs | None
-    turned_away: TurnedAway
+    ttft_ms: TtftMs | None
+    rejected: Rejections
 
 
 class UsageList(Page):
@@ -121,15 +122,15 @@ def _grouped_by(query: UsageQuery) -> Iterator[str]:
 
 
 def service_object(query: ServiceQuery, service: service_quality.Service) -> dict[str, Any]:
-    """Every reason is told, also one that nobody was turned away for."""
+    """Return the object with all reasons of rejections, also those without a request."""
     return {
         "object": "usage.service",
         "start": rfc3339(query.start),
         "end": rfc3339(query.end),
         "requests": service.requests,
         "errors": service.errors,
-        "first_token_ms": first_token_object(service.first_token),
-        "turned_away": {reason.value: service.turned_away.get(reason, 0) for reason in Reason},
+        "ttft_ms": first_token_object(service.first_token),
+        "rejected": {reason.value: service.rejected.get(reason, 0) for reason in Reason},
     }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from loragate.adapter_store.adapters.aliases import alias_not_found
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.timestamps import utc_now
-from loragate.adapter_store.usage.target_usage import ArmQuery, ArmUsage
+from loragate.adapter_store.usage.target_usage import AliasTargetQuery, AliasTargetUsage
 from loragate.gateway.objects.common import rfc3339
 from loragate.gateway.objects.usage import first_token_object
 from loragate.gateway.services import Services
@@ -20,9 +20,10 @@ async def alias_metrics(use: Services, caller: TenantPrincipal, name: str, alias
         if alias not in adapter.aliases:
             raise alias_not_found()
         start = max(end - timedelta(hours=hours), adapter.created_at)  # another one may have had the name before
-        arms = {arm.version: arm for arm in await scope.usage.arms(ArmQuery(name, alias, start, end))}
+        found = await scope.usage.targets(AliasTargetQuery(name, alias, start, end))
+    used = {usage.version: usage for usage in found}
     weights = {target.version: target.weight for target in adapter.aliases[alias]}
-    versions = sorted(weights.keys() | arms.keys())
+    versions = sorted(weights.keys() | used.keys())
     return {
         "id": f"{name}@{alias}",
         "object": "adapter.alias.metrics",
@@ -30,17 +31,19 @@ async def alias_metrics(use: Services, caller: TenantPrincipal, name: str, alias
         "alias": alias,
         "start": rfc3339(start),
         "end": rfc3339(end),
-        "arms": [_arm_object(arms.get(version, ArmUsage(version)), weights.get(version)) for version in versions],
+        "targets": [
+            _target_object(used.get(version, AliasTargetUsage(version)), weights.get(version)) for version in versions
+        ],
     }
 
 
-def _arm_object(arm: ArmUsage, weight: int | None) -> dict[str, Any]:
+def _target_object(usage: AliasTargetUsage, weight: int | None) -> dict[str, Any]:
     return {
-        "version": arm.version,
+        "version": usage.version,
         "weight": weight,
-        "requests": arm.requests,
-        "errors": arm.errors,
-        "prompt_tokens": arm.prompt_tokens,
-        "completion_tokens": arm.completion_tokens,
-        "first_token_ms": first_token_object(arm.first_token),
+        "requests": usage.requests,
+        "errors": usage.errors,
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "ttft_ms": first_token_object(usage.first_token),
     }

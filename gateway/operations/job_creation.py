@@ -63,7 +63,7 @@ async def _start(scope: TenantScope, base: BaseModel, model: str) -> JobStart | 
     if model == base.id:
         return None
     route = await route_of(scope, model)
-    if len(route.arms) > 1:
+    if len(route.targets) > 1:
         words = "Invalid 'model': it stands for several versions; name the one to go on from."
         raise InvalidRequest(words, param="model", code="ambiguous_model")
     adapter = route.pick()

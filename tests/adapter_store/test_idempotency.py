@@ -10,7 +10,7 @@ from sqlalchemy import func, select, update
 
 from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.idempotency import Claim, Reply
-from loragate.adapter_store.tables.base import ReplyRow
+from loragate.adapter_store.tables.base import IdempotencyReplyRow
 
 
 async def _claim(world: Any, key: str = "a", request: bytes = b"request", within: str | None = None) -> Claim | Reply:
@@ -32,7 +32,9 @@ async def _names(world: Any) -> set[str]:
 
 async def _age(world: Any, **age: timedelta) -> None:
     async with world.store._database.operator(write=True) as session:
-        await session.execute(update(ReplyRow).values({name: datetime.now(UTC) - by for name, by in age.items()}))
+        await session.execute(
+            update(IdempotencyReplyRow).values({name: datetime.now(UTC) - by for name, by in age.items()})
+        )
 
 
 async def test_of_several_at_once_one_has_the_claim(world: Any) -> None:
@@ -102,7 +104,7 @@ async def test_answers_are_kept_for_a_day(world: Any) -> None:
     await _age(world, created_at=timedelta(hours=24, minutes=1))
     assert isinstance(await _claim(world), Claim)
     async with world.store._database.operator() as session:
-        assert await session.scalar(select(func.count()).select_from(ReplyRow)) == 1
+        assert await session.scalar(select(func.count()).select_from(IdempotencyReplyRow)) == 1
 
 
 async def test_whose_key_it_is_makes_it_another(world: Any) -> None:
@@ -118,7 +120,7 @@ async def test_an_answer_opens_with_its_key_only(world: Any) -> None:
     assert isinstance(claim, Claim)
     await _work(world, claim, "done")
     async with world.store._database.operator() as session:
-        sealed = await session.scalar(select(ReplyRow.sealed))
+        sealed = await session.scalar(select(IdempotencyReplyRow.sealed))
     async with world.store.admin() as admin:
         assert admin.replies._opened("a", sealed) == b"done"
         with pytest.raises(InvalidTag):

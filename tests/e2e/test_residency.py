@@ -43,10 +43,10 @@ def adapter(workers: Workers, tenant: httpx.Client, name: str) -> Any:
     return found
 
 
-def keep(workers: Workers, tenant: httpx.Client, name: str, tier: str | None) -> None:
+def place(workers: Workers, tenant: httpx.Client, name: str, placement: str | None) -> None:
     with workers.server.admin() as admin:
         found = adapter(workers, tenant, name)
-        ok(admin.patch(f"/admin/v1/adapters/{found['id']}", json={"keep": tier}))
+        ok(admin.patch(f"/admin/v1/adapters/{found['id']}", json={"placement": placement}))
 
 
 def is_held(workers: Workers, tenant: httpx.Client, name: str, tier: str, *, pinned: bool = False) -> bool:
@@ -55,8 +55,8 @@ def is_held(workers: Workers, tenant: httpx.Client, name: str, tier: str, *, pin
 
 
 def test_what_is_kept_is_there_without_a_request_whatever_is_restarted(workers: Workers, tenant: httpx.Client) -> None:
-    keep(workers, tenant, "a", "device")
-    keep(workers, tenant, "b", "disk")
+    place(workers, tenant, "a", "pinned")
+    place(workers, tenant, "b", "prefetched")
     until(lambda: is_held(workers, tenant, "a", "device", pinned=True))
     for name in "cdcd":
         ok(tenant.post("/v1/completions", json={"model": name, "prompt": PROMPT, "max_tokens": 2}))
@@ -79,9 +79,9 @@ def test_what_is_kept_is_there_without_a_request_whatever_is_restarted(workers: 
         os.kill(worker, signal.SIGKILL)
     until(lambda: len(workers.pids) == 2 and _answers(workers), 120)
     until(lambda: is_held(workers, tenant, "a", "device", pinned=True), 120)
-    keep(workers, tenant, "a", None)
+    place(workers, tenant, "a", None)
     until(lambda: not adapter(workers, tenant, "a")["held"][0]["pinned"])
-    keep(workers, tenant, "b", None)
+    place(workers, tenant, "b", None)
 
 
 def _answers(workers: Workers) -> bool:
@@ -92,7 +92,7 @@ def _answers(workers: Workers) -> bool:
 
 
 def test_all_workers_tell_the_same(workers: Workers, tenant: httpx.Client) -> None:
-    keep(workers, tenant, "a", "device")
+    place(workers, tenant, "a", "pinned")
     until(lambda: is_held(workers, tenant, "a", "device", pinned=True))
     told: dict[int, str] = {}
 
@@ -103,7 +103,7 @@ def test_all_workers_tell_the_same(workers: Workers, tenant: httpx.Client) -> No
         return told == dict.fromkeys(workers.pids, "device")
 
     until(all_told)
-    keep(workers, tenant, "a", None)
+    place(workers, tenant, "a", None)
 
 
 def test_a_deleted_adapter_leaves_every_tier_once_nothing_runs_on_it(workers: Workers, tenant: httpx.Client) -> None:

@@ -38,7 +38,7 @@ IMPORT = {
 ADMIN_ADAPTER = {
     **ADAPTER,
     "tenant_id": TENANT["id"],
-    "keep": "device",
+    "placement": "pinned",
     "held": [{"engine_id": "engine-0", "version": 2, "tier": "device", "pinned": True}],
 }
 VERSION = {

@@ -44,7 +44,7 @@ ENGINE_ADAPTER = {
     "prompt_tokens": 482_300,
     "generated_tokens": 96_410,
     "mean_queue_seconds": 0.004,
-    "mean_first_token_seconds": 0.05,
+    "mean_time_to_first_token_seconds": 0.05,
     "loads": 2,
     "residency": "device",
 }

@@ -11,8 +11,8 @@ from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 from loragate.gateway.schemas.inference.responses import ResponseRequest
 from loragate.gateway.schemas.resources.adapters import (
     AdapterFromFiles,
-    AdapterKeep,
     AdapterPatch,
+    AdapterPlacement,
     AliasPut,
     Promotion,
     Rollback,
@@ -93,7 +93,11 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
         "Out of service": {"status": "disabled"},
         "Back again": {"status": "ready"},
     },
-    AdapterKeep: {"Pinned": {"keep": "device"}, "Fetched ahead of time": {"keep": "disk"}, "As used": {"keep": None}},
+    AdapterPlacement: {
+        "Pinned to the device": {"placement": "pinned"},
+        "Prefetched to the disk": {"placement": "prefetched"},
+        "As used": {"placement": None},
+    },
     LimitsPatch: {"A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}}},
     AdapterFromFiles: {
         "Two files": {

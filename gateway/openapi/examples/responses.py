@@ -192,7 +192,7 @@ ANSWERS: Mapping[Any, Any] = {
         "alias": "default",
         "start": THEN,
         "end": LATER,
-        "arms": [
+        "targets": [
             {
                 "version": 1,
                 "weight": 90,
@@ -200,7 +200,7 @@ ANSWERS: Mapping[Any, Any] = {
                 "errors": 1,
                 "prompt_tokens": 40_120,
                 "completion_tokens": 15_960,
-                "first_token_ms": _FIRST_TOKEN,
+                "ttft_ms": _FIRST_TOKEN,
             },
         ],
     },
@@ -244,8 +244,8 @@ ANSWERS: Mapping[Any, Any] = {
         **_DAY,
         "requests": 1420,
         "errors": 3,
-        "first_token_ms": _FIRST_TOKEN,
-        "turned_away": {"over_limit": 12, "overloaded": 0},
+        "ttft_ms": _FIRST_TOKEN,
+        "rejected": {"rate_limited": 12, "overloaded": 0},
     },
     health.Health: {"status": "ok"},
     health.Readiness: {

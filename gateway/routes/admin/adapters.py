@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from loragate.adapter_store.adapters.desired_state import KeepBounds
+from loragate.adapter_store.adapters.desired_state import PlacementBounds
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT
 from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Administrator, By, Operator
@@ -16,7 +16,7 @@ from loragate.gateway.objects.admin import AdminAdapter, AdminAdapterList
 from loragate.gateway.objects.common import list_object
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.schemas.resources.adapter_query import Wanted
-from loragate.gateway.schemas.resources.adapters import AdapterKeep
+from loragate.gateway.schemas.resources.adapters import AdapterPlacement
 from loragate.gateway.services import Services
 
 router = APIRouter(prefix="/admin/v1/adapters", tags=["admin"])
@@ -42,23 +42,23 @@ async def list_all_adapters(
 
 @router.patch("/{adapter_id}")
 @answers(AdminAdapter, refusals=(409,))
-async def keep_adapter(
+async def place_adapter(
     adapter_id: str,
     operator: Operator,
     by: By,
-    body: Annotated[AdapterKeep, Depends(JsonBody(AdapterKeep))],
+    body: Annotated[AdapterPlacement, Depends(JsonBody(AdapterPlacement))],
     use: Use,
 ) -> Response:
-    """Pins what its aliases point at to every engine's `device`, or has it fetched ahead of time to the `disk`; null
-    lets it come and go with its use. 409 where engines have no room for more."""
+    """Pins the versions that its aliases point at to every engine's device (`pinned`), or fetches them ahead of time to
+    every engine's disk (`prefetched`); null leaves both to their use. 409 where engines have no room for more."""
     bounds = await _room(use)
     async with use.store.admin(write=True, by=by) as admin:
-        adapter = await admin.desired.keep(adapter_id, body.keep, bounds)
+        adapter = await admin.desired.place(adapter_id, body.placement, bounds)
     return json_response(admin_adapter_object(adapter, await use.residency.holdings(), ENGINE_ID))
 
 
-async def _room(use: Services) -> KeepBounds:
+async def _room(use: Services) -> PlacementBounds:
     """One slot is left to everybody else."""
     stats = await use.engine_reading.shared()
     on_disk = stats.adapter_disk.total_bytes or None if stats else None
-    return KeepBounds(max(0, use.link.base.manifest.adapter_slots - 1), on_disk)
+    return PlacementBounds(max(0, use.link.base.manifest.adapter_slots - 1), on_disk)

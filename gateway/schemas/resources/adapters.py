@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS
-from loragate.adapter_store.adapters.desired_state import Tier
+from loragate.adapter_store.adapters.desired_state import Placement
 from loragate.adapter_store.adapters.lineage import MAX_FIGURES, MAX_NOTES, Lineage
 from loragate.gateway.schemas.resources.limits import LimitsBody
 from loragate.prompts.body import Body
@@ -40,10 +40,10 @@ class AdapterPatch(Body):
     status: Status | None = None
 
 
-class AdapterKeep(Body):
+class AdapterPlacement(Body):
     """PATCH /admin/v1/adapters/{adapter_id}."""
 
-    keep: Annotated[Tier, Field(strict=False)] | None
+    placement: Annotated[Placement, Field(strict=False)] | None
 
 
 class AdapterFromFiles(LineageFields):
@@ -68,7 +68,7 @@ class AdapterFromFiles(LineageFields):
 
 
 class AliasTargetBody(Body):
-    """One arm."""
+    """One target."""
 
     version: Annotated[int, Field(ge=1, lt=1 << 31)]
     weight: Annotated[int, Field(ge=1, lt=1 << 31)] = 1

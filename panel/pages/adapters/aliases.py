@@ -39,19 +39,19 @@ def draw_aliases(page: "AdapterPage", adapter: Json, versions: list[Json]) -> No
             tag("h2", "Aliases and their traffic")
             if page.may_write and ready:
                 button("New alias", lambda: _new_alias(page, ready), "small")
-        for alias, arms in sorted(adapter["aliases"].items(), key=lambda each: (each[0] != "default", each[0])):
-            _Alias(page, alias, arms, ready).draw()
+        for alias, targets in sorted(adapter["aliases"].items(), key=lambda each: (each[0] != "default", each[0])):
+            _Alias(page, alias, targets, ready).draw()
         if not adapter["aliases"]:
             muted("No alias points at a version: requests name one by its number.")
 
 
 class _Alias:
-    def __init__(self, page: "AdapterPage", alias: str, arms: list[Json], ready: list[int]) -> None:
+    def __init__(self, page: "AdapterPage", alias: str, targets: list[Json], ready: list[int]) -> None:
         self._page = page
         self._alias = alias
         self._ready = ready
-        total = sum(arm["weight"] for arm in arms) or 1
-        self._shares = {arm["version"]: round(arm["weight"] * 100 / total) for arm in arms}
+        total = sum(target["weight"] for target in targets) or 1
+        self._shares = {target["version"]: round(target["weight"] * 100 / total) for target in targets}
         self._saved = dict(self._shares)
 
     def draw(self) -> None:
@@ -64,21 +64,21 @@ class _Alias:
                         if self._alias != "default":
                             label = f"Delete the alias {self._alias}"
                             button("Delete", self._delete, "small quiet danger", label=label)
-            self._arms = div("stack tight")
+            self._targets = div("stack tight")
             self._foot = div("row-of")
-            self._draw_arms()
+            self._draw_targets()
             Region(self._fetch, self._show_metrics, every=5)
 
-    def _draw_arms(self) -> None:
+    def _draw_targets(self) -> None:
         self._sliders: dict[int, TextElement] = {}
         self._words: dict[int, TextElement] = {}
-        with redrawn(self._arms):
+        with redrawn(self._targets):
             for version, share in self._shares.items():
-                with div("arm").mark(str(version)):
+                with div("alias-target").mark(str(version)):
                     tag("b", f"Version {version}")
                     self._slide(version, share)
                     self._words[version] = tag("span", f"{share} %", classes="number")
-                    self._arm_end(version)
+                    self._target_end(version)
         self._draw_foot()
 
     def _slide(self, version: int, share: int) -> None:
@@ -87,7 +87,7 @@ class _Alias:
         made.props["disabled"] = len(self._shares) == 1 or not self._page.may_write
         self._sliders[version] = made
 
-    def _arm_end(self, version: int) -> None:
+    def _target_end(self, version: int) -> None:
         if len(self._shares) > 1 and self._page.may_write:
             button("Remove", lambda: self._remove(version), "small quiet", label=f"Remove version {version}")
         else:
@@ -120,18 +120,18 @@ class _Alias:
 
     def _add(self, version: int) -> None:
         self._shares = {**self._shares, version: 0}
-        self._draw_arms()
+        self._draw_targets()
         self._move(version, 10)
         self._sliders[version].props["value"] = 10
 
     def _remove(self, version: int) -> None:
         self._move(version, 0)
         del self._shares[version]
-        self._draw_arms()
+        self._draw_targets()
 
     def _discard(self) -> None:
         self._shares = dict(self._saved)
-        self._draw_arms()
+        self._draw_targets()
 
     async def _save(self) -> None:
         targets = [{"version": version, "weight": share} for version, share in self._shares.items() if share]
@@ -161,8 +161,8 @@ class _Alias:
         return await self._page.here.api.get(self._page.at("aliases", self._alias, "metrics"))
 
     def _show_metrics(self, found: Json) -> None:
-        if any(arm["requests"] for arm in found["arms"]):
-            table(f"The last 24 hours of {self._alias}", _METRICS, found["arms"], itemgetter("version"))
+        if any(target["requests"] for target in found["targets"]):
+            table(f"The last 24 hours of {self._alias}", _METRICS, found["targets"], itemgetter("version"))
         else:
             muted("No requests in the last 24 hours.", "small")
 
@@ -183,5 +183,5 @@ def _new_alias(page: "AdapterPage", ready: list[int]) -> None:
 
 
 def _first_token(row: Json, which: str) -> str:
-    first = row["first_token_ms"]
+    first = row["ttft_ms"]
     return "–" if first is None else f"{first[which]:.0f} ms"

@@ -23,7 +23,7 @@ from loragate.panel.parts.notify import attempt
 from loragate.panel.tenant_names import TenantNames
 
 _STATES = {"": "All states", "ready": "Ready", "disabled": "Disabled", "deleted": "Deleted"}
-_KEEPS = {"": "comes and goes", "device": "kept on the device", "disk": "kept on disk"}
+_PLACEMENTS = {"": "as used", "pinned": "pinned to the device", "prefetched": "prefetched to disk"}
 
 
 @dataclass
@@ -140,7 +140,7 @@ class _Adapters:
             Column("Tenant", lambda row: self._tenants.name(row["tenant_id"]), "break"),
             *common[1:],
             Column("Held by engines", _held),
-            Column("Keep", self._keep),
+            Column("Placement", self._placement),
         ]
 
     def _name(self, row: Json) -> None:
@@ -162,14 +162,15 @@ class _Adapters:
             if not row["tags"]:
                 tag("span", "–", classes="muted")
 
-    def _keep(self, row: Json) -> None:
-        field = choice_field("", _KEEPS, row["keep"] or "")
-        field.props["aria-label"] = f"Keep {row['name']}"
-        field.on_value_change(lambda event: self._set_keep(row, event.value))
+    def _placement(self, row: Json) -> None:
+        field = choice_field("", _PLACEMENTS, row["placement"] or "")
+        field.props["aria-label"] = f"Placement of {row['name']}"
+        field.on_value_change(lambda event: self._place(row, event.value))
 
-    async def _set_keep(self, row: Json, keep: str) -> None:
-        work = self._here.api.patch(path("admin", "v1", "adapters", row["id"]), {"keep": keep or None})
-        await attempt(work, f"{row['name']} is {_KEEPS[keep]} now." if keep else f"{row['name']} comes and goes now.")
+    async def _place(self, row: Json, placement: str) -> None:
+        work = self._here.api.patch(path("admin", "v1", "adapters", row["id"]), {"placement": placement or None})
+        words = f"is {_PLACEMENTS[placement]} now." if placement else "is loaded as it is used now."
+        await attempt(work, f"{row['name']} {words}")
         await self._list.load()
 
     async def _restore(self, name: str) -> None:

@@ -60,9 +60,9 @@ class _Versions:
 
     def _shares(self, version: int) -> list[str]:
         found = []
-        for alias, arms in self._aliases.items():
-            total = sum(arm["weight"] for arm in arms) or 1
-            share = sum(arm["weight"] for arm in arms if arm["version"] == version) * 100 / total
+        for alias, targets in self._aliases.items():
+            total = sum(target["weight"] for target in targets) or 1
+            share = sum(target["weight"] for target in targets if target["version"] == version) * 100 / total
             if share:
                 found.append(alias if share == 100 else f"{alias} {share:.3g} %")
         return found

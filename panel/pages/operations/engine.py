@@ -33,7 +33,7 @@ _TENANTS = (
     Column[Json]("Tenant", lambda row: str(row["name"]), "break"),
     Column[Json]("Requests", lambda row: formats.count(row["requests"]), "number"),
     Column[Json]("Over a limit", lambda row: formats.count(row["rejected"]), "number"),
-    Column[Json]("Turned away", lambda row: formats.count(row["shed"]), "number"),
+    Column[Json]("Shed", lambda row: formats.count(row["shed"]), "number"),
     Column[Json]("Tokens out", lambda row: formats.count(row["tokens"]), "number"),
 )
 

@@ -74,7 +74,7 @@ class _Server:
                 formats.count(max(0.0, _errors(page) - _errors(oldest.page))),
                 "failures of ours, last two minutes",
             )
-            figure("Turned away", formats.count(_shed(page) - _shed(oldest.page)), "too much to do, last two minutes")
+            figure("Shed", formats.count(_shed(page) - _shed(oldest.page)), "engine overloaded, last two minutes")
             running = page.total("loragate_engine_num_requests_running")
             waiting = page.total("loragate_engine_num_requests_waiting")
             figure("In the batch", formats.count(running), f"{formats.count(waiting)} wait")

@@ -53,23 +53,23 @@ class _Tenant:
             self._here.api.get("/v1/usage/service", hours=_HOURS),
         )
         rows = sorted((row for row in adapters["data"] if row["adapter"]), key=lambda row: -row["requests"])[:_BUSIEST]
-        arms = await asyncio.gather(*(self._arms(row["adapter"]) for row in rows))
-        rows = [{**row, **arm} for row, arm in zip(rows, arms, strict=True)]
+        targets = await asyncio.gather(*(self._targets(row["adapter"]) for row in rows))
+        rows = [{**row, **target} for row, target in zip(rows, targets, strict=True)]
         return {"hours": hours, "service": service, "rows": rows}
 
-    async def _arms(self, name: str) -> Json:
-        """How its default alias did: errors, and the first token's times of the arm with most requests."""
+    async def _targets(self, name: str) -> Json:
+        """How its default alias did: errors, and the first token's times of the target with most requests."""
         if not self._here.caller.may("adapters:read"):
             return {"errors": None, "first": None}
         url = path("v1", "adapters", name, "aliases", "default", "metrics")
         found = await _or_none(self._here.api.get(url, hours=_HOURS))
-        arms = [] if found is None else found["arms"]
-        busiest = max(arms, key=lambda arm: arm["requests"], default=None)
-        return {"errors": sum(arm["errors"] for arm in arms), "first": busiest and busiest["first_token_ms"]}
+        targets = [] if found is None else found["targets"]
+        busiest = max(targets, key=lambda target: target["requests"], default=None)
+        return {"errors": sum(target["errors"] for target in targets), "first": busiest and busiest["ttft_ms"]}
 
     def _show(self, found: dict[str, Any]) -> None:
         totals, service = found["hours"]["totals"], found["service"]
-        if not totals["requests"] and not sum(service["turned_away"].values()):
+        if not totals["requests"] and not sum(service["rejected"].values()):
             _nothing()
             return
         with div("grid-figures"):
@@ -111,12 +111,12 @@ def _nothing() -> None:
 
 
 def _service_figures(service: Json) -> None:
-    first, away = service["first_token_ms"], service["turned_away"]
+    first, rejected = service["ttft_ms"], service["rejected"]
     slow = f"95 % within {_ms(first['p95'])}" if first else "no answers yet"
     figure("First token, median", _ms(first and first["p50"]), slow)
     figure("Errors", formats.count(service["errors"]), f"of the last {formats.count(service['requests'])} requests")
-    over, busy = formats.count(away["over_limit"]), formats.count(away["overloaded"])
-    figure("Turned away", formats.count(sum(away.values())), f"{over} over a limit, {busy} too busy")
+    limited, overloaded = formats.count(rejected["rate_limited"]), formats.count(rejected["overloaded"])
+    figure("Rejected", formats.count(sum(rejected.values())), f"{limited} rate limited, {overloaded} overloaded")
 
 
 async def _or_none(work: Awaitable[T]) -> T | None:

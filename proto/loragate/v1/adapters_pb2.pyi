@@ -285,42 +285,42 @@ class AliasMetricsRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., alias: _Optional[str] = ..., hours: _Optional[int] = ...) -> None: ...
 
 class AliasMetricsResponse(_message.Message):
-    __slots__ = ("id", "name", "alias", "start", "end", "arms", "object")
+    __slots__ = ("id", "name", "alias", "start", "end", "targets", "object")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ALIAS_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
-    ARMS_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     alias: str
     start: str
     end: str
-    arms: _containers.RepeatedCompositeFieldContainer[ArmMetrics]
+    targets: _containers.RepeatedCompositeFieldContainer[AliasTargetMetrics]
     object: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., alias: _Optional[str] = ..., start: _Optional[str] = ..., end: _Optional[str] = ..., arms: _Optional[_Iterable[_Union[ArmMetrics, _Mapping]]] = ..., object: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., alias: _Optional[str] = ..., start: _Optional[str] = ..., end: _Optional[str] = ..., targets: _Optional[_Iterable[_Union[AliasTargetMetrics, _Mapping]]] = ..., object: _Optional[str] = ...) -> None: ...
 
-class ArmMetrics(_message.Message):
-    __slots__ = ("version", "weight", "requests", "errors", "prompt_tokens", "completion_tokens", "first_token_ms")
+class AliasTargetMetrics(_message.Message):
+    __slots__ = ("version", "weight", "requests", "errors", "prompt_tokens", "completion_tokens", "ttft_ms")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    TTFT_MS_FIELD_NUMBER: _ClassVar[int]
     version: int
     weight: int
     requests: int
     errors: int
     prompt_tokens: int
     completion_tokens: int
-    first_token_ms: FirstTokenMs
-    def __init__(self, version: _Optional[int] = ..., weight: _Optional[int] = ..., requests: _Optional[int] = ..., errors: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., first_token_ms: _Optional[_Union[FirstTokenMs, _Mapping]] = ...) -> None: ...
+    ttft_ms: TtftMs
+    def __init__(self, version: _Optional[int] = ..., weight: _Optional[int] = ..., requests: _Optional[int] = ..., errors: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., ttft_ms: _Optional[_Union[TtftMs, _Mapping]] = ...) -> None: ...
 
-class FirstTokenMs(_message.Message):
+class TtftMs(_message.Message):
     __slots__ = ("mean", "p50", "p90", "p99", "p95")
     MEAN_FIELD_NUMBER: _ClassVar[int]
     P50_FIELD_NUMBER: _ClassVar[int]

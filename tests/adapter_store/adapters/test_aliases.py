@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from loragate.adapter_store.adapters.adapter import AliasTarget
-from loragate.adapter_store.adapters.routing import choose_arm, sticky_point
+from loragate.adapter_store.adapters.routing import choose_target, sticky_point
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound, Unavailable
 from loragate.v1 import engine_pb2
 
@@ -69,14 +69,14 @@ async def test_the_draw_chooses_by_weight(two_versions: Any) -> None:
     assert drawn == {1, 2}  # missed once in 10⁹
 
 
-async def test_a_sticky_key_keeps_its_arm(two_versions: Any) -> None:
+async def test_a_sticky_key_keeps_its_target(two_versions: Any) -> None:
     async with two_versions.adapters(write=True) as adapters:
         await adapters.set_alias("support", "live", [AliasTarget(1), AliasTarget(2)])
-        arms = set()
+        versions = set()
         for user in ("ann", "bob", "cy", "dee", "eve", "fay", "gus", "hal"):
             answers = {(await adapters.route("support", alias="live")).pick(sticky_key=user).version for _ in range(3)}
             assert len(answers) == 1
-            arms |= answers
+            versions |= answers
 
 
 def test_sticky_points_are_even_and_differ_between_adapters() -> None:
@@ -87,13 +87,13 @@ def test_sticky_points_are_even_and_differ_between_adapters() -> None:
     assert both == pytest.approx(40, abs=35)
 
 
-def test_arms_take_exactly_their_share() -> None:
+def test_targets_take_exactly_their_share() -> None:
     weights = [1, 5, 4]
     counts = [0, 0, 0]
     for step in range(1000):
-        counts[choose_arm(weights, (step + 0.5) / 1000)[0]] += 1
+        counts[choose_target(weights, (step + 0.5) / 1000)[0]] += 1
     assert counts == [100, 500, 400]
-    assert choose_arm(weights, 1.0)[0] == 2
+    assert choose_target(weights, 1.0)[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ async def test_a_deleted_alias_means_nothing_and_leaves_its_versions(two_version
             await adapters.rollback("support", "live")
     async with two_versions.store.admin() as admin:
         (deleted,) = [event for event in await admin.audit.list() if event.action == "alias.delete"]
-    arms = [{"version": 1, "weight": 1}, {"version": 2, "weight": 1}]
-    assert (deleted.target, deleted.before, deleted.after) == ("alias:support@live", {"targets": arms}, None)
+    targets = [{"version": 1, "weight": 1}, {"version": 2, "weight": 1}]
+    assert (deleted.target, deleted.before, deleted.after) == ("alias:support@live", {"targets": targets}, None)
 
 
 async def test_the_default_alias_stays(two_versions: Any) -> None:

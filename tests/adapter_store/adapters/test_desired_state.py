@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from loragate.adapter_store.adapters.adapter import AliasTarget
-from loragate.adapter_store.adapters.desired_state import KeepBounds, Kept, Tier
+from loragate.adapter_store.adapters.desired_state import PlacedVersion, Placement, PlacementBounds
 from loragate.adapter_store.errors import Conflict, NotFound
 
 
-async def _keep(world: Any, adapter_id: str, tier: Tier | None, **bounds: int) -> Any:
+async def _place(world: Any, adapter_id: str, placement: Placement | None, **bounds: int) -> Any:
     async with world.store.admin(write=True) as admin:
-        return await admin.desired.keep(adapter_id, tier, KeepBounds(**bounds))
+        return await admin.desired.place(adapter_id, placement, PlacementBounds(**bounds))
 
 
-async def _kept(world: Any) -> tuple[Kept, ...]:
+async def _placed(world: Any) -> tuple[PlacedVersion, ...]:
     async with world.store.admin() as admin:
-        kept: tuple[Kept, ...] = await admin.desired.kept()
+        kept: tuple[PlacedVersion, ...] = await admin.desired.placed()
     return kept
 
 
@@ -25,43 +25,43 @@ async def test_what_aliases_point_at_is_kept_the_oldest_adapter_first(world: Any
     second = await world.publish("poet", seed=2, alias="canary")
     foreign = await world.publish("poet", seed=1, tenant=world.other)
     await world.publish("clerk", seed=3)
-    await _keep(world, foreign.adapter_id, Tier.DISK)
-    kept = await _keep(world, first.adapter_id, Tier.DEVICE)
-    assert kept.keep == "device"
-    assert [(each.tenant_id, each.digest, each.tier) for each in await _kept(world)] == [
-        (world.acme.id, first.digest, Tier.DEVICE),
-        (world.acme.id, second.digest, Tier.DEVICE),
-        (world.other.id, foreign.digest, Tier.DISK),
+    await _place(world, foreign.adapter_id, Placement.PREFETCHED)
+    kept = await _place(world, first.adapter_id, Placement.PINNED)
+    assert kept.placement == "pinned"
+    assert [(each.tenant_id, each.digest, each.placement) for each in await _placed(world)] == [
+        (world.acme.id, first.digest, Placement.PINNED),
+        (world.acme.id, second.digest, Placement.PINNED),
+        (world.other.id, foreign.digest, Placement.PREFETCHED),
     ]
     async with world.adapters(write=True) as adapters:
         await adapters.set_alias("poet", "default", [AliasTarget(2)])
-    assert [each.digest for each in await _kept(world)] == [second.digest, foreign.digest]
+    assert [each.digest for each in await _placed(world)] == [second.digest, foreign.digest]
     async with world.adapters(write=True) as adapters:
         await adapters.delete("poet")
-    await _keep(world, foreign.adapter_id, None)
-    assert await _kept(world) == ()
+    await _place(world, foreign.adapter_id, None)
+    assert await _placed(world) == ()
 
 
 async def test_there_is_room_for_so_many(world: Any) -> None:
     first, second = await world.publish("a", seed=1), await world.publish("b", seed=2)
-    await _keep(world, first.adapter_id, Tier.DEVICE, on_device=1)
+    await _place(world, first.adapter_id, Placement.PINNED, on_device=1)
     with pytest.raises(Conflict) as refused:
-        await _keep(world, second.adapter_id, Tier.DEVICE, on_device=1)
+        await _place(world, second.adapter_id, Placement.PINNED, on_device=1)
     assert refused.value.code == "too_many_pins"
     size = first.size_bytes + second.size_bytes
     with pytest.raises(Conflict) as refused:
-        await _keep(world, second.adapter_id, Tier.DISK, on_disk=size - 1)
-    assert refused.value.code == "no_room_on_disk"
-    await _keep(world, second.adapter_id, Tier.DISK, on_device=1, on_disk=size)
-    assert len(await _kept(world)) == 2
-    await _keep(world, first.adapter_id, None, on_device=0, on_disk=0)
-    assert len(await _kept(world)) == 1
+        await _place(world, second.adapter_id, Placement.PREFETCHED, on_disk=size - 1)
+    assert refused.value.code == "insufficient_disk"
+    await _place(world, second.adapter_id, Placement.PREFETCHED, on_device=1, on_disk=size)
+    assert len(await _placed(world)) == 2
+    await _place(world, first.adapter_id, None, on_device=0, on_disk=0)
+    assert len(await _placed(world)) == 1
 
 
 @pytest.mark.parametrize("adapter_id", ["ad_nothing", "", "a\0b"])
 async def test_what_is_not_there_cannot_be_kept(world: Any, adapter_id: str) -> None:
     with pytest.raises(NotFound):
-        await _keep(world, adapter_id, Tier.DISK)
+        await _place(world, adapter_id, Placement.PREFETCHED)
 
 
 async def test_contents_live_as_long_as_one_version_of_them(world: Any) -> None:

@@ -47,7 +47,7 @@ async def test_a_move_is_seen_whole_or_not_at_all(three_versions: Any) -> None:
         async with three_versions.adapters() as reading:
             route = await reading.route("support")
             return (await reading.aliases("support"))["default"], [
-                (arm.adapter.version, arm.weight) for arm in route.arms
+                (target.adapter.version, target.weight) for target in route.targets
             ]
 
     async with three_versions.adapters(write=True) as adapters:
@@ -125,7 +125,7 @@ async def test_a_disabled_version_leaves_its_share_to_the_others(three_versions:
     assert disabled.status is VersionStatus.DISABLED
     assert [before.count(version) for version in (1, 2, 3)] == [40, 20, 20]
     assert [after.count(version) for version in (1, 2, 3)] == [0, 40, 40]
-    assert all(was == now for was, now in zip(before, after, strict=True) if was != 1)  # nobody else changes arms
+    assert all(was == now for was, now in zip(before, after, strict=True) if was != 1)  # nobody else changes targets
     assert (await _actions(three_versions))[-2:] == ["adapter_version.disable", "adapter_version.enable"]
 
 

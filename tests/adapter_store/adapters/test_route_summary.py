@@ -48,8 +48,8 @@ async def _act(world: Any, tenant: Any, act: str, *said: Any) -> None:
         return
     async with world.store.tenant(tenant.id, write=True) as scope:
         match act, said:
-            case "set_alias", (alias, arms):
-                await scope.adapters.set_alias("support", alias, [AliasTarget(*arm) for arm in arms.items()])
+            case "set_alias", (alias, targets):
+                await scope.adapters.set_alias("support", alias, [AliasTarget(*target) for target in targets.items()])
             case "promote", (alias, version):
                 await scope.adapters.promote("support", alias, version=version)
             case "quarantine", (version,):
@@ -75,10 +75,10 @@ async def _true(world: Any, tenant: Any) -> tuple[dict[str, int], dict[str, Any]
             if row.status in SHOWN and row.deleted_at is None:
                 latest[row.adapter_id] = max(row.version, latest.get(row.adapter_id, 0))
         found = select(target).where(target.tenant_id == tenant.id).order_by(target.version)
-        for arm in await session.scalars(found):
-            here = routes[arm.adapter_id]
-            here[arm.alias] = (*here.get(arm.alias, ()), AliasTarget(arm.version, arm.weight))
-            routed[arm.adapter_id][arm.version] = digests[arm.adapter_id, arm.version]
+        for row in await session.scalars(found):
+            here = routes[row.adapter_id]
+            here[row.alias] = (*here.get(row.alias, ()), AliasTarget(row.version, row.weight))
+            routed[row.adapter_id][row.version] = digests[row.adapter_id, row.version]
     return latest, routes, routed
 
 

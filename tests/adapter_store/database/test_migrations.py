@@ -1,4 +1,5 @@
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -7,14 +8,19 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text, update
 
 from loragate.adapter_store.adapters.adapter import AliasTarget, VersionStatus
+from loragate.adapter_store.adapters.desired_state import Placement, PlacementBounds
 from loragate.adapter_store.adapters.lineage import UPLOADED
 from loragate.adapter_store.database.database import Database, create_engine
 from loragate.adapter_store.database.schema import downgrade, upgrade
 from loragate.adapter_store.database.urls import driver_url
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, NotFound, NotTried, SchemaMismatch
+from loragate.adapter_store.idempotency import Reply
 from loragate.adapter_store.imports.rows import INTERRUPTED, SILENCE
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.base import AdapterImportRow, Base
+from loragate.adapter_store.timestamps import utc_now
+from loragate.adapter_store.usage.record import UsageRecord, usage_id_at
+from loragate.adapter_store.usage.service_quality import Reason, ServiceQuery
 
 
 async def _inspect(database_url: str, look: Any) -> Any:
@@ -68,7 +74,7 @@ async def test_migrations_and_tables_say_the_same(database_url: str) -> None:
     assert await _inspect(database_url, _indexes_with_conditions) == {
         "uq_tenants_alive_name",
         "uq_adapters_alive_name",
-        "ix_adapters_keep",
+        "ix_adapters_placement",
         "ix_adapter_imports_updated_at",
     }
 
@@ -189,6 +195,60 @@ async def test_adapters_of_before_states_go_on_as_they_were(of_before: Any, data
         assert (await adapters.restore("poet")).latest_version == 1
     assert (await of_before.publish("support", seed=6)).version == 5
     assert (await of_before.publish("unborn", seed=7)).version == 1
+
+
+async def test_renamed_tables_and_columns_keep_their_rows(world: Any, database_url: str) -> None:
+    hour = utc_now().replace(minute=0, second=0, microsecond=0)
+    adapters = [await world.publish(name, seed=seed) for seed, name in enumerate(("poet", "clerk"))]
+    record = UsageRecord(
+        id=f"{usage_id_at(hour)}x",
+        request_id="req",
+        tenant_id=world.acme.id,
+        key_id="key",
+        endpoint="chat",
+        base_model="base",
+        started_at=hour,
+        ttft_ms=17,
+    )
+    async with world.store.admin(write=True) as admin:
+        for adapter, placement in zip(adapters, (Placement.PINNED, Placement.PREFETCHED), strict=True):
+            await admin.desired.place(adapter.adapter_id, placement, PlacementBounds())
+        rejections = {(world.acme.id, hour, Reason.LIMIT): 3, (world.acme.id, hour, Reason.OVERLOAD): 5}
+        await admin.settlement.add_rejections(rejections)
+        await admin.settlement.settle([record])
+        claim = await admin.replies.claim("key", b"request")
+        await admin.replies.keep(claim, Reply(201, b"made"))
+    service = ServiceQuery(hour, hour + timedelta(hours=1))
+
+    async def seen() -> Any:
+        async with world.store.admin(write=True) as admin:
+            placed = {(each.digest, each.placement) for each in await admin.desired.placed()}
+            reply = await admin.replies.claim("key", b"request")
+        async with world.store.tenant(world.acme.id) as scope:
+            return placed, reply, await scope.usage.service(service)
+
+    before = await seen()
+    assert (len(before[0]), before[1], before[2].first_token.p50) == (2, Reply(201, b"made"), 17)
+    await downgrade(database_url, "0017")
+
+    def look(connection: Connection) -> list[list[Any]]:
+        queries = (
+            "SELECT keep FROM adapters ORDER BY keep",
+            "SELECT reason, requests FROM turned_away ORDER BY requests",
+            "SELECT first_token_ms FROM usage_records",
+            "SELECT status FROM replies",
+        )
+        return [[tuple(row) for row in connection.execute(text(query))] for query in queries]
+
+    assert await _inspect(database_url, look) == [
+        [("device",), ("disk",)],
+        [("over_limit", 3), ("overloaded", 5)],
+        [(17,)],
+        [(201,)],
+    ]
+    await upgrade(database_url)
+    assert await _inspect(database_url, _drift) == []
+    assert await seen() == before
 
 
 async def test_imports_of_before_they_went_on_are_shown_as_they_were(world: Any, database_url: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import event
 
 from loragate.adapter_store.adapters.adapter import AliasTarget
-from loragate.adapter_store.adapters.desired_state import KeepBounds, Tier
+from loragate.adapter_store.adapters.desired_state import Placement, PlacementBounds
 from loragate.adapter_store.adapters.filter import AdapterFilter
 
 
@@ -75,7 +75,7 @@ async def test_reading_takes_as_many_statements_however_much_there_is(world: Any
             "route": await of_tenant(lambda adapters: adapters.route("a0", alias="split")),
             "everybody's": await of_operator(lambda admin: admin.published.list()),
             "everybody's search": await of_operator(lambda admin: admin.published.list(wanted, after=second)),
-            "kept": await of_operator(lambda admin: admin.desired.kept()),
+            "kept": await of_operator(lambda admin: admin.desired.placed()),
         }
 
     await _grow(world, 0, 2)
@@ -83,7 +83,7 @@ async def test_reading_takes_as_many_statements_however_much_there_is(world: Any
     await _grow(world, 2, 7)
     async with world.store.admin(write=True) as admin:
         for adapter in await admin.published.list():
-            await admin.desired.keep(adapter.id, Tier.DISK, KeepBounds())
+            await admin.desired.place(adapter.id, Placement.PREFETCHED, PlacementBounds())
     assert await all_counts() == few
     assert few == {
         "list": (1, 1),

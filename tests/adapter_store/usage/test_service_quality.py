@@ -24,7 +24,7 @@ def _record(world: Any, number: int, started_at: datetime = NOON, **fields: Any)
         "endpoint": "chat",
         "base_model": "base",
         "started_at": started_at,
-        "first_token_ms": number,
+        "ttft_ms": number,
     }
     return UsageRecord(**plain | fields)
 
@@ -39,8 +39,8 @@ async def test_whoever_asks_hears_of_its_own_hours(world: Any) -> None:
     assert await _served(world) == Service()
     records = [_record(world, number, adapter=("a", None)[number % 2]) for number in range(1, 101)]
     records += [
-        _record(world, 101, first_token_ms=None, outcome=Outcome.FAILED),
-        _record(world, 102, first_token_ms=None, outcome=Outcome.DISCONNECTED),
+        _record(world, 101, ttft_ms=None, outcome=Outcome.FAILED),
+        _record(world, 102, ttft_ms=None, outcome=Outcome.DISCONNECTED),
         _record(world, 5000, tenant_id=world.other.id),
         _record(world, 6000, started_at=NOON - timedelta(seconds=1)),
         _record(world, 7000, started_at=NOON + HOUR),
@@ -57,12 +57,12 @@ async def test_only_the_latest_are_looked_at(world: Any, monkeypatch: pytest.Mon
     assert await _served(world) == Service(3, 0, FirstToken(8.0, 8, 9, 9, 9))
 
 
-async def test_those_turned_away_are_added_up(world: Any) -> None:
+async def test_rejected_requests_are_added_up(world: Any) -> None:
     acme, other = world.acme.id, world.other.id
     for _ in range(2):
         async with world.store.admin(write=True) as admin:
-            await admin.settlement.turn_away({})
-            await admin.settlement.turn_away(
+            await admin.settlement.add_rejections({})
+            await admin.settlement.add_rejections(
                 {
                     (acme, NOON, Reason.OVERLOAD): 2,
                     (acme, NOON, Reason.LIMIT): 1,
@@ -70,6 +70,6 @@ async def test_those_turned_away_are_added_up(world: Any) -> None:
                     (other, NOON, Reason.LIMIT): 70,
                 }
             )
-    assert (await _served(world)).turned_away == {Reason.OVERLOAD: 4, Reason.LIMIT: 2}
+    assert (await _served(world)).rejected == {Reason.OVERLOAD: 4, Reason.LIMIT: 2}
     longer = await _served(world, ServiceQuery(NOON - HOUR, NOON + HOUR))
-    assert longer.turned_away == {Reason.OVERLOAD: 4, Reason.LIMIT: 102}
+    assert longer.rejected == {Reason.OVERLOAD: 4, Reason.LIMIT: 102}

@@ -3,7 +3,7 @@ from typing import Any
 
 from loragate.adapter_store.usage.first_token import FirstToken
 from loragate.adapter_store.usage.record import Outcome, UsageRecord
-from loragate.adapter_store.usage.target_usage import ArmQuery, ArmUsage
+from loragate.adapter_store.usage.target_usage import AliasTargetQuery, AliasTargetUsage
 
 THEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -23,7 +23,7 @@ def _record(world: Any, number: int, **fields: Any) -> UsageRecord:
         "adapter_alias": "default",
         "prompt_tokens": 10,
         "completion_tokens": 2,
-        "first_token_ms": number,
+        "ttft_ms": number,
     }
     return UsageRecord(**plain | fields)
 
@@ -31,8 +31,8 @@ def _record(world: Any, number: int, **fields: Any) -> UsageRecord:
 async def test_the_ledger_tells_each_version_apart(world: Any) -> None:
     records = [_record(world, number) for number in range(1, 101)]
     records += [
-        _record(world, 101, adapter_version=2, outcome=Outcome.FAILED, first_token_ms=None),
-        _record(world, 102, adapter_version=2, outcome=Outcome.DISCONNECTED, first_token_ms=70),
+        _record(world, 101, adapter_version=2, outcome=Outcome.FAILED, ttft_ms=None),
+        _record(world, 102, adapter_version=2, outcome=Outcome.DISCONNECTED, ttft_ms=70),
         _record(world, 103, adapter_alias="canary"),
         _record(world, 104, adapter_alias=None),
         _record(world, 105, adapter="other"),
@@ -43,9 +43,9 @@ async def test_the_ledger_tells_each_version_apart(world: Any) -> None:
     async with world.store.admin(write=True) as admin:
         assert await admin.settlement.settle(records) == len(records)
     async with world.store.tenant(world.acme.id) as scope:
-        arms = await scope.usage.arms(ArmQuery("support", "default", THEN, THEN + HOUR))
-        assert await scope.usage.arms(ArmQuery("support", "nobody", THEN, THEN + HOUR)) == ()
-    assert arms == (
-        ArmUsage(1, 100, 0, 1000, 200, FirstToken(50.5, 50, 90, 95, 99)),
-        ArmUsage(2, 2, 1, 20, 4, FirstToken(70.0, 70, 70, 70, 70)),
+        targets = await scope.usage.targets(AliasTargetQuery("support", "default", THEN, THEN + HOUR))
+        assert await scope.usage.targets(AliasTargetQuery("support", "nobody", THEN, THEN + HOUR)) == ()
+    assert targets == (
+        AliasTargetUsage(1, 100, 0, 1000, 200, FirstToken(50.5, 50, 90, 95, 99)),
+        AliasTargetUsage(2, 2, 1, 20, 4, FirstToken(70.0, 70, 70, 70, 70)),
     )

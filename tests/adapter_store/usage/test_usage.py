@@ -37,7 +37,7 @@ def a_record(world: Any, **fields: Any) -> UsageRecord:
         "prompt_tokens": 10,
         "completion_tokens": 5,
         "cached_tokens": 2,
-        "first_token_ms": 12,
+        "ttft_ms": 12,
         "duration_ms": 340,
         "amount": 7,
     }
@@ -99,7 +99,7 @@ async def balance(database_url: str) -> None:
 
 async def test_a_record_comes_back_as_it_was(world: Any, database_url: str) -> None:
     record = a_record(world, outcome=Outcome.DISCONNECTED)
-    bare = a_record(world, adapter=None, adapter_version=None, adapter_digest=None, first_token_ms=None, amount=None)
+    bare = a_record(world, adapter=None, adapter_version=None, adapter_digest=None, ttft_ms=None, amount=None)
     assert await settle(world, record, bare) == 2
     database = Database(database_url)
     async with database.operator() as session:

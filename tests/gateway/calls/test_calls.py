@@ -53,8 +53,8 @@ async def test_the_record_says_what_the_client_was_told(
     assert record.tenant_id == gateway.tenant_id
     assert gateway.key.startswith(f"lg-{record.key_id}-")
     assert record.adapter is record.adapter_digest is None
-    assert record.first_token_ms is not None
-    assert 0 <= record.first_token_ms <= record.duration_ms
+    assert record.ttft_ms is not None
+    assert 0 <= record.ttft_ms <= record.duration_ms
     assert records.empty()
 
 
@@ -94,7 +94,7 @@ async def test_a_client_that_leaves_before_the_first_token_pays_nothing(
         request.cancel()
         record = await records.get()
     assert (record.outcome, record.prompt_tokens, record.completion_tokens) == (Outcome.DISCONNECTED, 0, 0)
-    assert record.first_token_ms is None
+    assert record.ttft_ms is None
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis_server import RedisServer
 
-from loragate.adapter_store.adapters.desired_state import KeepBounds, Tier
+from loragate.adapter_store.adapters.desired_state import Placement, PlacementBounds
 from loragate.adapter_store.store import Store
 from loragate.gateway.engine.reconciler import Reconciler
 from loragate.v1 import engine_pb2 as pb
@@ -31,9 +31,9 @@ async def until_answer(ask: Callable[[], Awaitable[Any]], wanted: Any) -> None:
             await asyncio.sleep(0.05)
 
 
-async def keep(gateway: Gateway, adapter: dict[str, Any], tier: str | None) -> Any:
+async def place(gateway: Gateway, adapter: dict[str, Any], placement: str | None) -> Any:
     async with gateway.admin() as admin:
-        return await admin.patch(f"/admin/v1/adapters/{adapter['id']}", json={"keep": tier})
+        return await admin.patch(f"/admin/v1/adapters/{adapter['id']}", json={"placement": placement})
 
 
 def wants(engine: StubEngine, pinned: set[str], on_disk: set[str], *, gateways: int = 1) -> Callable[[], bool]:
@@ -42,10 +42,10 @@ def wants(engine: StubEngine, pinned: set[str], on_disk: set[str], *, gateways: 
 
 async def test_pins_follow_the_aliases(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
     first, other = await upload("poet", seed=1), await upload("clerk", seed=2)
-    answer = await keep(gateway, first, "device")
+    answer = await place(gateway, first, "pinned")
     assert answer.status_code == 200, answer.text
-    assert (answer.status_code, answer.json()["keep"], answer.json()["held"]) == (200, "device", [])
-    await keep(gateway, other, "disk")
+    assert (answer.status_code, answer.json()["placement"], answer.json()["held"]) == (200, "pinned", [])
+    await place(gateway, other, "prefetched")
     await until(wants(engine, {first["digest"]}, {first["digest"], other["digest"]}))
     second = await upload("poet", seed=3)  # the default alias moves
     await until(wants(engine, {second["digest"]}, {second["digest"], other["digest"]}))
@@ -56,13 +56,13 @@ async def test_pins_follow_the_aliases(gateway: Gateway, engine: StubEngine, upl
         await until(wants(engine, both, both | {other["digest"]}))
         await http.delete("/v1/adapters/poet")
         await until(wants(engine, set(), {other["digest"]}))
-    await keep(gateway, other, None)
+    await place(gateway, other, None)
     await until(wants(engine, set(), set()))
 
 
 async def test_an_engine_that_comes_back_is_told_again(gateway: Gateway, engine: StubEngine, upload: Upload) -> None:
     adapter = await upload("poet")
-    await keep(gateway, adapter, "device")
+    await place(gateway, adapter, "pinned")
     await until(wants(engine, {adapter["digest"]}, {adapter["digest"]}))
     await engine.kill()
     await until(lambda: not engine.wanted())
@@ -84,7 +84,7 @@ async def test_the_engine_lets_go_of_what_is_no_more(gateway: Gateway, engine: S
         await until(lambda: holds() == {lives["digest"]})
         await http.delete("/v1/adapters/poet")
         await http.patch("/v1/adapters/twin", json={"tags": ["x"]})
-        await asyncio.gather(*(keep(gateway, lives, None) for _ in range(3)))
+        await asyncio.gather(*(place(gateway, lives, None) for _ in range(3)))
         assert holds() == {lives["digest"]}
         await http.delete("/v1/adapters/twin")
         await until(lambda: not holds())
@@ -125,31 +125,31 @@ async def test_what_engines_have_no_room_for_is_refused(gateway: Gateway, engine
     slots = engine.manifest.adapter_slots
     adapters = [await upload(f"a{number}", seed=number) for number in range(slots + 1)]
     for adapter in adapters[: slots - 1]:
-        assert (await keep(gateway, adapter, "device")).status_code == 200
-    refused = await keep(gateway, adapters[slots - 1], "device")
+        assert (await place(gateway, adapter, "pinned")).status_code == 200
+    refused = await place(gateway, adapters[slots - 1], "pinned")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "too_many_pins")
-    assert (await keep(gateway, adapters[0], "disk")).status_code == 200
-    assert (await keep(gateway, adapters[slots - 1], "device")).status_code == 200
+    assert (await place(gateway, adapters[0], "prefetched")).status_code == 200
+    assert (await place(gateway, adapters[slots - 1], "pinned")).status_code == 200
     engine.stats = pb.StatsResponse(adapter_disk=pb.Room(total_bytes=10))
 
     async def refusal() -> str:
-        answer = await keep(gateway, adapters[slots], "disk")
-        await keep(gateway, adapters[slots], None)
+        answer = await place(gateway, adapters[slots], "prefetched")
+        await place(gateway, adapters[slots], None)
         return str(answer.json().get("error", {}).get("code"))
 
-    await until_answer(refusal, "no_room_on_disk")
+    await until_answer(refusal, "insufficient_disk")
     async with gateway.admin() as admin:
-        events = (await admin.get("/admin/v1/audit?action=adapter.keep")).json()["data"]
-    assert (events[-1]["before"], events[-1]["after"]) == ({"keep": None}, {"keep": "device"})
+        events = (await admin.get("/admin/v1/audit?action=adapter.place")).json()["data"]
+    assert (events[-1]["before"], events[-1]["after"]) == ({"placement": None}, {"placement": "pinned"})
 
 
-@pytest.mark.parametrize("body", [{"keep": "host"}, {}, {"keep": True}, {"pinned": True}])
+@pytest.mark.parametrize("body", [{"placement": "device"}, {}, {"placement": True}, {"keep": "pinned"}])
 async def test_wishes_that_are_none(gateway: Gateway, upload: Upload, body: Any) -> None:
     adapter = await upload("poet")
     async with gateway.admin() as admin:
         refused = await admin.patch(f"/admin/v1/adapters/{adapter['id']}", json=body)
         assert refused.status_code == 400
-        missing = await admin.patch("/admin/v1/adapters/ad_nothing", json={"keep": None})
+        missing = await admin.patch("/admin/v1/adapters/ad_nothing", json={"placement": None})
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "adapter_not_found")
 
 
@@ -161,8 +161,8 @@ async def test_two_gateways_agree(
         await one.until_ready()
         await two.until_ready()
         first, second = await upload_to(one, "poet", seed=1), await upload_to(two, "clerk", seed=2)
-        await keep(one, first, "device")
-        await keep(two, second, "disk")
+        await place(one, first, "pinned")
+        await place(two, second, "prefetched")
         digests = {first["digest"], second["digest"]}
         await until(wants(engine, {first["digest"]}, digests, gateways=2))
         redis_server.stop()
@@ -197,7 +197,7 @@ async def test_what_nobody_told_is_found_in_time(gateway: Gateway, engine: StubE
     elsewhere = await Store.open(gateway.config.database_url, gateway.config.blob_url, gateway.config.secret_key)
     try:
         async with elsewhere.admin(write=True) as admin:
-            await admin.desired.keep(adapter["id"], Tier.DEVICE, KeepBounds())
+            await admin.desired.place(adapter["id"], Placement.PINNED, PlacementBounds())
         await until(wants(engine, {adapter["digest"]}, {adapter["digest"]}))
     finally:
         comparing.cancel()

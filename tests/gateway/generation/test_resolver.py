@@ -115,7 +115,7 @@ async def test_without_a_notice_it_counts_after_the_lifetime(
         assert await here.version(caller) == 1
 
 
-async def test_a_route_is_kept_and_its_arm_drawn_anew(
+async def test_a_route_is_kept_and_its_target_drawn_anew(
     config: GatewayConfig, caller: TenantPrincipal, base: BaseModel, clock: Clock
 ) -> None:
     async with worker(config, LocalNotices(), base) as here:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from loragate.adapter_store.store import Store
-from loragate.adapter_store.tables.base import ReplyRow
+from loragate.adapter_store.tables.base import IdempotencyReplyRow
 from loragate.gateway.config.gateway import GatewayConfig
 from tests.gateway import tiny_model
 from tests.gateway.running import Gateway
@@ -130,7 +130,7 @@ async def test_no_secret_is_stored_in_clear(gateway: Gateway, store: Store) -> N
     async with gateway.admin() as admin:
         made = (await admin.post(f"/admin/v1/tenants/{gateway.tenant_id}/keys", headers=key("my-own-key"))).json()
     async with store._database.operator() as session:
-        rows = (await session.execute(select(*ReplyRow.__table__.columns))).all()
+        rows = (await session.execute(select(*IdempotencyReplyRow.__table__.columns))).all()
     assert len(rows) == 1
     stored = b"".join(value if isinstance(value, bytes) else str(value).encode() for value in rows[0])
     for text in (made["secret"], made["secret"].rsplit("-", 1)[1], made["id"], "my-own-key"):

@@ -113,8 +113,8 @@ async def test_a_request_is_in_the_database_as_it_was_metered(ledger: Ledger, st
         "support",
         3,
     )
-    assert row.first_token_ms is not None
-    assert 0 <= row.first_token_ms <= row.duration_ms
+    assert row.ttft_ms is not None
+    assert 0 <= row.ttft_ms <= row.duration_ms
     await check_balance(store, database_url)
 
 

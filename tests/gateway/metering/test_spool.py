@@ -54,6 +54,11 @@ def test_another_versions_fields_are_left_out() -> None:
     assert decode_record(line) == RECORDS[3]
 
 
+def test_a_line_of_before_a_fields_renaming_keeps_its_value() -> None:
+    record = replace(RECORDS[3], ttft_ms=17)
+    assert decode_record(encode_record(record)[9:-1].replace(b'"ttft_ms"', b'"first_token_ms"')) == record
+
+
 def test_what_is_appended_is_read_in_order(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "usage")
     spool.append(b"".join(LINES[:5]))
@@ -143,7 +148,7 @@ def test_open_calls_outlive_their_process(tmp_path: Path) -> None:
     cut = {"outcome": Outcome.CRASHED}
     expected = {
         replace(
-            first, prompt_tokens=7, completion_tokens=3, cached_tokens=2, first_token_ms=15, duration_ms=200, **cut
+            first, prompt_tokens=7, completion_tokens=3, cached_tokens=2, ttft_ms=15, duration_ms=200, **cut
         ),
         replace(third, **cut),
     }
@@ -160,7 +165,7 @@ def test_a_slot_that_is_used_again_has_been_told_nothing(tmp_path: Path) -> None
     calls.free(slot)
     calls.take(opened())
     (record,) = interrupted_records(tmp_path)
-    assert (record.prompt_tokens, record.completion_tokens, record.first_token_ms) == (0, 0, None)
+    assert (record.prompt_tokens, record.completion_tokens, record.ttft_ms) == (0, 0, None)
 
 
 def test_a_record_that_is_too_long_for_a_slot_gets_none(tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ def test_a_canary_gets_its_share_and_is_rolled_back(
     page.get_by_role("button", name="Save the traffic of default").click()
     expect(page.get_by_role("cell", name="default 25 %")).to_be_visible()
     with world.api() as api:
-        weights = {arm["version"]: arm["weight"] for arm in api.get("/v1/adapters/judge").json()["aliases"]["default"]}
+        targets = api.get("/v1/adapters/judge").json()["aliases"]["default"]
+    weights = {target["version"]: target["weight"] for target in targets}
     assert weights == {1: 25, 2: 75}
     for _ in range(8):
         answer = _answer(world, "judge")
@@ -124,7 +125,7 @@ def test_from_an_upload_to_a_tenth_of_the_traffic_and_back(signed_in: Callable[.
     expect(page.get_by_role("cell", name="default 10 %")).to_have_count(0)
     with world.api() as api:
         aliases = api.get("/v1/adapters/novice").json()["aliases"]
-    assert [arm["version"] for arm in aliases["default"]] == [1]
+    assert [target["version"] for target in aliases["default"]] == [1]
 
 
 def test_versions_are_told_apart(signed_in: Callable[..., Page], two_versions: tuple[str, str]) -> None:
@@ -221,7 +222,7 @@ def test_a_deleted_alias_comes_back(signed_in: Callable[..., Page], world: World
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_text("canary is back.")).to_be_visible()
     with world.api() as api:
-        assert [arm["version"] for arm in api.get("/v1/adapters/spare").json()["aliases"]["canary"]] == [2]
+        assert [target["version"] for target in api.get("/v1/adapters/spare").json()["aliases"]["canary"]] == [2]
 
 
 def test_the_browser_asks_before_an_upload_is_left(signed_in: Callable[..., Page], world: World) -> None:

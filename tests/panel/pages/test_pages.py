@@ -60,9 +60,9 @@ def furnished(world: World) -> World:
         world.upload("haiku", seed=3, tags="team:verse", description="Answers in verse.")["digest"],
     ]
     world.upload("contract-summary", seed=4, tags="legal", description="Contracts, clause by clause.")
-    arms = [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]
+    targets = [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]
     with world.api() as api:
-        assert api.put("/v1/adapters/support-triage/aliases/default", json={"targets": arms}).is_success
+        assert api.put("/v1/adapters/support-triage/aliases/default", json={"targets": targets}).is_success
         for number in range(24):
             model = ("support-triage", "haiku", "support-triage@canary")[number % 3]
             body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 24}

@@ -20,8 +20,8 @@ async def split(gateway: Gateway, upload: Any) -> Gateway:
     for seed in (1, 2):
         await upload("poet", seed=seed)
     async with gateway.http() as http:
-        arms = {"targets": [{"version": 1}, {"version": 2}]}
-        assert (await http.put("/v1/adapters/poet/aliases/default", json=arms)).status_code == 200
+        targets = {"targets": [{"version": 1}, {"version": 2}]}
+        assert (await http.put("/v1/adapters/poet/aliases/default", json=targets)).status_code == 200
     return gateway
 
 
@@ -77,7 +77,7 @@ async def _metrics(http: Any, wanted: int, query: str = "") -> Any:
     async with asyncio.timeout(20):
         while True:
             metrics = (await http.get(f"/v1/adapters/poet/aliases/default/metrics{query}")).json()
-            if sum(arm["requests"] for arm in metrics["arms"]) >= wanted:
+            if sum(target["requests"] for target in metrics["targets"]) >= wanted:
                 return metrics
             await asyncio.sleep(0.1)
 
@@ -91,18 +91,18 @@ async def test_each_version_s_requests_are_told(split: Gateway, client: Client) 
         await http.post("/v1/completions", json={"model": "poet:1", "prompt": "x"})  # by no alias
         await http.post("/v1/adapters/poet/promote", json={"version": 2})
         metrics = await _metrics(http, len(USERS) + 1, "?hours=1")
-    assert [arm["version"] for arm in metrics["arms"]] == [1, 2]
-    for arm in metrics["arms"]:
-        number, mine = arm["version"], versions.count(arm["version"])
+    assert [target["version"] for target in metrics["targets"]] == [1, 2]
+    for target in metrics["targets"]:
+        number, mine = target["version"], versions.count(target["version"])
         failed = int(versions[0] == number)
-        assert (arm["requests"], arm["errors"]) == (mine + failed, failed)
-        assert (arm["prompt_tokens"], arm["completion_tokens"]) == (3 * mine, 2 * mine)
-        first = arm["first_token_ms"]
+        assert (target["requests"], target["errors"]) == (mine + failed, failed)
+        assert (target["prompt_tokens"], target["completion_tokens"]) == (3 * mine, 2 * mine)
+        first = target["ttft_ms"]
         assert 0 <= first["p50"] <= first["p90"] <= first["p99"]
-        assert arm["weight"] == (None if number == 1 else 1)
+        assert target["weight"] == (None if number == 1 else 1)
     request = adapters_pb.AliasMetricsRequest(name="poet", hours=1)
     told = await client.adapters.AliasMetrics(request, metadata=client.metadata)
-    assert [arm.requests for arm in told.arms] == [arm["requests"] for arm in metrics["arms"]]
+    assert [target.requests for target in told.targets] == [target["requests"] for target in metrics["targets"]]
 
 
 async def test_metrics_of_what_is_not_there(split: Gateway) -> None:
@@ -111,6 +111,6 @@ async def test_metrics_of_what_is_not_there(split: Gateway) -> None:
         assert (await http.get(url.format("nobody"))).status_code == 404
         assert (await other.get(url.format("default"))).status_code == 404
         assert (await http.get(url.format("default") + "?hours=169")).json()["error"]["param"] == "hours"
-        (first, second) = (await http.get(url.format("default"))).json()["arms"]
-    assert (first["requests"], first["weight"], first["first_token_ms"]) == (0, 1, None)
+        (first, second) = (await http.get(url.format("default"))).json()["targets"]
+    assert (first["requests"], first["weight"], first["ttft_ms"]) == (0, 1, None)
     assert second["version"] == 2

@@ -26,13 +26,13 @@ async def _served(gateway: Gateway, key: str | None = None) -> Any:
 async def _until_told(gateway: Gateway, **figures: int) -> Any:
     """Of answers and of those turned away."""
     async with asyncio.timeout(60):
-        while not ((served := await _served(gateway))["turned_away"] | served).items() >= figures.items():
+        while not ((served := await _served(gateway))["rejected"] | served).items() >= figures.items():
             await asyncio.sleep(0.02)
     return served
 
 
-async def test_a_tenant_hears_how_it_was_served_and_who_was_turned_away(gateway: Gateway) -> None:
-    nothing = {"requests": 0, "errors": 0, "first_token_ms": None, "turned_away": {"over_limit": 0, "overloaded": 0}}
+async def test_a_tenant_hears_how_it_was_served_and_how_many_were_rejected(gateway: Gateway) -> None:
+    nothing = {"requests": 0, "errors": 0, "ttft_ms": None, "rejected": {"rate_limited": 0, "overloaded": 0}}
     assert (await _served(gateway)).items() >= nothing.items()
     statuses: Counter[int] = Counter()
     async with gateway.http() as http, gateway.admin() as admin, asyncio.timeout(60):
@@ -51,9 +51,9 @@ async def test_a_tenant_hears_how_it_was_served_and_who_was_turned_away(gateway:
         statuses[status] += 1
     assert statuses.keys() == {200, 429, 503}
     served = await _until_told(
-        gateway, requests=statuses[200], errors=0, over_limit=statuses[429], overloaded=statuses[503]
+        gateway, requests=statuses[200], errors=0, rate_limited=statuses[429], overloaded=statuses[503]
     )
-    first = served["first_token_ms"]
+    first = served["ttft_ms"]
     assert 0 <= first["p50"] <= first["p90"] <= first["p95"] <= first["p99"]
     assert (await _served(gateway, gateway.other_key)).items() >= nothing.items()
 
@@ -77,7 +77,7 @@ async def test_what_the_engine_turns_away_is_no_error(gateway: Gateway) -> None:
 
 async def test_what_cannot_be_written_is_written_later(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gateway.services is not None
-    turned_away = gateway.services.admission.rejections
+    rejections = gateway.services.admission.rejections
     async with gateway.http() as http, gateway.admin() as admin:
         limits = {"limits": {"requests_per_minute": 0}}
         assert (await admin.patch(f"/admin/v1/tenants/{gateway.tenant_id}", json=limits)).is_success
@@ -86,8 +86,8 @@ async def test_what_cannot_be_written_is_written_later(gateway: Gateway, monkeyp
             async with asyncio.timeout(60):
                 while (await http.post("/v1/completions", json=TEXT)).status_code == 200:
                     pass
-            await turned_away.write()
-    await _until_told(gateway, over_limit=1)
+            await rejections.write()
+    await _until_told(gateway, rate_limited=1)
 
 
 def _away(*_: Any, **__: Any) -> Any:
