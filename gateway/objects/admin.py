@@ -95,8 +95,8 @@ class ApiKeyList(Page):
     data: list[ApiKey]
 
 
-class DeletedThing(TypedDict):
-    """It is gone."""
+class DeletedObject(TypedDict):
+    """A deleted tenant or a revoked key."""
 
     id: str
     object: Literal["tenant", "api_key"]

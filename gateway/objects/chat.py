@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 from loragate.gateway.generation.output import Completion, FinishReason, TextDelta, TokenLogprob
 from loragate.gateway.objects.common import Count
 from loragate.gateway.objects.logprobs import ChatLogprobs, chat_logprobs
-from loragate.gateway.objects.response_head import Answer, AnswerHead, Usage
+from loragate.gateway.objects.response_head import Answer, CompletionBase, Usage
 from loragate.gateway.tools import message as parsed
 from loragate.gateway.tools.message import MoreArguments, Piece, ToolUse
 from loragate.gateway.tools.types import Content
@@ -50,7 +50,7 @@ class ChatChoice(TypedDict):
     finish_reason: ChatFinishReason
 
 
-class ChatCompletion(AnswerHead):
+class ChatCompletion(CompletionBase):
     """The whole answer."""
 
     object: Literal["chat.completion"]
@@ -91,7 +91,7 @@ class ChunkChoice(TypedDict):
     finish_reason: ChatFinishReason | None
 
 
-class ChatCompletionChunk(AnswerHead):
+class ChatCompletionChunk(CompletionBase):
     """An event of a stream. With `stream_options.include_usage` the last one has the usage and no choices.
 
     `[DONE]` follows. A failure after the first event comes as the error envelope, and no `[DONE]` follows it.

@@ -10,7 +10,7 @@ from loragate.gateway.generation.output import Completion, TextDelta, TokenLogpr
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.objects.common import Count
 from loragate.gateway.objects.logprobs import CompletionLogprobs, completion_logprobs
-from loragate.gateway.objects.response_head import Answer, AnswerHead, Usage
+from loragate.gateway.objects.response_head import Answer, CompletionBase, Usage
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 
 
@@ -23,7 +23,7 @@ class TextChoice(TypedDict):
     finish_reason: Literal["stop", "length"] | None
 
 
-class TextCompletion(AnswerHead):
+class TextCompletion(CompletionBase):
     """The whole answer, or an event of a stream, where only the last may have the usage.
 
     `[DONE]` follows. A failure after the first event comes as the error envelope, and no `[DONE]` follows it.

@@ -13,32 +13,32 @@ from loragate.gateway.objects.common import Count, Digest, Moment, Page, Residen
 from loragate.v1 import engine_pb2 as pb
 
 
-class Running(TypedDict):
+class BatchStats(TypedDict):
     """Sequences in the batch."""
 
     running: Count
 
 
-class Waiting(TypedDict):
-    """Requests that wait, and those of them whose adapter is not there yet."""
+class QueueStats(TypedDict):
+    """Waiting requests, and those of them whose adapter is not on the device yet."""
 
     waiting: Count
     waiting_for_adapter: Count
 
 
-class Room(TypedDict):
-    """How much of what there is is used."""
+class Capacity(TypedDict):
+    """A used amount and its limit."""
 
     used: Count
     total: Count
 
 
 class AdapterBytes(TypedDict):
-    """Where adapters are kept."""
+    """Bytes of adapters by tier."""
 
-    device: Room
-    host: Room
-    disk: Room
+    device: Capacity
+    host: Capacity
+    disk: Capacity
 
 
 class StepSeconds(TypedDict):
@@ -57,8 +57,8 @@ class NamedVersion(TypedDict):
     version: Count
 
 
-class OfAdapter(TypedDict):
-    """`id` is opaque; without an adapter the base model alone is meant."""
+class AdapterRef(TypedDict):
+    """An adapter's weights under their opaque `id`; `base` is the base model alone."""
 
     id: str
     tenant_id: str | None
@@ -66,7 +66,7 @@ class OfAdapter(TypedDict):
     versions: list[NamedVersion]
 
 
-class Resident(OfAdapter):
+class Resident(AdapterRef):
     """An adapter on the device."""
 
     slot: int
@@ -96,11 +96,11 @@ class Engine(TypedDict):
     max_model_len: Count | None
     notes: list[str]
     started_at: Moment | None
-    batch: Running | None
-    queue: Waiting | None
+    batch: BatchStats | None
+    queue: QueueStats | None
     tenants: Annotated[list[TenantQueue], Field(description="Those with the longest queues first, at most 256.")]
-    kv_blocks: Room | None
-    adapter_slots: Room | None
+    kv_blocks: Capacity | None
+    adapter_slots: Capacity | None
     adapter_bytes: AdapterBytes | None
     step_seconds: StepSeconds | None
     residents: list[Resident]
@@ -112,7 +112,7 @@ class EngineList(Page):
     data: list[Engine]
 
 
-class EngineAdapter(OfAdapter):
+class EngineAdapter(AdapterRef):
     """What one adapter has served since the engine's start."""
 
     object: Literal["engine.adapter"]

@@ -24,9 +24,9 @@ from loragate.gateway.generation.output import Completion, TextDelta
 from loragate.gateway.objects.common import Count
 from loragate.gateway.objects.response_output import (
     CallItem,
+    FunctionCallItem,
     ItemStatus,
     MessageItem,
-    OutputCall,
     OutputMessage,
     OutputText,
 )
@@ -72,7 +72,7 @@ class ResponseEvent(TypedDict):
     sequence_number: Count
     response: NotRequired[ResponseObject]
     output_index: NotRequired[Count]
-    item: NotRequired[OutputMessage | OutputCall]
+    item: NotRequired[OutputMessage | FunctionCallItem]
     item_id: NotRequired[str]
     content_index: NotRequired[Count]
     part: NotRequired[OutputText]

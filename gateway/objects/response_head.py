@@ -29,7 +29,7 @@ class Usage(TypedDict):
     prompt_tokens_details: PromptDetails
 
 
-class AnswerHead(TypedDict):
+class CompletionBase(TypedDict):
     """`system_fingerprint` is that of the base model's weights."""
 
     id: str

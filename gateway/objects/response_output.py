@@ -33,7 +33,7 @@ class OutputMessage(TypedDict):
     content: list[OutputText]
 
 
-class OutputCall(TypedDict):
+class FunctionCallItem(TypedDict):
     """The model asks for a function to be called; what came of it is sent back under the same `call_id`."""
 
     id: str

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.objects.common import Count
 from loragate.gateway.objects.response_head import UnixTime
-from loragate.gateway.objects.response_output import OutputCall, OutputMessage, new_item_id
+from loragate.gateway.objects.response_output import FunctionCallItem, OutputMessage, new_item_id
 from loragate.gateway.schemas.inference.responses import ResponseRequest
 
 
@@ -79,7 +79,7 @@ class ResponseObject(TypedDict):
     max_output_tokens: Count | None
     metadata: dict[str, str]
     model: str
-    output: list[OutputMessage | OutputCall]
+    output: list[OutputMessage | FunctionCallItem]
     parallel_tool_calls: bool
     previous_response_id: None
     reasoning: ReasoningEffort

@@ -225,7 +225,7 @@ ANSWERS: Mapping[Any, Any] = {
     admin.ApiKey: KEY,
     admin.ApiKeyList: _page(KEY),
     admin.NewApiKey: {**KEY, "last_used_at": None, "secret": "lg-3kTz9QbW1xYd-<shown this one time>"},
-    admin.DeletedThing: {"id": TENANT["id"], "object": "tenant", "deleted": True},
+    admin.DeletedObject: {"id": TENANT["id"], "object": "tenant", "deleted": True},
     admin.AdminAdapter: ADMIN_ADAPTER,
     admin.AdminAdapterList: _page(ADMIN_ADAPTER),
     admin.AuditEventList: _page(_EVENT),

@@ -9,7 +9,7 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Administrator, By
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.objects.admin import ApiKey, DeletedThing, NewApiKey, key_object, new_key_object
+from loragate.gateway.objects.admin import ApiKey, DeletedObject, NewApiKey, key_object, new_key_object
 from loragate.gateway.objects.common import deleted_object
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.schemas.resources.admin import KeyRotate
@@ -43,7 +43,7 @@ async def limit_key(
 
 
 @router.delete("/{key_id}")
-@answers(DeletedThing)
+@answers(DeletedObject)
 async def revoke_key(key_id: str, caller: Administrator, by: By, use: Use) -> Response:
     """The key stops working at once; within seconds where another process cannot be told."""
     async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:

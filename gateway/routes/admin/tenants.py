@@ -13,7 +13,7 @@ from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.admin import (
     ApiKeyList,
-    DeletedThing,
+    DeletedObject,
     NewApiKey,
     Tenant,
     TenantList,
@@ -86,7 +86,7 @@ async def update_tenant(
 
 
 @router.delete("/{tenant_id}")
-@answers(DeletedThing)
+@answers(DeletedObject)
 async def delete_tenant(tenant_id: str, operator: Operator, by: By, use: Use) -> Response:
     """With its adapters and keys."""
     async with use.store.admin(write=True, by=by) as admin:

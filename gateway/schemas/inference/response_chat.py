@@ -6,7 +6,7 @@ from typing import Any
 
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.schemas.inference.chat import ChatRequest
-from loragate.gateway.schemas.inference.response_items import FunctionCallItem, FunctionOutputItem, text_of
+from loragate.gateway.schemas.inference.response_items import FunctionCallInput, FunctionOutputItem, text_of
 from loragate.gateway.schemas.inference.responses import (
     AllowedTools,
     NamedTool,
@@ -65,7 +65,7 @@ def _messages(body: ResponseRequest) -> list[dict[str, Any]]:
     if body.instructions is not None:
         messages.append({"role": "system", "content": body.instructions})
     for item in body.input:
-        if isinstance(item, FunctionCallItem):
+        if isinstance(item, FunctionCallInput):
             _add_call(messages, item)
         elif isinstance(item, FunctionOutputItem):
             messages.append({"role": "tool", "tool_call_id": item.call_id, "content": text_of(item.output)})
@@ -74,7 +74,7 @@ def _messages(body: ResponseRequest) -> list[dict[str, Any]]:
     return messages
 
 
-def _add_call(messages: list[dict[str, Any]], item: FunctionCallItem) -> None:
+def _add_call(messages: list[dict[str, Any]], item: FunctionCallInput) -> None:
     """To the assistant's message in front of it, or to one of its own."""
     function = {"name": item.name, "arguments": item.arguments}
     call = {"id": item.call_id, "type": "function", "function": function}

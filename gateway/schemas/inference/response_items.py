@@ -45,8 +45,8 @@ class MessageItem(Body):
     phase: Literal["commentary", "final_answer"] | None = None  # without effect
 
 
-class FunctionCallItem(Body):
-    """The model asked for a function to be called."""
+class FunctionCallInput(Body):
+    """A call of a function that the model asked for."""
 
     type: Literal["function_call"]
     call_id: CallId
@@ -73,7 +73,7 @@ def _kind(item: Any) -> str | None:
 
 InputItem = Annotated[
     Annotated[MessageItem, Tag("message")]
-    | Annotated[FunctionCallItem, Tag("function_call")]
+    | Annotated[FunctionCallInput, Tag("function_call")]
     | Annotated[FunctionOutputItem, Tag("function_call_output")],
     Discriminator(_kind),
 ]
