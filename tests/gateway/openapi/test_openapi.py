@@ -196,7 +196,7 @@ async def test_every_example_is_answered_as_described(
         for name in ("get_key", "limit_key", "rotate_key", "revoke_key"):
             await tour(name, ADMIN_KEY, key_id=key["id"])
         (adapter,) = await tour("get_adapter", gateway.key, name="haiku")
-        await tour("keep_adapter", ADMIN_KEY, adapter_id=adapter["id"])
+        await tour("place_adapter", ADMIN_KEY, adapter_id=adapter["id"])
         for name in ("list_tenants", "list_all_adapters", "list_audit_events", "list_engines"):
             await tour(name, ADMIN_KEY)
         for name in ("get_engine", "list_engine_adapters", "trace_engine"):
