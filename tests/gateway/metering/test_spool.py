@@ -147,9 +147,7 @@ def test_open_calls_outlive_their_process(tmp_path: Path) -> None:
     calls.free(slots[1])  # type: ignore[arg-type]
     cut = {"outcome": Outcome.CRASHED}
     expected = {
-        replace(
-            first, prompt_tokens=7, completion_tokens=3, cached_tokens=2, ttft_ms=15, duration_ms=200, **cut
-        ),
+        replace(first, prompt_tokens=7, completion_tokens=3, cached_tokens=2, ttft_ms=15, duration_ms=200, **cut),
         replace(third, **cut),
     }
     assert set(interrupted_records(tmp_path)) == expected
