@@ -38,7 +38,7 @@ class RequestPreparer:
         n = self._checked_n(body)
         target = await self._resolver.resolve(caller, base, body.model, body.sticky_key)
         tools = tool_use(base, body)
-        with step("tokenise"):
+        with step("tokenize"):
             prompt = await chat_to_tokens(base, body.messages, body.usable_tools)
         limit = room_for_completion(base, len(prompt), body.token_limit, config.default_chat_tokens, "messages")
         return GenerationRequest(
@@ -63,7 +63,7 @@ class RequestPreparer:
         if len(body.prompts) > config.max_prompts:
             raise _out_of_range("prompt", f"at most {config.max_prompts} prompts are allowed")
         target = await self._resolver.resolve(caller, base, body.model, body.sticky_key)
-        with step("tokenise"):
+        with step("tokenize"):
             prompts = await prompts_to_tokens(base, body.prompts, "prompt")
         longest = max(map(len, prompts))
         limit = room_for_completion(base, longest, body.max_tokens, _DEFAULT_COMPLETION_TOKENS, "prompt")
@@ -86,7 +86,7 @@ class RequestPreparer:
         target = await self._resolver.resolve(caller, base, body.model, body.user or None)
         if "" in body.inputs:
             raise InvalidRequest("Invalid 'input': a text is empty.", param="input", code="invalid_value")
-        with step("tokenise"):
+        with step("tokenize"):
             prompts = await prompts_to_tokens(base, body.inputs, "input")
         check_length(base, max(map(len, prompts)), "input")
         return PoolingRequest(target, prompts, body.engine_pooling, share_of(caller, body.priority, self._config))

@@ -79,10 +79,10 @@ async def test_a_chat_from_the_clients_span_to_the_engines_steps(
     call = spans["chat poet:1"]
     root = spans["POST /v1/chat/completions"]
 
-    assert spans.keys() == {root.name, "tokenise", "admission", call.name, "queue", "prefill", "decode"}
+    assert spans.keys() == {root.name, "tokenize", "admission", call.name, "queue", "prefill", "decode"}
     assert {span.trace for span in spans.values()} == {TRACE}
     assert root.parent == PARENT
-    for name in ("tokenise", "admission", call.name):
+    for name in ("tokenize", "admission", call.name):
         assert spans[name].parent == root.id
     for name in ("queue", "prefill", "decode"):
         assert spans[name].parent == call.id
@@ -118,7 +118,7 @@ async def test_a_chat_from_the_clients_span_to_the_engines_steps(
     assert root.service == "loragate-gateway"
     assert {root.span.kind, call.span.kind} == {root.span.SPAN_KIND_SERVER, root.span.SPAN_KIND_CLIENT}
 
-    order = ["tokenise", "admission", "queue", "prefill", "decode"]
+    order = ["tokenize", "admission", "queue", "prefill", "decode"]
     times = [(spans[name].span.start_time_unix_nano, spans[name].span.end_time_unix_nano) for name in order]
     assert all(start <= end for start, end in times)
     assert [start for start, _ in times] == sorted(start for start, _ in times)
