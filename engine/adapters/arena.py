@@ -2,7 +2,7 @@
 
 S-LoRA (Sheng et al., 2023, arXiv:2311.03285, section 4.1) pages adapters for the same reason: ranks differ, and memory
 padded to the largest rank holds few of them. A run holds one adapter's weights for one module, so runs are short
-beside the arena and small holes get used.
+relative to the arena and small holes get used.
 """
 
 import bisect
@@ -28,10 +28,10 @@ class Run:
 
 
 class AdapterArena:
-    """First fit over a list of holes, which are kept in order and merged.
+    """First-fit allocation over an ordered list of merged holes.
 
-    With `in_host` there is no memory of its own: the device reads host copies where they lie, and pages only count how
-    much of that is in use.
+    With `in_host` there is no memory of its own: the device reads host copies in place, and pages only count how much
+    of them is in use.
     """
 
     def __init__(self, size: int, device: torch.device, *, in_host: bool = False) -> None:
@@ -46,11 +46,11 @@ class AdapterArena:
         return self.total - self.free
 
     def pages_for(self, sizes: Sequence[int]) -> int:
-        """That `allocate` takes."""
+        """Return the number of pages that `allocate` takes."""
         return sum(_pages(size) for size in self._runs_of(sizes))
 
     def allocate(self, sizes: Sequence[int]) -> tuple[Run, ...] | None:
-        """A run for each size in bytes; None, and nothing given, if they do not all fit."""
+        """Allocate a run for each size in bytes; return None and allocate nothing if they do not all fit."""
         runs: list[Run] = []
         for size in self._runs_of(sizes):
             run = self._take(_pages(size))
@@ -65,7 +65,7 @@ class AdapterArena:
             self._merge(run)
 
     def memory(self, run: Run) -> Tensor:
-        """The run's bytes, uint8."""
+        """Return the run's bytes, uint8."""
         assert not self.in_host
         return self._memory[run.start * PAGE : run.stop * PAGE]
 

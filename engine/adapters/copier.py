@@ -1,5 +1,7 @@
-"""Fills device pages from host memory on a thread and a stream of its own: neither the step loop nor what the device
-computes waits for a copy."""
+"""Copies adapters from host memory to device pages on a separate thread and stream.
+
+Neither the step loop nor the device's computations wait for a copy.
+"""
 
 import os
 from collections.abc import Callable
@@ -14,11 +16,11 @@ from loragate.kernels.cpu.openmp import compute_with
 
 Copied = Callable[[Copy, dict[Patchable, Patch] | Exception], None]
 
-_THREADS = 4  # that fill a buffer, of a GPU's host with cores to spare: one alone is slower than the bus
+_THREADS = 4  # threads that fill a buffer on a GPU's host with enough cores; a single one is slower than the bus
 
 
 class AdapterCopier:
-    """`copied` is called on the copier's thread, once a copy has ended either way."""
+    """Runs copies one after the other. `copied` is called on the copier's thread after each copy, successful or not."""
 
     def __init__(self, device: torch.device, copied: Copied, staging: Staging | None = None) -> None:
         self._staging = staging or Staging.on(device)
@@ -29,7 +31,7 @@ class AdapterCopier:
         self._thread.submit(self._run, copy)
 
     def close(self) -> None:
-        """Wait for the copy that is running; drop those that are queued."""
+        """Wait for the running copy, and drop the queued ones."""
         self._thread.shutdown(cancel_futures=True)
 
     def _run(self, copy: Copy) -> None:
@@ -41,10 +43,10 @@ class AdapterCopier:
 
 
 def perform(copy: Copy, staging: Staging) -> dict[Patchable, Patch]:
-    """The patches as they lie on the device, once they are wholly there.
+    """Copy an adapter, and return its patches once they are completely on the device.
 
-    All copies share one stream: pages of a copy that failed may be given away while what it queued is under way, for
-    what comes to them next comes later.
+    All copies share one stream. The pages of a failed copy may therefore be reassigned while its queued transfers are
+    still under way, because transfers to their new owner come later.
     """
     for event in copy.after:
         staging.stream.wait(event)

@@ -1,4 +1,4 @@
-"""Which adapters' files the engine keeps on its own disk: a byte budget, the least recently used out first."""
+"""The adapter files on the engine's own disk: a byte budget with eviction of the least recently used."""
 
 import shutil
 from collections import OrderedDict
@@ -9,14 +9,14 @@ from pathlib import Path
 
 
 class DiskTier:
-    """Folders two levels under `directory`, one for each adapter. To be used from one thread."""
+    """Folders two levels below `directory`, one per adapter. Not thread-safe."""
 
     def __init__(self, directory: Path, budget: int) -> None:
         self.budget = budget
         self._sizes: OrderedDict[Path, int] = OrderedDict()  # least recently used first
         self._in_use: dict[Path, int] = {}
-        self.kept: frozenset[Path] = frozenset()
-        """The last to leave."""
+        self.protected: frozenset[Path] = frozenset()
+        """Evicted only after all others."""
         for path in sorted(directory.glob("*/*"), key=lambda p: p.stat().st_mtime):
             self._sizes[path] = _size(path)
         self._shrink()
@@ -32,14 +32,14 @@ class DiskTier:
         return len(self._sizes)
 
     def add(self, path: Path) -> None:
-        """A folder was put here. Others may leave for it."""
+        """Add a folder that was written to the directory; others may be evicted for it."""
         self._sizes[path] = _size(path)
         with self.reading(path):
             self._shrink()
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[None]:
-        """Keep a folder while somebody reads in it."""
+        """Protect a folder from eviction while it is being read."""
         self._in_use[path] = self._in_use.get(path, 0) + 1
         if path in self._sizes:
             self._sizes.move_to_end(path)
@@ -66,7 +66,7 @@ class DiskTier:
 
     def _shrink(self) -> None:
         excess = self.used - self.budget
-        for path in sorted(self._sizes, key=self.kept.__contains__):
+        for path in sorted(self._sizes, key=self.protected.__contains__):
             if excess <= 0:
                 return
             if path not in self._in_use:

@@ -1,6 +1,6 @@
 """Adapter files on the engine's own disk: fetched once over the session, verified by digest, then kept.
 
-A file that is here under its digest was verified when it was put here, and is verified again when it is read.
+A file was verified when it was stored under its digest, and is verified again when it is read.
 """
 
 import asyncio
@@ -30,28 +30,28 @@ T = TypeVar("T")
 
 _DIGEST_KIND = "sha256:"
 _STAGING = "fetch-"
-_DISK_SHARE = 0.1  # of free space, unless told otherwise
+_DISK_SHARE = 0.1  # of free space, unless configured
 _SAFE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class AdapterUnavailable(Exception):
-    """The adapter's bytes could not be had, or are not what their digest says."""
+    """The adapter's bytes could not be fetched, or do not match their digest."""
 
 
 class SessionEnded(Exception):
-    """The session that was asked for the bytes went away."""
+    """The session that was asked for the bytes ended."""
 
 
 class AdapterPeer(Protocol):
-    """A session that can be asked for an adapter's bytes."""
+    """A session that can provide an adapter's bytes."""
 
     def fetch(self, key: AdapterKey) -> AsyncIterator[pb.AdapterPart]:
-        """The parts in order, the last one included. Raises SessionEnded."""
+        """Yield the parts in order, the last one included. Raises SessionEnded."""
         ...
 
 
 class AdapterFiles:
-    """The disk tier. `peers` gives the sessions that may be asked, best first."""
+    """The disk tier. `peers` returns the sessions that may be asked, best first."""
 
     def __init__(
         self,
@@ -65,47 +65,47 @@ class AdapterFiles:
         self._base = base
         self._layout = layout
         self._peers = peers
-        self._turns: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
         directory.mkdir(parents=True, exist_ok=True)
         for abandoned in directory.glob(f"{_STAGING}*"):
             shutil.rmtree(abandoned, ignore_errors=True)
         self.tier = DiskTier(directory, budget or int(shutil.disk_usage(directory).free * _DISK_SHARE))
 
     async def load(self, key: AdapterKey) -> HostAdapter:
-        """The adapter's weights. Raises AdapterUnavailable with the reason in words."""
+        """Return the adapter's weights. Raises AdapterUnavailable with the reason."""
         path = self._path(key)
-        async with self._alone(path):
+        async with self._locked(path):
             if path in self.tier:
                 try:
                     return await asyncio.to_thread(self._read, path, key)
-                except AdapterUnavailable:  # corrupted on our disk: fetch it anew
+                except AdapterUnavailable:  # corrupted on our disk: fetch it again
                     self.tier.remove(path)
-            return await self._fetched(key, path, self._read)
+            return await self._fetch_and(key, path, self._read)
 
     async def fetch(self, key: AdapterKey) -> None:
-        """See to it that its files are here, checked. Raises AdapterUnavailable."""
+        """Make sure that the adapter's files are here and checked. Raises AdapterUnavailable."""
         path = self._path(key)
-        async with self._alone(path):
+        async with self._locked(path):
             if path not in self.tier:
-                await self._fetched(key, path, self._check)
+                await self._fetch_and(key, path, self._check)
 
-    def keep(self, keys: Iterable[AdapterKey]) -> None:
-        """The files of these are the last to leave, in place of those that were before."""
-        self.tier.kept = frozenset(path for key in keys if (path := self._folder(key)) is not None)
+    def protect(self, keys: Iterable[AdapterKey]) -> None:
+        """Protect the files of these adapters from eviction, in place of those protected before."""
+        self.tier.protected = frozenset(path for key in keys if (path := self._folder(key)) is not None)
 
-    def forget(self, key: AdapterKey) -> None:
-        """Remove its files, unless somebody reads them now."""
+    def discard(self, key: AdapterKey) -> None:
+        """Remove the adapter's files, unless they are being read."""
         path = self._folder(key)
         if path is not None and not self.tier.is_in_use(path):
             self.tier.remove(path)
 
     def keys(self) -> list[AdapterKey]:
-        """Whose files are here."""
-        return [_key_of(path) for path in self.tier.paths()]
+        """Return the adapters whose files are here."""
+        return [_key_from(path) for path in self.tier.paths()]
 
     def recent(self, count: int) -> list[AdapterKey]:
         """Return at most `count` of the adapters whose files are here, the most recently used first."""
-        return [_key_of(path) for path in self.tier.recent(count)]
+        return [_key_from(path) for path in self.tier.recent(count)]
 
     def _path(self, key: AdapterKey) -> Path:
         path = self._folder(key)
@@ -114,33 +114,34 @@ class AdapterFiles:
         return path
 
     def _folder(self, key: AdapterKey) -> Path | None:
-        """Where its files are or would be; None for what is no key."""
+        """Return the folder of the adapter's files, or None if the key is malformed."""
         parts = (key.tenant_id, key.digest.removeprefix(_DIGEST_KIND))
         return self._directory.joinpath(*parts) if all(_SAFE.fullmatch(part) for part in parts) else None
 
     def _read(self, path: Path, key: AdapterKey) -> HostAdapter:
         reading = self._check(path, key)
-        with _in_words():
+        with _as_unavailable():
             host = load_weights(path, reading.plan, self._base)
             return replace(host, token_cost=token_cost(reading.plan, self._layout))
 
     def _check(self, path: Path, key: AdapterKey) -> AdapterReading:
-        with _in_words():
+        with _as_unavailable():
             reading = read_files(path, self._layout)
         if reading.digest != key.digest:
             raise AdapterUnavailable(f"its bytes have the digest {reading.digest}")
         return reading
 
     @asynccontextmanager
-    async def _alone(self, path: Path) -> AsyncIterator[None]:
-        """A session is asked for an adapter once at a time: its parts say no more than whose they are."""
-        turn = self._turns.setdefault(path, asyncio.Lock())
+    async def _locked(self, path: Path) -> AsyncIterator[None]:
+        """Hold the adapter's lock: a session is asked for an adapter once at a time, because parts name only their
+        adapter."""
+        lock = self._locks.setdefault(path, asyncio.Lock())
         with self.tier.reading(path):
-            async with turn:
+            async with lock:
                 yield
 
-    async def _fetched(self, key: AdapterKey, path: Path, look: Callable[[Path, AdapterKey], T]) -> T:
-        """What `look` finds in files that come now. Nothing stays of those that are not what their digest says."""
+    async def _fetch_and(self, key: AdapterKey, path: Path, look: Callable[[Path, AdapterKey], T]) -> T:
+        """Fetch the files and return the result of `look`. Files that do not match their digest are removed."""
         await self._fetch(key, path)
         self.tier.add(path)
         try:
@@ -162,15 +163,15 @@ class AdapterFiles:
                 raise AdapterUnavailable(f"its files cannot be kept ({error.strerror})") from error
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
-        raise AdapterUnavailable("nobody who can read its bytes is connected")
+        raise AdapterUnavailable("no connected client can provide its files")
 
 
-def _key_of(path: Path) -> AdapterKey:
+def _key_from(path: Path) -> AdapterKey:
     return AdapterKey(path.parent.name, f"{_DIGEST_KIND}{path.name}")
 
 
 @contextmanager
-def _in_words() -> Iterator[None]:
+def _as_unavailable() -> Iterator[None]:
     try:
         yield
     except AdapterRefused as error:

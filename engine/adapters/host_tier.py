@@ -1,4 +1,4 @@
-"""Adapters in host memory: a byte budget, the least recently used out first, never one that somebody waits for."""
+"""Adapters in host memory: a byte budget with eviction of the least recently used, never of one that is awaited."""
 
 from collections import OrderedDict
 
@@ -7,7 +7,7 @@ from loragate.engine.sequence.request import AdapterKey
 
 
 class HostTier:
-    """Copies that are on their way to the device are kept alive by whoever copies them, not by this."""
+    """Adapters in host memory. A copy to the device keeps its source alive itself."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
@@ -25,7 +25,7 @@ class HostTier:
         return adapter
 
     def put(self, key: AdapterKey, adapter: HostAdapter, *, awaited: bool) -> None:
-        """Keep an adapter. One that is awaited is kept even beyond the budget, until `settled`."""
+        """Keep an adapter. One that is awaited is kept even beyond the budget, until `end_wait`."""
         assert key not in self._adapters
         self._adapters[key] = adapter
         self.used += adapter.nbytes
@@ -34,7 +34,7 @@ class HostTier:
         self._shrink()
 
     def keys(self) -> list[AdapterKey]:
-        """May be called from any thread."""
+        """Return the adapters. Thread-safe."""
         return list(self._adapters)
 
     def ranks(self) -> dict[AdapterKey, int]:
@@ -42,20 +42,20 @@ class HostTier:
         return {key: adapter.rank for key in self.keys() if (adapter := self._adapters.get(key)) is not None}
 
     def remove(self, key: AdapterKey) -> None:
-        """It is no more, and nobody waits for it."""
+        """Remove a retired adapter that is not awaited."""
         assert key not in self._awaited
         adapter = self._adapters.pop(key, None)
         if adapter is not None:
             self.used -= adapter.nbytes
 
-    def settled(self, key: AdapterKey) -> None:
-        """Nobody waits for this adapter any more: it went to the device, or its requests ended."""
+    def end_wait(self, key: AdapterKey) -> None:
+        """Mark an adapter as no longer awaited: it went to the device, or its requests ended."""
         self._awaited.discard(key)
         self._shrink()
 
     @property
     def crowded(self) -> bool:
-        """Whether what is waited for fills the budget, so that reading more would only use memory."""
+        """Whether awaited adapters fill the budget, so that reading more would only use memory."""
         return bool(self._awaited) and self.used >= self.budget
 
     def _shrink(self) -> None:

@@ -1,4 +1,4 @@
-"""Adapters that clients want on the engine's disk before anybody asks for them; fetched one after the other."""
+"""Prefetching of adapters to the engine's disk before they are requested, one after the other."""
 
 import asyncio
 import logging
@@ -11,30 +11,33 @@ log = logging.getLogger(__name__)
 
 
 class Prefetch:
-    """Lives on the event loop. A session's list ends with it; what was fetched stays, as any other files do."""
+    """The adapters that each session wants prefetched. Runs on the event loop.
+
+    A session's list ends with it; fetched files stay like any others.
+    """
 
     def __init__(self, files: AdapterFiles) -> None:
         self._files = files
         self._wanted: dict[int, tuple[AdapterKey, ...]] = {}
         self._fetching: asyncio.Task[None] | None = None
 
-    def want(self, session_id: int, keys: Iterable[AdapterKey]) -> None:
-        """In place of what this session wanted before."""
+    def request(self, session_id: int, keys: Iterable[AdapterKey]) -> None:
+        """Replace the list of this session."""
         self._wanted[session_id] = tuple(keys)
-        self._keep()
+        self._protect()
         if self._fetching is None or self._fetching.done():
             self._fetching = asyncio.create_task(self._fetch(), name="prefetch")
 
-    def forget(self, session_id: int) -> None:
-        """The session is over."""
+    def discard(self, session_id: int) -> None:
+        """Discard the list of a session that ended."""
         if self._wanted.pop(session_id, None) is not None:
-            self._keep()
+            self._protect()
 
-    def _keep(self) -> None:
-        self._files.keep({key for keys in self._wanted.values() for key in keys})
+    def _protect(self) -> None:
+        self._files.protect({key for keys in self._wanted.values() for key in keys})
 
     async def _fetch(self) -> None:
-        """What is wanted when it begins, and what was wanted meanwhile; each is tried once."""
+        """Fetch what is wanted, including what is added in the meantime; each adapter is tried once."""
         tried: set[AdapterKey] = set()
         while missing := [key for keys in self._wanted.values() for key in keys if key not in tried]:
             tried.add(missing[0])

@@ -1,4 +1,4 @@
-"""What serving a token costs, in units of service: what virtual token counters count."""
+"""The cost of serving a token in units of service, which virtual token counters count."""
 
 import math
 
@@ -7,15 +7,15 @@ from loragate.peft_format.plan.plan import AdapterPlan
 
 PROMPT_UNITS = 1.0
 GENERATED_UNITS = 2.0
-"""The weights of Sheng et al. (arXiv:2401.00588, §5.1): generated tokens are computed one a step."""
+"""The weights of Sheng et al. (arXiv:2401.00588, §5.1): generated tokens are computed one per step."""
 
 
 def token_cost(plan: AdapterPlan, layout: BaseLayout) -> float:
-    """A token under this adapter against one of the base model alone: 1 + the adapter's multiplications for a token
-    ÷ the base model's. Rank 64 on every linear of a Llama-3-8B costs 1.02, on a model 256 wide 1.5.
+    """Return the cost of a token under this adapter relative to the base model alone.
 
-    Looking up an embedding multiplies nothing in the base model and rank × width in the adapter. Of a mixture's
-    experts one is counted, in the base model as in the adapter.
+    It is 1 + the adapter's multiplications per token ÷ the base model's. Rank 64 on every linear of a Llama-3-8B costs
+    1.02, on a model 256 wide 1.5. Looking up an embedding multiplies nothing in the base model and rank × width in the
+    adapter. One expert of a mixture is counted, in the base model as in the adapter.
     """
     linears = (m for m in layout.modules.values() if m.kind in (ModuleKind.LINEAR, ModuleKind.CONV1D))
     base = sum(m.in_features * m.out_features for m in linears)

@@ -39,11 +39,11 @@ _JSON_OPTIONS: Any = {
 }
 
 
-class GrammarRefused(Exception):
+class GrammarRejected(Exception):
     """This grammar cannot be followed; the message says why."""
 
 
-Compiled = Matcher | GrammarRefused
+Compiled = Matcher | GrammarRejected
 """A matcher at the start of its grammar, to be forked for each sequence; or the reason why there is none."""
 
 
@@ -95,26 +95,26 @@ class GrammarCompiler:
     def _compile(self, grammar: Grammar) -> Compiled:
         try:
             return self._matcher(grammar)
-        except GrammarRefused as refusal:
+        except GrammarRejected as refusal:
             return refusal
         except ImportError:
-            return GrammarRefused(_NO_LIBRARY)
+            return GrammarRejected(_NO_LIBRARY)
         except Exception as error:
             log.exception("compiling a grammar failed")
-            return GrammarRefused(f"the engine failed to compile it ({type(error).__name__})")
+            return GrammarRejected(f"the engine failed to compile it ({type(error).__name__})")
 
     def _matcher(self, grammar: Grammar) -> Matcher:
         from llguidance import LLMatcher, LLParserLimits
 
         if len(grammar.text.encode()) > MAX_TEXT_BYTES:
-            raise GrammarRefused(f"it is over the limit of {MAX_TEXT_BYTES} bytes")
+            raise GrammarRejected(f"it is over the limit of {MAX_TEXT_BYTES} bytes")
         text = _in_library_format(grammar)
         if grammar != JSON_OBJECT:
             _try_out(text)
         limits = LLParserLimits(verbose_errors=False)
         matcher = LLMatcher(self._tokenizer(), text, limits=limits, log_level=0)
         if matcher.is_error():
-            raise GrammarRefused(reason(matcher.get_error()))
+            raise GrammarRejected(reason(matcher.get_error()))
         return Matcher(matcher)
 
     def _tokenizer(self) -> Any:
@@ -126,7 +126,7 @@ class GrammarCompiler:
         try:
             return build_tokenizer(self._tokens)
         except UnknownTokenizer as error:
-            raise GrammarRefused(f"this base model cannot be held to a grammar: {error}") from error
+            raise GrammarRejected(f"this base model cannot be held to a grammar: {error}") from error
 
 
 def _in_library_format(grammar: Grammar) -> str:
@@ -141,7 +141,7 @@ def _in_library_format(grammar: Grammar) -> str:
             case GrammarKind.LARK:
                 return str(LLMatcher.grammar_from_lark(grammar.text))
     except ValueError as error:
-        raise GrammarRefused(str(error)) from error
+        raise GrammarRejected(str(error)) from error
 
 
 def _try_out(text: str) -> None:
@@ -151,6 +151,6 @@ def _try_out(text: str) -> None:
     try:
         trial = subprocess.run(command, input=text.encode(), capture_output=True, timeout=_TRIAL_SECONDS, check=True)
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
-        raise GrammarRefused("it takes too much time or memory to compile: simplify it") from None
+        raise GrammarRejected("it takes too much time or memory to compile: simplify it") from None
     if trial.stdout:
-        raise GrammarRefused(reason(trial.stdout.decode()))
+        raise GrammarRejected(reason(trial.stdout.decode()))

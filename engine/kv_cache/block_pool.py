@@ -1,4 +1,4 @@
-"""Pages of the KV cache: fixed blocks of token places, handed out, shared, and taken back."""
+"""Pages of the KV cache: fixed blocks of token places, allocated, shared, and released."""
 
 from collections import OrderedDict
 
@@ -10,12 +10,13 @@ from loragate.engine.kv_cache.prefix_stats import PrefixCounts
 from loragate.engine.sequence.prefix_path import CachedBlock
 from loragate.engine.sequence.sequence import Sequence
 
-_EVICT_AT_ONCE = 16
-"""Blocks that leave for the host tier together: one gather a layer for all of them, not one for each."""
+_EVICTION_BATCH = 16
+"""Blocks that are demoted to the host tier together, with one gather per layer for all of them."""
 
 
 class BlockPool:
-    """Block 0 is the null block: its places hold zeros, padding points there, and nobody is ever given it.
+    """Allocates blocks to sequences. Block 0 is the null block: its places hold zeros, padding points there, and it is
+    never allocated.
 
     A block is *used* while sequences refer to it. After that it is *cached* if its content is known to the prefix
     cache, until its place is needed; else it is free.
@@ -29,18 +30,19 @@ class BlockPool:
         self._free = list(range(blocks, 0, -1))
         self._references = [0] * (blocks + 1)
         self._content: dict[int, CachedBlock] = {}
-        self._cached: OrderedDict[int, None] = OrderedDict()  # unused ones with content, least recently used first
-        self._underway: dict[bytes, set[bytes]] = {}  # hashes of blocks that this step computes, by their first
+        self._cached: OrderedDict[int, None] = OrderedDict()  # unused blocks with content, least recently used first
+        # hashes of blocks that this step computes, by the hash of their first block
+        self._underway: dict[bytes, set[bytes]] = {}
         self._offsets = np.arange(block_size, dtype=np.int64)
 
     @property
     def places(self) -> int:
-        """Token places in the cache, those of the null block included."""
+        """Token places in the cache, including those of the null block."""
         return (self.total + 1) * self.block_size
 
     @property
     def free(self) -> int:
-        """Blocks that can be had, those that are only cached included."""
+        """Number of blocks that can be allocated, including those that are only cached."""
         return len(self._free) + len(self._cached)
 
     @property
@@ -55,19 +57,22 @@ class BlockPool:
         return -(-tokens // self.block_size)
 
     def begin_step(self) -> None:
-        """What the step before computed is published by now, or lost."""
+        """Clear the blocks being computed: those of the previous step are published by now, or lost."""
         self._underway.clear()
 
-    def shortage(self, sequence: Sequence, spoken_for: int) -> int:
-        """Blocks that are missing for a sequence that holds nothing to get all its tokens in, if it leaves
-        `spoken_for` to others; blocks in use that it may share are free to it."""
-        missing = self.blocks_for(len(sequence.tokens)) - (self.free - spoken_for)
+    def shortage(self, sequence: Sequence, committed: int) -> int:
+        """Return how many blocks are missing to hold all tokens of a sequence that holds none yet.
+
+        `committed` blocks are left to others; blocks in use that the sequence may share cost it nothing.
+        """
+        missing = self.blocks_for(len(sequence.tokens)) - (self.free - committed)
         if missing <= 0:
             return missing
         return missing - sum(b.block is not None and self._references[b.block] > 0 for b in self._reusable(sequence))
 
     def awaits(self, sequence: Sequence) -> bool:
-        """Whether another sequence computes in this very step what this one needs: it costs nothing in the next."""
+        """Return whether another sequence computes in this very step what this one needs, so that waiting a step is
+        free."""
         if self.prefix is None or not self._underway or sequence.remaining == 1 or not sequence.path.open:
             return False
         whole = self._reusable_blocks(sequence)
@@ -80,15 +85,17 @@ class BlockPool:
         return not underway.isdisjoint(sequence.path.hashes[len(sequence.path.held) : whole])
 
     def reuse(self, sequence: Sequence) -> None:
-        """Move the sequence on over what is cached. Its last token is always computed: its logits are wanted."""
+        """Advance the sequence over its cached tokens. Its last token is always computed, because its logits are
+        needed."""
         if sequence.remaining == 1:
             return
         before, found = sequence.computed, self._reusable(sequence)
-        from_host = self._take_up(sequence, found) if found else 0
+        from_host = self._attach(sequence, found) if found else 0
         self._count(sequence, before, from_host)
 
     def grow(self, sequence: Sequence, tokens: int) -> bool:
-        """Give the sequence room for `tokens` in all; False, and nothing given, if there is not enough."""
+        """Give the sequence room for `tokens` tokens in total; return False and allocate nothing if there is not
+        enough."""
         missing = self.blocks_for(tokens) - len(sequence.blocks)
         if missing > self.free:
             return False
@@ -103,7 +110,7 @@ class BlockPool:
         return True
 
     def publish(self, sequence: Sequence) -> None:
-        """Let others find the full blocks that were computed since the last time."""
+        """Let others find the full blocks that were computed since the last call."""
         held = sequence.path.held
         if len(held) == sequence.computed // self.block_size or not sequence.path.open or self.prefix is None:
             return
@@ -117,13 +124,15 @@ class BlockPool:
             if known.block == own:
                 self._content[own] = known
             else:
-                self._exchange(sequence, index, known)
+                self._replace_block(sequence, index, known)
 
     def discard(self, sequence: Sequence) -> None:
-        """What the sequence holds may be poisoned: neither it nor what was computed from it is found again."""
+        """Remove the sequence's blocks, and what was computed from them, from the prefix cache: they may be
+        poisoned."""
         sequence.path.open = False
         first = next(iter(sequence.path.held), None)
-        if self.prefix is None or first is None or first.dropped:  # another that shared it may have failed before
+        # another sequence that shared it may have failed before
+        if self.prefix is None or first is None or first.dropped:
             return
         for block in self.prefix.drop(first):
             del self._content[block]
@@ -132,8 +141,8 @@ class BlockPool:
                 self._free.append(block)
 
     def release(self, sequence: Sequence) -> None:
-        """Take back all that the sequence holds. What is published stays cached."""
-        sequence.furthest = max(sequence.furthest, sequence.computed)
+        """Release all that the sequence holds. Its published blocks stay cached."""
+        sequence.max_computed = max(sequence.max_computed, sequence.computed)
         self._drop_after(sequence, 0)
         sequence.path.held.clear()
 
@@ -141,13 +150,13 @@ class BlockPool:
         return (len(sequence.tokens) - 1) // self.block_size
 
     def _reusable(self, sequence: Sequence) -> list[CachedBlock]:
-        """The cached blocks that come next for the sequence."""
+        """Return the cached blocks that come next for the sequence."""
         if self.prefix is None or not sequence.path.open:
             return []
         return self.prefix.find(sequence, self._reusable_blocks(sequence))
 
-    def _take_up(self, sequence: Sequence, found: list[CachedBlock]) -> int:
-        """Go on with the blocks found, in place of one that is not full; returns how many came from the host tier."""
+    def _attach(self, sequence: Sequence, found: list[CachedBlock]) -> int:
+        """Continue with the blocks found, in place of a partial one; return how many came from the host tier."""
         assert self.prefix is not None
         self._drop_after(sequence, len(sequence.path.held))
         on_device = [b for b in found if b.block is not None]
@@ -160,36 +169,36 @@ class BlockPool:
         return len(on_host)
 
     def _hold(self, sequence: Sequence, known: list[CachedBlock]) -> None:
-        """Put cached blocks behind the sequence's last one."""
+        """Append cached blocks to the sequence's blocks."""
         blocks = [b.block for b in known if b.block is not None]
         for block, content in zip(blocks, known, strict=True):
             self._content[block] = content
-            self._refer(block)
+            self._add_reference(block)
         sequence.path.held += known
         sequence.blocks += blocks
         sequence.places = np.concatenate([sequence.places, self._places(blocks)])
 
-    def _exchange(self, sequence: Sequence, index: int, known: CachedBlock) -> None:
-        """Somebody published the same content first: use theirs, and give our own back."""
+    def _replace_block(self, sequence: Sequence, index: int, known: CachedBlock) -> None:
+        """Use the block of a sequence that published the same content first, and release our own."""
         assert known.block is not None
-        self._refer(known.block)
-        self._unrefer(sequence.blocks[index])
+        self._add_reference(known.block)
+        self._remove_reference(sequence.blocks[index])
         sequence.blocks[index] = known.block
         start = index * self.block_size
         sequence.places[start : start + self.block_size] = self._places([known.block])
 
     def _drop_after(self, sequence: Sequence, keep: int) -> None:
         for block in reversed(sequence.blocks[keep:]):  # so that a child is evicted before its parent
-            self._unrefer(block)
+            self._remove_reference(block)
         del sequence.blocks[keep:]
         sequence.places = sequence.places[: keep * self.block_size]
 
-    def _refer(self, block: int) -> None:
+    def _add_reference(self, block: int) -> None:
         if not self._references[block]:
             self._cached.pop(block, None)
         self._references[block] += 1
 
-    def _unrefer(self, block: int) -> None:
+    def _remove_reference(self, block: int) -> None:
         self._references[block] -= 1
         assert self._references[block] >= 0
         if not self._references[block]:
@@ -199,7 +208,7 @@ class BlockPool:
                 self._free.append(block)
 
     def _take(self, count: int) -> list[int]:
-        """So many blocks that nobody refers to; least recently used ones lose their content if need be."""
+        """Allocate blocks without references; if needed, the least recently used ones lose their content."""
         short = count - len(self._free)
         if short > 0:
             self._evict(short)
@@ -208,13 +217,13 @@ class BlockPool:
     def _evict(self, count: int) -> None:
         assert self.prefix is not None
         if self.prefix.has_host_tier:
-            count = min(max(count, _EVICT_AT_ONCE), len(self._cached))
+            count = min(max(count, _EVICTION_BATCH), len(self._cached))
         evicted = [self._cached.popitem(last=False)[0] for _ in range(count)]
         self.prefix.demote([self._content.pop(block) for block in evicted])
         self._free += evicted
 
     def _announce(self, sequence: Sequence, tokens: int) -> None:
-        """The blocks of the prompt that a chunk of prefill completes, unless they are known already."""
+        """Announce the blocks of the prompt that a chunk of prefill completes, unless they are known already."""
         whole = min(tokens, sequence.prompt_length) // self.block_size
         if self.prefix is None or not sequence.path.open or whole == 0:
             return
@@ -224,10 +233,10 @@ class BlockPool:
             self._underway.setdefault(self.prefix.key(sequence, 0), set()).update(underway)
 
     def _count(self, sequence: Sequence, before: int, host_blocks: int) -> None:
-        """Only prompt tokens that others had computed count: not what a preempted sequence finds of its own."""
+        """Count prompt tokens that others had computed, but not those that a preempted sequence finds of its own."""
         if self.prefix is None or not sequence.path.open:
             return
-        known = max(before, sequence.furthest)
+        known = max(before, sequence.max_computed)
         stop = min(sequence.computed, sequence.prompt_length)
         found = max(0, stop - known)
         from_host = min(found, host_blocks * self.block_size)

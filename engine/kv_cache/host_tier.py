@@ -1,4 +1,4 @@
-"""Host memory for blocks of keys and values that had to leave the device."""
+"""Host memory for blocks of keys and values that were evicted from the device."""
 
 import logging
 from bisect import bisect_right
@@ -14,15 +14,15 @@ from loragate.kernels.kv_cache import LayerCache
 
 log = logging.getLogger(__name__)
 
-_LOCKED_AT_ONCE = 1 << 28  # bytes
-_MOVED_AT_ONCE = 1 << 25  # bytes, for which the device needs memory twice beside its cache
+_LOCK_CHUNK_BYTES = 1 << 28  # bytes
+_MOVE_CHUNK_BYTES = 1 << 25  # bytes; the device needs twice as much beside its cache
 
 
 class KVHostTier:
-    """Slots in `budget` bytes at most, one block of all layers each, its numbers contiguous: a slot is one copy.
+    """Slots within `budget` bytes, one block of all layers each, with contiguous numbers: a slot is one copy.
 
-    All copies are queued on the current stream, in the order of the calls, and never waited for. A slot may
-    therefore be used again, and a block written again, as soon as a call returns.
+    All copies are queued on the current stream, in the order of the calls, and never waited for. A slot may therefore
+    be used again, and a block written again, as soon as a call returns.
     """
 
     def __init__(self, caches: Sequence[LayerCache], block_size: int, budget: int) -> None:
@@ -36,7 +36,7 @@ class KVHostTier:
         self._starts = [0, *accumulate(part.shape[0] for part in self._memory)]
         self.total = self._starts[-1]
         self._free = list(range(self.total - 1, -1, -1))
-        self._at_once = max(1, _MOVED_AT_ONCE // self.block_bytes)
+        self._at_once = max(1, _MOVE_CHUNK_BYTES // self.block_bytes)
 
     @property
     def free(self) -> int:
@@ -47,7 +47,7 @@ class KVHostTier:
         return self.total - len(self._free)
 
     def save(self, blocks: Sequence[int]) -> list[int]:
-        """Copy blocks off the device: the slots they went to. There must be as many free."""
+        """Copy blocks off the device, and return their slots. As many slots must be free."""
         assert len(blocks) <= len(self._free)
         slots = [self._free.pop() for _ in blocks]
         for some in self._portions(len(blocks)):
@@ -61,7 +61,7 @@ class KVHostTier:
         self.release(slots)
 
     def release(self, slots: Iterable[int]) -> None:
-        """What these slots hold is not wanted any more."""
+        """Free these slots."""
         self._free.extend(slots)
 
     def _portions(self, blocks: int) -> Iterator[slice]:
@@ -96,9 +96,8 @@ def _unlocked(budget: int, block_bytes: int, width: int, dtype: torch.dtype) -> 
 
 
 def _locked(budget: int, block_bytes: int, width: int, dtype: torch.dtype) -> Iterator[Tensor]:
-    """Memory that is never paged, as much of the budget as can be had: only from there a GPU copies while nobody
-    waits."""
-    for blocks in blocks_of_chunks(budget, block_bytes):
+    """Yield page-locked memory, as much of the budget as can be locked; a GPU copies asynchronously only from there."""
+    for blocks in chunk_sizes(budget, block_bytes):
         try:
             yield torch.empty(blocks, width, dtype=dtype, pin_memory=True)
         except RuntimeError as error:
@@ -106,10 +105,13 @@ def _locked(budget: int, block_bytes: int, width: int, dtype: torch.dtype) -> It
             return
 
 
-def blocks_of_chunks(budget: int, block_bytes: int) -> Iterator[int]:
-    """Blocks in each piece of locked memory. torch takes powers of two of it and keeps them: of one piece for all,
-    nearly half might be for nothing, and on top of the budget."""
-    size = max(_LOCKED_AT_ONCE, 1 << (block_bytes - 1).bit_length())
+def chunk_sizes(budget: int, block_bytes: int) -> Iterator[int]:
+    """Yield the number of blocks in each piece of locked memory.
+
+    torch allocates powers of two of it and keeps them: in a single piece, nearly half might be wasted, on top of the
+    budget.
+    """
+    size = max(_LOCK_CHUNK_BYTES, 1 << (block_bytes - 1).bit_length())
     while size >= block_bytes:
         yield from [size // block_bytes] * (budget // size)
         budget %= size

@@ -1,5 +1,7 @@
-"""Which blocks of keys and values are known, by what they were computed from (automatic prefix caching: vLLM,
-arXiv:2309.06180; RadixAttention, arXiv:2312.07104), over two tiers: the device, and host memory."""
+"""The index of known blocks of keys and values by content, over two tiers: the device and host memory.
+
+This is automatic prefix caching (vLLM, arXiv:2309.06180; RadixAttention, arXiv:2312.07104).
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -12,10 +14,10 @@ from loragate.engine.sequence.sequence import Sequence
 
 
 class PrefixCache:
-    """A tree of blocks, found by a hash chain and compared with what they stand for before they are used.
+    """A tree of blocks, found by a hash chain and compared with their content before they are used.
 
-    A block's parent is never in a slower tier than the block itself: sequences hold whole paths, so a child is
-    always used last before its parent is, and both tiers evict by last use.
+    A block's parent is never in a slower tier than the block itself: sequences hold whole paths, so a child's last use
+    is never after its parent's, and both tiers evict by last use.
     """
 
     def __init__(self, base_digest: str, block_size: int, host: KVHostTier) -> None:
@@ -31,7 +33,7 @@ class PrefixCache:
         return self._host.total > 0
 
     def key(self, sequence: Sequence, index: int) -> bytes:
-        """The hash of the sequence's `index`-th block, made once in its life."""
+        """Return the hash of the sequence's `index`-th block, computed once."""
         hashes = sequence.path.hashes
         while len(hashes) <= index:
             parent = hashes[-1] if hashes else root_hash(sequence.request.cache_salt, self._base_digest)
@@ -43,7 +45,7 @@ class PrefixCache:
         return key in self._known
 
     def find(self, sequence: Sequence, stop: int) -> list[CachedBlock]:
-        """The cached blocks that follow those the sequence holds, up to its `stop`-th."""
+        """Return the cached blocks that follow those the sequence holds, up to its `stop`-th."""
         held = sequence.path.held
         parent = held[-1] if held else None
         found: list[CachedBlock] = []
@@ -56,8 +58,11 @@ class PrefixCache:
         return found
 
     def add(self, sequence: Sequence, block: int) -> CachedBlock | None:
-        """Publish the sequence's next block, or find the one that was published before it; its parent is the last
-        that the sequence holds. None: what follows here cannot be found again."""
+        """Publish the sequence's next block, or find the one that was published before it.
+
+        Its parent is the last one that the sequence holds. None means that this block and those after it cannot be
+        found again.
+        """
         held = sequence.path.held
         parent, index = held[-1] if held else None, len(held)
         if parent is not None and parent.dropped:
@@ -69,14 +74,15 @@ class PrefixCache:
             if parent is not None:
                 parent.children.add(known)
         elif not known.is_for(parent, content):
-            return None  # two contents, one hash: the first keeps it
+            return None  # two contents with one hash: the first keeps it
         elif known.block is None:
-            self._forget_on_host(known)
+            self._release_host_slot(known)
             known.block = block
         return known
 
     def demote(self, blocks: Many[CachedBlock]) -> None:
-        """These lose their place on the device, children first. The host tier takes what fits, the last used."""
+        """Remove these blocks from the device, children first. The host tier takes as many as fit, the last used
+        ones."""
         room = self._host.free + len(self._on_host)
         split = max(0, len(blocks) - room)
         lost, kept = blocks[:split], blocks[split:]
@@ -93,16 +99,16 @@ class PrefixCache:
             self._unlink(block)
 
     def promote(self, blocks: Many[CachedBlock], take: Callable[[int], list[int]]) -> None:
-        """Bring blocks back from the host tier into `take(n)` device blocks."""
+        """Copy blocks back from the host tier into `take(n)` device blocks."""
         for block in blocks:
-            del self._on_host[block]  # or taking may push it out
+            del self._on_host[block]  # or taking blocks may evict it
         places = take(len(blocks))
         self._host.load([_slot(b) for b in blocks], places)
         for block, place in zip(blocks, places, strict=True):
             block.block, block.host_slot = place, None
 
     def drop(self, block: CachedBlock) -> list[int]:
-        """Forget a block and all that follow it: the places on the device that held one of them."""
+        """Drop a block and all that follow it; return the places on the device that held them."""
         places, pending = [], [block]
         while pending:
             dropped = pending.pop()
@@ -110,13 +116,13 @@ class PrefixCache:
             if dropped.block is not None:
                 places.append(dropped.block)
             else:
-                self._forget_on_host(dropped)
+                self._release_host_slot(dropped)
             dropped.children.clear()
             self._unlink(dropped)
         return places
 
     def stats(self) -> PrefixStats:
-        """From any thread."""
+        """Return the current statistics. Thread-safe."""
         counters, host = self.counters, self._host
         return PrefixStats(
             total=counters.total,
@@ -128,7 +134,8 @@ class PrefixCache:
         )
 
     def _content(self, sequence: Sequence, index: int) -> BlockContent:
-        """A block in which the adapter comes into effect is the adapter's, from that token on."""
+        """Return the content of a block. One in which the adapter comes into effect is the adapter's, from that token
+        on."""
         start, stop = index * self._block_size, (index + 1) * self._block_size
         adapter = sequence.adapter_at(stop - 1)
         since = max(0, sequence.adapter_from - start)
@@ -142,7 +149,7 @@ class PrefixCache:
         self.counters.host_evictions += 1
         self._unlink(block)
 
-    def _forget_on_host(self, block: CachedBlock) -> None:
+    def _release_host_slot(self, block: CachedBlock) -> None:
         del self._on_host[block]
         self._host.release([_slot(block)])
         block.host_slot = None

@@ -1,10 +1,10 @@
-"""How much of the prompts was found cached, in all and by tenant."""
+"""Counters of the prompt tokens found in the cache, in total and by tenant."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_TENANTS = 1024
-"""Tenants counted one by one; the one that was idle longest makes room, and stays in the total."""
+"""Tenants counted individually; the one that was idle longest is evicted and stays in the total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +25,18 @@ class PrefixCounts:
 
 @dataclass(frozen=True, slots=True)
 class PrefixStats:
-    """The prefix cache at one moment. Evictions are in blocks."""
+    """The state of the prefix cache at one moment. Evictions are in blocks."""
 
     total: PrefixCounts
     tenants: Mapping[str, PrefixCounts]
-    device_evictions: int  # lost their place on the device, whether the host tier took them or not
-    host_evictions: int  # were forgotten to make room in the host tier
+    device_evictions: int  # evicted from the device, whether the host tier took them or not
+    host_evictions: int  # dropped to make room in the host tier
     host_bytes_used: int
     host_bytes: int
 
 
 class PrefixCounters:
-    """Written by the step thread; a snapshot may be taken on any thread."""
+    """Counters written by the step thread; a snapshot may be taken on any thread."""
 
     def __init__(self) -> None:
         self.total = PrefixCounts()

@@ -1,4 +1,4 @@
-"""What other threads tell the step loop."""
+"""Commands of other threads to the step loop."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ class AdapterFailed:
 
 @dataclass(frozen=True, slots=True)
 class AdapterCopied:
-    """An adapter is on the device, or why it is not."""
+    """An adapter is on the device, or could not be copied there."""
 
     copy: Copy
     result: dict[Patchable, Patch] | Exception
@@ -46,14 +46,14 @@ class AdapterCopied:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Keep these adapters on the device, and no longer those pinned before."""
+    """Keep these adapters on the device, in place of those pinned before."""
 
     keys: tuple[AdapterKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Let go of these adapters, each once nobody uses it."""
+    """Release these adapters, each as soon as it is unused."""
 
     keys: tuple[AdapterKey, ...]
 

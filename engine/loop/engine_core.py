@@ -1,6 +1,6 @@
-"""The step loop: takes in commands, schedules, has steps computed, and says what came out.
+"""The step loop: executes commands, schedules steps, has them computed, and emits their outputs.
 
-Everything here runs on one thread. Others talk to it through `post`; it talks back through `emit`.
+Everything here runs on one thread. Other threads communicate with it through `post`, and it responds through `emit`.
 """
 
 import logging
@@ -14,7 +14,7 @@ import torch
 from loragate.engine.adapters.pool import AdapterPool, AdapterTooLarge
 from loragate.engine.execution.model_runner import ModelRunner
 from loragate.engine.execution.step_graphs import GraphCounters
-from loragate.engine.grammar.compiler import Compiled, GrammarCompiler, GrammarRefused
+from loragate.engine.grammar.compiler import Compiled, GrammarCompiler, GrammarRejected
 from loragate.engine.grammar.spec import Grammar
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.loop.commands import (
@@ -29,7 +29,7 @@ from loragate.engine.loop.commands import (
     Stop,
     Submit,
 )
-from loragate.engine.loop.grammar_queue import GrammarWait
+from loragate.engine.loop.grammar_queue import GrammarQueue
 from loragate.engine.loop.request_limits import ModelLimits
 from loragate.engine.loop.stepper import Stepper
 from loragate.engine.metrics.counters import BatchSize, EngineMetrics
@@ -44,8 +44,11 @@ log = logging.getLogger(__name__)
 
 
 class EngineCore:
+    """The thread that runs the step loop, and the state that it owns."""
+
     def __init__(
         self,
+        *,
         runner: ModelRunner,
         scheduler: Scheduler,
         blocks: BlockPool,
@@ -53,10 +56,9 @@ class EngineCore:
         grammars: GrammarCompiler,
         limits: ModelLimits,
         emit: Callable[[list[Output]], None],
-        died: Callable[[], None],
-        retired: Callable[[AdapterKey], None],
-        stopped: Callable[[], None],
-        *,
+        on_crash: Callable[[], None],
+        on_retired: Callable[[AdapterKey], None],
+        on_stopped: Callable[[], None],
         late: bool = False,
     ) -> None:
         self._runner = runner
@@ -66,23 +68,32 @@ class EngineCore:
         self._grammars = grammars
         self.limits = limits
         self._emit = emit
-        self._died = died
-        self._retired = retired
-        self._stopped = stopped
+        self._on_crash = on_crash
+        self._on_retired = on_retired
+        self._on_stopped = on_stopped
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._threads = torch.get_num_threads()
         self._thread = threading.Thread(target=self._run, name="engine-steps", daemon=True)
         self._stopping = False
-        self._uncompiled = GrammarWait()
+        self._grammar_queue = GrammarQueue()
         self.metrics = EngineMetrics()
         adapters.loaded = self.metrics.adapters.loaded
         self.timeline = Timeline()
-        parts = runner, scheduler, blocks, adapters, grammars, limits, self.metrics, self.timeline
-        self.stepper = Stepper(*parts, late=late)
+        self.stepper = Stepper(
+            runner=runner,
+            scheduler=scheduler,
+            blocks=blocks,
+            adapters=adapters,
+            grammars=grammars,
+            limits=limits,
+            metrics=self.metrics,
+            timeline=self.timeline,
+            late=late,
+        )
 
     @property
     def graphs(self) -> GraphCounters:
-        """Steps that were played back."""
+        """Counters of steps that were replayed from graphs."""
         graphs = self._runner.graphs
         return GraphCounters() if graphs is None else graphs.counters
 
@@ -93,11 +104,11 @@ class EngineCore:
         """End the loop after the current step. Running requests get no further output."""
         self.post(Stop())
         self._thread.join()
-        self._stopped()
+        self._on_stopped()
         self._grammars.close()
 
     def post(self, command: Command) -> None:
-        """Hand a command to the loop; from any thread."""
+        """Send a command to the loop. Thread-safe."""
         self._inbox.put(command)
 
     def _run(self) -> None:
@@ -106,21 +117,21 @@ class EngineCore:
             self._loop()
         except BaseException:
             log.exception("the step loop died")
-            self._died()
+            self._on_crash()
 
     def _loop(self) -> None:
         idle = True
         while not self._stopping:
             outputs = self._take_commands(wait=idle)
-            self.adapters.fetch_pinned()
-            self._let_go()
-            outputs += [self.stepper.refuse(s, failure) for s, failure in self.scheduler.late(time.monotonic())]
+            self.adapters.request_pinned()
+            self._release_retired()
+            outputs += [self.stepper.reject(s, failure) for s, failure in self.scheduler.expired(time.monotonic())]
             self.timeline.ended("commands")
             scheduled = self.scheduler.schedule()
             self.timeline.ended("schedule")
-            idle = not scheduled and not self.stepper.flying
+            idle = not scheduled and not self.stepper.in_flight
             batch = self.metrics.scheduled(scheduled) if scheduled else None
-            outputs += self.stepper.step(scheduled) if scheduled else self.stepper.land()
+            outputs += self.stepper.step(scheduled) if scheduled else self.stepper.collect()
             if outputs:
                 self.metrics.emitted(outputs)
                 self._emit(outputs)
@@ -144,24 +155,24 @@ class EngineCore:
     def _take_commands(self, *, wait: bool) -> list[Output]:
         outputs: list[Output] = []
         command = self._next_command(wait=wait)
-        self.timeline.begin()  # waiting for something to do is no part of a step
+        self.timeline.begin()  # time spent waiting for work is not part of a step
         while command is not None:
-            outputs += self._obey(command)
+            outputs += self._execute(command)
             command = self._next_command(wait=False)
         return outputs
 
     def _next_command(self, *, wait: bool) -> Command | None:
         try:
-            return self._inbox.get(block=wait, timeout=self._patience())
+            return self._inbox.get(block=wait, timeout=self._seconds_to_deadline())
         except queue.Empty:
             return None
 
-    def _patience(self) -> float | None:
-        """Seconds until a waiting request may have to be refused."""
+    def _seconds_to_deadline(self) -> float | None:
+        """Return the seconds until a waiting request may have to be rejected."""
         deadline = self.scheduler.next_deadline
         return None if deadline is None else max(0.0, deadline - time.monotonic())
 
-    def _obey(self, command: Command) -> list[Output]:
+    def _execute(self, command: Command) -> list[Output]:
         match command:
             case Submit(request):
                 return self._submit(request)
@@ -169,13 +180,13 @@ class EngineCore:
                 for sequence in self.scheduler.find(session_id, request_id):
                     self.scheduler.remove(sequence)
                     self.metrics.left(sequence.request, sequence.index)
-                self._uncompiled.drop(session_id, request_id)
+                self._grammar_queue.drop(session_id, request_id)
             case GrammarCompiled(grammar, result):
-                return [o for request in self._uncompiled.take(grammar) for o in self._begin(request, result)]
+                return [o for request in self._grammar_queue.take(grammar) for o in self._begin(request, result)]
             case AdapterRead(key, host):
-                self.scheduler.priced(key, host.token_cost)
+                self.scheduler.set_token_cost(key, host.token_cost)
                 try:
-                    self.adapters.read(key, host)
+                    self.adapters.read_done(key, host)
                 except AdapterTooLarge as error:
                     return self._adapter_failed(key, str(error))
             case AdapterFailed(key, reason):
@@ -185,7 +196,7 @@ class EngineCore:
                     self._runner.check_device()
                     key = self.adapters.copy_failed(copy)
                     return self._adapter_failed(key, f"copying it to the device failed ({type(result).__name__})")
-                self.adapters.copied(copy, result)
+                self.adapters.copy_done(copy, result)
             case Pin(keys):
                 self.adapters.pin(keys)
             case Retire(keys):
@@ -194,18 +205,17 @@ class EngineCore:
                 self._stopping = True
         return []
 
-    def _let_go(self) -> None:
-        """Of adapters that are no more and that nobody uses any longer."""
-        for key in self.adapters.let_go(lambda key: bool(self.scheduler.waiting_for(key))):
-            self._retired(key)
+    def _release_retired(self) -> None:
+        """Release the retired adapters that are unused."""
+        for key in self.adapters.release_retired(lambda key: bool(self.scheduler.waiting_for(key))):
+            self._on_retired(key)
 
     def _adapter_failed(self, key: AdapterKey, reason: str) -> list[Output]:
-        """Those who wait for it hear so; nobody else does."""
-        message = f"its adapter cannot be loaded: {reason}"
+        """Fail the requests that wait for the adapter, and only these."""
         waiting = self.scheduler.waiting_for(key)
-        failure = Failure(ErrorCode.ADAPTER_UNAVAILABLE, message)
-        outputs = [self.stepper.refuse(s, failure) for s in waiting]
-        self.adapters.failed(key)
+        failure = Failure(ErrorCode.ADAPTER_UNAVAILABLE, reason)
+        outputs = [self.stepper.reject(s, failure) for s in waiting]
+        self.adapters.read_failed(key)
         return outputs
 
     def _submit(self, request: Request) -> list[Output]:
@@ -214,10 +224,10 @@ class EngineCore:
             return [_failed(request, Failure(ErrorCode.INVALID_REQUEST, problem))]
         if request.grammar is None:
             return self._begin(request, None)
-        refusal = self.scheduler.refusal(request, time.monotonic())
-        if refusal is not None:
-            return [_failed(request, refusal)]
-        if self._uncompiled.add(request, request.grammar):
+        rejection = self.scheduler.rejection(request, time.monotonic())
+        if rejection is not None:
+            return [_failed(request, rejection)]
+        if self._grammar_queue.add(request, request.grammar):
             self._compile(request.share.tenant_id, request.grammar)
         return []
 
@@ -225,12 +235,12 @@ class EngineCore:
         self._grammars.compile(tenant_id, grammar, lambda result: self.post(GrammarCompiled(grammar, result)))
 
     def _begin(self, request: Request, compiled: Compiled | None) -> list[Output]:
-        """Hand a checked request to the scheduler, its grammar compiled if it has one."""
-        if isinstance(compiled, GrammarRefused):
+        """Pass a checked request to the scheduler, with its compiled grammar if it has one."""
+        if isinstance(compiled, GrammarRejected):
             return [_failed(request, Failure(ErrorCode.INVALID_REQUEST, f"the grammar cannot be used: {compiled}"))]
-        refusal = self.scheduler.refusal(request, time.monotonic())
-        if refusal is not None:
-            return [_failed(request, refusal)]
+        rejection = self.scheduler.rejection(request, time.monotonic())
+        if rejection is not None:
+            return [_failed(request, rejection)]
         for index in range(request.n):
             self.scheduler.add(Sequence(request, index, compiled and compiled.fork()))
         self.metrics.submitted(request)
@@ -238,5 +248,5 @@ class EngineCore:
 
 
 def _failed(request: Request, failure: Failure) -> Output:
-    """A request that was not begun."""
+    """Return the output of a request that was not started."""
     return Output(request, 0, finish=FinishReason.ERROR, error=failure)

@@ -1,4 +1,4 @@
-"""A step that was launched, and whose results the host has not read."""
+"""A step that was launched and whose results the host has not read."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ from loragate.engine.sampling.sampler import Chosen, Sampled
 from loragate.engine.scheduling.step_budget import StepWork
 from loragate.engine.sequence.sequence import Sequence
 
-Turn = tuple[Sequence, int]
-"""Who gets a token, and from which row of the logits."""
+SampledRow = tuple[Sequence, int]
+"""A sequence that gets a token, and its row of the logits."""
 
 Vector = tuple[float, ...]
 
@@ -20,33 +20,33 @@ Vector = tuple[float, ...]
 class Draw:
     """Tokens for some sequences, on their way to the host."""
 
-    turns: list[Turn]
+    sampled_rows: list[SampledRow]
     chosen: Chosen
     readback: Readback
 
     def read(self) -> list[Sampled]:
-        """In the order of the turns."""
+        """Return the choices in the order of `rows`."""
         return self.chosen.told(self.readback.wait())
 
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """Of prompts that end with this step, on their way to the host."""
+    """Embeddings of prompts that end with this step, on their way to the host."""
 
     sequences: list[Sequence]
     readback: Readback
 
     def read(self) -> list[tuple[Sequence, Vector | None]]:
-        """Each [hidden]; None if it is not finite."""
+        """Return each embedding [hidden]; None if it is not finite."""
         vectors = (tuple(v.tolist()) if torch.isfinite(v).all() else None for v in self.readback.wait())
         return list(zip(self.sequences, vectors, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
-    """`began` is a time.perf_counter()."""
+class InFlightStep:
+    """A launched step. `began` is a time.perf_counter()."""
 
-    rows: dict[Sequence, int]  # tokens of each that were computed
+    rows: dict[Sequence, int]  # number of computed tokens of each
     logits: Tensor
     draw: Draw
     embeddings: Embeddings

@@ -1,4 +1,4 @@
-"""What every request is held to, and where every sequence ends."""
+"""The limits that every request must meet, and the conditions that end a sequence."""
 
 from dataclasses import dataclass
 
@@ -15,13 +15,13 @@ class ModelLimits:
     embeds: bool  # the model's head is known, see ModelRunner.embeds
 
     def problem(self, request: Request) -> str | None:
-        """Why a request cannot run. The gateway has checked it; other clients may not have."""
+        """Return why a request cannot run, or None. The gateway has checked it, but other clients may not have."""
         if not request.prompt:
             return "the prompt is empty"
         if request.pooling is not None and not self.embeds:
-            return "this model's head is not known, and so it gives no embeddings"
+            return "this model's head is not known, so it cannot compute embeddings"
         if request.pooling is not None and (request.n > 1 or request.grammar is not None):
-            return "a prompt has one embedding: n must be 1, and there can be no grammar"
+            return "a prompt has one embedding: n must be 1, and a grammar is not allowed"
         if len(request.prompt) + (request.pooling is None) > self.max_model_len:
             return f"the prompt's {len(request.prompt)} tokens leave no room in {self.max_model_len}"
         if not 0 <= min(request.prompt) <= max(request.prompt) < self.vocab_size:
@@ -33,7 +33,7 @@ class ModelLimits:
         return None
 
     def finish(self, sequence: Sequence, token: int) -> FinishReason | None:
-        """Whether the sequence ends with this token, its last."""
+        """Return why the sequence ends with this token, its last one, or None if it goes on."""
         sampling = sequence.request.sampling
         if token in sampling.stop_token_ids or (token in self.eos and not sampling.ignore_eos):
             return FinishReason.STOP

@@ -1,9 +1,9 @@
-"""Steps from their launch to what came out: runs the model, samples, reads, and says so.
+"""Executes a scheduled step: forward pass, sampling, read-back, outputs.
 
-Where steps run late, one is launched before the tokens of the one before are read: its rows begin with tokens that are
-still on the device, and meanwhile the host reads them, ends who is to end, and works out what the next tokens are drawn
-from. Everything on the device happens in the order of the launches, so whatever a step reads or writes may be given to
-others as soon as it is launched.
+With asynchronous scheduling, a step is launched before the tokens of the previous one are read. Its rows begin with
+tokens that are still on the device; meanwhile the host reads them, ends the sequences that are complete, and prepares
+the next sampling. Everything on the device happens in the order of the launches, so anything that a step reads or
+writes may be given to others as soon as it is launched.
 """
 
 import logging
@@ -21,7 +21,7 @@ from loragate.engine.execution.readback import Readback
 from loragate.engine.grammar.compiler import GrammarCompiler
 from loragate.engine.grammar.matcher import GrammarFailed
 from loragate.engine.kv_cache.block_pool import BlockPool
-from loragate.engine.loop.in_flight import Draw, Embeddings, Flight, Turn, Vector
+from loragate.engine.loop.in_flight import Draw, Embeddings, InFlightStep, SampledRow, Vector
 from loragate.engine.loop.request_limits import ModelLimits
 from loragate.engine.metrics.counters import EngineMetrics
 from loragate.engine.metrics.timeline import Timeline
@@ -36,10 +36,11 @@ log = logging.getLogger(__name__)
 
 
 class Stepper:
-    """With `late`, what a step gave is read after the next one was launched; `land` reads it when there is none."""
+    """Runs steps. With `late`, a step's results are read after the next launch, or by `collect` if there is none."""
 
     def __init__(
         self,
+        *,
         runner: ModelRunner,
         scheduler: Scheduler,
         blocks: BlockPool,
@@ -48,7 +49,6 @@ class Stepper:
         limits: ModelLimits,
         metrics: EngineMetrics,
         timeline: Timeline,
-        *,
         late: bool,
     ) -> None:
         self._runner = runner
@@ -60,85 +60,85 @@ class Stepper:
         self._metrics = metrics
         self._timeline = timeline
         self.late = late
-        self._flight: Flight | None = None
-        self._landed = 0.0  # when the last one was read
+        self._launched: InFlightStep | None = None
+        self._last_collected = 0.0  # when the last step was collected
 
     @property
-    def flying(self) -> bool:
-        """A step is to be read."""
-        return self._flight is not None
+    def in_flight(self) -> bool:
+        """Whether a step is launched and not yet collected."""
+        return self._launched is not None
 
     def step(self, scheduled: dict[Sequence, int]) -> list[Output]:
-        """Launch a step. Returns what was read meanwhile."""
+        """Launch a step, and return the outputs that were read in the meantime."""
         began, work = time.perf_counter(), self._scheduler.work
         outputs = [self._fail(s, ErrorCode.INTERNAL, why) for s, why in self._stale(scheduled)]
         alive = {s: tokens for s, tokens in scheduled.items() if s.blocks}
         if not alive:
-            return outputs + self.land()
+            return outputs + self.collect()
         try:
             logits, sampled = self._runner.execute(alive)
         except Exception as error:
-            outputs += self.land()
+            outputs += self.collect()
             return outputs + self._failed(error, alive)
         self._timeline.ended("forward")
-        if self._flight is not None:
-            outputs += self.land()
+        if self._launched is not None:
+            outputs += self.collect()
             self._timeline.ended("read")
-        rows = self._held(alive)
+        rows = self._still_open(alive)
         try:
-            embeddings, draw = self._embed(rows), self._draw(logits, _first_turns(sampled, rows))
+            embeddings, draw = self._embed(rows), self._draw(logits, _first_rows(sampled, rows))
         except Exception as error:
             return outputs + self._failed(error, alive)
-        self._flight = Flight(rows, logits, draw, embeddings, work, began)
-        self._account(rows)
-        if not self.late or any(sequence.guesses for sequence, _ in draw.turns):
-            outputs += self.land()
+        self._launched = InFlightStep(rows, logits, draw, embeddings, work, began)
+        self._publish(rows)
+        if not self.late or any(sequence.wants_draft for sequence, _ in draw.sampled_rows):
+            outputs += self.collect()
         self._timeline.ended("sample")
         return outputs
 
-    def land(self) -> list[Output]:
-        """Read the step that was launched last, unless it was."""
-        flight, self._flight = self._flight, None
-        if flight is None:
+    def collect(self) -> list[Output]:
+        """Read the step that was launched last, if it has not been read."""
+        launched, self._launched = self._launched, None
+        if launched is None:
             return []
         try:
-            embeddings, choices = flight.embeddings.read(), flight.draw.read()
+            embeddings, choices = launched.embeddings.read(), launched.draw.read()
         except Exception as error:
-            return self._broken(error, flight.rows)
+            return self._fail_all(error, launched.rows)
         outputs = [self._embedded(s, vector) for s, vector in embeddings if self._scheduler.holds(s)]
-        turns = flight.draw.turns
-        while turns:
-            each = zip(turns, choices, strict=True)
+        sampled_rows = launched.draw.sampled_rows
+        while sampled_rows:
+            each = zip(sampled_rows, choices, strict=True)
             outputs += [self._advance(s, choice) for (s, _), choice in each if self._scheduler.holds(s)]
-            turns = self._guessed_right(turns)
+            sampled_rows = self._accept_drafts(sampled_rows)
             try:
-                choices = self._draw(flight.logits, turns).read() if turns else []
+                choices = self._draw(launched.logits, sampled_rows).read() if sampled_rows else []
             except Exception as error:
-                return outputs + self._broken(error, [sequence for sequence, _ in turns])
+                return outputs + self._fail_all(error, [sequence for sequence, _ in sampled_rows])
         now = time.perf_counter()
-        self._scheduler.measured(flight.work, now - max(flight.began, self._landed))
-        self._landed = now
+        self._scheduler.record_step(launched.work, now - max(launched.began, self._last_collected))
+        self._last_collected = now
         return outputs
 
-    def refuse(self, sequence: Sequence, failure: Failure) -> Output:
-        """End a sequence without an answer."""
+    def reject(self, sequence: Sequence, failure: Failure) -> Output:
+        """End a sequence without a result."""
         self._scheduler.remove(sequence)
         return Output(sequence.request, sequence.index, finish=FinishReason.ERROR, error=failure)
 
-    def _held(self, rows: Mapping[Sequence, int]) -> dict[Sequence, int]:
-        """Without those that ended meanwhile."""
+    def _still_open(self, rows: Mapping[Sequence, int]) -> dict[Sequence, int]:
+        """Return the rows of those sequences that have not ended."""
         return {s: tokens for s, tokens in rows.items() if self._scheduler.holds(s)}
 
     def _failed(self, error: Exception, rows: dict[Sequence, int]) -> list[Output]:
-        """A step could not be launched. Some of its sequences may have ended meanwhile."""
+        """Handle a step that could not be launched. Some of its sequences may have ended in the meantime."""
         if not isinstance(error, torch.OutOfMemoryError):
-            return self._broken(error, rows)
+            return self._fail_all(error, rows)
         log.warning("a step over %d tokens of %d sequences: %s", sum(rows.values()), len(rows), error)
-        traceback.clear_frames(error.__traceback__)  # which hold what the step had computed
-        return self._ran_out(rows)
+        traceback.clear_frames(error.__traceback__)  # frames hold the tensors that the step had computed
+        return self._handle_out_of_memory(rows)
 
-    def _broken(self, error: Exception, rows: Collection[Sequence]) -> list[Output]:
-        """What was to be computed for these cannot be had."""
+    def _fail_all(self, error: Exception, rows: Collection[Sequence]) -> list[Output]:
+        """Fail sequences whose results are lost."""
         log.error("a step over %d sequences failed%s", len(rows), _traces(rows), exc_info=error)
         self._runner.check_device()
         return [
@@ -147,51 +147,61 @@ class Stepper:
             if self._scheduler.holds(s)
         ]
 
-    def _ran_out(self, rows: dict[Sequence, int]) -> list[Output]:
-        """Of the device's memory: smaller steps are tried, down to a single token. Who has no room even for that has
-        no room at all."""
+    def _handle_out_of_memory(self, rows: dict[Sequence, int]) -> list[Output]:
+        """Handle a lack of device memory: try smaller steps, down to a single token.
+
+        A sequence that does not even have room for that fails.
+        """
         torch.cuda.empty_cache()
         if sum(rows.values()) > 1:
-            self._scheduler.ran_out(rows)
+            self._scheduler.record_out_of_memory(rows)
             return []
-        return [self._fail(s, ErrorCode.INTERNAL, "the device has not enough memory for it") for s in self._held(rows)]
+        return [
+            self._fail(s, ErrorCode.INTERNAL, "the device does not have enough memory for this request")
+            for s in self._still_open(rows)
+        ]
 
-    def _draw(self, logits: Tensor, turns: list[Turn]) -> Draw:
-        """The next token of each sequence, from the row of the logits that belongs to it."""
-        sequences, rows = [sequence for sequence, _ in turns], [row for _, row in turns]
-        of_turns = rows_of(logits, rows) if rows else logits[:0]
-        chosen = choose(of_turns, sequences, self._limits.eos, token_mask(sequences, self._grammars))
+    def _draw(self, logits: Tensor, sampled_rows: list[SampledRow]) -> Draw:
+        """Choose the next token of each sequence from its row of the logits."""
+        sequences, rows = [sequence for sequence, _ in sampled_rows], [row for _, row in sampled_rows]
+        sampled_logits = rows_of(logits, rows) if rows else logits[:0]
+        chosen = choose(sampled_logits, sequences, self._limits.eos, token_mask(sequences, self._grammars))
         readback = Readback(chosen.tensors, self._runner.device)
         self._runner.last.keep(chosen.tokens)
         expect_tokens(sequences)
-        return Draw(turns, chosen, readback)
+        return Draw(sampled_rows, chosen, readback)
 
     def _embed(self, rows: dict[Sequence, int]) -> Embeddings:
         ended = {s: s.pooled for s, tokens in rows.items() if s.pooled is not None and tokens == s.remaining}
         return Embeddings(list(ended), Readback([p.mean() for p in ended.values()], self._runner.device))
 
-    def _account(self, rows: dict[Sequence, int]) -> None:
-        """All rows are computed by the time that others can use what they left. Their tokens are known."""
+    def _publish(self, rows: dict[Sequence, int]) -> None:
+        """Mark all rows as computed and publish their blocks. Their tokens are known.
+
+        Others can use the blocks because their launches come later.
+        """
         for sequence, tokens in rows.items():
             sequence.computed += tokens - len(sequence.draft)
             self._blocks.publish(sequence)
 
-    def _guessed_right(self, turns: list[Turn]) -> list[Turn]:
-        """Those whose token was what their draft said, with the row that was computed for it. The others' drafts are
-        done with; what was computed for them lies behind their tokens and is overwritten."""
-        right = []
-        for sequence, row in turns:
+    def _accept_drafts(self, sampled_rows: list[SampledRow]) -> list[SampledRow]:
+        """Return the sequences whose token matched their draft, with the row that was computed for it.
+
+        The drafts of the others are finished; what was computed for them lies after their tokens and is overwritten.
+        """
+        accepted_rows = []
+        for sequence, row in sampled_rows:
             accepted = sequence.accepted
             if sequence.blocks and accepted < len(sequence.draft) and sequence.tokens[-1] == sequence.draft[accepted]:
                 sequence.accepted += 1
                 sequence.computed += 1
-                right.append((sequence, row + 1))
+                accepted_rows.append((sequence, row + 1))
             elif sequence.draft:
-                self._metrics.judged(len(sequence.draft), accepted)
-                sequence.judge()
+                self._metrics.draft_checked(len(sequence.draft), accepted)
+                sequence.finish_draft()
                 if sequence.blocks:
                     self._blocks.publish(sequence)
-        return right
+        return accepted_rows
 
     def _stale(self, scheduled: dict[Sequence, int]) -> list[tuple[Sequence, str]]:
         stale = []
@@ -200,13 +210,13 @@ class Stepper:
                 try:
                     self._adapters.check(sequence.lease)
                 except StaleSlot as error:
-                    log.error("refusing to decode with another adapter's weights: %s", error)
+                    log.error("a sequence was about to decode with another adapter's weights: %s", error)
                     sequence.lease = None
-                    stale.append((sequence, "its adapter's slot was given away"))
+                    stale.append((sequence, "its adapter's slot was reassigned"))
         return stale
 
     def _advance(self, sequence: Sequence, choice: Sampled) -> Output:
-        """The token that was expected is there."""
+        """Replace the expected token by the chosen one."""
         assert sequence.unread
         del sequence.tokens[-1]
         if choice.token is None:
@@ -242,11 +252,11 @@ class Stepper:
         return self._fail(sequence, ErrorCode.NON_FINITE, "the model produced NaN or Inf for this request")
 
     def _fail(self, sequence: Sequence, code: ErrorCode, message: str) -> Output:
-        return self.refuse(sequence, Failure(code, message))
+        return self.reject(sequence, Failure(code, message))
 
 
-def _first_turns(sampled: Iterable[Sequence], rows: Mapping[Sequence, int]) -> list[Turn]:
-    """The first row of the logits of each sequence that is still there; the others are of its guesses."""
+def _first_rows(sampled: Iterable[Sequence], rows: Mapping[Sequence, int]) -> list[SampledRow]:
+    """Return the first row of the logits of each sequence that has not ended; its other rows are for its draft."""
     first: dict[Sequence, int] = {}
     for row, sequence in enumerate(sampled):
         if sequence in rows:
@@ -255,6 +265,6 @@ def _first_turns(sampled: Iterable[Sequence], rows: Mapping[Sequence, int]) -> l
 
 
 def _traces(sequences: Iterable[Sequence]) -> str:
-    """Which traces a log line belongs to."""
+    """Return the traces that a log line belongs to."""
     found = {s.request.trace.traceparent for s in sequences if s.request.trace is not None}
     return f" (traces {', '.join(sorted(found))})" if found else ""

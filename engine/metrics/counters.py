@@ -67,10 +67,10 @@ class EngineMetrics:
         for index in range(request.n):
             self._open[id(request), index] = _Completion(request, counts)
 
-    def judged(self, guessed: int, right: int) -> None:
+    def draft_checked(self, drafted: int, accepted: int) -> None:
         """A step's guesses for one sequence were judged."""
-        self.spec_decode_draft_tokens += guessed
-        self.spec_decode_accepted_tokens += right
+        self.spec_decode_draft_tokens += drafted
+        self.spec_decode_accepted_tokens += accepted
 
     def left(self, request: Request, index: int) -> None:
         """A completion was aborted."""
@@ -115,8 +115,8 @@ class EngineMetrics:
             completion.started = True
             waited = now - completion.request.received
             trace = completion.request.trace
-            if trace is not None and trace.begun is None:
-                trace.begun = now
+            if trace is not None and trace.started_at is None:
+                trace.started_at = now
             self.queue_seconds.observe(waited)
             completion.counts.started += 1
             completion.counts.queue_seconds += waited

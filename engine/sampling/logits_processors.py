@@ -72,7 +72,7 @@ def _counted(sequence: Sequence) -> Numbers | None:
 def _counts(sequence: Sequence) -> TokenCounts:
     if sequence.counts is None:
         sequence.counts = TokenCounts(sequence.request.prompt)
-    sequence.counts.follow(sequence.tokens)
+    sequence.counts.update(sequence.tokens)
     return sequence.counts
 
 

@@ -1,1 +1,1 @@
-"""Which sequences enter a step: fairness, slots, preemption, deadlines, load shedding."""
+"""Selection of the sequences of a step: fairness, slots, preemption, deadlines, load shedding."""

@@ -1,11 +1,11 @@
-"""When work on a sequence must begin at the latest."""
+"""The latest times at which work on waiting sequences can begin."""
 
 from loragate.engine.runtime.lazy_heap import LazyHeap
 from loragate.engine.sequence.sequence import Sequence
 
 
 class Deadlines:
-    """Times are time.monotonic()s."""
+    """Sequences by their latest start, as a time.monotonic()."""
 
     def __init__(self) -> None:
         self._latest: dict[Sequence, float] = {}
@@ -24,8 +24,8 @@ class Deadlines:
         first = self._heap.first()
         return None if first is None else self._latest[first]
 
-    def passed(self, now: float) -> list[Sequence]:
-        """Those whose time is over; each is told once."""
+    def pop_expired(self, now: float) -> list[Sequence]:
+        """Remove and return the sequences whose time has passed."""
         late: list[Sequence] = []
         while (first := self._heap.first()) is not None and self._latest[first] < now:
             late.append(first)

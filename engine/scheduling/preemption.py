@@ -1,105 +1,113 @@
-"""Who gives way, when a tenant that was served less waits for what one that was served more holds.
+"""Choice of the sequences to preempt when a tenant that received less service waits for what another one holds.
 
-Giving way costs: what was computed is computed again. So a tenant must be ahead by more than that, and by a quantum of
-service; each swap then pays for itself, and two tenants cannot take turns at throwing each other out.
+Preemption is costly because the preempted sequence's tokens are computed again. The donor must therefore be ahead by
+more than this cost plus a quantum of service. Each swap then pays for itself, and two tenants cannot keep preempting
+each other.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from loragate.engine.adapters.token_cost import PROMPT_UNITS
-from loragate.engine.scheduling.fair_queue import order_of
-from loragate.engine.scheduling.virtual_counters import Account
+from loragate.engine.scheduling.fair_queue import queue_order
+from loragate.engine.scheduling.virtual_counters import TenantCounter
 from loragate.engine.sequence.request import AdapterKey
 from loragate.engine.sequence.sequence import Sequence
 
 RECOMPUTE_UNITS = 0.25
-"""What computing a token again counts for: it goes through in large chunks, and nothing is sampled."""
+"""Units of service for recomputing a token: it runs in large chunks, and nothing is sampled."""
 
 QUANTUM = 128.0
-"""Units of service by which a tenant must be ahead beside what giving way costs it: of 64 decoding sequences one
-step's worth, of a single one 64 tokens."""
+"""Units of service by which a donor must be ahead in addition to the cost of recomputation: one step of 64 decoding
+sequences, or 64 tokens of a single one."""
 
 
 @dataclass(eq=False, slots=True)
-class Ticket:
-    """A sequence in the scheduler's books."""
+class ScheduledSequence:
+    """A sequence with the scheduler's records about it."""
 
     sequence: Sequence
-    account: Account
+    tenant: TenantCounter
     expected: float  # units of service that it is expected to take
-    cost: float = 1.0  # of its tokens, against the base model's
+    token_cost: float = 1.0  # of its tokens relative to the base model's
     charged: int = 0  # prompt tokens that its tenant was charged for
     seated: bool = False
-    let_in: bool = False  # others gave way for its seat
+    admitted_by_preemption: bool = False  # others were preempted for its seat
 
     @property
     def pending(self) -> float:
-        """Units that its prompt will still be charged."""
-        return PROMPT_UNITS * self.cost * (self.sequence.prompt_length - self.charged)
+        """Units that its prompt has yet to be charged."""
+        return PROMPT_UNITS * self.token_cost * (self.sequence.prompt_length - self.charged)
 
     @property
-    def price(self) -> float:
-        """Units of work that are lost when it gives way."""
-        return RECOMPUTE_UNITS * self.cost * self.sequence.computed
+    def recompute_units(self) -> float:
+        """Units of work that preempting it would lose."""
+        return RECOMPUTE_UNITS * self.token_cost * self.sequence.computed
 
     @property
-    def turn(self) -> tuple[float, tuple[int, int]]:
-        return self.account.counter, order_of(self.sequence)
+    def order(self) -> tuple[float, tuple[int, int]]:
+        return self.tenant.counter, queue_order(self.sequence)
 
 
-def for_room(by_turn: list[Ticket], guest: Account, seats: int, blocks: int) -> list[Ticket] | None:
-    """Fewest of the seated, last turn first, that make room for a sequence of `guest`; None if they need not.
+def victims_for_room(
+    in_order: list[ScheduledSequence], beneficiary: TenantCounter, seats: int, blocks: int
+) -> list[ScheduledSequence] | None:
+    """Return the fewest seated sequences, last in order first, to preempt for a sequence of `beneficiary`.
+
+    Returns None if the donors' lead does not justify preemption.
 
     Args:
-        by_turn: the seated.
+        in_order: the seated sequences.
         seats, blocks: how many are missing.
     """
-    held = Counter(ticket.account for ticket in by_turn)
-    victims: list[Ticket] = []
-    for ticket in reversed(by_turn):
+    held = Counter(entry.tenant for entry in in_order)
+    victims: list[ScheduledSequence] = []
+    for entry in reversed(in_order):
         if seats <= 0 and blocks <= 0:
             break
-        host = ticket.account
-        if not _far_ahead(host, guest, ticket.price) or not _balanced(host, held[host], guest, held[guest]):
+        donor = entry.tenant
+        if not _far_ahead(donor, beneficiary, entry.recompute_units) or not _balanced(donor, beneficiary, held):
             return None
-        victims.append(ticket)
-        held[host] -= 1
+        victims.append(entry)
+        held[donor] -= 1
         seats -= 1
-        blocks -= len(ticket.sequence.blocks) + 1
+        blocks -= len(entry.sequence.blocks) + 1
     return victims if seats <= 0 and blocks <= 0 else None
 
 
-def for_slot(seated: Collection[Ticket], guest: Account) -> list[Ticket]:
-    """All sequences of the one adapter whose slot costs least to clear for `guest`; empty if none needs to be."""
-    if not any(_far_ahead(account, guest, 0.0) for account in {ticket.account for ticket in seated}):
+def victims_for_slot(seated: Collection[ScheduledSequence], beneficiary: TenantCounter) -> list[ScheduledSequence]:
+    """Return all sequences of the adapter whose slot is cheapest to clear for `beneficiary`, or an empty list."""
+    if not any(_far_ahead(tenant, beneficiary, 0.0) for tenant in {entry.tenant for entry in seated}):
         return []
-    by_adapter: dict[AdapterKey, list[Ticket]] = defaultdict(list)
-    for ticket in seated:
-        if ticket.sequence.request.adapter is not None:
-            by_adapter[ticket.sequence.request.adapter].append(ticket)
-    held = Counter(account for group in by_adapter.values() for account in {ticket.account for ticket in group})
+    by_adapter: dict[AdapterKey, list[ScheduledSequence]] = defaultdict(list)
+    for entry in seated:
+        if entry.sequence.request.adapter is not None:
+            by_adapter[entry.sequence.request.adapter].append(entry)
+    held = Counter(tenant for group in by_adapter.values() for tenant in {entry.tenant for entry in group})
 
-    def gives_way(group: list[Ticket]) -> bool:
-        price = _price(group)
-        return all(
-            _far_ahead(t.account, guest, price) and _balanced(t.account, held[t.account], guest, held[guest])
-            for t in group
-        )
+    def may_preempt(group: list[ScheduledSequence]) -> bool:
+        units = _total_units(group)
+        donors = {entry.tenant for entry in group}
+        return all(_far_ahead(donor, beneficiary, units) and _balanced(donor, beneficiary, held) for donor in donors)
 
-    groups = [group for group in by_adapter.values() if gives_way(group)]
-    return min(groups, key=lambda group: (-group[0].account.counter, _price(group)), default=[])
+    groups = [group for group in by_adapter.values() if may_preempt(group)]
+    return min(groups, key=lambda group: (-group[0].tenant.counter, _total_units(group)), default=[])
 
 
-def _price(group: list[Ticket]) -> float:
-    return sum(ticket.price for ticket in group)
+def _total_units(group: list[ScheduledSequence]) -> float:
+    return sum(entry.recompute_units for entry in group)
 
 
-def _far_ahead(host: Account, guest: Account, price: float) -> bool:
-    return host is not guest and host.counter - guest.counter > (QUANTUM + price) / host.weight
+def _far_ahead(donor: TenantCounter, beneficiary: TenantCounter, recompute_units: float) -> bool:
+    return donor is not beneficiary and donor.counter - beneficiary.counter > (QUANTUM + recompute_units) / donor.weight
 
 
-def _balanced(host: Account, hosts: int, guest: Account, guests: int) -> bool:
-    """Whoever holds nothing may take; beyond that, only from one who still holds as much afterwards by weight."""
-    return guests == 0 or (hosts - 1) / host.weight >= (guests + 1) / guest.weight
+def _balanced(donor: TenantCounter, beneficiary: TenantCounter, held: Mapping[TenantCounter, int]) -> bool:
+    """Return whether a seat or slot may move, given how many each tenant holds.
+
+    It may always move to a tenant that holds none, else only if the donor keeps as many by weight.
+    """
+    if held[beneficiary] == 0:
+        return True
+    return (held[donor] - 1) / donor.weight >= (held[beneficiary] + 1) / beneficiary.weight

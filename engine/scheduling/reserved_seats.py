@@ -1,46 +1,47 @@
-"""Seats kept for tenants that were let in by preemption, ended their only request, and may be back at once.
+"""Seats reserved for tenants that were admitted by preemption and whose only request ended.
 
-A client that sends one request at a time is idle between two only in appearance (Iyer and Druschel, "Anticipatory
-scheduling: a disk scheduling framework to overcome deceptive idleness in synchronous I/O", SOSP 2001). If whoever gave
-way to it came back in between, it would compute its tokens again, only to give way again a few steps later.
+A client that sends one request at a time is idle between two requests only in appearance (Iyer and Druschel,
+"Anticipatory scheduling: a disk scheduling framework to overcome deceptive idleness in synchronous I/O", SOSP 2001). If
+the sequence that was preempted for it returned in between, it would recompute its tokens only to be preempted again a
+few steps later.
 """
 
 from dataclasses import dataclass
 
-KEPT_STEPS = 4
-"""A row for so many steps is what a tenant that does not come back costs: far less than recomputing a sequence."""
+RESERVATION_STEPS = 4
+"""If the tenant does not come back, the cost is one row for this many steps, far less than recomputing a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Until which step, and the blocks that go with the seat."""
+class Reservation:
+    """A reserved seat: the step until which it is held, and the blocks that go with it."""
 
     until: int
     blocks: int
 
 
-class KeptSeats:
-    """By tenant."""
+class SeatReservations:
+    """Reservations by tenant."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, Kept] = {}
+        self._reservations: dict[str, Reservation] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._reservations)
 
     @property
     def tenants(self) -> list[str]:
-        return list(self._kept)
+        return list(self._reservations)
 
     @property
     def blocks(self) -> int:
-        return sum(kept.blocks for kept in self._kept.values())
+        return sum(reservation.blocks for reservation in self._reservations.values())
 
-    def keep(self, tenant_id: str, step: int, blocks: int) -> None:
-        self._kept[tenant_id] = Kept(step + KEPT_STEPS, blocks)
+    def add(self, tenant_id: str, step: int, blocks: int) -> None:
+        self._reservations[tenant_id] = Reservation(step + RESERVATION_STEPS, blocks)
 
-    def give_back(self, tenant_id: str) -> None:
-        del self._kept[tenant_id]
+    def remove(self, tenant_id: str) -> None:
+        del self._reservations[tenant_id]
 
     def expire(self, step: float) -> None:
-        self._kept = {tenant_id: kept for tenant_id, kept in self._kept.items() if step < kept.until}
+        self._reservations = {tenant: held for tenant, held in self._reservations.items() if step < held.until}

@@ -1,17 +1,17 @@
-"""How long steps take, learned from those that ran: so many prefill tokens go into a step that it ends in time."""
+"""Prefill budgets from measured step durations."""
 
 from dataclasses import dataclass
 
-LEAST_CHUNK = 16
-"""Prefill tokens that a step may always compute: prompts get on, however long decoding alone takes."""
+MIN_CHUNK = 16
+"""Prefill tokens that every step may compute, so that prompts progress however long decoding alone takes."""
 
 _MEMORY = 0.9
-"""What a sample is worth after one more."""
+"""Weight of a sample after one further sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepWork:
-    """What a step is made of."""
+    """The work of a step."""
 
     decoding: int = 0  # sequences
     prefill: int = 0  # tokens
@@ -19,22 +19,24 @@ class StepWork:
 
 
 class StepTimes:
-    """Keeps the time between a sequence's tokens near `target` seconds while prompts are computed beside it
-    (the token budget of Sarathi-Serve, Agrawal et al., arXiv:2403.02310, chosen by measurement)."""
+    """Keeps the time between a sequence's tokens near `target` seconds while prompts are computed in the same steps.
+
+    This is the token budget of Sarathi-Serve (Agrawal et al., arXiv:2403.02310), chosen by measurement.
+    """
 
     def __init__(self, target: float | None) -> None:
         self._target = target
         self._decode_seconds = 0.0  # of a step without prefill
-        self._prefill_seconds = 0.0  # both sums decay
+        self._prefill_seconds = 0.0  # this sum and the next one decay
         self._prefill_tokens = 0.0
 
     @property
     def seconds_per_prompt_token(self) -> float:
-        """0 before the first prompt."""
+        """The measured time per prompt token; 0 before the first prompt."""
         return self._prefill_seconds / self._prefill_tokens if self._prefill_tokens else 0.0
 
     def observe(self, decoding: int, prefill: int, seconds: float) -> None:
-        """A step of so many decoding sequences and prefill tokens took so long."""
+        """Record the duration of a step with so many decoding sequences and prefill tokens."""
         if not prefill:
             known = self._decode_seconds or seconds
             self._decode_seconds = _MEMORY * known + (1 - _MEMORY) * seconds
@@ -43,37 +45,39 @@ class StepTimes:
         self._prefill_seconds = _MEMORY * self._prefill_seconds + max(0.0, own)
         self._prefill_tokens = _MEMORY * self._prefill_tokens + prefill
 
-    def prefill_budget(self, most: int, decoding: int) -> int:
-        """Prefill tokens of the next step. Nobody waits for a step in which nobody decodes: then `most`."""
+    def prefill_budget(self, max_tokens: int, decoding: int) -> int:
+        """Return the prefill tokens of the next step; `max_tokens` if no sequence decodes, as none would wait."""
         cost = self.seconds_per_prompt_token
         if self._target is None or not decoding or not cost:
-            return most
+            return max_tokens
         affordable = int((self._target - self._decode_seconds) / cost)
-        return min(most, max(LEAST_CHUNK, affordable))
+        return min(max_tokens, max(MIN_CHUNK, affordable))
 
 
 _CLEAN_STEPS = 64
 
 
 class StepBound:
-    """`rows` is `most` to begin with, half of what failed afterwards, and twice as much again whenever so many steps in
-    a row went well."""
+    """The maximum number of rows of a step, halved after each out-of-memory error.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    After 64 successful steps in a row it doubles again, up to `max_rows`.
+    """
+
+    def __init__(self, max_rows: int) -> None:
+        self._max_rows = max_rows
         self._clean = 0
-        self.rows = most
+        self.rows = max_rows
 
-    def ran_out(self, rows: int) -> None:
-        """A step of so many tokens, at least two, was too large."""
+    def record_out_of_memory(self, rows: int) -> None:
+        """Record that a step of so many rows, at least two, ran out of memory."""
         self._clean = 0
         self.rows = rows // 2
 
-    def went_well(self) -> None:
-        """A step was computed."""
-        if self.rows == self._most:
+    def record_success(self) -> None:
+        """Record that a step was computed."""
+        if self.rows == self._max_rows:
             return
         self._clean += 1
         if self._clean == _CLEAN_STEPS:
             self._clean = 0
-            self.rows = min(self._most, 2 * self.rows)
+            self.rows = min(self._max_rows, 2 * self.rows)

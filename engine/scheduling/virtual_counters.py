@@ -1,9 +1,9 @@
-"""What each tenant was served: the virtual token counter of Sheng et al., "Fairness in Serving Large Language
+"""The service that each tenant received: the virtual token counter of Sheng et al., "Fairness in Serving Large Language
 Models", OSDI 2024, arXiv:2401.00588.
 
-A counter grows with each token that is computed for its tenant, divided by the tenant's weight; whose counter is
-least has the next turn. Service is counted in units: a prompt token is one, a generated token two (the paper's
-weights), times the request's token cost (see service_cost).
+A counter grows with each token that is computed for its tenant, divided by the tenant's weight; the tenant with the
+lowest counter comes first. Service is counted in units: one for a prompt token, two for a generated token (the paper's
+weights), times the request's token cost (see `adapters.token_cost`).
 """
 
 import heapq
@@ -14,21 +14,23 @@ from loragate.engine.sequence.request import Share
 
 
 @dataclass(eq=False, slots=True)
-class Account:
-    """One tenant's. `counter` is in units of service divided by the weight."""
+class TenantCounter:
+    """The service of one tenant. `counter` is in units of service divided by the weight."""
 
     tenant_id: str
     weight: float = 1.0
     counter: float = 0.0
-    pending: float = 0.0  # units: prompts that have a seat and are not computed yet
+    pending: float = 0.0  # units: seated prompts that are not computed yet
     sequences: int = 0  # seated and waiting
     seated: int = 0
-    backlog: float = 0.0  # units that those who wait will take, by experience
+    backlog: float = 0.0  # units that its waiting sequences are expected to take
 
     @property
     def claim(self) -> float:
-        """The counter as it will be once the seated prompts are computed: who is given the next seat depends on it,
-        or a tenant would take all seats of a step before any of them is charged."""
+        """The counter as it will be once the seated prompts are computed.
+
+        Seats are given by this value, or else a tenant could take all seats of a step before any of them is charged.
+        """
         return self.counter + self.pending / self.weight
 
     @property
@@ -39,62 +41,65 @@ class Account:
         self.counter += units / self.weight
 
 
-class Ledger:
-    """All accounts. Idle ones are kept only as long as they are ahead of those who are served."""
+class VirtualTokenCounters:
+    """The counters of all tenants. Those of idle tenants are kept only while they are ahead of the active ones."""
 
     def __init__(self) -> None:
-        self._accounts: dict[str, Account] = {}
-        self._active: LazyHeap[Account] = LazyHeap(lambda account: account.counter)
+        self._tenants: dict[str, TenantCounter] = {}
+        self._active: LazyHeap[TenantCounter] = LazyHeap(lambda tenant: tenant.counter)
         self._idle: list[tuple[float, str]] = []
-        self._last_left = 0.0  # the counter of whoever left last
+        self._last_left = 0.0  # the counter of the tenant that left last
         self.active_weight = 0.0
 
     def __len__(self) -> int:
-        return len(self._accounts)
+        return len(self._tenants)
 
-    def all(self) -> list[Account]:
-        """Copied in one go: other threads may ask."""
-        return list(self._accounts.values())
+    def all(self) -> list[TenantCounter]:
+        """Return a copy of all counters. Thread-safe."""
+        return list(self._tenants.values())
 
-    def find(self, tenant_id: str) -> Account | None:
-        return self._accounts.get(tenant_id)
+    def find(self, tenant_id: str) -> TenantCounter | None:
+        return self._tenants.get(tenant_id)
 
-    def enter(self, share: Share) -> Account:
-        """A sequence of this tenant arrives. Whoever was idle is lifted to the least counter of those who were not:
-        nobody saves up turns by staying away."""
-        account = self._accounts.setdefault(share.tenant_id, Account(share.tenant_id))
-        if account.sequences == 0:
-            account.counter = max(account.counter, self.level)
-            self._active.add(account)
+    def enter(self, share: Share) -> TenantCounter:
+        """Register a new sequence of a tenant.
+
+        The counter of a tenant that was idle is raised to the lowest counter of the active ones, so that idling does
+        not save up service.
+        """
+        tenant = self._tenants.setdefault(share.tenant_id, TenantCounter(share.tenant_id))
+        if tenant.sequences == 0:
+            tenant.counter = max(tenant.counter, self.level)
+            self._active.add(tenant)
         else:
-            self.active_weight -= account.weight
-        account.weight = share.weight
-        self.active_weight += account.weight
-        account.sequences += 1
-        return account
+            self.active_weight -= tenant.weight
+        tenant.weight = share.weight
+        self.active_weight += tenant.weight
+        tenant.sequences += 1
+        return tenant
 
-    def leave(self, account: Account) -> None:
-        """A sequence of this tenant ended."""
-        account.sequences -= 1
-        if account.sequences == 0:
-            account.pending = account.backlog = 0.0  # without the rounding of many sums
-            self._active.discard(account)
-            self._last_left = max(self._last_left, account.counter)
-            self.active_weight = self.active_weight - account.weight if len(self._active) else 0.0
-            heapq.heappush(self._idle, (account.counter, account.tenant_id))
-            self._forget_idle()
+    def leave(self, tenant: TenantCounter) -> None:
+        """Register the end of a sequence of this tenant."""
+        tenant.sequences -= 1
+        if tenant.sequences == 0:
+            tenant.pending = tenant.backlog = 0.0  # removes the rounding errors of many sums
+            self._active.discard(tenant)
+            self._last_left = max(self._last_left, tenant.counter)
+            self.active_weight = self.active_weight - tenant.weight if len(self._active) else 0.0
+            heapq.heappush(self._idle, (tenant.counter, tenant.tenant_id))
+            self._discard_idle()
 
     @property
     def level(self) -> float:
-        """The least counter of those who are active; while nobody is, that of whoever left last."""
+        """The lowest counter of the active tenants; if there are none, that of the tenant that left last."""
         least = self._active.first()
         return self._last_left if least is None else least.counter
 
-    def _forget_idle(self) -> None:
-        """Drop accounts that a return would lift anyway."""
+    def _discard_idle(self) -> None:
+        """Discard counters that a return would raise anyway."""
         level = self.level
         while self._idle and self._idle[0][0] <= level:
             counter, tenant_id = heapq.heappop(self._idle)
-            account = self._accounts.get(tenant_id)
-            if account is not None and account.sequences == 0 and account.counter == counter:
-                del self._accounts[tenant_id]
+            tenant = self._tenants.get(tenant_id)
+            if tenant is not None and tenant.sequences == 0 and tenant.counter == counter:
+                del self._tenants[tenant_id]

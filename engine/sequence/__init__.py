@@ -1,1 +1,1 @@
-"""The nouns of generation: requests, sequences and their outputs."""
+"""The data types of generation: requests, sequences and their outputs."""

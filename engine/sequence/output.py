@@ -1,4 +1,4 @@
-"""Output."""
+"""The outputs of a sequence."""
 
 import enum
 from dataclasses import dataclass
@@ -22,8 +22,11 @@ class ErrorCode(enum.Enum):
 
 
 class Failure(NamedTuple):
-    """Why a sequence ended without an answer. `retry_after`, in seconds, goes with OVERLOADED, and so does
-    `own_queue`: it is the tenant's own requests that wait, not the engine's in general."""
+    """Why a sequence ended without a result.
+
+    `retry_after`, in seconds, goes with OVERLOADED, and so does `own_queue`: it is true if the tenant's own requests
+    wait, rather than the engine's in general.
+    """
 
     code: ErrorCode
     message: str
@@ -33,7 +36,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """Natural logs under the model's own distribution; `top` holds (token, logprob), most probable first."""
+    """Natural logarithms under the model's own distribution; `top` holds (token, logprob), most probable first."""
 
     logprob: float
     top: tuple[tuple[int, float], ...]
@@ -41,7 +44,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What one step produced for one sequence: at most one token, and perhaps its end, or its embedding."""
+    """The output of one step for one sequence: at most one token, and possibly its end or its embedding."""
 
     request: Request
     index: int
@@ -49,5 +52,5 @@ class Output:
     logprob: TokenLogprob | None = None
     finish: FinishReason | None = None
     error: Failure | None = None
-    cached_tokens: int = 0  # with its first token: prompt tokens that were found cached
-    embedding: tuple[float, ...] | None = None  # [hidden size], not normalised
+    cached_tokens: int = 0  # with its first token: prompt tokens that were found in the cache
+    embedding: tuple[float, ...] | None = None  # [hidden size], not normalized

@@ -1,4 +1,4 @@
-"""What is kept of a request that its client traces, to tell it how long what took."""
+"""Requests: what a client asks the engine to generate."""
 
 import hashlib
 import time
@@ -10,38 +10,44 @@ from loragate.engine.sequence.pooling import Pooling
 
 @dataclass(eq=False, slots=True)
 class RequestTrace:
-    """`traceparent` is W3C's trace context. Times are time.monotonic()s."""
+    """Timing of a request that its client traces.
+
+    `traceparent` is W3C's trace context. Times are time.monotonic()s.
+    """
 
     traceparent: str
-    begun: float | None = None  # the first step that computed some of it
-    told: bool = False
+    started_at: float | None = None  # the first step that computed some of it
+    reported: bool = False
 
-    def tell(self, received: float, now: float) -> tuple[float, float] | None:
-        """Seconds in the queue, and from there to the first of its answer, which is now; None when that was told."""
-        if self.told or self.begun is None:
+    def report(self, received: float, now: float) -> tuple[float, float] | None:
+        """Return the seconds in the queue, and from there to its first output, which is now; None if already
+        reported."""
+        if self.reported or self.started_at is None:
             return None
-        self.told = True
-        return self.begun - received, now - self.begun
+        self.reported = True
+        return self.started_at - received, now - self.started_at
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterKey:
-    """An adapter's content for one tenant. Two tenants never share an entry, even of equal bytes: loading times
-    would tell one what the other holds."""
+    """An adapter's content for one tenant.
+
+    Two tenants never share an entry, even for equal bytes: loading times would reveal to one what the other holds.
+    """
 
     tenant_id: str
     digest: str
 
     @property
     def opaque_id(self) -> str:
-        """Stands for it where others may look. Nobody can tell whose it is without the tenant's id, which is random."""
+        """An identifier for display. It cannot be traced to its tenant without the tenant's id, which is random."""
         return "ad_" + hashlib.sha256(f"{self.tenant_id}\0{self.digest}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How the next token is chosen. Neutral values switch a step off: temperature 0 is greedy, top_k 0,
-    top_p 1, min_p 0, repetition_penalty 1 and the other penalties 0."""
+    """How the next token is chosen. Neutral values disable a step: temperature 0 is greedy, top_k 0, top_p 1, min_p 0,
+    repetition_penalty 1 and the other penalties 0."""
 
     max_tokens: int
     seed: int
@@ -61,8 +67,11 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Whose turn a request takes. `weight` is the tenant's against others; a higher `priority` goes first within
-    the tenant; `deadline` is a time.monotonic() before which its first token must come."""
+    """The fair share that a request uses.
+
+    `weight` is the tenant's against others; a higher `priority` goes first within the tenant; `deadline` is a
+    time.monotonic() by which its first token must be available.
+    """
 
     tenant_id: str
     weight: float = 1.0
@@ -72,9 +81,9 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One submitted request; n of them become n sequences. Without a `cache_salt` it shares its prefix with nobody.
+    """One submitted request; it becomes n sequences. Without a `cache_salt` its prefix is not shared.
 
-    With `pooling` it generates nothing: its one output is an embedding, and `sampling` says nothing.
+    With `pooling` it generates no tokens: its one output is an embedding, and `sampling` is ignored.
     """
 
     session_id: int
@@ -86,9 +95,9 @@ class Request:
     share: Share = Share("")
     cache_salt: bytes = b""
     grammar: Grammar | None = None
-    draft_tokens: int = 0  # guessed a step, at most, by prompt lookup
+    draft_tokens: int = 0  # maximum draft tokens per step, from prompt lookup
     pooling: Pooling | None = None
-    trace: RequestTrace | None = field(default=None, compare=False)  # None: nobody traces it
+    trace: RequestTrace | None = field(default=None, compare=False)  # none if the request is not traced
     received: float = field(default_factory=time.monotonic, compare=False)
 
     @property

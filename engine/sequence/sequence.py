@@ -1,4 +1,4 @@
-"""The engine's nouns: what was asked, and one completion in the making."""
+"""Sequences: one completion each, in progress."""
 
 import itertools
 import sys
@@ -20,8 +20,11 @@ NEVER = sys.maxsize
 
 @dataclass(frozen=True, slots=True)
 class SlotLease:
-    """A sequence's hold on a device slot. The generation tells a slot that was given away from the one leased;
-    `invocation` are the tokens that activate the adapter there, if it takes any."""
+    """A sequence's hold on a device slot.
+
+    The generation distinguishes a slot that was given away from the one leased. `invocation` are the tokens that
+    activate the adapter there, if it has any.
+    """
 
     slot: int
     generation: int
@@ -33,7 +36,7 @@ _arrivals = itertools.count()
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One completion: its tokens, and how many of them are in the KV cache, where."""
+    """One completion: its tokens, and how many of them are in the KV cache, and where."""
 
     request: Request
     index: int
@@ -44,20 +47,20 @@ class Sequence:
     places: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     lease: SlotLease | None = None
     arrival: int = field(default_factory=lambda: next(_arrivals))
-    adapter_from: int = 0  # the position from which the adapter is in effect, fixed by the original prompt
+    adapter_from: int = 0  # the position from which the adapter is in effect, determined by the original prompt
     path: PrefixPath = field(init=False)
     lookup: PromptLookup | None = field(init=False)
-    pooled: PooledStates | None = field(init=False)  # None: it generates tokens
-    draft: list[int] = field(default_factory=list)  # guesses that this step computes behind its last token
-    accepted: int = 0  # of them, so far
-    counts: TokenCounts | None = None  # of its tokens, where penalties ask for them
-    furthest: int = 0  # the most tokens that it ever had in the KV cache: a preemption loses them, not this
-    cached_tokens: int = 0  # prompt tokens that others had computed
+    pooled: PooledStates | None = field(init=False)  # none if it generates tokens
+    draft: list[int] = field(default_factory=list)  # draft tokens that this step computes after its last token
+    accepted: int = 0  # draft tokens accepted so far
+    counts: TokenCounts | None = None  # the counts of its tokens, if penalties need them
+    max_computed: int = 0  # the most tokens it ever had in the KV cache; a preemption does not reset it
+    cached_tokens: int = 0  # prompt tokens that were found in the cache
 
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
         pooling, drafts = self.request.pooling, self.request.draft_tokens
-        needs_all_states = pooling is Pooling.MEAN  # of which a cached block has none
+        needs_all_states = pooling is Pooling.MEAN  # which cached blocks do not have
         self.path = PrefixPath(open=bool(self.request.cache_salt) and not needs_all_states)
         self.lookup = PromptLookup(drafts) if drafts and pooling is None else None
         self.pooled = None if pooling is None else PooledStates(pooling, self.prompt_length)
@@ -72,25 +75,25 @@ class Sequence:
 
     @property
     def unread(self) -> bool:
-        """Its last token was chosen and is not known yet, see LastTokens."""
+        """Whether its last token was chosen but is not known to the host yet, see LastTokens."""
         return self.tokens[-1] < 0
 
     @property
-    def guesses(self) -> bool:
-        """Its next step begins with guesses behind its last token, which must be known for that."""
+    def wants_draft(self) -> bool:
+        """Whether its next step begins with draft tokens after its last token, which must be known for that."""
         return self.lookup is not None and not self.lookup.pausing
 
-    def guess(self, room: int) -> list[int]:
-        """What may follow its last token, at most `room` tokens and no more than it may still generate."""
+    def propose_draft(self, room: int) -> list[int]:
+        """Return draft tokens, at most `room` and no more than it may still generate."""
         if self.lookup is None:
             return []
         room = min(room, self.request.sampling.max_tokens - self.generated - 1)
-        return self.lookup.guess(self.tokens)[: max(0, room)]
+        return self.lookup.propose(self.tokens)[: max(0, room)]
 
-    def judge(self) -> None:
-        """The draft is done with."""
+    def finish_draft(self) -> None:
+        """Record the result of the draft and clear it."""
         assert self.lookup is not None
-        self.lookup.judged(self.accepted)
+        self.lookup.record_acceptance(self.accepted)
         self.draft, self.accepted = [], 0
 
     @property
@@ -99,7 +102,7 @@ class Sequence:
         return len(self.tokens) - self.computed
 
     def hold(self, lease: SlotLease) -> None:
-        """Take the adapter's slot; from now on it is known where in the prompt the adapter comes into effect."""
+        """Take the adapter's slot, which determines where in the prompt the adapter comes into effect."""
         self.lease = lease
         if lease.invocation is not None and self.adapter_from == 0:
             start = active_from(lease.invocation, self.request.prompt)
@@ -107,18 +110,20 @@ class Sequence:
             self.adapter_from = start
 
     def adapter_at(self, position: int) -> AdapterKey | None:
-        """The adapter in effect for the token at `position`; None: the base model."""
+        """Return the adapter in effect for the token at `position`; None is the base model."""
         return self.request.adapter if position >= self.adapter_from else None
 
     @property
     def slot(self) -> int:
-        """−1: the base model."""
+        """The leased slot; −1 is the base model."""
         return -1 if self.lease is None else self.lease.slot
 
 
 def active_from(invocation: abc.Sequence[int], prompt: abc.Sequence[int]) -> int:
-    """The position at which the invocation tokens last begin in the prompt; NEVER where they do not occur in it,
-    whatever is generated after it."""
+    """Return the position at which the invocation tokens last begin in the prompt.
+
+    It is NEVER if they do not occur in the prompt, whatever is generated after it.
+    """
     first, length = invocation[0], len(invocation)
     for start in range(len(prompt) - length, -1, -1):
         if prompt[start] == first and tuple(prompt[start : start + length]) == tuple(invocation):

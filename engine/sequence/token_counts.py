@@ -1,4 +1,4 @@
-"""Which tokens a sequence has, and how often it generated each: a long prompt is counted once, not in every step."""
+"""The distinct tokens of a sequence and their counts, updated incrementally so that a long prompt is counted once."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,17 @@ from loragate.engine.runtime.arrays import Integers
 
 
 class TokenCounts:
-    """`follow` takes up what was generated meanwhile."""
+    """Token counts of one sequence, brought up to date by `update`."""
 
     def __init__(self, prompt: Sequence[int]) -> None:
-        self._ids = np.unique(np.array(prompt, dtype=np.int64))  # then those that only were generated
-        self._generated = np.zeros_like(self._ids)  # how often each was
+        # of the prompt, followed by those that were only generated
+        self._ids = np.unique(np.array(prompt, dtype=np.int64))
+        self._generated = np.zeros_like(self._ids)  # the count of each
         self._place = {token: place for place, token in enumerate(self._ids.tolist())}
         self._followed = len(prompt)
 
-    def follow(self, tokens: Sequence[int]) -> None:
-        """All that there are by now, the prompt's first; each of them is known."""
+    def update(self, tokens: Sequence[int]) -> None:
+        """Count the new ones among all tokens so far, the prompt's first; all of them must be known."""
         for token in tokens[self._followed :]:
             place = self._place.setdefault(token, len(self._place))
             if place == len(self._ids):
@@ -29,12 +30,12 @@ class TokenCounts:
 
     @property
     def all(self) -> Integers:
-        """Each token once, in no order."""
+        """Each token once, in no particular order."""
         return self._ids[: len(self._place)]
 
     @property
     def generated(self) -> tuple[Integers, Integers]:
-        """Each that was generated, and how often."""
+        """The generated tokens and their counts."""
         counts = self._generated[: len(self._place)]
         places = np.flatnonzero(counts)
         return self._ids[places], counts[places]

@@ -62,7 +62,7 @@ def delta_from(output: Output) -> pb.Delta:
     if output.logprob is not None:
         delta.logprobs.append(_logprob_from(output.logprob))
     trace = output.request.trace
-    if trace is not None and (timings := trace.tell(output.request.received, time.monotonic())) is not None:
+    if trace is not None and (timings := trace.report(output.request.received, time.monotonic())) is not None:
         delta.timings.queue_seconds, delta.timings.prefill_seconds = timings
     if output.error is not None:
         failure = output.error

@@ -59,7 +59,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
             request_read=lambda key: self._call(self._start_read, key),
             emit=lambda outputs: self._call(self._dispatch, outputs),
             died=lambda: os._exit(_EXIT_DIED),
-            retired=lambda key: self._call(self._files.forget, key),
+            retired=lambda key: self._call(self._files.discard, key),
         )
 
     async def Describe(self, request: pb.DescribeRequest, context: object) -> pb.Manifest:
@@ -89,7 +89,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
             del self._sessions[session.id]
             self.core.post(Abort(session.id))
             self._pin(session.id, ())
-            self._prefetch.forget(session.id)
+            self._prefetch.discard(session.id)
             await session.end()
 
     async def tell_load(self) -> None:
@@ -115,7 +115,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
                 case "pins":
                     self._pin(session.id, _keys(frame.pins.adapters))
                 case "prefetch":
-                    self._prefetch.want(session.id, _keys(frame.prefetch.adapters))
+                    self._prefetch.request(session.id, _keys(frame.prefetch.adapters))
                 case "retire":
                     self.core.post(Retire(_keys(frame.retire.adapters)))
 

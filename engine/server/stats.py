@@ -10,7 +10,7 @@ from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.metrics.adapters import AdapterCounts
 from loragate.engine.metrics.histogram import Histogram
 from loragate.engine.metrics.timeline import Timeline, percentile
-from loragate.engine.scheduling.virtual_counters import Account
+from loragate.engine.scheduling.virtual_counters import TenantCounter
 from loragate.engine.sequence.output import ErrorCode, FinishReason
 from loragate.engine.sequence.request import AdapterKey
 from loragate.engine.server.conversions import ERRORS
@@ -74,7 +74,7 @@ def stats_of(
         recent_steps=_percentiles(core.timeline),
         demand=demand[:_MAX_DEMAND],
         prefix_cache=_prefix_cache(core.blocks, tenants=request.tenants),
-        tenants=map(_tenant, core.scheduler.accounts()[:_MAX_DEMAND]) if request.tenants else (),
+        tenants=map(_tenant, core.scheduler.tenants()[:_MAX_DEMAND]) if request.tenants else (),
     )
     rows, stats.more_adapters = _adapter_rows(core, request.adapters_after, min(request.adapter_rows, _MAX_ROWS))
     stats.adapters.extend(rows)
@@ -101,8 +101,8 @@ def _demand(core: EngineCore) -> list[pb.Demand]:
     return sorted(demand, key=lambda each: (-each.running, -each.waiting, each.id))
 
 
-def _tenant(account: Account) -> pb.TenantDemand:
-    return pb.TenantDemand(tenant_id=account.tenant_id, running=account.seated, waiting=max(0, account.waiting))
+def _tenant(tenant: TenantCounter) -> pb.TenantDemand:
+    return pb.TenantDemand(tenant_id=tenant.tenant_id, running=tenant.seated, waiting=max(0, tenant.waiting))
 
 
 def _waiting_for_adapter(demand: list[pb.Demand], residents: list[pb.Resident]) -> int:

@@ -142,16 +142,16 @@ def build_core(
     limits = ModelLimits(manifest.max_model_len, manifest.vocab_size, eos, runner.embeds)
     on_gpu = loaded.base.device.type == "cuda"
     core = EngineCore(
-        runner,
-        scheduler,
-        loaded.blocks,
-        adapters,
-        grammars,
-        limits,
+        runner=runner,
+        scheduler=scheduler,
+        blocks=loaded.blocks,
+        adapters=adapters,
+        grammars=grammars,
+        limits=limits,
         emit=emit,
-        died=died,
-        retired=retired,
-        stopped=copier.close,
+        on_crash=died,
+        on_retired=retired,
+        on_stopped=copier.close,
         late=on_gpu if config.async_scheduling == "auto" else config.async_scheduling == "on",
     )
     return core

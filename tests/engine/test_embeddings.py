@@ -87,7 +87,7 @@ def test_a_preempted_mean_begins_anew(start: Start, tiny: Any, monkeypatch: pyte
         for sequence in list(scheduler.running):
             if sequence.pooled is not None and sequence.computed > 40 and not preempted:
                 preempted.append(sequence.computed)
-                scheduler._preempt(scheduler._tickets[sequence])
+                scheduler.seats.preempt(scheduler._scheduled[sequence])
         return schedule()
 
     monkeypatch.setattr(scheduler, "schedule", preempting_once)

@@ -66,17 +66,17 @@ class World:
         return pack({module: Numbered(numbers(name, i)) for i, module in enumerate(self.modules)})
 
     def want(self, name: str, sequence: Sequence | None = None, *, overdue: bool = False) -> bool:
-        return self.pool.want(key(name), sequence or waiting(name), overdue=overdue)
+        return self.pool.request(key(name), sequence or waiting(name), overdue=overdue)
 
     def finish_reads(self) -> None:
         while self.reads:
             wanted = self.reads.pop(0)
-            self.pool.read(wanted, self.adapter(wanted.digest))
+            self.pool.read_done(wanted, self.adapter(wanted.digest))
 
     def finish_copies(self) -> None:
         while self.copies:
             copy = self.copies.pop(0)
-            self.pool.copied(copy, perform(copy, self.staging))
+            self.pool.copy_done(copy, perform(copy, self.staging))
 
     def bring(self, name: str) -> SlotLease:
         """Want, read, copy, acquire."""

@@ -104,10 +104,10 @@ class Stepping:
             and not scheduler.waiting
             and self.pool.used == 0
             and all(slot.references == 0 for slot in self.adapters._slots)
-            and not scheduler._tickets
-            and not len(scheduler._roster)
+            and not scheduler._scheduled
+            and not len(scheduler._index)
             and scheduler.next_deadline is None
-            and scheduler._ledger.active_weight == 0
+            and scheduler._counters.active_weight == 0
         )
 
     def _start_read(self, key: AdapterKey) -> None:
@@ -115,11 +115,11 @@ class Stepping:
 
     def _load(self) -> None:
         while self.copies:
-            self.adapters.copied(self.copies.pop(), {})
+            self.adapters.copy_done(self.copies.pop(), {})
         for when, key in [read for read in self.reads if read[0] <= self.steps]:
             self.reads.remove((when, key))
-            self.scheduler.priced(key, self.token_cost)
-            self.adapters.read(key, pack({}))
+            self.scheduler.set_token_cost(key, self.token_cost)
+            self.adapters.read_done(key, pack({}))
 
     def _compute(self, sequence: Sequence, tokens: int) -> None:
         self.computed += tokens

@@ -1,1 +1,1 @@
-"""PEFT's tensors as the device layout that kernels read."""
+"""Conversion of PEFT's tensors to the device layout that kernels read."""

@@ -1,4 +1,4 @@
-"""Parameters of the base model that PEFT saved along with an adapter: they show which base it was trained on."""
+"""Parameters of the base model that PEFT saved with an adapter; they identify the base that it was trained on."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ _AT_ONCE = 1 << 22
 
 
 def check_base_copies(copies: Mapping[str, TensorSpec], model: nn.Module, read: Read) -> None:
-    """Compare each with the model's own, by its path there. Raises AdapterRefused."""
+    """Compare each copy with the model's own parameter of the same path. Raises AdapterRefused."""
     for path, spec in copies.items():
         if not _same(read(spec), model.get_parameter(path).data):
             raise in_tensor(
@@ -24,8 +24,10 @@ def check_base_copies(copies: Mapping[str, TensorSpec], model: nn.Module, read: 
 
 
 def _same(copy: Tensor, own: Tensor) -> bool:
-    """Equal but for the rounding of a cast one way or the other; some numbers at a time, for a head's are more than a
-    GPU has to spare."""
+    """Return whether the two are equal except for rounding by a cast in either direction.
+
+    They are compared in parts, because a whole head may not fit into a GPU's free memory.
+    """
     if copy.shape != own.shape:
         return False
     there = back = True

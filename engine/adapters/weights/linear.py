@@ -1,4 +1,4 @@
-"""What an adapter changes in one group of fused linear layers, in the layout that the kernels read."""
+"""An adapter's changes to one group of fused linear layers, in the layout that the kernels read."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,20 +17,24 @@ from loragate.peft_format.plan.plan import AdapterPlan, ModulePlan
 from loragate.peft_format.safetensors.header import TensorSpec
 
 Read = Callable[[TensorSpec], Tensor]
-"""Gives a tensor of the adapter's file, as stored."""
+"""Returns a tensor of the adapter's file, as stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dtypes:
-    """What weights are kept in on the device: low-rank factors and what else is small, and whole weights."""
+    """The dtypes of an adapter's weights on the device: of low-rank factors and other small tensors, and of whole
+    weights."""
 
     small: torch.dtype
     whole: torch.dtype
 
 
 def linear_weights(group: LoraGroup, plan: AdapterPlan, read: Read, dtypes: Dtypes) -> LoraWeights | None:
-    """A of all targets of the group one upon the other as [ranks, in], each B as [rank, out] with the scaling in it,
-    and what changes the base output, in the order in which it does. None: the group stays as it is."""
+    """Return the weights of a group, or None if the adapter does not change it.
+
+    They are the A of all targets stacked as [ranks, in], each B as [rank, out] with its scaling applied, and the
+    changes to the base output in the order in which they apply.
+    """
     factors: list[Tensor] = []
     expands: list[Expand] = []
     affines: list[Affine] = []
@@ -56,7 +60,8 @@ def linear_weights(group: LoraGroup, plan: AdapterPlan, read: Read, dtypes: Dtyp
 
 
 def _factors(lora: ModulePlan, read: Read) -> tuple[Tensor, Tensor]:
-    """A [rank, in] and B [out, rank] with the scaling in it, float32, block-diagonals filled up with zeros."""
+    """Return A [rank, in] and B [out, rank] with its scaling applied, float32, with block-diagonals padded with
+    zeros."""
     a, b = read(lora.lora_a).float(), read(lora.lora_b).float() * lora.scaling
     if lora.a_blocks > 1:
         a = torch.block_diag(*a.chunk(lora.a_blocks))
@@ -69,12 +74,12 @@ def _dora_scale(group: LoraGroup, member: Member, a: Tensor, b: Tensor, magnitud
     weight, _ = weight_and_bias(member.base)
     scale = row_scale(weight, a, b, magnitude)
     if isinstance(group.linear, PackedLinear) and group.linear.packed:
-        page_out(weight)  # as it was
+        page_out(weight)  # back to disk
     return scale
 
 
 def _affine(member: Member, plan: AdapterPlan, scale: Tensor | None, read: Read) -> Iterator[Affine]:
-    """From W · x + the base bias to scale · W · x + the bias in effect."""
+    """Yield the change from W · x + the base bias to scale · W · x + the bias in effect."""
     bias = member.base.bias
     before = bias.data.float().cpu() if isinstance(bias, Tensor) else torch.zeros(member.out_features)
     after = _bias_in_effect(member, plan, read, before)
@@ -84,7 +89,7 @@ def _affine(member: Member, plan: AdapterPlan, scale: Tensor | None, read: Read)
 
 
 def _joined(affines: list[Affine], dtype: torch.dtype) -> Iterator[Affine]:
-    """One for all members, as each would cost a call a step; what lies between them is multiplied by 1."""
+    """Merge the changes of all members, since each would cost a call per step; outputs between them are scaled by 1."""
     if not affines:
         return
     start = affines[0].out_start
@@ -100,14 +105,14 @@ def _joined(affines: list[Affine], dtype: torch.dtype) -> Iterator[Affine]:
 
 
 def _bias_in_effect(member: Member, plan: AdapterPlan, read: Read, base: Tensor) -> Tensor:
-    """[out], float32; the base bias itself if the adapter has none of its own."""
+    """Return the bias in effect [out], float32; the base bias itself if the adapter has none."""
     bias = read(plan.biases[member.name]).float() if member.name in plan.biases else base
     lora = plan.modules.get(member.name)
     return bias if lora is None or lora.bias is None else bias + read(lora.bias).float() * lora.scaling
 
 
 def _dense(member: Member, plan: AdapterPlan, read: Read, dtype: torch.dtype) -> Iterator[BaseChange]:
-    """Weights in place of the base model's: of the whole module, or of the logits of trained tokens."""
+    """Yield weights that replace the base model's: of the whole module, or of the logits of trained tokens."""
     replaced = plan.replaced.get(member.name)
     if replaced is not None:
         stored = read(replaced.parameters["weight"]).to(dtype)

@@ -1,4 +1,4 @@
-"""From an adapter's two files to a patch for each module that it changes, in the layout that the device wants."""
+"""Loading of an adapter's two files into a patch for each module that it changes."""
 
 from dataclasses import replace
 from math import prod
@@ -33,7 +33,7 @@ def read_files(directory: Path, layout: BaseLayout) -> AdapterReading:
 
 @torch.inference_mode()
 def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAdapter:
-    """Read the tensors, work out what can be worked out beforehand, and lay everything out. Raises AdapterRefused."""
+    """Read the tensors, precompute what does not depend on requests, and lay everything out. Raises AdapterRefused."""
     patches: dict[Patchable, Patch] = {}
     dtypes = Dtypes(small=base.adapter_dtype, whole=base.dtype)
     with safe_open(directory / TENSORS_FILE, framework="pt") as file, aside(base.device):

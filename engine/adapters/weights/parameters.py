@@ -1,4 +1,4 @@
-"""From the tensors of `target_parameters` to the patches of experts and routers."""
+"""Conversion of the tensors of `target_parameters` to patches of experts and routers."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from loragate.peft_format.safetensors.header import TensorSpec
 def parameter_patches(
     plans: Mapping[str, ParameterPlan], targets: Mapping[str, Patchable], file: safe_open, dtype: torch.dtype
 ) -> dict[Patchable, Patch]:
-    """A patch for each targeted parameter; both mappings are by the parameter's path."""
+    """Return a patch for each targeted parameter; both mappings are by the parameter's path."""
     return {targets[path]: _patch(plan, file, dtype) for path, plan in plans.items()}
 
 
@@ -32,7 +32,7 @@ def _patch(plan: ParameterPlan, file: safe_open, dtype: torch.dtype) -> Patch:
 
 
 def _stacked(plan: ParameterPlan, factors: StackedFactors, file: safe_open) -> tuple[Tensor, Tensor]:
-    """[experts, rank, in] and [experts, rank, out]. PEFT stacks A by expert, but B by rank."""
+    """Return A [experts, rank, in] and B [experts, rank, out]. PEFT stacks A by expert, but B by rank."""
     a = _read(file, factors.lora_a).reshape(plan.experts, plan.rank, plan.in_features)
     b = _read(file, factors.lora_b).reshape(plan.out_features, plan.rank, plan.experts)
     return a, b.permute(2, 1, 0)
@@ -47,7 +47,7 @@ def _split(plan: ParameterPlan, factors: SplitFactors, file: safe_open) -> tuple
 
 
 def _fill(a: Tensor, b: Tensor, branches: tuple[Branch, ...], file: safe_open) -> None:
-    """One expert's A as its branches' one upon the other, its B block-diagonal: [rank, in] and [rank, out]."""
+    """Fill one expert's A [rank, in] with its branches' stacked, and its B [rank, out] with theirs block-diagonal."""
     start = 0
     for branch in branches:
         branch_a, branch_b = _read(file, branch.lora_a), _read(file, branch.lora_b).T

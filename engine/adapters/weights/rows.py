@@ -1,4 +1,4 @@
-"""What an adapter changes in one embedding or norm, in the layout that the device wants."""
+"""An adapter's changes to one embedding or norm, in the layout that the device reads."""
 
 from collections.abc import Iterable
 
@@ -13,8 +13,7 @@ from loragate.peft_format.plan.plan import AdapterPlan, EmbeddingPlan, TrainedTo
 
 
 def row_patch(name: str, module: nn.Module, plan: AdapterPlan, read: Read, dtype: torch.dtype) -> RowPatch | None:
-    """The one way in which the adapter changes the module of this name, low-rank factors in `dtype`; None: it does
-    not."""
+    """Return the adapter's one change to the module of this name, or None. Low-rank factors are in `dtype`."""
     weight = module.weight
     assert isinstance(weight, Tensor)
     if name in plan.replaced:

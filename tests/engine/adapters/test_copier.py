@@ -52,7 +52,7 @@ class LateWorld:
 
     def retire(self, name: str) -> None:
         self.world.pool.retire([key(name)])
-        self.world.pool.let_go(lambda _: False)
+        self.world.pool.release_retired(lambda _: False)
 
     def step(self, _: str) -> None:
         for name, lease in self.leases:
@@ -132,7 +132,7 @@ def test_pieces_hold_every_byte_once(size: int) -> None:
     assert len(pieces) == -(-copy.host.memory.nbytes // size) or size == 1000
     for source, targets in pieces:
         world.staging.stream.copy(source, targets)
-    world.pool.copied(copy, copy.patches())
+    world.pool.copy_done(copy, copy.patches())
     world.check_contents()
 
 
@@ -140,7 +140,9 @@ def test_the_copier_tells_of_what_is_there() -> None:
     """From its own thread, however late the device is."""
     late = LateWorld(slots=2, pages=40, buffers=2, size=PAGE, rng=random.Random(1))
     world = late.world
-    copier = AdapterCopier(torch.device("cpu"), lambda copy, patches: world.pool.copied(copy, patches), world.staging)
+    copier = AdapterCopier(
+        torch.device("cpu"), lambda copy, patches: world.pool.copy_done(copy, patches), world.staging
+    )
     late.request("a")
     copier.request(world.copies.pop())
     copier.close()

@@ -55,10 +55,10 @@ def test_what_is_to_be_kept_leaves_last(tmp_path: Path) -> None:
     a, b = put(tmp_path, "a"), put(tmp_path, "b")
     tier.add(a)
     tier.add(b)
-    tier.kept = frozenset({a})
+    tier.protected = frozenset({a})
     c = put(tmp_path, "c")
     tier.add(c)
     assert (a.exists(), b.exists(), c.exists()) == (True, False, True)
-    tier.kept = frozenset({a, c})
+    tier.protected = frozenset({a, c})
     tier.add(put(tmp_path, "d"))
     assert not a.exists(), "one of those that are to be kept, where there is nothing else"

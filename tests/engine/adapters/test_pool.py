@@ -81,7 +81,7 @@ def test_whole_modules_have_a_bound_of_their_own() -> None:
     half_the_arena = 10 * PAGE
     host = replace(world.adapter("a"), full_weight_bytes=half_the_arena + 1)
     with pytest.raises(AdapterTooLarge, match=r"modules_to_save.*max_full_weight_bytes is 40960"):
-        world.pool.read(world.reads.pop(), host)
+        world.pool.read_done(world.reads.pop(), host)
     world.bring("a")
 
 
@@ -90,7 +90,7 @@ def test_a_pinned_adapter_comes_and_stays() -> None:
     world.pool.pin([key("p"), key("q")])
     assert world.reads == [key("p")], "one slot must be left for everybody else"
     world.finish_reads()
-    world.pool.fetch_pinned()
+    world.pool.request_pinned()
     world.finish_copies()
     for name in ("a", "b", "c"):
         world.pool.release(world.bring(name))
@@ -107,18 +107,18 @@ def test_one_that_is_no_more_leaves_device_and_host_once_nobody_uses_it() -> Non
     used, unused = world.bring("a"), world.bring("b")
     world.pool.release(unused)
     world.pool.retire([key("a"), key("b"), key("never seen")])
-    assert set(world.pool.let_go(lambda key: False)) == {key("b"), key("never seen")}
+    assert set(world.pool.release_retired(lambda key: False)) == {key("b"), key("never seen")}
     assert world.residents == {"a"}
     assert world.pool.host.keys() == [key("a")]
     world.pool.check(used)
     world.pool.release(used)
-    assert world.pool.let_go(lambda key: True) == [], "somebody waits for it"
-    assert world.pool.let_go(lambda key: False) == [key("a")]
+    assert world.pool.release_retired(lambda key: True) == [], "somebody waits for it"
+    assert world.pool.release_retired(lambda key: False) == [key("a")]
     assert (world.residents, world.pool.host.keys(), world.pool.host.used) == (set(), [], 0)
-    world.pool.fetch_pinned()
+    world.pool.request_pinned()
     assert not world.reads, "a pin on it is gone"
     world.pool.release(world.bring("a"))  # it exists again
-    assert world.pool.let_go(lambda key: False) == []
+    assert world.pool.release_retired(lambda key: False) == []
 
 
 def test_one_that_is_no_more_while_it_comes() -> None:
@@ -126,10 +126,10 @@ def test_one_that_is_no_more_while_it_comes() -> None:
     gone = waiting("a")
     world.want("a", gone)
     world.pool.retire([key("a")])
-    assert world.pool.let_go(lambda key: False) == [], "it is being read"
-    world.pool.forget(gone)
+    assert world.pool.release_retired(lambda key: False) == [], "it is being read"
+    world.pool.discard(gone)
     world.finish_reads()
-    assert world.pool.let_go(lambda key: False) == [key("a")]
+    assert world.pool.release_retired(lambda key: False) == [key("a")]
     assert len(world.pool.host) == 0
 
 
@@ -150,7 +150,7 @@ def test_requests_that_end_while_waiting_leave_nothing_behind() -> None:
     world = World(slots=1, host_bytes=1)
     gone = waiting("c")
     world.want("c", gone)
-    world.pool.forget(gone)
+    world.pool.discard(gone)
     world.finish_reads()
     assert len(world.pool.host) == 0, "nobody waits for it, and the budget has no room"
 
@@ -175,9 +175,9 @@ class PoolMachine(RuleBasedStateMachine):
         wanted = data.draw(st.sampled_from(self.world.reads))
         self.world.reads.remove(wanted)
         if fails:
-            self.world.pool.failed(wanted)
+            self.world.pool.read_failed(wanted)
         else:
-            self.world.pool.read(wanted, self.world.adapter(wanted.digest))
+            self.world.pool.read_done(wanted, self.world.adapter(wanted.digest))
 
     @precondition(lambda self: self.world.copies)
     @rule(fails=st.booleans())
@@ -186,7 +186,7 @@ class PoolMachine(RuleBasedStateMachine):
         if fails:
             self.world.pool.copy_failed(copy)
         else:
-            self.world.pool.copied(copy, perform(copy, self.world.staging))
+            self.world.pool.copy_done(copy, perform(copy, self.world.staging))
 
     @rule(name=st.sampled_from("abcdef"))
     def use(self, name: str) -> None:
@@ -205,7 +205,7 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
     def give_up(self, data: st.DataObject) -> None:
-        self.world.pool.forget(self.waiting.pop(data.draw(st.sampled_from(sorted(self.waiting)))))
+        self.world.pool.discard(self.waiting.pop(data.draw(st.sampled_from(sorted(self.waiting)))))
 
     @rule(names=st.sets(st.sampled_from("abcdef"), max_size=3))
     def pin(self, names: set[str]) -> None:
@@ -217,7 +217,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule()
     def let_go(self) -> None:
-        for gone in self.world.pool.let_go(lambda key: key.digest in self.waiting):
+        for gone in self.world.pool.release_retired(lambda key: key.digest in self.waiting):
             assert gone.digest not in self.world.residents
             assert self.world.pool.host.get(gone) is None
             assert gone.digest not in {name for name, _ in self.leases}
@@ -244,7 +244,7 @@ class PoolMachine(RuleBasedStateMachine):
         for _, lease in self.leases:
             self.world.pool.release(lease)
         for sequence in self.waiting.values():
-            self.world.pool.forget(sequence)
+            self.world.pool.discard(sequence)
         self.world.pool.pin([])
         self.world.finish_reads()
         self.world.finish_copies()

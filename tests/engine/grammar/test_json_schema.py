@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tiny_tokenizers import byte_level
 
-from loragate.engine.grammar.compiler import Compiled, GrammarCompiler, GrammarRefused
+from loragate.engine.grammar.compiler import Compiled, GrammarCompiler, GrammarRejected
 from loragate.engine.grammar.matcher import Matcher
 from loragate.engine.grammar.spec import Grammar, GrammarKind
 from loragate.engine.grammar.tokenizer import TokenSpace
@@ -129,5 +129,5 @@ def test_what_is_accepted_is_kept(
 @pytest.mark.parametrize("keyword", REFUSED)
 def test_what_cannot_be_kept_is_refused_by_name(compiler: GrammarCompiler, keyword: str) -> None:
     refusal = compiled(compiler, {"type": ["object", "array"], keyword: REFUSED[keyword]})
-    assert isinstance(refusal, GrammarRefused)
+    assert isinstance(refusal, GrammarRejected)
     assert keyword in str(refusal)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from loragate.engine.kv_cache import host_tier as kv_host_tier
-from loragate.engine.kv_cache.host_tier import KVHostTier, blocks_of_chunks
+from loragate.engine.kv_cache.host_tier import KVHostTier, chunk_sizes
 from loragate.kernels.kv_cache import LayerCache
 
 BLOCK, BLOCKS, MB = 4, 24, 1 << 20
@@ -46,7 +46,7 @@ def test_blocks_come_back_as_they_went(
     read = LayerCache.read_blocks
     monkeypatch.setattr(LayerCache, "read_blocks", lambda *a: (moved.append(a[2]), read(*a))[1])
     block_bytes = 2 * 2 * BLOCK * (3 + 5) * 4
-    monkeypatch.setattr(kv_host_tier, "_MOVED_AT_ONCE", at_once * block_bytes + 1)
+    monkeypatch.setattr(kv_host_tier, "_MOVE_CHUNK_BYTES", at_once * block_bytes + 1)
     tier = KVHostTier(caches, BLOCK, 0)
     assert tier.total == tier.free == 12
     source, target = list(range(1, 12)), list(range(13, 24))
@@ -65,7 +65,7 @@ def test_blocks_come_back_as_they_went(
 @given(budget=st.integers(0, 1 << 36), block=st.integers(1, 1 << 26))
 def test_locked_memory_keeps_to_its_budget(budget: int, block: int) -> None:
     """torch rounds every piece up to a power of two."""
-    blocks = list(blocks_of_chunks(budget, block))
+    blocks = list(chunk_sizes(budget, block))
     assert sum(1 << (n * block - 1).bit_length() for n in blocks) <= budget
     if budget > 1 << 30 and block < 1 << 24:
         assert sum(blocks) * block > 0.9 * budget, "nearly all of it is used"

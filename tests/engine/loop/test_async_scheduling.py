@@ -149,7 +149,7 @@ def settle(engine: LocalEngine) -> None:
     """All commands were obeyed, and nobody is left."""
     engine.generate([3], max_tokens=1)
     at_rest(engine)
-    assert not engine.core.scheduler._tickets
+    assert not engine.core.scheduler._scheduled
     assert not engine.core.metrics._open
 
 
@@ -161,7 +161,7 @@ def order(monkeypatch: pytest.MonkeyPatch) -> Callable[[LocalEngine], list[str]]
         seen: list[str] = []
         execute, read = engine.core._runner.execute, Draw.read
         monkeypatch.setattr(engine.core._runner, "execute", lambda rows: (seen.append("launch"), execute(rows))[1])
-        monkeypatch.setattr(Draw, "read", lambda d: (seen.append("read" if d.turns else "nothing"), read(d))[1])
+        monkeypatch.setattr(Draw, "read", lambda d: (seen.append("read" if d.sampled_rows else "nothing"), read(d))[1])
         return seen
 
     return watched
@@ -210,8 +210,8 @@ def test_who_guesses_has_steps_read_at_once_unless_it_pauses(
     assert seen.count("launch") < 10
     assert "launch launch" not in " ".join(seen)
     seen.clear()
-    guess = PromptLookup.guess
-    monkeypatch.setattr(PromptLookup, "guess", lambda *a: [8 for _ in guess(*a)])  # always wrong
+    propose = PromptLookup.propose
+    monkeypatch.setattr(PromptLookup, "propose", lambda *a: [8 for _ in propose(*a)])  # always wrong
     assert engine.generate([7] * 6, **sevens) == [7] * 20
     assert seen.count("launch") == 20
     assert "launch launch" in " ".join(seen)
@@ -226,7 +226,7 @@ def test_who_gives_way_keeps_the_token_in_flight(start: Start, tiny: Any, monkey
         for sequence in list(scheduler.running):
             if sequence.unread and sequence.generated in (1, 4, 5):
                 gave_way.append(sequence.generated)
-                scheduler._preempt(scheduler._tickets[sequence])
+                scheduler.seats.preempt(scheduler._scheduled[sequence])
         return schedule()
 
     monkeypatch.setattr(scheduler, "schedule", preempting)

@@ -97,7 +97,7 @@ def test_only_the_one_without_room_for_a_single_token_fails(
     others = [engine.submit(p, name, max_tokens=20) for p, name in zip(PROMPTS, NAMES, strict=True)]
     output = engine.result(culprit)[-1]
     assert output.error is not None
-    assert output.error[:2] == (ErrorCode.INTERNAL, "the device has not enough memory for it")
+    assert output.error[:2] == (ErrorCode.INTERNAL, "the device does not have enough memory for this request")
     assert len(engine.tokens(culprit)) == 3
     for request, prompt, name in zip(others, PROMPTS, NAMES, strict=True):
         engine.result(request)
@@ -130,11 +130,11 @@ def test_a_step_that_fails_costs_those_in_it_and_not_the_tokens_before(
 
 def test_a_bound_grows_again_when_steps_go_well() -> None:
     bound = StepBound(512)
-    bound.ran_out(300)
-    bound.ran_out(150)
+    bound.record_out_of_memory(300)
+    bound.record_out_of_memory(150)
     assert bound.rows == 75
     for _ in range(3 * 64):
-        bound.went_well()
+        bound.record_success()
     assert bound.rows == 512
 
 

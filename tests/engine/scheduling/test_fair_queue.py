@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from loragate.engine.runtime.lazy_heap import LazyHeap
 from loragate.engine.scheduling.fair_queue import FairQueue
-from loragate.engine.scheduling.virtual_counters import Account
+from loragate.engine.scheduling.virtual_counters import TenantCounter
 from loragate.engine.sequence.request import AdapterKey, Request, SamplingParams, Share
 from loragate.engine.sequence.sequence import Sequence
 
@@ -57,27 +57,27 @@ def test_equals_take_turns_as_they_came() -> None:
 def test_a_claim_that_falls_brings_the_turn_nearer() -> None:
     """A seated prompt that gives way is no longer counted against its tenant."""
     queue = FairQueue()
-    eager, other = Account("eager", pending=100.0), Account("other", counter=50.0)
+    eager, other = TenantCounter("eager", pending=100.0), TenantCounter("other", counter=50.0)
     for account in (eager, other):
         queue.add(sequence(account.tenant_id), account, ready=True)
-    lane = queue.next_for_a_seat()
+    lane = queue.next_for_seat()
     assert lane is not None
-    assert lane.account is other
+    assert lane.tenant is other
     eager.pending = 0.0
-    queue.moved(eager)
-    lane = queue.next_for_a_seat()
+    queue.move_forward(eager)
+    lane = queue.next_for_seat()
     assert lane is not None
-    assert lane.account is eager
+    assert lane.tenant is eager
 
 
 def test_within_a_tenant_lanes_follow_their_heads() -> None:
-    queue, account = FairQueue(), Account("t")
+    queue, account = FairQueue(), TenantCounter("t")
     first, second = sequence(adapter="x"), sequence()
     for each in (first, second):
         queue.add(each, account, ready=True)
 
     def head() -> Sequence:
-        lane = queue.next_for_a_seat()
+        lane = queue.next_for_seat()
         assert lane is not None
         return lane.head
 
@@ -89,5 +89,5 @@ def test_within_a_tenant_lanes_follow_their_heads() -> None:
     queue.remove(first)
     assert head() is second
     queue.remove(second)
-    assert queue.next_for_a_seat() is None
+    assert queue.next_for_seat() is None
     assert not queue

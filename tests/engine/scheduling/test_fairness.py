@@ -3,7 +3,7 @@
 import pytest
 from stepping import Stepping
 
-from loragate.engine.scheduling.reserved_seats import KEPT_STEPS
+from loragate.engine.scheduling.reserved_seats import RESERVATION_STEPS
 from loragate.engine.scheduling.slot_assignment import OVERTAKE_STEPS
 
 
@@ -81,7 +81,7 @@ def test_a_kept_seat_is_given_away_soon() -> None:
     engine.run(50)
     engine.until(*engine.submit("guest", prompt=16, new=16))
     assert len(engine.step()) == 15
-    engine.run(KEPT_STEPS)
+    engine.run(RESERVATION_STEPS)
     assert len(engine.step()) == 16
 
 
@@ -159,18 +159,18 @@ def test_leaving_and_coming_back_does_not_clear_a_debt() -> None:
     engine = Stepping(seats=8)
     (_steady,) = engine.submit("steady", prompt=8, new=1000)
     engine.until(*[s for _ in range(7) for s in engine.submit("greedy", prompt=8, new=100)])
-    ledger = engine.scheduler._ledger
-    owed = ledger.find("greedy").counter
+    counters = engine.scheduler._counters
+    owed = counters.find("greedy").counter
     engine.run(3)
     engine.submit("greedy")
-    assert ledger.find("greedy").counter == owed > ledger.find("steady").counter
+    assert counters.find("greedy").counter == owed > counters.find("steady").counter
 
 
 def test_accounts_of_tenants_that_left_are_forgotten() -> None:
     engine = Stepping()
     for i in range(500):
         engine.until(*engine.submit(f"tenant {i}", new=2))
-    assert len(engine.scheduler._ledger) < 5
+    assert len(engine.scheduler._counters) < 5
 
 
 def test_recomputed_tokens_are_charged_once() -> None:
@@ -178,7 +178,7 @@ def test_recomputed_tokens_are_charged_once() -> None:
     engine = Stepping(seats=4, blocks=24)
     sequences = [engine.submit("t", prompt=24, new=40)[0] for _ in range(4)]
     (other,) = engine.submit("other", prompt=8, new=500 - 320)
-    account = engine.scheduler._tickets[sequences[0]].account
+    account = engine.scheduler._scheduled[sequences[0]].tenant
     engine.until(*sequences)
     assert engine.scheduler.preemptions > 0
     assert account.counter == 4 * (24 + 2 * 40)
@@ -194,8 +194,8 @@ def test_the_one_furthest_ahead_gives_way_when_blocks_run_out() -> None:
     late = engine.submit("behind", prompt=24, new=60)[0]
     preempted: list[str] = []
     scheduler = engine.scheduler
-    original = scheduler._preempt
-    scheduler._preempt = lambda t: (preempted.append(t.account.tenant_id), original(t))  # type: ignore[method-assign]
+    original = scheduler.seats.preempt
+    scheduler.seats.preempt = lambda t: (preempted.append(t.tenant.tenant_id), original(t))  # type: ignore[method-assign]
     engine.until(late)
     assert preempted
     assert set(preempted) == {"ahead"}
@@ -218,7 +218,7 @@ def test_priorities_count_within_a_tenant_only() -> None:
 def test_all_of_n_are_charged_and_counted() -> None:
     engine = Stepping()
     sequences = engine.submit("t", prompt=16, new=4, n=3)
-    account = engine.scheduler._tickets[sequences[0]].account
+    account = engine.scheduler._scheduled[sequences[0]].tenant
     assert account.waiting == 3
     engine.until(*sequences)
     assert account.counter == 3 * (16 + 2 * 4)
@@ -305,5 +305,5 @@ def test_the_longest_queues_are_told_first() -> None:
     engine.step()
     engine.submit("c")
     engine.submit("b", n=2)
-    told = [(each.tenant_id, each.seated, each.waiting) for each in engine.scheduler.accounts()]
+    told = [(each.tenant_id, each.seated, each.waiting) for each in engine.scheduler.tenants()]
     assert told == [("b", 0, 2), ("a", 2, 1), ("c", 0, 1)]

@@ -23,7 +23,7 @@ def offer(engine: Stepping, tenant: str, now: float = NOW, **request: float) -> 
     """Submit as the step loop does: refused, or taken in."""
     n = int(request.pop("n", 1))
     asked = engine.request(tenant, n=n, **request)  # type: ignore[arg-type]
-    failure = engine.scheduler.refusal(asked, now)
+    failure = engine.scheduler.rejection(asked, now)
     if failure is None:
         engine.submit(tenant, n=n, **request)  # type: ignore[arg-type]
     return failure
@@ -33,7 +33,7 @@ def measured(engine: Stepping, steps: int, seconds: float) -> None:
     """Run steps that take so long each."""
     for _ in range(steps):
         engine.step()
-        engine.scheduler.measured(engine.scheduler.work, seconds)
+        engine.scheduler.record_step(engine.scheduler.work, seconds)
 
 
 def test_a_tenants_queue_is_bounded() -> None:
@@ -54,7 +54,7 @@ def test_floods_leave_room_for_others() -> None:
     for tenant in ("a", "b", "c"):
         for _ in range(40):
             offer(engine, tenant)
-        assert engine.scheduler._ledger.find(tenant).waiting >= 2, tenant
+        assert engine.scheduler._counters.find(tenant).waiting >= 2, tenant
     assert offer(engine, "newcomer") is None
 
 
@@ -120,8 +120,8 @@ def test_who_waited_too_long_is_refused_before_any_work() -> None:
     offer(engine, "t", deadline=NOW + 5)
     offer(engine, "t", deadline=NOW + 50)
     assert engine.scheduler.next_deadline == NOW + 5
-    assert not engine.scheduler.late(NOW + 4)
-    ((sequence, failure),) = engine.scheduler.late(NOW + 6)
+    assert not engine.scheduler.expired(NOW + 4)
+    ((sequence, failure),) = engine.scheduler.expired(NOW + 6)
     assert sequence.request.share.deadline == NOW + 5
     assert not sequence.computed
     assert failure.code is ErrorCode.OVERLOADED
@@ -144,7 +144,7 @@ def test_work_that_was_begun_is_not_thrown_away() -> None:
     sequences = engine.submit("t", n=2, new=20, deadline=NOW + 5)
     engine.run(3)
     assert not sequences[1].computed
-    assert not engine.scheduler.late(NOW + 100)
+    assert not engine.scheduler.expired(NOW + 100)
     engine.until(*sequences)
     assert engine.at_rest()
 

@@ -40,13 +40,13 @@ class Scheduling(RuleBasedStateMachine):
     def run(self, steps: int) -> None:
         for _ in range(steps):
             self.now += 0.1
-            for sequence, failure in self.engine.scheduler.late(self.now):
+            for sequence, failure in self.engine.scheduler.expired(self.now):
                 assert not sequence.generated
                 assert failure.retry_after
                 self.end(sequence)
             before = {sequence: sequence.generated for sequence in self.alive}
             rows = self.engine.step()
-            self.engine.scheduler.measured(self.engine.scheduler.work, 0.1)
+            self.engine.scheduler.record_step(self.engine.scheduler.work, 0.1)
             assert sum(rows.values()) <= 16
             assert all(sequence.generated - had <= 1 for sequence, had in before.items())
         self.alive = [sequence for sequence in self.alive if sequence not in self.engine.finished]
@@ -64,7 +64,7 @@ class Scheduling(RuleBasedStateMachine):
         _, key = self.engine.reads.pop()
         for sequence in self.engine.scheduler.waiting_for(key):
             self.end(sequence)
-        self.engine.adapters.failed(key)
+        self.engine.adapters.read_failed(key)
 
     @invariant()
     def everyone_is_somewhere(self) -> None:
@@ -92,14 +92,14 @@ class Scheduling(RuleBasedStateMachine):
             return
         scheduler = self.engine.scheduler
         for tenant in TENANTS:
-            account = scheduler._ledger.find(tenant)
+            account = scheduler._counters.find(tenant)
             mine = [s for s in self.alive if s.request.share.tenant_id == tenant]
             seated = [s for s in mine if s in scheduler.running]
             assert (account.sequences if account else 0) == len(mine)
             assert (account.seated if account else 0) == len(seated)
             assert (account.waiting if account else 0) == len(mine) - len(seated)
             if account is not None and mine:
-                assert abs(account.pending - sum(scheduler._tickets[s].pending for s in seated)) < 1e-6
+                assert abs(account.pending - sum(scheduler._scheduled[s].pending for s in seated)) < 1e-6
 
     def teardown(self) -> None:
         """All that is left finishes."""

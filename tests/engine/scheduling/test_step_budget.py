@@ -4,7 +4,7 @@ import pytest
 from stepping import Stepping
 
 from loragate.engine.scheduling.scheduler import Limits
-from loragate.engine.scheduling.step_budget import LEAST_CHUNK, StepTimes
+from loragate.engine.scheduling.step_budget import MIN_CHUNK, StepTimes
 
 
 def seconds(decoding: int, prefill: int) -> float:
@@ -41,7 +41,7 @@ def test_prompts_get_on_where_decoding_alone_takes_too_long() -> None:
     times = StepTimes(0.05)
     times.observe(64, 0, 0.08)
     times.observe(64, 100, 0.2)
-    assert times.prefill_budget(512, decoding=64) == LEAST_CHUNK
+    assert times.prefill_budget(512, decoding=64) == MIN_CHUNK
 
 
 @pytest.mark.parametrize(("target", "longest"), [(0.05, 0.056), (None, 0.2)])
@@ -52,7 +52,7 @@ def test_a_long_prompt_delays_the_others_tokens_by_the_target(target: float | No
         rows = engine.step()
         prefill = sum(tokens for tokens in rows.values() if tokens > 1)
         took = seconds(len(rows), prefill)
-        engine.scheduler.measured(engine.scheduler.work, took)
+        engine.scheduler.record_step(engine.scheduler.work, took)
         return took
 
     decoding = [engine.submit("t", prompt=32, new=500)[0] for _ in range(4)]

@@ -7,47 +7,47 @@ from loragate.engine.sequence.prompt_lookup import PromptLookup
 
 
 def test_what_followed_before_is_guessed_again() -> None:
-    assert PromptLookup(3).guess([1, 2, 3, 4, 5, 6, 1, 2]) == [3, 4, 5]
+    assert PromptLookup(3).propose([1, 2, 3, 4, 5, 6, 1, 2]) == [3, 4, 5]
 
 
 def test_the_latest_occurrence_counts() -> None:
-    assert PromptLookup(2).guess([1, 2, 7, 7, 1, 2, 8, 8, 1, 2]) == [8, 8]
+    assert PromptLookup(2).propose([1, 2, 7, 7, 1, 2, 8, 8, 1, 2]) == [8, 8]
 
 
 def test_the_longest_run_counts() -> None:
-    assert PromptLookup(1).guess([9, 1, 2, 7, 5, 1, 2, 8, 9, 1, 2]) == [7]
+    assert PromptLookup(1).propose([9, 1, 2, 7, 5, 1, 2, 8, 9, 1, 2]) == [7]
 
 
 def test_new_text_has_no_guess() -> None:
-    assert PromptLookup(4).guess([1, 2, 3, 4]) == []
-    assert PromptLookup(4).guess([1]) == []
-    assert PromptLookup(4).guess([5, 1, 6, 1]) == [], "one token alone repeats by chance"
+    assert PromptLookup(4).propose([1, 2, 3, 4]) == []
+    assert PromptLookup(4).propose([1]) == []
+    assert PromptLookup(4).propose([5, 1, 6, 1]) == [], "one token alone repeats by chance"
 
 
 def test_a_repetition_guesses_itself() -> None:
-    assert PromptLookup(3).guess([4, 4, 4]) == [4, 4, 4]
-    assert PromptLookup(3).guess([4, 5] * 4) == [4, 5, 4]
+    assert PromptLookup(3).propose([4, 4, 4]) == [4, 4, 4]
+    assert PromptLookup(3).propose([4, 5] * 4) == [4, 5, 4]
 
 
 def test_wrong_guesses_make_it_pause_longer_each_time() -> None:
     lookup, tokens = PromptLookup(2), [1, 2, 3, 1, 2]
     pauses = []
     for _ in range(4):
-        while not lookup.guess(tokens):
+        while not lookup.propose(tokens):
             pauses[-1] += 1
-        lookup.judged(0)
+        lookup.record_acceptance(0)
         pauses.append(0)
     assert pauses[:-1] == [1, 2, 4]
-    while not lookup.guess(tokens):
+    while not lookup.propose(tokens):
         pass
-    lookup.judged(1)
-    assert lookup.guess(tokens)
+    lookup.record_acceptance(1)
+    assert lookup.propose(tokens)
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 5))
 def test_growing_step_by_step_guesses_as_from_scratch(tokens: list[int], most: int) -> None:
     growing = PromptLookup(most)
     for end in range(1, len(tokens) + 1):
-        guess = growing.guess(tokens[:end])
-        assert guess == PromptLookup(most).guess(tokens[:end])
+        guess = growing.propose(tokens[:end])
+        assert guess == PromptLookup(most).propose(tokens[:end])
         assert len(guess) <= most

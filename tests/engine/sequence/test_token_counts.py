@@ -15,7 +15,7 @@ def test_as_if_counted_anew(prompt: list[int], pieces: list[list[int]]) -> None:
     counts, generated = TokenCounts(prompt), list[int]()
     for piece in ([], *pieces):
         generated += piece
-        counts.follow(prompt + generated)
+        counts.update(prompt + generated)
         assert sorted(counts.all.tolist()) == sorted({*prompt, *generated})
         ids, numbers = counts.generated
         assert dict(zip(ids.tolist(), numbers.tolist(), strict=True)) == Counter(generated)
