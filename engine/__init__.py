@@ -1,1 +1,1 @@
-"""The base model, its scheduler, its paged memory and its gRPC server and client."""
+"""The base model, its scheduler, its paged memory, and its gRPC server and client."""

@@ -1,4 +1,4 @@
-"""The engine alone, on a machine that has only torch, transformers and grpc:
+"""Run the engine alone, on a machine that has only torch, transformers and grpc:
 
 python -m loragate.engine --model ./my-model --listen 127.0.0.1:7000 --cache-dir /var/cache/loragate
 """

@@ -8,9 +8,10 @@ _BYTES = ("adapter_device_bytes", "adapter_host_bytes", "adapter_disk_bytes", "m
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What one engine process serves and within which bounds.
+    """The model that one engine process serves, and its bounds.
 
-    Sizes in tokens unless the name says otherwise. `None` means: choose from the model and the machine.
+    Sizes are in tokens unless the name says otherwise. `None` means that the engine chooses from the model and the
+    machine.
     """
 
     model: str  # a directory, or a hub id
@@ -20,25 +21,26 @@ class EngineConfig:
     dtype: str = "auto"  # auto, float32, bfloat16, float16
     quantization: str = "none"  # none, nf4, int8: how to quantize weights that are not quantized yet
     device: str = "auto"
-    adapter_slots: int = 16  # adapters on the device at once; more of them page
-    adapter_device_bytes: int | None = None  # for the weights of those
+    adapter_slots: int = 16  # adapters on the device at once; further ones are paged
+    adapter_device_bytes: int | None = None  # for the weights of those adapters
     adapter_host_bytes: int | None = None  # for copies in host memory
     adapter_disk_bytes: int | None = None  # for files in cache_dir
     max_model_len: int | None = None
     kv_cache_tokens: int | None = None
-    kv_cache_dtype: str = "auto"  # auto: the model's; int8, fp8: a quarter of float32's memory, a little less exact
+    kv_cache_dtype: str = "auto"  # auto: the model's; int8, fp8: a quarter of float32's memory, slightly less exact
     max_batch_tokens: int = 512  # rows of one step: the chunk budget of prefill
     max_batch_size: int = 64  # sequences of one step
-    cuda_graphs: bool = True  # on a GPU, record the launches of steps of fixed sizes at start, and play them back
-    async_scheduling: str = "auto"  # read a step's tokens once the next is launched: auto (on a GPU), on, off
-    max_step_ms: float | None = 100.0  # prefill beside decoding sequences is cut so that a step takes about this long
-    max_waiting: int = 4096  # sequences in the queue; more are shed
+    cuda_graphs: bool = True  # on a GPU, capture the launches of steps of fixed sizes at start, and replay them
+    async_scheduling: str = "auto"  # read a step's tokens after launching the next one: auto (on a GPU), on, off
+    # prefill beside decoding sequences is limited so that a step takes about this long
+    max_step_ms: float | None = 100.0
+    max_waiting: int = 4096  # sequences in the queue; further ones are shed
     max_waiting_per_tenant: int = 1024
     block_size: int = 16  # tokens of one KV page
-    prefix_cache: bool = True  # prompts of one tenant share what was computed of them
-    kv_host_bytes: int | None = None  # host memory for cached blocks that leave the device; 0 = none
+    prefix_cache: bool = True  # prompts of one tenant share the computation of common prefixes
+    kv_host_bytes: int | None = None  # host memory for cached blocks evicted from the device; 0 = none
     max_lora_rank: int = 256
-    max_full_weight_bytes: int | None = None  # of one adapter's whole modules; None: half of adapter_device_bytes
+    max_full_weight_bytes: int | None = None  # of one adapter's full-weight modules; None: half of adapter_device_bytes
     threads: int | None = None
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 300
 
 
 class LocalEngine:
-    """Adapters are PEFT folders by name; their loading runs on threads, as in the server.
+    """An engine whose adapters are PEFT folders by name; they are loaded on threads, as in the server.
 
     `config` are fields of EngineConfig.
     """
@@ -40,7 +40,7 @@ class LocalEngine:
             self.config,
             request_read=lambda key: threading.Thread(target=self._load, args=(key,)).start(),
             emit=self._emit,
-            died=self._die,
+            on_crash=self._die,
         )
         self.core.start()
 
@@ -60,8 +60,7 @@ class LocalEngine:
     ) -> int:
         """Start a request and return its number; `sampling` are fields of SamplingParams.
 
-        Without a `share` it takes its turn like any other of the tenant's, without a `cache_salt` its prompt is shared
-        with nobody.
+        Without a `share` it uses the tenant's default share; without a `cache_salt` its prefix is not shared.
         """
         sampling.setdefault("max_tokens", 8)
         sampling.setdefault("seed", 0)
@@ -81,25 +80,25 @@ class LocalEngine:
         self.core.post(Abort(1, request_id))
 
     def wait_for(self, request_id: int, tokens: int) -> None:
-        """Until the request has produced so many tokens, or ended."""
+        """Wait until the request has produced this many tokens, or ended."""
         self._wait(lambda: len(self.tokens(request_id)) >= tokens or self._ended(request_id, 1))
 
     def result(self, request_id: int, n: int = 1) -> list[Output]:
-        """All outputs of a request, once it has ended."""
+        """Wait for the end of a request, and return all its outputs."""
         self._wait(lambda: self._ended(request_id, n))
         return self._outputs[request_id]
 
     def tokens(self, request_id: int, index: int = 0) -> list[int]:
-        """What one completion of a request has produced so far."""
+        """Return the tokens that one completion of a request has produced so far."""
         return [o.token for o in list(self._outputs[request_id]) if o.index == index and o.token is not None]
 
     def ended(self, request_id: int, n: int = 1) -> bool:
-        """The request has all of its outputs."""
+        """Return whether the request has all its outputs."""
         with self._changed:
             return self._ended(request_id, n)
 
     def generate(self, prompt: Sequence[int], adapter: str | None = None, **sampling: Any) -> list[int]:
-        """The tokens of one request, once it has ended."""
+        """Run one request to its end, and return its tokens."""
         request_id = self.submit(prompt, adapter, **sampling)
         self.result(request_id)
         return self.tokens(request_id)
@@ -107,7 +106,7 @@ class LocalEngine:
     def embed(
         self, prompt: Sequence[int], adapter: str | None = None, pooling: Pooling = Pooling.LAST, **options: Any
     ) -> tuple[float, ...]:
-        """The embedding of a prompt [hidden size], not normalised; `options` are those of `submit`."""
+        """Return the embedding of a prompt [hidden size], not normalized; `options` are those of `submit`."""
         output = self.result(self.submit(prompt, adapter, pooling=pooling, **options))[-1]
         if output.embedding is None:
             raise RuntimeError(f"there is no embedding: {output.error}")
@@ -146,4 +145,4 @@ class LocalEngine:
         with self._changed:
             done = self._changed.wait_for(lambda: self.died or condition(), timeout=_PATIENCE_SECONDS)
         if self.died or not done:
-            raise RuntimeError("the step loop died" if self.died else "the engine did not answer in time")
+            raise RuntimeError("the step loop died" if self.died else "the engine did not respond in time")

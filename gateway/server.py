@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from loragate.engine.runtime.interpreter import collect_seldom, keep_for_good, switch_soon
+from loragate.engine.runtime.interpreter import collect_less_often, freeze_objects, shorten_switch_interval
 from loragate.gateway.app import create_app
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.http.acceptor import Acceptor
@@ -30,7 +30,7 @@ _GOODBYE_SECONDS = 2.0  # for the last errors to reach their clients
 
 def run(config: GatewayConfig, sock: socket.socket) -> None:
     """Serve on the bound socket until a signal ends it; returns after an orderly end."""
-    switch_soon()
+    shorten_switch_interval()
     lifecycle = Lifecycle()
     settings = uvicorn_settings(create_app(config, lifecycle), config)
     _DrainingServer(settings, lifecycle, config).run(sockets=[sock])
@@ -77,8 +77,8 @@ class _DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """A listener of our own is uvicorn's matter; of a shared one we take our part."""
         await super().startup([] if self._shares else sockets)
-        keep_for_good()
-        collect_seldom()
+        freeze_objects()
+        collect_less_often()
         if self._shares:
             for sock in sockets or []:
                 acceptor = Acceptor(sock, self._protocol, lambda: len(self.server_state.connections))

@@ -25,7 +25,7 @@ from benchmarks.lib.report import write
 from loragate.demo.build import build
 from loragate.demo.corpus import base_samples
 from loragate.demo.tokenizer import encode
-from loragate.engine.layers.quantization import is_quantised
+from loragate.engine.layers.quantization import is_quantized
 from loragate.engine.local import LocalEngine
 from loragate.engine.sequence.request import Request, SamplingParams
 from loragate.engine.sequence.sequence import Sequence
@@ -77,7 +77,7 @@ def measure(model_dir: Path, cache_dir: Path, texts: list[Text], config: dict[st
     engine = LocalEngine(model_dir, cache_dir, {}, prefix_cache=False, kv_cache_tokens=1024, **config)
     losses = [_loss(engine, *text) for text in texts]
     base = engine.loaded.base
-    linears = [m for m in base.model.modules() if is_quantised(m) or type(m).__name__ == "LoraLinear"]
+    linears = [m for m in base.model.modules() if is_quantized(m) or type(m).__name__ == "LoraLinear"]
     weights = {p.data_ptr(): p.nbytes for m in linears for p in m.parameters(recurse=False)}
     engine.close()
     return {

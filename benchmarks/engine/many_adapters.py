@@ -32,7 +32,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.lib.report import write
 from benchmarks.lib.timed_engine import TimedEngine
-from loragate.engine.runtime.interpreter import keep_for_good
+from loragate.engine.runtime.interpreter import freeze_objects
 
 SLOTS = 16
 PROMPT, NEW = 32, 32
@@ -97,7 +97,7 @@ def build(directory: Path, count: int) -> dict[str, Path]:
 def start(directory: Path, names: dict[str, Path], **config: Any) -> TimedEngine:
     settings = {"adapter_slots": SLOTS, "max_batch_size": SLOTS, "adapter_host_bytes": 8 << 30} | config
     engine = TimedEngine(directory / "base", directory / "cache", names, **settings)
-    keep_for_good()  # as the server does
+    freeze_objects()  # as the server does
     return engine
 
 

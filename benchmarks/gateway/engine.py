@@ -14,7 +14,7 @@ from contextlib import suppress
 import grpc.aio
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from loragate.engine.client.frames import each_of
+from loragate.engine.client.frames import unbatch
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
@@ -80,7 +80,7 @@ class ModellessEngine(pb_grpc.EngineServiceServicer):
 
 
 async def _read(frames: AsyncIterator[pb.ClientFrame], left: dict[int, int], news: asyncio.Event) -> None:
-    async for frame in each_of(frames):
+    async for frame in unbatch(frames):
         if frame.HasField("submit"):
             left[frame.submit.request_id] = frame.submit.sampling.max_tokens
             news.set()

@@ -34,7 +34,7 @@ from loragate.adapter_store.adapters.filter import AdapterFilter
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
 from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.store import Store
-from loragate.engine.runtime.interpreter import collect_seldom, keep_for_good
+from loragate.engine.runtime.interpreter import collect_less_often, freeze_objects
 from loragate.gateway.generation.resolver import Resolver
 from loragate.gateway.resilience.redis import RedisLink
 
@@ -83,8 +83,8 @@ def main() -> None:
 async def _database(url: str, redis_url: str, arguments: argparse.Namespace) -> dict[str, Any]:
     await upgrade(url)
     library = await fill(url, arguments.adapters, arguments.tenants)
-    keep_for_good()
-    collect_seldom()  # as gateways do
+    freeze_objects()
+    collect_less_often()  # as gateways do
     with tempfile.TemporaryDirectory() as blobs:
         store = await Store.open(url, blobs, b"a secret key for a benchmark, 32 bytes")
         try:

@@ -31,7 +31,7 @@ def finetune_worker(
     from loragate.cli.refusal import BAD_SETTING, Refusal
     from loragate.cli.settings.load import load
     from loragate.cli.standalone.finetune_worker import service_config
-    from loragate.engine.model.errors import ModelRefused
+    from loragate.engine.model.errors import ModelRejected
     from loragate.engine.runtime.log_format import log_to_stderr
     from loragate.finetune.worker.process import run
 
@@ -39,7 +39,7 @@ def finetune_worker(
     log_to_stderr(settings.log_format)
     try:
         run(service_config(settings, name))
-    except ModelRefused as refused:
+    except ModelRejected as refused:
         raise Refusal(str(refused), BAD_SETTING) from None
     except StoreError as error:
         raise Refusal(error.message) from None

@@ -1,6 +1,6 @@
-"""A short request with an adapter, to see whether the model computes with it: its logits must be finite.
+"""A short request with an adapter that checks whether the model computes finite logits with it.
 
-It shares no cache and takes its turn like any other request.
+It shares no cache and is scheduled like any other request.
 """
 
 import asyncio
@@ -8,14 +8,17 @@ import asyncio
 from loragate.engine.client.client import EngineClient, EngineError, EngineRequestError
 from loragate.v1 import engine_pb2 as pb
 
-_SPREAD = 8  # tokens from all over the vocabulary
+_SPREAD = 8  # tokens from all parts of the vocabulary
 _GENERATED = 2  # the first comes from a prefill, the second from a decode step
 _ANSWER_SECONDS = 60.0
 
 
 class TrialFailed(Exception):
-    """`non_finite`: the adapter is to blame; `answered`: there was an answer, if not about the adapter. The text says
-    what it was, or why there was none."""
+    """The probe failed; the text says how.
+
+    `non_finite` means that the adapter is faulty; `answered` means that the engine responded, possibly not about the
+    adapter.
+    """
 
     def __init__(self, reason: str, *, non_finite: bool = False, answered: bool = False) -> None:
         super().__init__(reason)
@@ -27,7 +30,7 @@ class TrialFailed(Exception):
 async def try_adapter(
     client: EngineClient, manifest: pb.Manifest, adapter: pb.AdapterRef, own_tokens: tuple[int, ...], share: pb.Share
 ) -> None:
-    """`own_tokens` are those that the adapter waits for. Raises TrialFailed."""
+    """Probe an adapter; `own_tokens` are its invocation tokens. Raises TrialFailed."""
     submit = pb.Submit(
         prompt_token_ids=probe_prompt(manifest, own_tokens),
         adapter=adapter,
@@ -39,16 +42,16 @@ async def try_adapter(
             async for _ in deltas:
                 pass
     except TimeoutError:
-        raise TrialFailed("it has too much to do") from None
+        raise TrialFailed("the engine is overloaded") from None
     except EngineRequestError as error:
         non_finite, had_time = error.code == pb.ERROR_CODE_NON_FINITE, error.code != pb.ERROR_CODE_OVERLOADED
         raise TrialFailed(error.message, non_finite=non_finite, answered=had_time) from error
     except EngineError as error:
-        raise TrialFailed("it went away") from error
+        raise TrialFailed("the connection to the engine was lost") from error
 
 
 def probe_prompt(manifest: pb.Manifest, own_tokens: tuple[int, ...]) -> list[int]:
-    """Tokens of all kinds, and at the end those that the adapter waits for."""
+    """Return a prompt of tokens of all kinds that ends with the adapter's invocation tokens."""
     spread = [manifest.vocab_size * (2 * step + 1) // (2 * _SPREAD) for step in range(_SPREAD)]
     room = manifest.max_model_len - _GENERATED
     return [*spread, *own_tokens][-room:]

@@ -1,11 +1,12 @@
-"""How gRPC carries the link between the engine and its clients.
+"""gRPC options of the link between the engine and its clients.
 
-Each side's gRPC answers pings from a thread that needs no interpreter: a process that computes, collects garbage or has
-no turn on a busy machine answers, one that is stopped, or whose machine is lost, does not.
+Each side's gRPC answers pings from a thread that does not need the interpreter. A process that computes, collects
+garbage or waits for a busy machine's processor still answers; one that is stopped, or whose machine is lost, does
+not.
 """
 
 _BOTH = (
-    ("grpc.max_receive_message_length", 256 << 20),  # a manifest carries tokenizer.json: 17 MB for Llama 3
+    ("grpc.max_receive_message_length", 256 << 20),  # a manifest contains tokenizer.json: 17 MB for Llama 3
     ("grpc.max_send_message_length", 256 << 20),
     ("grpc.http2.max_pings_without_data", 0),  # no bound
 )
@@ -13,7 +14,7 @@ CLIENT_OPTIONS = (
     *_BOTH,
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_retries", 0),
-    ("grpc.keepalive_time_ms", 1000),  # of silence, then a ping
+    ("grpc.keepalive_time_ms", 1000),  # of silence before a ping
     ("grpc.keepalive_timeout_ms", 3000),
     ("grpc.http2.ping_timeout_ms", 3000),
 )

@@ -2,7 +2,7 @@
 
 Errors
     EngineError
-    ├── EngineUnavailable      the engine is down, hung, or went away
+    ├── EngineUnavailable      the engine is down, hung, or its connection was lost
     └── EngineRequestError     the engine ended this one request with an error
 """
 
@@ -19,8 +19,8 @@ import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from loragate.engine.client.channel_options import CLIENT_OPTIONS
-from loragate.engine.client.frames import Outbox
-from loragate.engine.client.heartbeat import Silence
+from loragate.engine.client.frames import FrameQueue
+from loragate.engine.client.heartbeat import HeartbeatMonitor
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
@@ -35,18 +35,18 @@ _BACKOFF_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class EngineError(Exception):
-    """Anything that ended a request on the engine's side."""
+    """Any error that ends a request on the engine's side."""
 
 
 class EngineUnavailable(EngineError):
-    """The engine is down, hung, or went away while the request ran."""
+    """The engine is down, hung, or its connection was lost while the request ran."""
 
 
 class EngineRequestError(EngineError):
-    """The engine ended this request; others are not concerned. `code` is an `engine_pb2.ErrorCode`.
+    """The engine ended this request; others are not affected. `code` is an `engine_pb2.ErrorCode`.
 
-    With ERROR_CODE_OVERLOADED, `retry_after` is the seconds after which trying again makes sense, and `own_queue` says
-    that it is the tenant's own requests that wait.
+    With ERROR_CODE_OVERLOADED, `retry_after` is the time in seconds after which a retry makes sense, and `own_queue` is
+    true if the tenant's own requests wait.
     """
 
     def __init__(self, code: int, message: str, *, retry_after: float | None = None, own_queue: bool = False) -> None:
@@ -59,25 +59,29 @@ class EngineRequestError(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class AdapterBytes:
-    """An adapter's two files: the config whole, the safetensors file as a stream."""
+    """An adapter's two files: the whole config, and the safetensors file as a stream."""
 
     config_json: bytes
     tensors: AsyncIterator[bytes]
 
 
 class AdapterSource(Protocol):
-    """Whoever may read blobs. The engine asks it for the adapters that it does not hold."""
+    """A reader of adapter files. The engine asks it for adapters that it does not hold."""
 
     async def open(self, tenant_id: str, digest: str) -> AdapterBytes:
-        """Raises LookupError when there is no such adapter, OSError when it cannot be read."""
+        """Open an adapter. Raises LookupError if it does not exist, OSError if it cannot be read."""
         ...
 
 
 class EngineClient:
-    """Requests up, deltas down, adapter bytes on demand. Reconnects by itself."""
+    """Sends requests, receives deltas, and provides adapter bytes on demand. Reconnects automatically."""
 
     def __init__(self, target: str, source: AdapterSource, *, heartbeat_timeout: float = 15.0) -> None:
-        """`heartbeat_timeout` seconds without a word end the session of an engine whose process still answers pings."""
+        """Create a client of the engine at `target`.
+
+        After `heartbeat_timeout` seconds without a message, the session of an engine whose process still answers pings
+        ends.
+        """
         self._target = target
         self._source = source
         self._heartbeat_timeout = heartbeat_timeout
@@ -88,12 +92,12 @@ class EngineClient:
         self._prefetch = pb.Prefetch()
 
     async def start(self) -> None:
-        """Begin connecting in the background; returns at once."""
+        """Start connecting in the background, and return at once."""
         self._channel = grpc.aio.insecure_channel(self._target, options=CLIENT_OPTIONS)
-        self._runner = asyncio.create_task(self._keep_connected(), name="engine-session")
+        self._runner = asyncio.create_task(self._run_connection_loop(), name="engine-session")
 
     async def close(self) -> None:
-        """End the session, which aborts what still runs in it."""
+        """End the session, which aborts its running requests."""
         if self._runner is not None:
             self._runner.cancel()
             with suppress(asyncio.CancelledError):
@@ -103,51 +107,51 @@ class EngineClient:
 
     @property
     def ready(self) -> bool:
-        """The session is up."""
+        """Whether the session is up."""
         return self._session is not None
 
     @property
     def load(self) -> pb.Load | None:
-        """What waits in the engine, as it last said; None while nothing does."""
+        """The load that the engine reported last; None while no request waits."""
         return None if self._session is None else self._session.load
 
     async def describe(self) -> pb.Manifest:
-        """The loaded base model. Raises EngineUnavailable."""
-        return await self._answer(self._stub().Describe(pb.DescribeRequest(), timeout=_UNARY_SECONDS))
+        """Return the manifest of the loaded base model. Raises EngineUnavailable."""
+        return await self._call(self._stub().Describe(pb.DescribeRequest(), timeout=_UNARY_SECONDS))
 
     async def stats(
-        self, request: pb.StatsRequest | None = None, *, patience: float = _UNARY_SECONDS
+        self, request: pb.StatsRequest | None = None, *, timeout_seconds: float = _UNARY_SECONDS
     ) -> pb.StatsResponse:
-        """Counters and gauges as of the last step. Raises EngineUnavailable, at the latest after `patience` seconds."""
-        return await self._answer(self._stub().Stats(request or pb.StatsRequest(), timeout=patience))
+        """Return counters and gauges as of the last step. Raises EngineUnavailable, at the latest after the timeout."""
+        return await self._call(self._stub().Stats(request or pb.StatsRequest(), timeout=timeout_seconds))
 
-    async def inventory(self, *, patience: float = _UNARY_SECONDS) -> pb.InventoryResponse:
-        """Which adapters it holds, and where. Raises EngineUnavailable."""
-        return await self._answer(self._stub().Inventory(pb.InventoryRequest(), timeout=patience))
+    async def inventory(self, *, timeout_seconds: float = _UNARY_SECONDS) -> pb.InventoryResponse:
+        """Return the adapters that the engine holds, by tier. Raises EngineUnavailable."""
+        return await self._call(self._stub().Inventory(pb.InventoryRequest(), timeout=timeout_seconds))
 
     async def trace(self, last_steps: int = 0) -> bytes:
-        """The last steps, or all that are remembered, in Chrome's trace-event format. Raises EngineUnavailable."""
+        """Return the last steps, or all that are recorded, in Chrome's trace-event format. Raises EngineUnavailable."""
         request = pb.TraceRequest(last_steps=last_steps)
-        response: pb.TraceResponse = await self._answer(self._stub().Trace(request, timeout=_UNARY_SECONDS))
+        response: pb.TraceResponse = await self._call(self._stub().Trace(request, timeout=_UNARY_SECONDS))
         return response.json
 
     def pin(self, adapters: Iterable[pb.AdapterRef]) -> None:
-        """Have these adapters kept on the device, and no longer those given before; also after a reconnect."""
+        """Keep these adapters on the device, in place of those given before; also after a reconnect."""
         self._pins = pb.Pins(adapters=adapters)
-        self._tell(pb.ClientFrame(pins=self._pins))
+        self._notify(pb.ClientFrame(pins=self._pins))
 
     def prefetch(self, adapters: Iterable[pb.AdapterRef]) -> None:
-        """Have these adapters fetched to the engine's disk, in place of those given before; also after a reconnect."""
+        """Fetch these adapters to the engine's disk, in place of those given before; also after a reconnect."""
         self._prefetch = pb.Prefetch(adapters=adapters)
-        self._tell(pb.ClientFrame(prefetch=self._prefetch))
+        self._notify(pb.ClientFrame(prefetch=self._prefetch))
 
     def retire(self, adapters: Iterable[pb.AdapterRef]) -> None:
-        """These are no more: the engine lets go of them, each once nobody uses it. Lost where it is not connected."""
-        self._tell(pb.ClientFrame(retire=pb.Retire(adapters=adapters)))
+        """Report deleted adapters: the engine releases each one once it is unused. Lost while not connected."""
+        self._notify(pb.ClientFrame(retire=pb.Retire(adapters=adapters)))
 
-    def _tell(self, frame: pb.ClientFrame) -> None:
+    def _notify(self, frame: pb.ClientFrame) -> None:
         if self._session is not None:
-            self._session.tell(frame)
+            self._session.send(frame)
 
     @asynccontextmanager
     async def generate(self, submit: pb.Submit) -> AsyncIterator[AsyncIterator[pb.Delta]]:
@@ -169,86 +173,85 @@ class EngineClient:
             raise EngineUnavailable("the engine client was not started")
         return pb_grpc.EngineServiceStub(self._channel)
 
-    async def _answer(self, call: Awaitable[T]) -> T:
+    async def _call(self, call: Awaitable[T]) -> T:
         try:
             return await call
         except grpc.aio.AioRpcError as error:
-            raise EngineUnavailable(f"the engine does not answer ({error.code().name})") from error
+            raise EngineUnavailable(f"the engine does not respond ({error.code().name})") from error
 
-    async def _keep_connected(self) -> None:
+    async def _run_connection_loop(self) -> None:
         assert self._channel is not None
         failures = 0
         while True:
             session = _Session(self._channel, self._source, self._heartbeat_timeout)
-            session.tell(pb.ClientFrame(pins=self._pins))
-            session.tell(pb.ClientFrame(prefetch=self._prefetch))
+            session.send(pb.ClientFrame(pins=self._pins))
+            session.send(pb.ClientFrame(prefetch=self._prefetch))
             try:
                 async for _ in session.run():
                     self._session, failures = session, 0
             except grpc.aio.AioRpcError as error:
                 log.debug("engine session ended: %s", error.code().name)
             except TimeoutError:
-                log.warning("the engine was silent for %.1f s: session dropped", self._heartbeat_timeout)
+                log.warning("no message from the engine for %.1f s: session dropped", self._heartbeat_timeout)
             finally:
                 self._session = None
-                session.fail(EngineUnavailable("the engine went away while the request ran"))
+                session.fail(EngineUnavailable("the connection to the engine was lost while the request ran"))
             await asyncio.sleep(_BACKOFF_SECONDS[min(failures, len(_BACKOFF_SECONDS) - 1)])
             failures += 1
 
 
 class _Session:
-    """One stream and the requests that live in it."""
+    """One stream and the requests in it."""
 
     def __init__(self, channel: grpc.aio.Channel, source: AdapterSource, heartbeat_timeout: float) -> None:
         self._channel = channel
         self._source = source
         self._heartbeat_timeout = heartbeat_timeout
-        self._outbox = Outbox()
-        self._part_places = asyncio.Semaphore(PARTS_IN_FLIGHT)  # a large adapter never sits whole in memory
+        self._send_queue = FrameQueue()
+        self._part_places = asyncio.Semaphore(PARTS_IN_FLIGHT)  # keeps large adapters from being in memory as a whole
         self._requests: dict[int, _Request] = {}
         self._ids = itertools.count(1)
-        self._silence = Silence()
+        self._heartbeat = HeartbeatMonitor()
         self.load: pb.Load | None = None
         self._transfers: set[asyncio.Task[None]] = set()
 
     async def run(self) -> AsyncIterator[None]:
-        """Yields once for each frame from the engine. Ends or raises when the session does, with TimeoutError
-        after silence."""
+        """Yield once for each frame from the engine, until the session ends. Raises TimeoutError after silence."""
         call = pb_grpc.EngineServiceStub(self._channel).Session(wait_for_ready=False)
         writer = asyncio.create_task(self._write(call))
-        silent = asyncio.create_task(self._silence.lasts(self._heartbeat_timeout))
-        silent.add_done_callback(lambda _: call.cancel())
+        expired = asyncio.create_task(self._heartbeat.wait_expired(self._heartbeat_timeout))
+        expired.add_done_callback(lambda _: call.cancel())
         try:
             while True:
                 frame = await call.read()
                 if frame is EOF:
                     return
-                self._silence.ends()
+                self._heartbeat.reset()
                 self._receive(frame)
                 yield
         except asyncio.CancelledError:
-            if silent.done() and not silent.cancelled():
+            if expired.done() and not expired.cancelled():
                 raise TimeoutError from None
             raise
         finally:
             call.cancel()
-            for task in (writer, silent, *self._transfers):
+            for task in (writer, expired, *self._transfers):
                 task.cancel()
 
     def submit(self, submit: pb.Submit) -> AsyncIterator[pb.Delta]:
         submit.request_id = next(self._ids)
         request = _Request(pending=max(1, submit.n))
         self._requests[submit.request_id] = request
-        self._outbox.put(pb.ClientFrame(submit=submit))
+        self._send_queue.put(pb.ClientFrame(submit=submit))
         return request.deltas()
 
     def release(self, request_id: int) -> None:
         request = self._requests.pop(request_id, None)
         if request is not None and request.pending > 0:
-            self._outbox.put(pb.ClientFrame(abort=pb.Abort(request_id=request_id)))
+            self._send_queue.put(pb.ClientFrame(abort=pb.Abort(request_id=request_id)))
 
-    def tell(self, frame: pb.ClientFrame) -> None:
-        self._outbox.put(frame)
+    def send(self, frame: pb.ClientFrame) -> None:
+        self._send_queue.put(frame)
 
     def fail(self, error: EngineError) -> None:
         for request in self._requests.values():
@@ -270,12 +273,12 @@ class _Session:
     async def _write(self, call: "grpc.aio.StreamStreamCall[pb.ClientFrame, pb.EngineFrame]") -> None:
         try:
             while True:
-                frame = await self._outbox.next()
+                frame = await self._send_queue.next()
                 await call.write(frame)
                 if frame.HasField("adapter_part"):
                     self._part_places.release()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return  # the reader sees the same end and tells everyone
+            return  # the reader sees the same end and reports it
 
     async def _send_adapter(self, wanted: pb.AdapterRef) -> None:
         try:
@@ -294,13 +297,13 @@ class _Session:
 
     async def _send_part(self, part: pb.AdapterPart) -> None:
         await self._part_places.acquire()
-        self._outbox.put(pb.ClientFrame(adapter_part=part))
+        self._send_queue.put(pb.ClientFrame(adapter_part=part))
 
 
 class _Request:
-    """What its consumer has not read yet: of each completion one delta, which grows while nobody reads it.
+    """The unread output of a request: one delta per completion, which is extended until it is read.
 
-    Kept one by one they would be large: each keeps the memory of the whole frame that it came in.
+    Individual deltas would be large, because each keeps the memory of the whole frame that it came in.
     """
 
     def __init__(self, pending: int) -> None:

@@ -1,4 +1,4 @@
-"""What a client has to say, in as few messages as it can: each costs both sides more than what is in it."""
+"""Batching of a client's frames into few messages: each message costs both sides more than its content."""
 
 import asyncio
 from collections import deque
@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 from loragate.v1 import engine_pb2 as pb
 
-_MOST_TOGETHER = 64
+_MAX_BATCH = 64
 
 
-class Outbox:
-    """Frames in the order in which they were put here."""
+class FrameQueue:
+    """A queue of frames that are sent in order."""
 
     def __init__(self) -> None:
         self._waiting: deque[pb.ClientFrame] = deque()
@@ -21,21 +21,23 @@ class Outbox:
         self._news.set()
 
     async def next(self) -> pb.ClientFrame:
-        """The first one; `more` holds those that came up while the last one was sent. An adapter's part goes alone: it
-        is as large as a message should be."""
+        """Return the first frame; `more` holds those that were added while the previous one was sent.
+
+        An adapter's part is sent alone, because it has the maximum size of a message.
+        """
         while not self._waiting:
             self._news.clear()
             await self._news.wait()
         first = self._waiting.popleft()
-        while self._waiting and len(first.more) < _MOST_TOGETHER - 1:
+        while self._waiting and len(first.more) < _MAX_BATCH - 1:
             if _is_large(first) or _is_large(self._waiting[0]):
                 break
             first.more.append(self._waiting.popleft())
         return first
 
 
-async def each_of(frames: AsyncIterator[pb.ClientFrame]) -> AsyncIterator[pb.ClientFrame]:
-    """The frames that a client put into its outbox."""
+async def unbatch(frames: AsyncIterator[pb.ClientFrame]) -> AsyncIterator[pb.ClientFrame]:
+    """Yield all frames that a client put into its outbox."""
     async for frame in frames:
         yield frame
         for later in frame.more:

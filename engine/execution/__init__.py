@@ -1,1 +1,1 @@
-"""One step on the device: packing, the forward pass, CUDA graphs, read-back."""
+"""Execution of a step on the device: packing, the forward pass, CUDA graphs, read-back."""

@@ -1,4 +1,4 @@
-"""A step's tokens as one row: what every row of it is, worked out on the host."""
+"""Packing of a step's tokens into one row, with the properties of each row, on the host."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,13 +19,16 @@ _COMPOSITIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class PackedRows:
-    """`entries` are (sequence, tokens) in packed order: single tokens first. A sequence with a draft is in `sampled`
-    once for its last token and once for each guess behind it, in order, beside the row of each in `logit_rows`."""
+    """`entries` are (sequence, tokens) in packed order: single tokens first.
+
+    A sequence with a draft is in `sampled` once for its last token and once for each draft token after it, in order,
+    matching the rows in `logit_rows`.
+    """
 
     entries: list[tuple[Sequence, int]]
     input_ids: list[int]
     positions: Integers
-    places: Integers  # where the new keys and values go in the cache
+    places: Integers  # places of the new keys and values in the cache
     slots: list[int]
     logit_rows: list[int]
     sampled: list[Sequence]
@@ -35,7 +38,7 @@ class PackedRows:
         return len(self.input_ids)
 
     @classmethod
-    def of(cls, entries: list[tuple[Sequence, int]]) -> "PackedRows":
+    def from_entries(cls, entries: list[tuple[Sequence, int]]) -> "PackedRows":
         input_ids: list[int] = []
         positions: list[Integers] = [np.zeros(0, dtype=np.int64)]
         places: list[Integers] = [np.zeros(0, dtype=np.int64)]
@@ -57,19 +60,18 @@ class PackedRows:
 
 
 def decode_first(rows: Iterable[tuple[Sequence, int]]) -> list[tuple[Sequence, int]]:
-    """The packed order of a step: single rows, then chunks; each sorted by slot so that segments are runs."""
+    """Return the packed order of a step: single rows, then chunks, each sorted by slot so that segments are runs."""
     return sorted(rows, key=lambda item: (item[1] > 1, item[0].slot, item[0].arrival))
 
 
-class SegmentMemory:
-    """Gives out the identical tuple for as long as the composition of the batch stays: what tables have prepared
-    for it then serves again."""
+class SegmentCache:
+    """Returns the identical tuple while the composition of the batch stays, so that prepared work can be reused."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[Segment, ...]] = {}
 
-    def of(self, slots: list[int]) -> tuple[Segment, ...]:
-        """Runs of equal slots, base-only rows left out."""
+    def get(self, slots: list[int]) -> tuple[Segment, ...]:
+        """Return the runs of equal slots, without base-only rows."""
         numbers = np.array(slots, dtype=np.int32)
         known = self._known.get(numbers.tobytes())
         if known is None:
@@ -79,9 +81,11 @@ class SegmentMemory:
         return known
 
 
-def batch_of(packed: PackedRows, device: torch.device, segments: SegmentMemory) -> StepBatch:
-    """The step's batch, as large as it is. If no sequence reaches the end of its tokens, the last row's logits are
-    computed all the same and ignored."""
+def build_batch(packed: PackedRows, device: torch.device, segments: SegmentCache) -> StepBatch:
+    """Return the step's batch in its actual size.
+
+    If no sequence reaches the end of its tokens, the last row's logits are computed and ignored.
+    """
     singles = [s for s, tokens in packed.entries if tokens == 1]
     prefills, row = [], len(singles)
     for sequence, tokens in packed.entries[len(singles) :]:
@@ -95,14 +99,14 @@ def batch_of(packed: PackedRows, device: torch.device, segments: SegmentMemory) 
         write_places=to_device(packed.places, device),
         decode=_decode_rows(singles, device) if singles else None,
         prefills=tuple(prefills),
-        segments=segments.of(packed.slots),
+        segments=segments.get(packed.slots),
         logit_rows=to_device(wanted, device),
-        logit_segments=segments.of([packed.slots[row] for row in wanted]),
+        logit_segments=segments.get([packed.slots[row] for row in wanted]),
     )
 
 
 def _slots(sequence: Sequence, start: int, stop: int) -> list[int]:
-    """Of the tokens [start, stop): the base model's until the adapter is in effect."""
+    """Return the slots of the tokens [start, stop): the base model's until the adapter is in effect."""
     without = min(max(sequence.adapter_from - start, 0), stop - start)
     return [-1] * without + [sequence.slot] * (stop - start - without)
 

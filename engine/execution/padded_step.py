@@ -1,9 +1,9 @@
-"""Steps of fixed sizes: whatever a step computes is written into memory of the device that stays where it is, so that
-one recording of the model's launches serves every step of its size (NVIDIA, "CUDA C++ Programming Guide", "CUDA
-Graphs"; vLLM and SGLang pad their decode batches in the same way).
+"""Steps of fixed sizes for captured graphs.
 
-All that a step is goes over in one copy. Rows that are nobody's are token 0 at position 0, written to a page that
-nobody reads; they are in no tile, and so no adapter's.
+Everything that a step computes is written to device memory at fixed addresses, so that one capture of the model's
+launches serves every step of its size (NVIDIA, "CUDA C++ Programming Guide", "CUDA Graphs"; vLLM and SGLang pad their
+decode batches in the same way). A whole step is transferred in one copy. Padding rows are token 0 at position 0,
+written to a scratch page; they are in no tile, and so have no adapter.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,37 +37,39 @@ if gpu.available():
 if TYPE_CHECKING:
     from loragate.kernels.segments import Tiling
 
-_STEP = 32  # rows between sizes with prefill, at least
-_TILE = 16  # the fewest rows of a full tile of any kind
+_STEP = 32  # minimum rows between sizes with prefill
+_TILE = 16  # minimum rows of a full tile of any kind
 
 Memory = TypeVar("Memory", Tensor, Integers)
 
 
-def sizes(most: int, sequences: int) -> list[int]:
-    """The sizes that steps of up to `most` rows are padded to: close together where decode steps are, which at most
-    `sequences` rows make up."""
+def sizes(max_rows: int, sequences: int) -> list[int]:
+    """Return the sizes that steps of up to `max_rows` rows are padded to.
+
+    They are close together for decode steps, which have at most `sequences` rows.
+    """
     found = [1, 2, 4, *range(8, sequences, 8), sequences]
-    while found[-1] < most:
+    while found[-1] < max_rows:
         found.append((found[-1] + max(_STEP, found[-1] // 4)) // _STEP * _STEP)
-    return sorted({min(size, most) for size in found})
+    return sorted({min(size, max_rows) for size in found})
 
 
 @dataclass(frozen=True, slots=True)
 class PaddedShape:
-    """What a step of one size has room for."""
+    """The capacity of a step of one size."""
 
     rows: int
     sequences: int
-    logits: int  # rows that go to the head; as many as `rows` are all of them
-    pages: int  # of a sequence
-    page: int  # places
-    tile_rows: int  # of attention
+    logits: int  # rows that go to the head; equal to `rows` if all of them do
+    pages: int  # per sequence
+    page: int  # places per page
+    tile_rows: int  # rows of an attention tile
     dtype: torch.dtype
-    scratch: int  # a place in the cache for the keys and values of nobody
+    scratch: int  # the place in the cache for the keys and values of padding rows
 
     @property
     def fields(self) -> dict[str, tuple[int, ...]]:
-        """The step's numbers, side by side; what one step fills least of comes last."""
+        """The shapes of the step's numbers, side by side; the one that steps fill least comes last."""
         per_row = dict.fromkeys(("input_ids", "positions", "write_places", "slots", "owners"), (self.rows,))
         lora = {f"tiles of {tiling.rows}": (count, TILE_FIELDS) for tiling, count in self._lora_tiles.items()}
         head = {"logit_rows": (self.logits,), "logit_slots": (self.logits,), "logit_tiles": (self.logits, TILE_FIELDS)}
@@ -84,7 +86,7 @@ class PaddedShape:
         return self.numbers_for(self.sequences)
 
     def numbers_for(self, sequences: int) -> int:
-        """What a step of so many sequences takes: their tables are the last of it."""
+        """Return the numbers of a step with this many sequences, whose tables are its last part."""
         return sum(prod(shape) for shape in self.fields.values()) - (self.sequences - sequences) * self.pages
 
     @property
@@ -93,18 +95,18 @@ class PaddedShape:
 
     @property
     def _lora_tiles(self) -> "dict[Tiling, int]":
-        """A sequence is one segment at most, and a short one's last tile may be all but empty."""
+        """Maximum tiles by tiling. A sequence is at most one segment, whose last tile may be nearly empty."""
         long = 2 * (self.rows // LONG) if self._has_prefill and self.dtype != torch.float32 else 0
         counts = {DECODE: min(self.rows, self.rows // _TILE + self.sequences), PREFILL: long}
         return {tiling: count for tiling, count in counts.items() if count}
 
     @property
     def _has_prefill(self) -> bool:
-        """Steps of single tokens are spared the launches that a long prompt's rows would take."""
+        """Whether the step has launches for long prompts, which steps of single tokens skip."""
         return self.rows > self.sequences
 
     def views(self, memory: Memory) -> dict[str, Memory]:
-        """The fields in a vector of so many numbers, or of fewer if it has tables for fewer sequences."""
+        """Return the fields within a vector of all numbers, or of fewer if it has tables for fewer sequences."""
         found, start = {}, 0
         for name, shape in self.fields.items():
             found[name] = memory[start : start + prod(shape)].reshape(-1, *shape[1:])
@@ -112,13 +114,15 @@ class PaddedShape:
         return found
 
     def takes(self, packed: PackedRows) -> bool:
-        """Whether there is room for the step."""
+        """Return whether the step fits."""
         fits = packed.rows <= self.rows and len(packed.entries) <= self.sequences
         return fits and len(packed.logit_rows) <= self.logits
 
     def fill(self, memory: Integers, packed: PackedRows) -> None:
-        """Write the step into a vector with tables for its sequences. Pages that these do not have stay as they are:
-        zeros, or anything for the kernels of a GPU, which read none. They are most of it where sequences may get long.
+        """Write the step into a vector with tables for its sequences.
+
+        Pages that these do not have are not written: they are zeros, or anything for GPU kernels, which do not read
+        them. With long contexts they are most of the table.
         """
         memory[: self.numbers_for(0)] = 0
         f, rows = self.views(memory), packed.rows
@@ -141,7 +145,7 @@ class PaddedShape:
             _put_tiles(f["logit_tiles"], _segments(slots), DECODE.rows)
 
     def _fill_sequences(self, f: dict[str, Integers], packed: PackedRows) -> Iterator[tuple[int, int, int, int]]:
-        """Tables, lengths and owners; yields attention's tiles."""
+        """Fill tables, lengths and owners, and yield the attention tiles."""
         row = 0
         for index, (sequence, tokens) in enumerate(packed.entries):
             start, stop = sequence.computed, sequence.computed + tokens
@@ -156,8 +160,10 @@ class PaddedShape:
             row += tokens
 
     def batch(self, memory: Tensor, *, adapted: bool) -> StepBatch:
-        """The batch that lies in such a vector on the device, whatever is in it by the time it is computed; with the
-        base model's rows alone unless it is `adapted`."""
+        """Return the batch in such a vector on the device, with the contents at the time it is computed.
+
+        Unless it is `adapted`, all rows are the base model's.
+        """
         f = self.views(memory)
         segments = FixedSegments(f["slots"], tuple(Work(f[f"tiles of {t.rows}"], t) for t in self._lora_tiles))
         if self.logits < self.rows:

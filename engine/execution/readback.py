@@ -1,4 +1,4 @@
-"""Numbers of the device on their way to the host."""
+"""Copies of device tensors to the host."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,10 @@ from torch import Tensor
 
 
 class Readback:
-    """Copies of some tensors, made on the current stream once all that was launched before is done. What is launched
-    afterwards goes on while the host waits."""
+    """Copies of tensors, made on the current stream after everything launched so far.
+
+    Later launches proceed while the host waits.
+    """
 
     def __init__(self, tensors: Sequence[Tensor], device: torch.device) -> None:
         self._copies = [_copied(tensor) for tensor in tensors]
@@ -18,14 +20,14 @@ class Readback:
             self._there.record()
 
     def wait(self) -> list[Tensor]:
-        """Until all of that is done: the copies, in the order in which their tensors were given."""
+        """Wait for the copies and return them in the order of their tensors."""
         if self._there is not None:
             self._there.synchronize()
         return self._copies
 
 
 def _copied(tensor: Tensor) -> Tensor:
-    """Out of a GPU into memory that is never paged: only there is a copy made while the host goes on."""
+    """Copy a tensor; from a GPU into page-locked memory, where the copy is asynchronous."""
     if tensor.device.type != "cuda":
         return tensor.clone()
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)

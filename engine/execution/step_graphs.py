@@ -1,8 +1,9 @@
-"""The model's launches for steps of fixed sizes, recorded once and played back: a step then costs the host one copy and
-one call, not the thousands of launches of a model's layers.
+"""Captured launches of the model for steps of fixed sizes: a replayed step costs the host one copy and one call,
+instead of the thousands of launches of a model's layers.
 
-There is one recording for a number of rows with adapters, and one for the base model alone; none for how many adapters
-there are, nor for which. A step that fits none, or whose adapters take calls of their own, runs as it always did.
+There are two graphs for each number of rows: one with adapters, and one for the base model alone; they do not depend on
+the number or identity of the adapters. A step that fits no graph, or whose adapters need calls of their own, is
+launched normally.
 """
 
 import logging
@@ -15,20 +16,20 @@ from torch import Tensor
 
 from loragate.engine.execution.packing import PackedRows
 from loragate.engine.execution.padded_step import PaddedShape
-from loragate.engine.layers.forward_context import CurrentStep, StepBatch
+from loragate.engine.layers.forward_context import ForwardContext, StepBatch
 from loragate.kernels import gpu
 from loragate.kernels.host_to_device import to_device
 
 log = logging.getLogger(__name__)
 
 Launches = Callable[[], None]
-"""Takes nothing and gives nothing: it reads and writes memory that stays where it is."""
+"""Reads and writes memory at fixed addresses."""
 
 Record = Callable[[Launches], Launches]
-"""From launches to what repeats them. Raises RuntimeError if it cannot."""
+"""Captures launches, and returns a function that replays them. Raises RuntimeError if it cannot."""
 
 Forward = Callable[[StepBatch], Tensor]
-"""From a batch to the logits [logit rows, vocabulary]."""
+"""Computes the logits [logit rows, vocabulary] of a batch."""
 
 
 @dataclass(slots=True)
@@ -36,33 +37,39 @@ class GraphCounters:
     """Totals since the start."""
 
     recorded: int = 0
-    failed: int = 0  # recordings that could not be made
+    failed: int = 0  # captures that failed
     replayed: int = 0  # steps
-    launched: int = 0  # steps that fitted no recording
+    launched: int = 0  # steps that fitted no graph
 
 
 class StepGraphs:
-    """`shapes` by growing rows. All share the memory that steps are written to, and that logits come from."""
+    """The graphs of `shapes`, by growing rows. All share the memory that steps are written to and that logits come
+    from."""
 
-    def __init__(self, shapes: list[PaddedShape], step: CurrentStep, forward: Forward, device: torch.device) -> None:
+    def __init__(
+        self, shapes: list[PaddedShape], context: ForwardContext, forward: Forward, device: torch.device
+    ) -> None:
         self._shapes = shapes
-        self._step = step
+        self._context = context
         self._forward = forward
         self._device = device
         self._memory = torch.zeros(max(shape.numbers for shape in shapes), dtype=torch.int64, device=device)
-        self._logits: Tensor | None = None  # [most logit rows, vocabulary]
+        self._logits: Tensor | None = None  # [maximum logit rows, vocabulary]
         self._replays: dict[tuple[PaddedShape, bool], Launches] = {}
         self.counters = GraphCounters()
 
     @torch.inference_mode()
     def record(self, record: Record) -> None:
-        """Record all sizes, the largest first, so that the others' intermediate results find room where its were, then
-        those of steps without prefill, which launches cost most. The first failure is the last attempt: what has no
-        recording is launched as ever."""
+        """Capture all sizes.
+
+        The largest is first, so that the intermediate results of the others fit into its memory; then come those of
+        steps without prefill, for which launches are most expensive. Capturing stops at the first failure; sizes
+        without a graph are launched normally.
+        """
         began = time.perf_counter()
         *others, largest = self._shapes
         for shape in (largest, *sorted(others, key=lambda s: (s.rows > s.sequences, -s.rows))):
-            self._send(shape, PackedRows.of([]))  # recording may compute what is there
+            self._send(shape, PackedRows.from_entries([]))  # capturing may compute the contents of the memory
             for adapted in (True, False):
                 try:
                     self._replays[shape, adapted] = record(self._launches(shape, adapted=adapted))
@@ -78,8 +85,10 @@ class StepGraphs:
         log.info("recorded %d sizes of steps in %.1f s", self.counters.recorded, seconds)
 
     def run(self, packed: PackedRows) -> Tensor | None:
-        """The logits of the step's `logit_rows`, in memory that the next step uses again; None if there is no recording
-        for it."""
+        """Return the logits of the step's `logit_rows`, or None if there is no graph for it.
+
+        They are in memory that the next step reuses.
+        """
         adapted = any(slot >= 0 for slot in packed.slots)
         shape = self._shape_for(packed)
         replay = None if shape is None else self._replays.get((shape, adapted))
@@ -98,14 +107,16 @@ class StepGraphs:
     def _shape_for(self, packed: PackedRows) -> PaddedShape | None:
         if any(sequence.pooled is not None for sequence, _ in packed.entries):
             return None
-        if not self._step.called_slots.isdisjoint(packed.slots):
+        if not self._context.slots_with_calls.isdisjoint(packed.slots):
             return None
         return next((shape for shape in self._shapes if shape.takes(packed)), None)
 
     def _send(self, shape: PaddedShape, packed: PackedRows) -> None:
-        """One copy, which waits for the step before and which nobody waits for: the memory that it leaves is given out
-        again only once it is done."""
-        numbers = shape.numbers_for(max(1, len(packed.entries)))  # rows that are nobody's are the first sequence's
+        """Send a step in one asynchronous copy, ordered after the previous step.
+
+        The host memory is reused only after the copy is complete.
+        """
+        numbers = shape.numbers_for(max(1, len(packed.entries)))  # padding rows belong to the first sequence
         make = torch.empty if gpu.serves(self._device) else torch.zeros  # see `fill`
         host = make(numbers, dtype=torch.int64, pin_memory=self._device.type == "cuda")
         shape.fill(host.numpy(), packed)
@@ -115,9 +126,9 @@ class StepGraphs:
         batch = shape.batch(self._memory, adapted=adapted)
 
         def launch() -> None:
-            with self._step.running(batch):
+            with self._context.running(batch):
                 logits = self._forward(batch)
-            if self._logits is None:  # before anything is recorded: `record` begins with the largest
+            if self._logits is None:  # before any capture: `record` begins with the largest
                 rows = max(each.logits for each in self._shapes)
                 self._logits = logits.new_zeros(rows, logits.shape[1])
             self._logits[: logits.shape[0]].copy_(logits)

@@ -1,4 +1,4 @@
-"""Grammars compiled for the base model's tokens, off the step loop, within bounds, and kept by content."""
+"""Compilation of grammars for the base model's tokens: off the step loop, within bounds, and cached by content."""
 
 import logging
 import subprocess
@@ -19,14 +19,14 @@ from loragate.engine.runtime.tenant_executor import TenantPool
 log = logging.getLogger(__name__)
 
 MAX_TEXT_BYTES = 256 << 10
-_KEPT = 256
+_MAX_CACHED = 256
 _THREADS = 2
 _TRIAL_SECONDS = 10.0
-_NO_LIBRARY = "this engine runs without a grammar library: install llguidance"
+_NO_LIBRARY = "the engine has no grammar library: install llguidance"
 
-# At most one space where JSON allows any white space: a weak model would otherwise write blanks until it is stopped.
-# No \uXXXX escapes: an undeclared property could be spelt so that it overwrites a declared one. Every option is
-# named, because a schema may bring its own under "x-guidance", and these win.
+# At most one space where JSON allows any white space: a weak model would otherwise generate blanks until it is stopped.
+# No \uXXXX escapes: an undeclared property could be spelled so that it overwrites a declared one. Every option is set
+# explicitly, because a schema may set its own under "x-guidance", and these take precedence.
 _JSON_OPTIONS: Any = {
     "item_separator": ",",
     "key_separator": ":",
@@ -40,7 +40,7 @@ _JSON_OPTIONS: Any = {
 
 
 class GrammarRejected(Exception):
-    """This grammar cannot be followed; the message says why."""
+    """The grammar cannot be used; the message says why."""
 
 
 Compiled = Matcher | GrammarRejected
@@ -48,55 +48,55 @@ Compiled = Matcher | GrammarRejected
 
 
 class GrammarCompiler:
-    """Compiles on threads of its own. `done` of `compile` is called from any thread."""
+    """Compiles grammars on its own threads. The callback `done` of `compile` is called from any thread."""
 
     def __init__(self, tokens: TokenSpace, threads: int) -> None:
         self._tokens = tokens
         self._mask_threads = threads
         self._pool = TenantPool(_THREADS, "grammar")
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Grammar, Compiled] = OrderedDict()
+        self._cache: OrderedDict[Grammar, Compiled] = OrderedDict()
         self._building = threading.Lock()
 
     def compile(self, tenant_id: str, grammar: Grammar, done: Callable[[Compiled], None]) -> None:
-        """At once if it is known, else when it is the tenant's turn."""
-        known = self._known(grammar)
+        """Return a cached result at once, or compile when it is the tenant's turn."""
+        known = self._cached(grammar)
         if known is not None:
             done(known)
         else:
-            self._pool.submit(tenant_id, lambda: done(self._known(grammar) or self._keep(grammar)))
+            self._pool.submit(tenant_id, lambda: done(self._cached(grammar) or self._compile_and_cache(grammar)))
 
     @cached_property
     def masks(self) -> MaskFiller:
-        """Only to be asked for once a grammar was compiled."""
+        """The mask filler; to be used only after a grammar was compiled."""
         from llguidance import LLExecutor
 
         return MaskFiller(LLExecutor(self._mask_threads), -(-self._tokenizer().vocab_size // 32))
 
     def close(self) -> None:
-        """Forget what was not begun."""
+        """Drop the compilations that have not started."""
         self._pool.close()
 
-    def _known(self, grammar: Grammar) -> Compiled | None:
+    def _cached(self, grammar: Grammar) -> Compiled | None:
         with self._lock:
-            known = self._kept.get(grammar)
+            known = self._cache.get(grammar)
             if known is not None:
-                self._kept.move_to_end(grammar)
+                self._cache.move_to_end(grammar)
             return known
 
-    def _keep(self, grammar: Grammar) -> Compiled:
+    def _compile_and_cache(self, grammar: Grammar) -> Compiled:
         compiled = self._compile(grammar)
         with self._lock:
-            self._kept[grammar] = compiled
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            self._cache[grammar] = compiled
+            while len(self._cache) > _MAX_CACHED:
+                self._cache.popitem(last=False)
         return compiled
 
     def _compile(self, grammar: Grammar) -> Compiled:
         try:
             return self._matcher(grammar)
-        except GrammarRejected as refusal:
-            return refusal
+        except GrammarRejected as rejection:
+            return rejection
         except ImportError:
             return GrammarRejected(_NO_LIBRARY)
         except Exception as error:
@@ -110,7 +110,7 @@ class GrammarCompiler:
             raise GrammarRejected(f"it is over the limit of {MAX_TEXT_BYTES} bytes")
         text = _in_library_format(grammar)
         if grammar != JSON_OBJECT:
-            _try_out(text)
+            _compile_in_trial(text)
         limits = LLParserLimits(verbose_errors=False)
         matcher = LLMatcher(self._tokenizer(), text, limits=limits, log_level=0)
         if matcher.is_error():
@@ -126,7 +126,7 @@ class GrammarCompiler:
         try:
             return build_tokenizer(self._tokens)
         except UnknownTokenizer as error:
-            raise GrammarRejected(f"this base model cannot be held to a grammar: {error}") from error
+            raise GrammarRejected(f"grammars cannot be used with this base model: {error}") from error
 
 
 def _in_library_format(grammar: Grammar) -> str:
@@ -144,8 +144,8 @@ def _in_library_format(grammar: Grammar) -> str:
         raise GrammarRejected(str(error)) from error
 
 
-def _try_out(text: str) -> None:
-    """Compile it in a process that can be stopped, before it is compiled here. Raises GrammarRefused."""
+def _compile_in_trial(text: str) -> None:
+    """Compile the grammar in a process that can be killed, before it is compiled here. Raises GrammarRejected."""
     script = Path(__file__).with_name("trial.py")
     command = [sys.executable, "-I", str(script)]
     try:

@@ -1,4 +1,4 @@
-"""What every completion of a request must match, whole."""
+"""Grammars: the format that every completion of a request must match as a whole."""
 
 import enum
 import json
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 
 class GrammarKind(enum.Enum):
-    """How a grammar's text is written."""
+    """The language of a grammar's text."""
 
     JSON_SCHEMA = "json_schema"
-    REGEX = "regex"  # Rust's syntax: no look-around, no back-references
+    REGEX = "regex"  # rust's syntax: no look-around, no back-references
     LARK = "lark"  # llguidance's dialect
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """Equal texts are one grammar, compiled once."""
+    """A grammar. Equal texts are one grammar, compiled once."""
 
     kind: GrammarKind
     text: str
@@ -25,7 +25,7 @@ class Grammar:
 JSON_OBJECT = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
 
 
-def choice_of(options: Sequence[str]) -> Grammar:
-    """Exactly one of these texts. Lark reads a string as JSON writes it."""
+def choice_grammar(options: Sequence[str]) -> Grammar:
+    """Return a grammar that matches exactly one of these texts. Lark reads a string as JSON writes it."""
     quoted = [json.dumps(option, ensure_ascii=False) for option in options]
     return Grammar(GrammarKind.LARK, "start: " + " | ".join(quoted))

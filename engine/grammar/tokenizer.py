@@ -6,12 +6,12 @@ from typing import Any
 from loragate.engine.grammar.matcher import UNWRITABLE
 from loragate.engine.grammar.vocabulary import Vocabulary, read_vocabulary
 
-_MARKER = "\x02"  # llguidance's own choice: in no text, and never merged with its neighbours
+_MARKER = "\x02"  # llguidance's own choice: it is in no text, and is never merged with its neighbours
 
 
 @dataclass(frozen=True, slots=True)
 class TokenSpace:
-    """What the model's tokens are."""
+    """The tokens of the model."""
 
     tokenizer_json: bytes
     size: int  # of the logits
@@ -19,7 +19,7 @@ class TokenSpace:
 
 
 def build_tokenizer(space: TokenSpace) -> Any:
-    """An llguidance.LLTokenizer. Raises UnknownTokenizer, ImportError."""
+    """Return an llguidance.LLTokenizer. Raises UnknownTokenizer, ImportError."""
     from llguidance import LLTokenizer
 
     vocabulary = read_vocabulary(space.tokenizer_json, space.size, space.eos)
@@ -28,7 +28,7 @@ def build_tokenizer(space: TokenSpace) -> Any:
 
 
 class _Table:
-    """The attributes that LLTokenizer reads. It tells special tokens by a first byte that no text has."""
+    """The attributes that LLTokenizer reads. It identifies special tokens by a first byte that no text has."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
@@ -39,7 +39,7 @@ class _Table:
             b"\xff" + vocabulary.special.get(i, f"<[{i}]>").encode() if text is None else text
             for i, text in enumerate(vocabulary.tokens)
         ]
-        if not eos:  # the library wants one: a token behind the last, which no logits have
+        if not eos:  # the library requires one: a token after the last, which no logits have
             self.tokens.append(b"\xff<end>")
         self.special_token_ids = [i for i, text in enumerate(self.tokens) if text[:1] == b"\xff"]
         self.eos_token_id = min(eos, default=len(self.tokens) - 1)
@@ -49,9 +49,9 @@ class _Table:
 
 
 class _Splitter:
-    """Texts that a grammar forces, as the tokens that the model was trained to see for them.
+    """Splits texts that a grammar forces into the tokens that the model was trained to see for them.
 
-    The library believes what it is told, so a split that does not add up to the text is never given.
+    The library does not check a split, so one that does not add up to the text is never returned.
     """
 
     def __init__(self, tokenizer_json: bytes, vocabulary: Vocabulary) -> None:
@@ -65,15 +65,15 @@ class _Splitter:
         self._longest = max(map(len, self._ids), default=0)
 
     def split(self, text: str) -> list[int]:
-        """Raises ValueError if the vocabulary cannot write the text."""
-        for before in ("", _MARKER):  # a text's first token may differ from the same text's in the middle of another
+        """Return the tokens of a text. Raises ValueError if the vocabulary cannot write it."""
+        for before in ("", _MARKER):  # a text's first token may differ from that of the same text after another
             ids = self._encoded(before, text)
             if ids is not None:
                 return ids
         return self._longest_first(text.encode())
 
     def _encoded(self, before: str, text: str) -> list[int] | None:
-        """The last tokens of both texts, if they are exactly `text`."""
+        """Return the last tokens of both texts, if they are exactly `text`."""
         ids: list[int] = self._tokenizer.encode(before + text, add_special_tokens=False).ids
         pieces = [(self._tokens[i] if i < len(self._tokens) else None) or b"\xff" for i in ids]
         wanted = text.encode()

@@ -1,7 +1,8 @@
-"""A process that compiles one grammar within bounds of time and memory, to see whether ours may.
+"""A script that compiles one grammar within limits of time and memory, to find out whether the engine may.
 
 Some small schemas take minutes and gigabytes (intersections of patterns, `multipleOf` of a large number), and a thread
-that compiles one cannot be stopped. Run as a script: the grammar on stdin, the reason of a refusal on stdout.
+that compiles one cannot be stopped. The grammar is read from stdin, and the reason for a rejection is written to
+stdout.
 """
 
 import resource
@@ -12,7 +13,7 @@ MEMORY_BYTES = 1 << 30  # of address space
 
 
 def main() -> None:
-    """Exits by signal when a bound is passed."""
+    """Compile the grammar; the process is killed by a signal if a limit is exceeded."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -52,7 +52,7 @@ def _pieces(model: dict[str, Any]) -> dict[int, str]:
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict):
         return {token_id: piece for piece, token_id in vocabulary.items()}
-    if isinstance(vocabulary, list):  # Unigram's, with scores
+    if isinstance(vocabulary, list):  # unigram's, with scores
         return {token_id: piece for token_id, (piece, _) in enumerate(vocabulary)}
     raise UnknownTokenizer("its tokenizer.json lists no vocabulary")
 

@@ -1,1 +1,1 @@
-"""What replaces transformers' layers: attention, LoRA linears, experts, norms, rotary embeddings."""
+"""Replacements for transformers' layers: attention, LoRA linears, experts, norms, rotary embeddings."""

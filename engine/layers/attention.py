@@ -1,7 +1,7 @@
 """Paged attention behind transformers' attention interface.
 
-The function registered here gets whatever a model's attention layer passes: scale, window, softcap and sinks come
-as keyword arguments. No mask function is registered, so transformers passes no mask.
+The function registered here gets the arguments of a model's attention layer: scale, window, softcap and sinks are
+keyword arguments. No mask function is registered, so transformers passes no mask.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from loragate.engine.layers.forward_context import CurrentStep
+from loragate.engine.layers.forward_context import ForwardContext
 from loragate.kernels.attention_rows import AttentionOptions
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.paged_attention import decode_attention, padded_attention, prefill_attention, write_kv
@@ -20,10 +20,10 @@ _STATE = "_loragate_attention"
 
 
 class AttentionState:
-    """One attention layer's cache, reachable from the module that transformers hands us."""
+    """One attention layer's cache, reachable from the module that transformers passes."""
 
-    def __init__(self, step: CurrentStep, cache: LayerCache) -> None:
-        self.step = step
+    def __init__(self, context: ForwardContext, cache: LayerCache) -> None:
+        self.context = context
         self.cache = cache
 
 
@@ -33,7 +33,7 @@ def attach(module: nn.Module, state: AttentionState) -> None:
 
 
 def attention_state(module: nn.Module) -> AttentionState:
-    """What `attach` gave the layer."""
+    """Return the state that `attach` gave the layer."""
     state: AttentionState = getattr(module, _STATE)
     return state
 
@@ -50,9 +50,9 @@ def paged_attention(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """query [1, heads, rows, dim], key and value [1, kv_heads, rows, dim] → ([1, rows, heads, dim], None)."""
+    """Compute query [1, heads, rows, dim], key and value [1, kv_heads, rows, dim] → ([1, rows, heads, dim], None)."""
     state = attention_state(module)
-    batch, cache = state.step.batch, state.cache
+    batch, cache = state.context.batch, state.cache
     options = AttentionOptions(
         scale=scaling if scaling is not None else query.shape[-1] ** -0.5,
         window=sliding_window,

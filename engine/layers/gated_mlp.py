@@ -1,7 +1,7 @@
-"""The model's gated MLPs, whose activation and product take one pass on a GPU.
+"""Replacements for the model's gated MLPs that compute activation and product in one pass on a GPU.
 
-What an MLP computes its name does not say. So each is tried on a few numbers: only one that gives what
-`down(activation(gate(x)) * up(x))` gives, to the last bit, is put together anew.
+The name of an MLP does not define its computation. Each one is therefore tested on a few numbers, and replaced only if
+it computes `down(activation(gate(x)) * up(x))` to the last bit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from loragate.kernels.gpu import gated as kernel
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """How an MLP names its parts."""
+    """The names of an MLP's parts."""
 
     gate: str
     up: str
@@ -26,7 +26,7 @@ class Gated:
 
 
 class GatedMlp(nn.Module):
-    """Stands where an MLP of the model stood, with the same parts under the same names."""
+    """Replaces an MLP of the model, with the same parts under the same names."""
 
     def __init__(self, parts: Mapping[str, nn.Module], how: Gated) -> None:
         super().__init__()
@@ -43,8 +43,8 @@ class GatedMlp(nn.Module):
 
 
 @torch.inference_mode()
-def recognise(mlp: nn.Module, siblings: Sequence[str], device: torch.device, dtype: torch.dtype) -> Gated | None:
-    """How the module is a gated MLP; `siblings` are those of its linears that share their input. None if it is none."""
+def recognize(mlp: nn.Module, siblings: Sequence[str], device: torch.device, dtype: torch.dtype) -> Gated | None:
+    """Return how the module is a gated MLP, or None; `siblings` are those of its linears that share their input."""
     linears = {name: child for name, child in mlp.named_children() if is_linear(child)}
     others = linears.keys() - set(siblings)
     if len(siblings) != 2 or len(others) != 1 or len(linears) != 3:

@@ -1,7 +1,7 @@
-"""Linear layers that add each row's own adapter, fused with their siblings where the model hands them one input.
+"""Linear layers that add each row's own adapter, fused with siblings that the model gives the same input.
 
-q, k and v (or gate and up) of one parent are handed the identical tensor object, so the first of them computes for
-all and the others take their slice. Adapters see the fused module too: one shrink for all targets of a group.
+q, k and v (or gate and up) of one parent get the identical tensor object, so the first of them computes the outputs of
+all, and the others take their slice. Adapters see the fused module too: one shrink for all targets of a group.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from loragate.engine.layers.forward_context import CurrentStep
-from loragate.engine.layers.quantization import BaseLinear, CalledLinears, dense_weight, is_models_own, is_quantised
+from loragate.engine.layers.forward_context import ForwardContext
+from loragate.engine.layers.quantization import BaseLinear, CalledLinears, dense_weight, is_models_own, is_quantized
 from loragate.kernels.base_output import Affine
 from loragate.kernels.lora_weights import LoraWeights
 from loragate.kernels.memory_advice import page_out
@@ -24,7 +24,7 @@ from loragate.kernels.segments import FixedSegments
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One module of a fused group, its columns in the group's output, and what stood there before."""
+    """One module of a fused group, its columns in the group's output, and the module that it replaced."""
 
     name: str
     out_start: int
@@ -39,14 +39,14 @@ class LoraGroup:
     members: tuple[Member, ...]
     in_features: int
     linear: BaseLinear
-    step: CurrentStep
+    context: ForwardContext
     adapters: LoraTable
-    _x: Tensor | None = None  # held, so that no other tensor can take its identity
+    _x: Tensor | None = None  # kept alive, so that no other tensor can take its identity
     _y: Tensor | None = None
     _taken: int = 0
 
     def output(self, x: Tensor, member: Member) -> Tensor:
-        """x [1, rows, in] → [1, rows, member.out_features]; computes for all members when x is new."""
+        """Compute x [1, rows, in] → [1, rows, member.out_features]; a new x is computed for all members at once."""
         if self._x is not x or self._y is None:
             self._x, self._y, self._taken = x, self._compute(x), 0
         y = self._y[..., member.out_start : member.out_start + member.out_features]
@@ -57,23 +57,25 @@ class LoraGroup:
 
     def put(self, slot: int, patch: LoraWeights) -> None:
         self.adapters.put(slot, patch)
-        self.step.calls(self, slot, needed=not all(isinstance(change, Affine) for change in patch.base_changes))
+        self.context.set_needs_calls(
+            self, slot, needed=not all(isinstance(change, Affine) for change in patch.base_changes)
+        )
 
     def clear(self, slot: int) -> None:
         self.adapters.clear(slot)
-        self.step.calls(self, slot, needed=False)
+        self.context.set_needs_calls(self, slot, needed=False)
 
     def _compute(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, self.in_features)
         y = self.linear(rows)
-        segments = self.step.batch.segments_for(rows.shape[0])
+        segments = self.context.batch.segments_for(rows.shape[0])
         if self.adapters.weights or isinstance(segments, FixedSegments):
             self.adapters.add(y, rows, segments)
         return y.view(*x.shape[:-1], -1)
 
 
 class LoraLinear(nn.Module):
-    """Stands where an nn.Linear or Conv1D stood. `weight` and `bias` stay readable for models that look at them."""
+    """Replaces an nn.Linear or Conv1D. `weight` and `bias` stay readable for models that access them."""
 
     def __init__(self, group: LoraGroup, member: Member) -> None:
         super().__init__()
@@ -89,8 +91,8 @@ class LoraLinear(nn.Module):
 
 
 def weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
-    """A linear module's weight as [out, in], whatever way it keeps it, and its bias."""
-    if is_quantised(module):
+    """Return a linear module's weight as [out, in], however it is stored, and its bias."""
+    if is_quantized(module):
         weight: Any = dense_weight(module)
     else:
         weight = module.weight.data.T if isinstance(module, Conv1D) else module.weight.data
@@ -100,23 +102,23 @@ def weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
 
 
 def linear_shape(module: nn.Module) -> tuple[int, int]:
-    """(out, in) of a linear module."""
+    """Return (out, in) of a linear module."""
     if isinstance(module, Conv1D):
         return module.nf, module.nx
     assert isinstance(module, nn.Linear)
     return module.out_features, module.in_features
 
 
-def build_group(names: Sequence[str], modules: Sequence[nn.Module], step: CurrentStep) -> LoraGroup:
-    """Fuse sibling modules of one input size; a member without bias gets zeros beside one that has it."""
+def build_group(names: Sequence[str], modules: Sequence[nn.Module], context: ForwardContext) -> LoraGroup:
+    """Fuse sibling modules of one input size; a member without bias gets zeros if another one has a bias."""
     members, start = [], 0
     for name, module in zip(names, modules, strict=True):
         out_features, in_features = linear_shape(module)
         members.append(Member(name, start, out_features, module))
         start += out_features
     widths = tuple(member.out_features for member in members)
-    linear = CalledLinears(modules) if any(is_quantised(m) for m in modules) else _packed(modules)
-    return LoraGroup(tuple(members), in_features, linear, step, LoraTable(in_features, widths))
+    linear = CalledLinears(modules) if any(is_quantized(m) for m in modules) else _packed(modules)
+    return LoraGroup(tuple(members), in_features, linear, context, LoraTable(in_features, widths))
 
 
 def _packed(modules: Sequence[nn.Module]) -> PackedLinear:
@@ -135,7 +137,7 @@ def _packed(modules: Sequence[nn.Module]) -> PackedLinear:
 
 
 def _share(fused: Tensor, modules: Sequence[nn.Module]) -> None:
-    """Have the modules' weights be parts of the fused one, rather than take a device's memory a second time."""
+    """Make the modules' weights views of the fused one, so that they do not take device memory a second time."""
     parts = fused.split([linear_shape(module)[0] for module in modules])
     for module, part in zip(modules, parts, strict=True):
         assert isinstance(module.weight, Tensor)
@@ -143,5 +145,5 @@ def _share(fused: Tensor, modules: Sequence[nn.Module]) -> None:
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Whether the module is a dense layer, quantised or not, that an adapter may target."""
+    """Return whether the module is a dense layer, quantized or not, that an adapter may target."""
     return isinstance(module, nn.Linear | Conv1D) and not is_models_own(module)

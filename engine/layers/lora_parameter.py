@@ -7,14 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from loragate.engine.layers.forward_context import CurrentStep
+from loragate.engine.layers.forward_context import ForwardContext
 from loragate.engine.layers.lora_linear import LoraGroup, Member
 from loragate.kernels.packed_linear import PackedLinear
 from loragate.kernels.segmented_lora import LoraTable
 
 
 class LoraParameter(nn.Parameter):
-    """Stands where a weight [out, in] stood which the model only ever hands to `F.linear`."""
+    """Replaces a weight [out, in] that the model only passes to `F.linear`."""
 
     group: LoraGroup
 
@@ -33,13 +33,13 @@ def _linear(x: Tensor, weight: LoraParameter, bias: Tensor | None = None) -> Ten
     return y if bias is None else y + bias
 
 
-def adapt(module: nn.Module, name: str, path: str, step: CurrentStep) -> LoraGroup:
-    """Put a `LoraParameter` in place of the module's parameter."""
+def adapt(module: nn.Module, name: str, path: str, context: ForwardContext) -> LoraGroup:
+    """Replace the module's parameter by a `LoraParameter`."""
     weight = getattr(module, name).data
     out_features, in_features = weight.shape
     linear = PackedLinear(weight, None)
     member = Member(path, 0, out_features, module)
-    group = LoraGroup((member,), in_features, linear, step, LoraTable(in_features, (out_features,)))
+    group = LoraGroup((member,), in_features, linear, context, LoraTable(in_features, (out_features,)))
     parameter = LoraParameter(weight, requires_grad=False)
     parameter.group = group
     setattr(module, name, parameter)

@@ -1,4 +1,4 @@
-"""What an adapter changes: modules of the base model, each by a patch of its own kind."""
+"""The changes of an adapter: a patch for each module of the base model that it changes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,46 +14,46 @@ ALIGNMENT = 64  # bytes: a cache line, and a vector register
 
 
 class Patch(Protocol):
-    """One adapter's weights for one module, wherever they lie."""
+    """One adapter's weights for one module, on any device."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All of them, contiguous, in a fixed order."""
+        """All tensors, contiguous, in a fixed order."""
         ...
 
     def on(self, tensors: Sequence[Tensor]) -> Self:
-        """The same patch over copies of its tensors, given in that order."""
+        """Return the same patch with copies of its tensors, given in that order."""
         ...
 
 
 class Patchable(Protocol):
-    """A module of the base model that keeps, by slot, the patches of the adapters on the device."""
+    """A module of the base model that holds, by slot, the patches of the adapters on the device."""
 
     def put(self, slot: int, patch: Any) -> None: ...
 
     def clear(self, slot: int) -> None:
-        """Forget what was in the slot, if anything."""
+        """Remove the patch in the slot, if any."""
         ...
 
 
 @dataclass(frozen=True)
 class HostAdapter:
-    """An adapter in host memory, laid out as on the device: one run of bytes for each module that it patches, in
-    `memory` [bytes] side by side.
+    """An adapter in host memory, laid out as on the device: one run of bytes per patched module, side by side in
+    `memory`.
 
-    With `invocation` tokens it is active from where these last begin in the prompt (`invocation.active_from`).
+    With `invocation` tokens it is active from where these last begin in the prompt (`sequence.active_from`).
     """
 
     patches: Mapping[Patchable, Patch]
     memory: Tensor
-    token_cost: float = 1.0  # see service_cost
+    token_cost: float = 1.0  # see `adapters.token_cost`
     invocation: tuple[int, ...] | None = None
-    full_weight_bytes: int = 0  # of modules that the adapter brings whole
+    full_weight_bytes: int = 0  # of modules whose full weights the adapter contains
     rank: int = 0  # the largest of its modules
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Bytes of each run."""
+        """The bytes of each run."""
         return [run_size(patch.tensors) for patch in self.patches.values()]
 
     @property
@@ -62,12 +62,12 @@ class HostAdapter:
 
 
 def run_size(tensors: Sequence[Tensor]) -> int:
-    """Bytes that the tensors take side by side, each at an aligned place."""
+    """Return the bytes that the tensors take side by side, each at an aligned offset."""
     return sum(_aligned(t.nbytes) for t in tensors)
 
 
 def views(memory: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors of the same dtypes and shapes side by side in `memory` [bytes], uint8."""
+    """Return tensors of the same dtypes and shapes, side by side in `memory` [bytes], uint8."""
     out, start = [], 0
     for tensor in like:
         flat = memory[start : start + tensor.nbytes].view(tensor.dtype)
@@ -91,7 +91,7 @@ def pack(patches: Mapping[Patchable, Patch]) -> HostAdapter:
 
 
 def _copied(tensors: Sequence[Tensor], memory: Tensor) -> list[Tensor]:
-    """Copy the tensors into `memory` [bytes] side by side and return them there."""
+    """Copy the tensors into `memory` [bytes] side by side, and return the copies."""
     targets = views(memory, tensors)
     for target, source in zip(targets, tensors, strict=True):
         target.copy_(source)

@@ -1,6 +1,9 @@
-"""Base models in fewer bits. A quantised linear is called as it is, never taken apart: what it computes is the
-business of the library that made it (bitsandbytes: QLoRA's NF4, Dettmers et al., 2023, arXiv:2305.14314, section 3;
-LLM.int8(), Dettmers et al., 2022, arXiv:2208.07339)."""
+"""Quantized base models.
+
+A quantized linear is called as it is and never taken apart; its computation is defined by the library that made it
+(bitsandbytes: QLoRA's NF4, Dettmers et al., 2023, arXiv:2305.14314, section 3; LLM.int8(), Dettmers et al., 2022,
+arXiv:2208.07339).
+"""
 
 import importlib.util
 import logging
@@ -17,27 +20,29 @@ _SERVED_METHODS = ("bitsandbytes", "fp8")
 _PLAIN = (nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear)
 
 
-class QuantisationRefused(Exception):
-    """This way of quantising cannot be served; the message says why and what to do."""
+class QuantizationRejected(Exception):
+    """This kind of quantization cannot be served; the message says why and what to do."""
 
 
 def is_models_own(module: nn.Module) -> bool:
-    """Whether one model defines this kind of layer, which may then do more than its base class: Llama 4's router is a
-    linear that returns two tensors."""
+    """Return whether a model of transformers defines this kind of layer, which may then do more than its base class.
+
+    For example, Llama 4's router is a linear that returns two tensors.
+    """
     return type(module).__module__.startswith("transformers.models.")
 
 
-def is_quantised(module: nn.Module) -> bool:
-    """Whether a module is a linear layer whose weight is not simply a matrix."""
+def is_quantized(module: nn.Module) -> bool:
+    """Return whether a module is a linear layer whose weight is not simply a matrix."""
     return isinstance(module, nn.Linear) and type(module) not in _PLAIN and not is_models_own(module)
 
 
-def is_quantised_model(model: nn.Module) -> bool:
-    return any(is_quantised(module) for module in model.modules())
+def is_quantized_model(model: nn.Module) -> bool:
+    return any(is_quantized(module) for module in model.modules())
 
 
 class CalledLinears:
-    """Sibling linears called one by one, their outputs side by side: what `PackedLinear` is to plain ones."""
+    """Sibling linears called one by one, their outputs side by side: the counterpart of `PackedLinear`."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         self._modules = modules
@@ -53,11 +58,11 @@ BaseLinear = PackedLinear | CalledLinears
 
 
 def loading_options(quantization: str, device: torch.device) -> dict[str, Any]:
-    """What transformers is told so that it quantises at load. Raises QuantisationRefused."""
+    """Return the options with which transformers quantizes at load. Raises QuantizationRejected."""
     if quantization == "none":
         return {}
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise QuantisationRefused(f"engine.quantization={quantization} needs bitsandbytes, which is not installed")
+        raise QuantizationRejected(f"engine.quantization={quantization} needs bitsandbytes, which is not installed")
     from transformers import BitsAndBytesConfig
 
     config = (
@@ -69,26 +74,26 @@ def loading_options(quantization: str, device: torch.device) -> dict[str, Any]:
 
 
 def check_saved(saved: Any, quantization: str) -> None:
-    """Refuse a checkpoint's own quantisation where it cannot be served, or is to be quantised again."""
+    """Reject a checkpoint's own quantization if it cannot be served, or would be quantized again."""
     if saved is None:
         return
     method = saved.get("quant_method") if isinstance(saved, dict) else getattr(saved, "quant_method", None)
     name = str(getattr(method, "value", method))
     if name not in _SERVED_METHODS:
-        raise QuantisationRefused(
-            f"its weights are quantised with {name}, which is not served; take the original weights, and set "
+        raise QuantizationRejected(
+            f"its weights are quantized with {name}, which is not supported; use the original weights, and set "
             "engine.quantization=nf4 to save memory"
         )
     if quantization != "none":
-        raise QuantisationRefused(f"its weights are quantised already ({name}); leave engine.quantization at none")
+        raise QuantizationRejected(f"its weights are already quantized ({name}); leave engine.quantization at none")
 
 
-def settle(model: PreTrainedModel, compute: torch.dtype) -> None:
+def make_rows_independent(model: PreTrainedModel, compute: torch.dtype) -> None:
     """Make a row's result independent of the other rows, and compute in the model's dtype.
 
     LLM.int8() picks outlier columns over all rows of a batch, so one tenant's tokens would change another's.
     """
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of every product in float32
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns about every product in float32
     modules: Iterable[Any] = model.modules()
     for module in modules:
         if type(module).__name__ == "Linear8bitLt":
@@ -98,9 +103,9 @@ def settle(model: PreTrainedModel, compute: torch.dtype) -> None:
 
 
 def dense_weight(module: nn.Module) -> Tensor:
-    """The weight [out, in] that a quantised linear stands for, made anew."""
+    """Return the dequantized weight [out, in] of a quantized linear."""
     from transformers.integrations.bitsandbytes import dequantize_bnb_weight
 
-    quantised: Any = module
-    weight: Tensor = dequantize_bnb_weight(quantised.weight, getattr(module, "state", None))
+    quantized: Any = module
+    weight: Tensor = dequantize_bnb_weight(quantized.weight, getattr(module, "state", None))
     return weight

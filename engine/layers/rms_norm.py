@@ -1,7 +1,7 @@
-"""The model's RMSNorms, computed in one pass.
+"""Replacements for the model's RMSNorms that compute in one pass.
 
-Families write them differently, and what a class is called says little. So each norm is tried on numbers of many sizes
-beside every way that is known; one that agrees takes its place, and a norm that none agrees with stays as it is.
+Model families implement them differently, and class names say little. Each norm is therefore compared with every known
+formula on numbers of many magnitudes. A matching formula replaces it; a norm without a match stays as it is.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _EPS_NAMES = ("variance_epsilon", "eps", "epsilon")
 
 
 class FusedNorm(nn.Module):
-    """Stands where a norm of the model stood; its weight is the same parameter."""
+    """Replaces a norm of the model; its weight is the same parameter."""
 
     def __init__(self, weight: nn.Parameter, kind: RmsNorm) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class FusedNorm(nn.Module):
 
 @torch.inference_mode()
 def fused(module: nn.Module) -> FusedNorm | None:
-    """The same norm in one pass; None if it is no RMSNorm, or none that is known."""
+    """Return the same norm in one pass, or None if it is not a known RMSNorm."""
     if not is_norm(module) or getattr(module, "bias", None) is not None:
         return None
     weight = module.weight
@@ -37,7 +37,7 @@ def fused(module: nn.Module) -> FusedNorm | None:
     random = torch.Generator().manual_seed(0)
     sizes = torch.logspace(-4, 3, 8)[:, None]  # at the small end, eps matters
     x = (sizes * torch.randn(8, weight.shape[0], generator=random)).to(weight)
-    other = torch.randn(weight.shape, generator=random).to(weight)  # an adapter may bring its own
+    other = torch.randn(weight.shape, generator=random).to(weight)  # an adapter may have its own
     expected = twin(module, weight=other)(x)
     for kind in _kinds(module):
         if torch.equal(kind.reference(x, other), expected):
@@ -55,6 +55,6 @@ def _kinds(module: nn.Module) -> Iterator[RmsNorm]:
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Whether its parameters are a weight for each feature, and perhaps a bias."""
+    """Return whether the module's parameters are a weight for each feature, and possibly a bias."""
     parameters = dict(module.named_parameters())
     return parameters.keys() <= {"weight", "bias"} and "weight" in parameters and parameters["weight"].ndim == 1

@@ -1,7 +1,7 @@
-"""The model's rotary embeddings, which take one launch a layer on a GPU.
+"""Fusion of the model's rotary embeddings into one launch per layer on a GPU.
 
-Families call a function of their module for it. Where that function gives what ours gives, to the last bit, the
-layer's `forward` is bound to ours; the module itself is left alone, for other models may be made of it.
+Model families call a function of their module for it. If that function computes the same as ours, to the last bit, the
+layer's `forward` is bound to ours. The module itself is not changed, because other models may use it.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,8 @@ _DIM = 8
 
 
 def fuse(attention: nn.Module) -> bool:
-    """Have the layer turn its queries and keys in one launch, if it does that in the way that is known."""
+    """Make the layer rotate its queries and keys in one launch, if it does so in a known way; return whether it
+    does."""
     forward = type(attention).forward
     if not isinstance(forward, FunctionType) or _NAME not in forward.__code__.co_names:
         return False
@@ -38,7 +39,7 @@ def _rotate(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tenso
 
 @torch.inference_mode()
 def _is_known(function: Callable[..., Any] | None) -> bool:
-    """Whether the function computes what ours does, whatever part of a head is turned, in both precisions."""
+    """Return whether the function computes the same as ours, for any rotated part of a head, in both precisions."""
     if function is None:
         return False
     random = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""The ways in which an adapter changes an embedding or a norm."""
+"""The kinds of changes that an adapter can make to an embedding or a norm."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from loragate.engine.layers.rowwise_module import RowFunction, twin
 
 @dataclass(frozen=True, slots=True)
 class OwnParameters:
-    """Parameters of the adapter's own, by their names in the module; the base model's where there is none."""
+    """The adapter's own parameters by their names in the module; the base model's are used for the others."""
 
     parameters: Mapping[str, Tensor]
 
@@ -29,7 +29,7 @@ class OwnParameters:
 
 @dataclass(frozen=True, slots=True)
 class OwnVectors:
-    """Vectors of the adapter's own for some tokens of an embedding."""
+    """The adapter's own vectors for some tokens of an embedding."""
 
     token_ids: Tensor  # [tokens], int64, ascending
     vectors: Tensor  # [tokens, dim]
@@ -54,11 +54,11 @@ class OwnVectors:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingLora:
-    """LoRA on an embedding: the vector of token t becomes scale · y + A[t] · B, A scaled as the module scales."""
+    """LoRA on an embedding: the vector of token t becomes scale · y + A[t] · B, with A scaled as the module scales."""
 
     a: Tensor  # [vocabulary, rank]
-    b: Tensor  # [rank, dim], the scaling and DoRA's scale in it
-    scale: Tensor | None = None  # [dim], DoRA's; None is 1
+    b: Tensor  # [rank, dim], already multiplied by the scaling and DoRA's scale
+    scale: Tensor | None = None  # [dim], of DoRA; None means 1
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -26,7 +26,7 @@ class Draw:
 
     def read(self) -> list[Sampled]:
         """Return the choices in the order of `rows`."""
-        return self.chosen.told(self.readback.wait())
+        return self.chosen.to_samples(self.readback.wait())
 
 
 @dataclass(frozen=True, slots=True)

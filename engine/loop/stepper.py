@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from loragate.engine.adapters.pool import AdapterPool, StaleSlot
-from loragate.engine.execution.last_tokens import expect_tokens
+from loragate.engine.execution.last_tokens import append_placeholders
 from loragate.engine.execution.model_runner import ModelRunner
 from loragate.engine.execution.readback import Readback
 from loragate.engine.grammar.compiler import GrammarCompiler
@@ -26,7 +26,7 @@ from loragate.engine.loop.request_limits import ModelLimits
 from loragate.engine.metrics.counters import EngineMetrics
 from loragate.engine.metrics.timeline import Timeline
 from loragate.engine.sampling.grammar_mask import token_mask
-from loragate.engine.sampling.random_sampling import rows_of
+from loragate.engine.sampling.random_sampling import select_rows
 from loragate.engine.sampling.sampler import Sampled, choose
 from loragate.engine.scheduling.scheduler import Scheduler
 from loragate.engine.sequence.output import ErrorCode, Failure, FinishReason, Output
@@ -164,11 +164,11 @@ class Stepper:
     def _draw(self, logits: Tensor, sampled_rows: list[SampledRow]) -> Draw:
         """Choose the next token of each sequence from its row of the logits."""
         sequences, rows = [sequence for sequence, _ in sampled_rows], [row for _, row in sampled_rows]
-        sampled_logits = rows_of(logits, rows) if rows else logits[:0]
+        sampled_logits = select_rows(logits, rows) if rows else logits[:0]
         chosen = choose(sampled_logits, sequences, self._limits.eos, token_mask(sequences, self._grammars))
         readback = Readback(chosen.tensors, self._runner.device)
-        self._runner.last.keep(chosen.tokens)
-        expect_tokens(sequences)
+        self._runner.last.store(chosen.tokens)
+        append_placeholders(sequences)
         return Draw(sampled_rows, chosen, readback)
 
     def _embed(self, rows: dict[Sequence, int]) -> Embeddings:

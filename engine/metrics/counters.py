@@ -1,5 +1,8 @@
-"""What the engine does, in numbers. The step thread writes them; any thread reads them, and none waits for another:
-plain counters are read one by one, collections are copied in one go."""
+"""Counters of the engine's work.
+
+The step thread writes them and any thread reads them without locks: plain counters are read one by one, collections are
+copied atomically.
+"""
 
 import time
 from collections import Counter
@@ -15,7 +18,7 @@ from loragate.engine.sequence.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
-    """What one step computes."""
+    """The work of one step."""
 
     sequences: int
     decode_rows: int
@@ -24,7 +27,7 @@ class BatchSize:
 
 @dataclass(eq=False, slots=True)
 class _Completion:
-    """One that was taken in and has not ended."""
+    """A completion that was accepted and has not ended."""
 
     request: Request
     counts: AdapterCounts
@@ -33,8 +36,11 @@ class _Completion:
 
 
 class EngineMetrics:
-    """Times are of time.monotonic(). A completion ends in one of `finished`, `failed` or `aborted`; a request that is
-    refused before it becomes completions counts once in `failed`."""
+    """The engine's counters. Times are of time.monotonic().
+
+    A completion ends in one of `finished`, `failed` or `aborted`; a request that is rejected before it becomes
+    completions counts once in `failed`.
+    """
 
     def __init__(self) -> None:
         self.started_at = time.time()
@@ -42,7 +48,7 @@ class EngineMetrics:
         self.requests = 0
         self.prompt_tokens = 0
         self.generated_tokens = 0
-        self.spec_decode_draft_tokens = 0  # by prompt lookup
+        self.spec_decode_draft_tokens = 0  # from prompt lookup
         self.spec_decode_accepted_tokens = 0
         self.aborted = 0
         self.finished: Counter[FinishReason] = Counter()
@@ -58,7 +64,7 @@ class EngineMetrics:
         self._open: dict[tuple[int, int], _Completion] = {}  # by request object and index: clients may repeat ids
 
     def submitted(self, request: Request) -> None:
-        """A request was taken in."""
+        """Count an accepted request."""
         counts = self.adapters.asked_for(request.adapter)
         self.requests += 1
         self.prompt_tokens += len(request.prompt)
@@ -68,17 +74,17 @@ class EngineMetrics:
             self._open[id(request), index] = _Completion(request, counts)
 
     def draft_checked(self, drafted: int, accepted: int) -> None:
-        """A step's guesses for one sequence were judged."""
+        """Count the draft of one sequence in a step, and its accepted tokens."""
         self.spec_decode_draft_tokens += drafted
         self.spec_decode_accepted_tokens += accepted
 
     def left(self, request: Request, index: int) -> None:
-        """A completion was aborted."""
+        """Count an aborted completion."""
         self.aborted += 1
         del self._open[id(request), index]
 
     def scheduled(self, rows: Mapping[Sequence, int]) -> BatchSize:
-        """A step begins."""
+        """Count a scheduled step, and return its size."""
         now = time.monotonic()
         prefill = 0
         for sequence, tokens in rows.items():
@@ -93,7 +99,7 @@ class EngineMetrics:
         return BatchSize(len(rows), total - prefill, prefill)
 
     def emitted(self, outputs: Iterable[Output]) -> None:
-        """What a step, or a command, produced."""
+        """Count the outputs of a step or a command."""
         now = time.monotonic()
         for output in outputs:
             key = id(output.request), output.index
@@ -107,7 +113,7 @@ class EngineMetrics:
                 self._open.pop(key, None)
 
     def open(self) -> Counter[AdapterKey | None]:
-        """How many completions there are, in the batch and waiting, by adapter."""
+        """Return the number of open completions, in the batch and waiting, by adapter."""
         return Counter(completion.request.adapter for completion in self._open.copy().values())
 
     def _start(self, completion: _Completion, now: float) -> None:

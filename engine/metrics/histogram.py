@@ -9,7 +9,7 @@ SIZES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
 
 @dataclass(frozen=True, slots=True)
 class HistogramCounts:
-    """A histogram at one moment. `counts` has one bucket more than `bounds`, for what lies beyond."""
+    """A histogram at one moment. `counts` has one bucket more than `bounds`, for larger values."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -17,9 +17,9 @@ class HistogramCounts:
 
 
 class Histogram:
-    """`bounds` are the buckets' inclusive upper ends, ascending.
+    """A histogram whose `bounds` are the buckets' inclusive upper ends, ascending.
 
-    No lock: the counts are copied in one go, and the sum may be one observation ahead of them.
+    No lock: the counts are copied atomically, and the sum may be one observation ahead of them.
     """
 
     __slots__ = ("_counts", "_sum", "bounds")

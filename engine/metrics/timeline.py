@@ -1,4 +1,4 @@
-"""When the last steps ran, what each of their phases took, and what was in the batch."""
+"""The most recent steps: their times, the durations of their phases, and the content of the batch."""
 
 import math
 import time
@@ -23,7 +23,7 @@ class EngineState(NamedTuple):
 
 
 class StepRecord(NamedTuple):
-    """Times are of time.perf_counter_ns(); `phases` holds the names with the ends, in order."""
+    """One step. Times are of time.perf_counter_ns(); `phases` holds the names with the end times, in order."""
 
     number: int
     began: int
@@ -41,7 +41,7 @@ class StepRecord(NamedTuple):
 
 
 class Timeline:
-    """Written by the step thread; `steps` may be read from any."""
+    """The recorded steps. Written by the step thread; `steps` is thread-safe."""
 
     def __init__(self, remembered: int = REMEMBERED_STEPS) -> None:
         self._records: deque[StepRecord] = deque(maxlen=remembered)
@@ -50,27 +50,27 @@ class Timeline:
         self._phases: list[tuple[str, int]] = []
 
     def begin(self) -> None:
-        """What was begun before and not recorded was no step."""
+        """Start a step, dropping one that was started and not recorded."""
         self._began = time.perf_counter_ns()
         self._phases = []
 
     def ended(self, phase: str) -> None:
-        """The phase, which began where the one before it ended, is over."""
+        """End a phase, which began when the previous one ended."""
         self._phases.append((phase, time.perf_counter_ns()))
 
     def record(self, batch: BatchSize, state: EngineState) -> float:
-        """The step is over. Returns its seconds."""
+        """Record the step, and return its duration in seconds."""
         self._number += 1
         record = StepRecord(self._number, self._began, tuple(self._phases), batch, state)
         self._records.append(record)
         return record.seconds
 
     def steps(self, last: int | None = None) -> list[StepRecord]:
-        """Oldest first; all that are remembered unless told otherwise."""
-        records = list(self._records.copy())  # one call copies: a step that ends meanwhile cannot come between
+        """Return the last steps, or all that are recorded, oldest first."""
+        records = list(self._records.copy())  # one call copies atomically with respect to a step that ends
         return records if last is None else records[max(0, len(records) - last) :]
 
 
 def percentile(sorted_values: list[float], share: float) -> float:
-    """The smallest value that is not below `share` of them; 0 of none."""
+    """Return the smallest value such that `share` of all values are not above it; 0 for an empty list."""
     return sorted_values[max(0, math.ceil(share * len(sorted_values)) - 1)] if sorted_values else 0.0

@@ -18,7 +18,7 @@ Event = dict[str, Any]
 
 
 def trace_json(steps: Sequence[StepRecord]) -> bytes:
-    """The whole document. Times are microseconds of a monotonic clock."""
+    """Return the whole document. Times are microseconds of a monotonic clock."""
     events = [*_names(), *sorted(_events(steps), key=lambda event: event["ts"])]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":")).encode()
 
@@ -44,7 +44,7 @@ def _events(steps: Iterable[StepRecord]) -> Iterator[Event]:
 
 
 def _slices(step: StepRecord) -> Iterator[Event]:
-    """The step, then its phases inside of it."""
+    """Yield the step, then its phases within it."""
     batch = step.batch
     args = {
         "step": step.number,
@@ -78,7 +78,7 @@ def _counters(step: StepRecord) -> Iterator[Event]:
 
 
 def _changes(before: StepRecord, step: StepRecord) -> Iterator[Event]:
-    """What happened since the step before, as one instant of each kind."""
+    """Yield the loads, evictions and preemptions since the previous step, as one instant event of each kind."""
     for name in _COUNTED:
         count = getattr(step.state, name) - getattr(before.state, name)
         if count:

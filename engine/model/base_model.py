@@ -9,16 +9,15 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from loragate.engine.config import EngineConfig
-from loragate.engine.layers import attention, experts, lora_parameter, rotary
+from loragate.engine.layers import attention, experts, lora_parameter, quantization, rotary
 from loragate.engine.layers import gated_mlp as gated
-from loragate.engine.layers import quantization as quantised
 from loragate.engine.layers import rms_norm as norms
 from loragate.engine.layers.experts import ExpertProjection
-from loragate.engine.layers.forward_context import CurrentStep
+from loragate.engine.layers.forward_context import ForwardContext
 from loragate.engine.layers.lora_linear import LoraGroup, LoraLinear, build_group
 from loragate.engine.layers.patch import Patchable
 from loragate.engine.layers.rowwise_module import SlotModule
-from loragate.engine.model.errors import ModelRefused
+from loragate.engine.model.errors import ModelRejected
 from loragate.engine.model.tracing import AttentionLayer, Trace, trace
 from loragate.kernels import gpu
 from loragate.kernels.kv_cache import LayerCache
@@ -37,18 +36,18 @@ class BaseModel:
     """A loaded model whose linears are LoRA-aware and whose attention is paged."""
 
     model: PreTrainedModel
-    step: CurrentStep
+    context: ForwardContext
     groups: tuple[LoraGroup, ...]
-    group_of: Mapping[str, LoraGroup]
+    groups_by_module: Mapping[str, LoraGroup]
     slot_modules: Mapping[str, SlotModule]  # embeddings and norms
-    parameter_of: Mapping[str, LoraGroup | ExpertProjection]  # routers and experts, by the parameter's path
+    targets_by_parameter: Mapping[str, LoraGroup | ExpertProjection]  # routers and experts, by the parameter's path
     attention_layers: tuple[AttentionLayer, ...]
     trace: Trace
     dtype: torch.dtype
     device: torch.device
 
     def kv_bytes_per_token(self, storage: torch.dtype | None = None) -> int:
-        """Keys and values of one token over all layers; quantised ones have two scales a head."""
+        """Return the bytes of one token's keys and values over all layers; quantized ones have two scales per head."""
         layers = self.attention_layers
         numbers = sum(layer.kv_heads * (layer.key_dim + layer.value_dim) for layer in layers)
         if storage is None:
@@ -56,68 +55,72 @@ class BaseModel:
         return numbers * storage.itemsize + sum(layer.kv_heads for layer in layers) * 2 * _SCALE_BYTES
 
     @property
-    def is_quantised(self) -> bool:
-        """Whether linears keep something else than a matrix."""
-        return any(isinstance(group.linear, quantised.CalledLinears) for group in self.groups)
+    def is_quantized(self) -> bool:
+        """Whether linears store something other than a matrix."""
+        return any(isinstance(group.linear, quantization.CalledLinears) for group in self.groups)
 
     @property
     def adapter_dtype(self) -> torch.dtype:
-        """Adapter weights are float32 on a CPU, see `LoraTable`."""
+        """The dtype of adapter weights; float32 on a CPU, see `LoraTable`."""
         return torch.float32 if self.device.type == "cpu" else self.dtype
 
     @property
     def patchable(self) -> Mapping[str, Patchable]:
-        """What adapters can change, by module name."""
-        return {**self.group_of, **self.slot_modules}
+        """The modules that adapters can change, by name."""
+        return {**self.groups_by_module, **self.slot_modules}
 
     def adapter_bytes(self, rank: int) -> int:
-        """What an adapter of this rank on every fused linear takes on the device."""
+        """Return the device memory of an adapter of this rank on every fused linear."""
         numbers = sum(rank * (g.in_features * len(g.members) + g.adapters.out_features) for g in self.groups)
         return numbers * self.adapter_dtype.itemsize
 
     def expert_bytes(self, rank: int) -> int:
-        """What an adapter of this rank on all experts takes on the device."""
-        stacks = [p.linear for p in self.parameter_of.values() if isinstance(p, ExpertProjection)]
+        """Return the device memory of an adapter of this rank on all experts."""
+        stacks = [p.linear for p in self.targets_by_parameter.values() if isinstance(p, ExpertProjection)]
         numbers = sum(rank * stack.experts * (stack.in_features + stack.out_features) for stack in stacks)
         return numbers * self.adapter_dtype.itemsize
 
     def reserve(self, slots: int, rank: int) -> None:
-        """Make room for the adapters of so many slots, of at most such a rank in each module, in the tables that a
-        GPU reads: from then on launches do not depend on who is there."""
-        for group in {*self.groups, *self.parameter_of.values()}:
+        """Reserve room for `slots` adapters of at most this rank per module in the tables that a GPU reads.
+
+        From then on, launches do not depend on which adapters are resident.
+        """
+        for group in {*self.groups, *self.targets_by_parameter.values()}:
             if isinstance(group, LoraGroup):
                 group.adapters.reserve(slots, rank * len(group.members), self.adapter_dtype, self.device)
             else:
                 like = torch.empty(0, dtype=self.adapter_dtype, device=self.device)
                 group.adapters.reserve(slots, rank * _BRANCHES, group.linear, like)
-        linears = {*self.groups, *(g for g in self.parameter_of.values() if isinstance(g, LoraGroup))}
-        self.step.settle = join_slot_tables([group.adapters for group in linears], slots)
+        linears = {*self.groups, *(g for g in self.targets_by_parameter.values() if isinstance(g, LoraGroup))}
+        self.context.sync_tables = join_slot_tables([group.adapters for group in linears], slots)
 
     def allocate_cache(self, places: int, storage: torch.dtype | None = None) -> tuple[LayerCache, ...]:
-        """Give every attention layer room for `places` tokens, the null place included; quantised if `storage` says
-        to what."""
+        """Give every attention layer room for `places` tokens, including the null place.
+
+        The cache is quantized if a `storage` dtype is given.
+        """
         caches = []
         for layer in self.attention_layers:
             shape = (places, layer.kv_heads, layer.key_dim, layer.value_dim, self.dtype, self.device)
             cache = LayerCache(*shape) if storage is None else QuantizedLayerCache(*shape, storage)
-            attention.attach(layer.module, attention.AttentionState(self.step, cache))
+            attention.attach(layer.module, attention.AttentionState(self.context, cache))
             caches.append(cache)
         return tuple(caches)
 
 
 def load_plain(directory: Path, config: EngineConfig) -> PreTrainedModel:
-    """The model as transformers loads it, with eager attention. Never runs code from the folder."""
+    """Load the model with transformers, with eager attention. Code from the folder is never run."""
     device = choose_device(config)
     if not any(directory.glob("*.safetensors")):
-        raise ModelRefused(
+        raise ModelRejected(
             f"{directory} holds no *.safetensors file; convert the weights with "
             "`model.save_pretrained(folder, safe_serialization=True)` (pickled weights are never read)"
         )
     try:
         dtype = choose_dtype(directory, config)
         saved = getattr(AutoConfig.from_pretrained(directory, trust_remote_code=False), "quantization_config", None)
-        quantised.check_saved(saved, config.quantization)
-        how = quantised.loading_options(config.quantization, device)
+        quantization.check_saved(saved, config.quantization)
+        how = quantization.loading_options(config.quantization, device)
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             directory,
             dtype=dtype,
@@ -128,35 +131,35 @@ def load_plain(directory: Path, config: EngineConfig) -> PreTrainedModel:
             **how,
         )
     except (ValueError, KeyError, OSError) as error:
-        raise ModelRefused(f"transformers cannot load {directory}: {error}") from error
-    except quantised.QuantisationRefused as error:
-        raise ModelRefused(f"{directory} cannot be served: {error}") from error
-    if not quantised.is_quantised_model(model):  # bitsandbytes' weights lose their scales when moved
+        raise ModelRejected(f"transformers cannot load {directory}: {error}") from error
+    except quantization.QuantizationRejected as error:
+        raise ModelRejected(f"{directory} cannot be served: {error}") from error
+    if not quantization.is_quantized_model(model):  # bitsandbytes' weights lose their scales when they are moved
         nn.Module.to(model, device)
-    quantised.settle(model, dtype)
+    quantization.make_rows_independent(model, dtype)
     model.eval().requires_grad_(False)
     return model
 
 
 def prepare(model: PreTrainedModel) -> BaseModel:
-    """Trace the plain model and put our layers in place of its own."""
+    """Trace the plain model and replace its layers by ours."""
     try:
         traced = trace(model)
     except RuntimeError as error:
-        raise ModelRefused(f"{type(model).__name__} cannot be served: {error}") from error
-    step = CurrentStep()
+        raise ModelRejected(f"{type(model).__name__} cannot be served: {error}") from error
+    context = ForwardContext()
     modules = dict(model.named_modules())
     parameter = next(model.parameters())
     if gpu.serves(parameter.device):
         _fuse(model, traced, modules)
-    groups, group_of = [], {}
+    groups, groups_by_module = [], {}
     for names in traced.groups:
-        group = build_group(names, [modules[name] for name in names], step)
+        group = build_group(names, [modules[name] for name in names], context)
         groups.append(group)
         for name, member in zip(names, group.members, strict=True):
-            group_of[name] = group
+            groups_by_module[name] = group
             _replace(model, name, LoraLinear(group, member))
-    parameter_of = _adapt_parameters(modules, traced, step)
+    targets_by_parameter = _adapt_parameters(modules, traced, context)
     for name in traced.rowwise:
         norm = norms.fused(modules[name])
         if norm is not None:
@@ -166,11 +169,11 @@ def prepare(model: PreTrainedModel) -> BaseModel:
     model.set_experts_implementation(experts.IMPLEMENTATION)
     return BaseModel(
         model,
-        step,
+        context,
         tuple(groups),
-        group_of,
-        {name: SlotModule(modules[name], dim, step) for name, dim in traced.rowwise.items()},
-        parameter_of,
+        groups_by_module,
+        {name: SlotModule(modules[name], dim, context) for name, dim in traced.rowwise.items()},
+        targets_by_parameter,
         tuple(traced.attention),
         traced,
         parameter.dtype,
@@ -179,12 +182,12 @@ def prepare(model: PreTrainedModel) -> BaseModel:
 
 
 def _fuse(model: PreTrainedModel, traced: Trace, modules: Mapping[str, nn.Module]) -> None:
-    """Put what takes one launch in place of what takes many, where the model computes what is known."""
+    """Replace parts that take many launches by parts that take one, where the model's computation is known."""
     for layer in traced.attention:
         rotary.fuse(layer.module)
     for names in traced.groups:
         name = names[0].rpartition(".")[0]
-        how = gated.recognise(
+        how = gated.recognize(
             modules[name], [sibling.rpartition(".")[2] for sibling in names], model.device, model.dtype
         )
         if how is not None:
@@ -192,22 +195,22 @@ def _fuse(model: PreTrainedModel, traced: Trace, modules: Mapping[str, nn.Module
 
 
 def _adapt_parameters(
-    modules: Mapping[str, nn.Module], traced: Trace, step: CurrentStep
+    modules: Mapping[str, nn.Module], traced: Trace, context: ForwardContext
 ) -> dict[str, LoraGroup | ExpertProjection]:
     names = {module: name for name, module in modules.items()}
     adapted: dict[str, LoraGroup | ExpertProjection] = {}
     for path in traced.bare_weights:
         owner, _, parameter = path.rpartition(".")
-        adapted[path] = lora_parameter.adapt(modules[owner], parameter, path, step)
+        adapted[path] = lora_parameter.adapt(modules[owner], parameter, path, context)
     for module, adaptable in traced.experts.items():
-        projections = experts.attach(module, step)
+        projections = experts.attach(module, context)
         if adaptable:
             adapted |= {f"{names[module]}.{projection.name}": projection for projection in projections}
     return adapted
 
 
 def choose_dtype(directory: Path, config: EngineConfig) -> torch.dtype:
-    """What is asked for; else the checkpoint's own, except that fp16 becomes fp32 on a CPU."""
+    """Return the configured dtype, else the checkpoint's own, except that fp16 becomes fp32 on a CPU."""
     if config.dtype != "auto":
         return _DTYPES[config.dtype]
     saved = getattr(AutoConfig.from_pretrained(directory, trust_remote_code=False), "dtype", None)
@@ -219,7 +222,7 @@ def choose_dtype(directory: Path, config: EngineConfig) -> torch.dtype:
 
 
 def choose_device(config: EngineConfig) -> torch.device:
-    """The first GPU if there is one, unless told otherwise."""
+    """Return the configured device, else the first GPU if there is one."""
     if config.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(config.device)

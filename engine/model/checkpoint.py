@@ -1,4 +1,4 @@
-"""The base model's folder: where it is, what is in it besides weights, and the digest of what is served."""
+"""The base model's folder: its location, its contents besides weights, and the digest of the served model."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loragate.engine.model.errors import ModelRefused
+from loragate.engine.model.errors import ModelRejected
 from loragate.v1 import engine_pb2 as pb
 
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
@@ -14,24 +14,24 @@ _TOKEN_FIELDS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token"
 
 
 def locate(model: str) -> Path:
-    """A directory as it is; anything else is a hub id, downloaded or taken from the local hub cache."""
+    """Return the folder of a model: a directory, or a hub id that is downloaded or taken from the local hub cache."""
     path = Path(model).expanduser()
     if path.is_dir():
         return path
     if path.is_absolute() or model.startswith("."):
-        raise ModelRefused(f"there is no folder {model}")
+        raise ModelRejected(f"there is no folder {model}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(model, allow_patterns=list(_WANTED)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise ModelRefused(f"{model} is neither a folder here nor to be had from the hub: {error}") from error
+        raise ModelRejected(f"{model} is neither a local folder nor available from the hub: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFiles:
-    """What others need to tokenise for the model, without transformers."""
+    """The files that other processes need to tokenize for the model without transformers."""
 
     tokenizer_json: bytes = b""
     chat_template: str = ""
@@ -40,7 +40,7 @@ class TokenizerFiles:
 
 
 def read_tokenizer(directory: Path) -> TokenizerFiles:
-    """The tokenizer's own files, word for word; transformers converts only where there is no tokenizer.json."""
+    """Return the tokenizer's own files unchanged; transformers converts only if there is no tokenizer.json."""
     config = _read_json(directory / "tokenizer_config.json")
     special = {**_read_json(directory / "special_tokens_map.json"), **config}
     names = {name: _token_text(special.get(name)) for name in _TOKEN_FIELDS}
@@ -54,7 +54,7 @@ def read_tokenizer(directory: Path) -> TokenizerFiles:
 
 
 def read_sampling_defaults(directory: Path) -> pb.SamplingDefaults:
-    """What the model's makers recommend. `do_sample: false`, where it is said, means greedy."""
+    """Return the sampling defaults recommended by the model's authors. `do_sample: false`, if given, means greedy."""
     said = _read_json(directory / "generation_config.json")
     defaults = pb.SamplingDefaults()
     if isinstance(said.get("temperature"), int | float):
@@ -69,7 +69,7 @@ def read_sampling_defaults(directory: Path) -> pb.SamplingDefaults:
 
 
 def base_digest(directory: Path, cache: Path) -> str:
-    """ "sha256:…" over config.json and the weights. Cached by each file's size and modification time."""
+    """Return "sha256:…" over config.json and the weights. Cached by each file's size and modification time."""
     files = [directory / "config.json", *sorted(directory.glob("*.safetensors"))]
     known = _read_json(cache)
     digests = {}
@@ -107,7 +107,7 @@ def _chat_template(directory: Path, config: dict[str, Any]) -> str:
     if file.is_file():
         return file.read_text(encoding="utf-8")
     template = config.get("chat_template")
-    if isinstance(template, list):  # several, by name
+    if isinstance(template, list):  # several templates, by name
         template = next((t["template"] for t in template if t.get("name") == "default"), "")
     return template if isinstance(template, str) else ""
 

@@ -1,5 +1,5 @@
-"""How a base model is turned away."""
+"""Errors of base models that cannot be served."""
 
 
-class ModelRefused(Exception):
+class ModelRejected(Exception):
     """This base model cannot be served; the message says why and what to do."""

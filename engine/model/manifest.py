@@ -1,4 +1,4 @@
-"""What the engine tells others about the loaded model, so that they need neither torch nor the engine itself."""
+"""The description of the loaded model for other processes, which then need neither torch nor the engine itself."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ SERVES = frozenset(
         AdapterKind.ACTIVATED,
     }
 )
-"""What this engine serves beyond plain LoRA on linear layers."""
+"""Kinds of adapters that this engine serves beyond plain LoRA on linear layers."""
 
 _KINDS = {
     ModuleKind.LINEAR: pb.MODULE_KIND_LINEAR,
@@ -41,7 +41,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Everything of a model that an adapter of PEFT's could change, in the model's order."""
+    """Everything in a model that a PEFT adapter could change, in the model's order."""
 
     modules: tuple[TargetModule, ...]
     parameters: tuple[BaseParameter, ...]
@@ -50,7 +50,7 @@ class Targets:
 
 
 def targets(model: PreTrainedModel) -> Targets:
-    """What PEFT would find. Call before our layers are in place."""
+    """Return the targets that PEFT would find. Call before our layers are in place."""
     names = {module: name for name, module in model.named_modules()}
     modules = {name: found for module, name in names.items() if (found := _describe(name, module))}
     return Targets(
@@ -84,13 +84,13 @@ def _bare_parameters(model: PreTrainedModel, described: Mapping[str, TargetModul
 
 
 def layout(base: BaseModel, found: Targets, max_rank: int) -> BaseLayout:
-    """What was found as peft_format wants it, marked where our layers stand for it."""
+    """Return the targets in peft_format's form, marked where our layers can serve them."""
     text = base.model.config.get_text_config()
     return BaseLayout(
         model_type=base.model.config.model_type,
         num_layers=text.num_hidden_layers,
         modules={m.name: replace(m, servable=m.name in base.patchable) for m in found.modules},
-        parameters={p.path: replace(p, servable=p.path in base.parameter_of) for p in found.parameters},
+        parameters={p.path: replace(p, servable=p.path in base.targets_by_parameter) for p in found.parameters},
         tied_embeddings=bool(getattr(text, "tie_word_embeddings", False)),
         max_rank=max_rank,
         serves=SERVES,
@@ -101,7 +101,7 @@ def layout(base: BaseModel, found: Targets, max_rank: int) -> BaseLayout:
 
 
 def build_manifest(base: BaseModel, where: BaseLayout, tokenizer: TokenizerFiles, **facts: Any) -> pb.Manifest:
-    """`facts` are the manifest's fields that neither model nor tokenizer know."""
+    """Build the manifest; `facts` are the fields that neither model nor tokenizer determine."""
     text = base.model.config.get_text_config()
     return pb.Manifest(
         architecture=type(base.model).__name__,
@@ -148,7 +148,7 @@ def parameter_message(parameter: BaseParameter) -> pb.BaseParameter:
 
 
 def eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
-    """generation_config says it best; the config has it where that is silent."""
+    """Return the EOS tokens from generation_config, or from the config if that has none."""
     for config in (model.generation_config, model.config.get_text_config(), model.config):
         eos = getattr(config, "eos_token_id", None)
         if eos is not None:

@@ -1,4 +1,5 @@
-"""One traced forward pass of the plain model: which layers attend, in what shape, and which linears share an input."""
+"""One traced forward pass of the plain model: its attention layers, their shapes, and the linears that share an
+input."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ PROBE_ROWS = 11  # many, and different, so that a router does not send all of th
 
 @dataclass(frozen=True, slots=True)
 class AttentionLayer:
-    """An attention module and the shape of what it caches."""
+    """An attention module and the shape of its cache."""
 
     module: nn.Module
     kv_heads: int
@@ -29,17 +30,19 @@ class AttentionLayer:
 
 @dataclass(slots=True)
 class Trace:
-    """What one forward pass called, in order."""
+    """The modules that one forward pass called, in order."""
 
     attention: list[AttentionLayer] = field(default_factory=list)
-    groups: list[list[str]] = field(default_factory=list)  # names of linears handed the same tensor, by parent
+    groups: list[list[str]] = field(default_factory=list)  # names of linears that got the same tensor, by parent
     experts: dict[nn.Module, bool] = field(default_factory=dict)  # mixtures, and whether all rows go through them
-    bare_weights: list[str] = field(default_factory=list)  # parameters [out, in] that only multiply, as routers' do
-    rowwise: dict[str, int] = field(default_factory=dict)  # embeddings and norms, and where their input counts rows
+    # parameters [out, in] that are only multiplied by, such as routers'
+    bare_weights: list[str] = field(default_factory=list)
+    # embeddings and norms, and the dimension of their input that counts rows
+    rowwise: dict[str, int] = field(default_factory=dict)
 
 
 def trace(model: PreTrainedModel) -> Trace:
-    """Run the model on a few tokens and record. Raises RuntimeError for a model that cannot be served."""
+    """Run the model on a few tokens and record its calls. Raises RuntimeError for a model that cannot be served."""
     check_experts(model)
     result = Trace()
     calls: list[tuple[str, Tensor]] = []
@@ -82,7 +85,7 @@ def _group(calls: list[tuple[str, Tensor]]) -> list[list[str]]:
     for name, x in calls:
         rows = x.numel() // x.shape[-1]
         if counts[name] != 1 or rows != PROBE_ROWS:
-            last = None  # on rows of the model's own choosing: nobody can say whose adapter a row wants
+            last = None  # on rows of the model's own choice: which adapter a row belongs to is unknown
             continue
         siblings = groups[-1] if groups else []
         if last is x and siblings and _parent(siblings[0]) == _parent(name):
@@ -112,7 +115,7 @@ def _recording(linears: dict[str, nn.Module], calls: list[tuple[str, Tensor]]) -
 
 @contextmanager
 def _recording_attention(model: PreTrainedModel, result: Trace) -> Iterator[None]:
-    """Stand in for attention: record the shapes, and return values of the right shape."""
+    """Replace attention: record the shapes, and return values of the right shape."""
 
     def record(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Any:
         result.attention.append(AttentionLayer(module, key.shape[1], key.shape[-1], value.shape[-1]))

@@ -1,4 +1,4 @@
-"""What the traced pass shows of a mixture: its experts, and the bare weights that its routers multiply by."""
+"""The parts of a mixture that the traced pass finds: its experts, and the bare weights of its routers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,14 +15,14 @@ _TRACE = "loragate_trace"
 
 
 def check_experts(model: PreTrainedModel) -> None:
-    """Raises RuntimeError for experts in fp8: they go through an interface of their own."""
+    """Raise RuntimeError for experts in fp8, which go through an interface of their own."""
     if any(type(module).__name__ == "FP8Experts" for module in model.modules()):
-        raise RuntimeError("its experts are quantised to fp8; take the weights in bfloat16")
+        raise RuntimeError("its experts are quantized to fp8; use the weights in bfloat16")
 
 
 @contextmanager
 def recording_experts(model: PreTrainedModel, found: dict[nn.Module, bool], rows: int) -> Iterator[None]:
-    """Stand in for the experts that go through transformers' interface; record them, and if they get all rows."""
+    """Replace the experts that go through transformers' interface; record them, and whether they get all rows."""
 
     def record(module: nn.Module, hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:
         found[module] = found.get(module, True) and hidden_states.shape[0] == rows
@@ -38,7 +38,7 @@ def recording_experts(model: PreTrainedModel, found: dict[nn.Module, bool], rows
 
 
 class BareWeights(TorchFunctionMode):
-    """Watches parameters [out, in] that belong to no linear layer: which does the model only multiply all rows by?"""
+    """Finds, among parameters [out, in] outside linear layers, those that the model only multiplies all rows by."""
 
     def __init__(self, candidates: Sequence[tuple[str, nn.Parameter]], rows: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class BareWeights(TorchFunctionMode):
 
     @property
     def found(self) -> list[str]:
-        """Those that were handed to `F.linear` once, with one input for each row, and to nothing else."""
+        """Parameters that were passed to `F.linear` once, with one input for each row, and to nothing else."""
         return [name for name, count in self._products.items() if count == 1 and name not in self._other]
 
     def __torch_function__(

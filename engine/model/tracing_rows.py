@@ -1,4 +1,4 @@
-"""Which embeddings and norms compute each row by itself, so that rows can be given other parameters afterwards."""
+"""The embeddings and norms that compute each row independently, so that rows can use other parameters."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +15,15 @@ from loragate.engine.layers.rowwise_module import twin
 
 @dataclass(slots=True)
 class RowwiseModules:
-    """Finds them while a probe of `rows` tokens goes through the model."""
+    """Finds such modules while a probe of `rows` tokens goes through the model."""
 
     rows: int
-    calls: dict[str, list[int | None]] = field(default_factory=dict)  # for each call the rows' dimension, or None
+    # for each call, the dimension of the rows, or None
+    calls: dict[str, list[int | None]] = field(default_factory=dict)
 
     @property
     def found(self) -> dict[str, int]:
-        """By name, the dimension of the input that counts rows; of modules called once a step only."""
+        """By name, the dimension of the input that counts rows; only of modules called once per step."""
         return {name: dims[0] for name, dims in self.calls.items() if len(dims) == 1 and dims[0] is not None}
 
     @contextmanager
@@ -44,7 +45,7 @@ class RowwiseModules:
 
 
 def rows_dim(module: nn.Module, x: Any, y: Any, rows: int) -> int | None:
-    """The dimension of x and y that counts rows, if there is one and the module computes each of them by itself."""
+    """Return the dimension of x and y that counts rows, or None if there is none or rows are not independent."""
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         return None
     leading = x.shape if isinstance(module, nn.Embedding) else x.shape[:-1]

@@ -1,4 +1,4 @@
-"""Types of numpy's arrays."""
+"""Types of numpy arrays."""
 
 import numpy as np
 import numpy.typing as npt

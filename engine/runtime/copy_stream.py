@@ -1,5 +1,5 @@
-"""What brings adapters to the device beside the computation: copies on a stream of their own, and events that keep the
-two in order where they must be (CUDA C++ Programming Guide, "Streams", "Events")."""
+"""Copies to the device that run beside the computation: on a stream of their own, with events to order the two where
+necessary (CUDA C++ Programming Guide, "Streams", "Events")."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,33 +11,36 @@ from torch import Tensor
 
 
 class Event(Protocol):
-    """A point behind all that was given to a stream before."""
+    """A point after everything that was submitted to a stream before."""
 
     def synchronize(self) -> None:
-        """Wait until all of that is done; other threads go on."""
+        """Wait until everything before it is done; other threads continue."""
         ...
 
 
 class CopyStream(Protocol):
-    """Carries out what it is given in that order, at a time of its own. Callers wait for nothing."""
+    """Executes operations in the order of submission, asynchronously. Callers do not wait."""
 
     def copy(self, source: Tensor, targets: Sequence[Tensor]) -> None:
-        """The bytes of `source` to the targets, whose bytes it holds side by side. Both stay until it is done."""
+        """Copy the bytes of `source` to the targets, which are consecutive parts of it.
+
+        The caller keeps both alive until the copy is done.
+        """
         ...
 
     def wait(self, event: Event) -> None:
-        """What is given from now on comes after the event of another stream."""
+        """Run later operations after the event of another stream."""
         ...
 
     def record(self) -> Event: ...
 
 
 Mark = Callable[[], Event | None]
-"""Gives an event behind all that the calling thread has launched; None where nothing is ever late."""
+"""Returns an event after everything that the calling thread launched, or None where launches are synchronous."""
 
 
 class CudaCopyStream:
-    """Its copies overlap with computation where `source` is page-locked."""
+    """A stream of a GPU. Its copies overlap with computation if `source` is page-locked."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)
@@ -52,13 +55,13 @@ class CudaCopyStream:
         self._stream.wait_event(event)
 
     def record(self) -> Event:
-        event = torch.cuda.Event(blocking=True)  # whoever waits sleeps: a thread that spins is one less for others
+        event = torch.cuda.Event(blocking=True)  # waiting threads sleep instead of taking a core from others
         event.record(self._stream)
         return event
 
 
 class HostCopyStream:
-    """Of a CPU, which has copied when it comes back."""
+    """A stream of a CPU, whose copies are synchronous."""
 
     def copy(self, source: Tensor, targets: Sequence[Tensor]) -> None:
         for target, part in zip(targets, _parts(source, targets), strict=True):
@@ -76,8 +79,8 @@ class _Past:
         return
 
 
-def mark_of(device: torch.device) -> Mark:
-    """Of what is computed on the device."""
+def event_marker(device: torch.device) -> Mark:
+    """Return a function that marks the computation on the device."""
     if device.type != "cuda":
         return lambda: None
 
@@ -90,14 +93,16 @@ def mark_of(device: torch.device) -> Mark:
 
 
 def aside(device: torch.device) -> AbstractContextManager[object]:
-    """What the calling thread has the device compute meanwhile is no part of steps, which do not wait for it. It may
-    read what has been there for long."""
+    """Run the calling thread's device work outside the stream of the steps, which do not wait for it.
+
+    It may only read data that has been on the device for a while.
+    """
     return torch.cuda.stream(_beside_steps(device)) if device.type == "cuda" else nullcontext()
 
 
 @cache
 def _beside_steps(device: torch.device) -> torch.cuda.Stream:
-    """One for all: torch keeps memory that was freed for the stream that had it."""
+    """Return a single stream, because torch keeps freed memory for the stream that used it."""
     return torch.cuda.Stream(device)
 
 

@@ -1,34 +1,36 @@
-"""Python's garbage collector, which stops every thread while it looks at what it knows."""
+"""Settings of the interpreter: the garbage collector, which stops every thread while it runs, and thread switching."""
 
 import atexit
 import gc
 import sys
 
 
-def keep_for_good() -> None:
-    """What is there now is never looked at again.
+def freeze_objects() -> None:
+    """Exclude all existing objects from garbage collection.
 
-    torch, transformers and a model are half a million objects, a gateway's libraries nearly as many; a full collection
-    takes 0.3 s, in which nobody gets a token, and comes at some moment of serving.
+    torch, transformers and a model are half a million objects, a gateway's libraries nearly as many. A full collection
+    takes 0.3 s, in which no request gets a token, and happens at some moment during serving.
     """
     gc.collect()
     gc.freeze()
-    atexit.register(gc.unfreeze)  # or libraries complain of leaks when the process ends
+    atexit.register(gc.unfreeze)  # otherwise libraries report leaks when the process ends
 
 
-def collect_seldom() -> None:
-    """For a process whose objects come and go by the thousand, and hardly ever in cycles.
+def collect_less_often() -> None:
+    """Collect less often, for a process that creates thousands of short-lived objects and hardly any cycles.
 
-    With Python's thresholds a collection comes in the middle of a burst of them and takes those in flight for old ones;
-    soon it looks at everything again: with a thousand streams 0.2 s, every nine seconds.
+    With Python's thresholds a collection happens in the middle of a burst and promotes the objects in use to the old
+    generation, so that it soon scans everything again: with a thousand streams 0.2 s, every nine seconds.
     """
     gc.set_threshold(20_000, 20, 20)
 
 
-_SECONDS = 0.0005  # Python's own is ten times that
+_SECONDS = 0.0005  # a tenth of Python's default
 
 
-def switch_soon() -> None:
-    """For a process whose main loop must not be held up by what its other threads compute: after each call that lets go
-    of the interpreter it may have to wait for so long until it is its turn again."""
+def shorten_switch_interval() -> None:
+    """Shorten the switch interval, for a process whose main loop must not be delayed by its other threads.
+
+    After each call that releases the interpreter, the loop may have to wait this long to get it back.
+    """
     sys.setswitchinterval(_SECONDS)

@@ -11,9 +11,10 @@ _SPARE = 64  # stale entries that are not worth a rebuild
 
 
 class LazyHeap(Generic[T]):
-    """Least key first, and among equals who came first. Everything is O(log n), amortised.
+    """Returns the item with the lowest key, and the oldest among equals. All operations are O(log n), amortized.
 
-    A key that grew needs no word: the item is put right when it surfaces. After a key fell, `add` the item again.
+    After a key increased nothing needs to be done: the item is moved when it surfaces. After a key decreased, `add` the
+    item again.
     """
 
     def __init__(self, key: Callable[[T], Any]) -> None:

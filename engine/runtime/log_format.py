@@ -1,7 +1,7 @@
-"""How log lines look, and what they leave out.
+"""The format of log lines, and what they leave out.
 
-An exception's message may quote a prompt, a key or an adapter. Of an exception a line says its type and where it came
-from; of one of the operating system's also what that calls it.
+An exception's message may quote a prompt, a key or an adapter. A line therefore has only the type and the traceback of
+an exception, and for errors of the operating system also its description.
 """
 
 import json
@@ -26,7 +26,7 @@ class Fields(dict[str, Any]):
 
 
 class TextLines(logging.Formatter):
-    """Time, level, logger, message."""
+    """Lines of time, level, logger and message."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -36,7 +36,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One object a line: `time`, `level`, `logger`, `message` or the message's own fields, and `exception`."""
+    """One JSON object per line: `time`, `level`, `logger`, `message` or the message's own fields, and `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -51,18 +51,18 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr(form: LogFormat = "text") -> None:
-    """One line an event; libraries speak up from warnings on, gRPC's core, which has a form of its own, with errors."""
+    """Log one line per event; libraries log from warnings on, and gRPC's core, in its own format, only errors."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("loragate").setLevel(logging.INFO)
-    # What no line of ours says need not be found out for each.
+    # Fields that no line contains need not be collected.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 def exception_text(error: BaseException | None) -> str:
-    """What led to it first, as Python prints it, without the messages."""
+    """Return the traceback with its causes first, as Python prints it, without the messages."""
     return "\n".join(_parts(error)) if error is not None else ""
 
 

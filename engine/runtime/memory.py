@@ -1,4 +1,4 @@
-"""What memory is left, in bytes."""
+"""Free memory, in bytes."""
 
 import os
 import re
@@ -19,43 +19,46 @@ _VERSIONS = (
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_(?:in)?active_file"),
     ),
 )
-"""Where a group is told, its root, and names of its files: the bound, what is used, and what of that files are."""
+"""Pattern of a control group's path, the root folder, and the names of its files and fields: the limit, the usage, and
+the pages of files in it."""
 
 
 def free_host_memory() -> int:
-    """What can be had without swapping, and within the bounds of a container: pages of files that were read, a
-    checkpoint's first of all, count as free (`MemAvailable` in proc_meminfo(5))."""
-    return max(0, min([_of_machine(), *_of_groups()]))
+    """Return the memory that is available without swapping, and within the limits of a container.
+
+    Pages of files that were read, first of all a checkpoint's, count as free (`MemAvailable` in proc_meminfo(5)).
+    """
+    return max(0, min([_machine_memory(), *_group_limits()]))
 
 
-def _of_machine() -> int:
-    """Where that is not told, pages that nobody uses."""
-    if _LINUX.exists() and (told := re.search(r"^MemAvailable: +(\d+) kB$", _LINUX.read_text(), re.MULTILINE)):
-        return int(told[1]) << 10
+def _machine_memory() -> int:
+    """Return the machine's available memory; unused pages where `MemAvailable` is not reported."""
+    if _LINUX.exists() and (found := re.search(r"^MemAvailable: +(\d+) kB$", _LINUX.read_text(), re.MULTILINE)):
+        return int(found[1]) << 10
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _of_groups() -> Iterator[int]:
-    """What the control groups leave that this process is in (cgroups(7)), those of version 2 and of version 1."""
+def _group_limits() -> Iterator[int]:
+    """Yield what the control groups of this process leave (cgroups(7)), in version 2 and version 1."""
     own = _OWN_GROUPS.read_text() if _OWN_GROUPS.exists() else ""
     for pattern, root, names in _VERSIONS:
-        told = re.search(pattern, own, re.MULTILINE)
-        path = root / told[1] if told else root
+        found = re.search(pattern, own, re.MULTILINE)
+        path = root / found[1] if found else root
         for group in (path, *path.parents):
-            with suppress(OSError, ValueError):  # not a group, or one that tells no bound
+            with suppress(OSError, ValueError):  # not a group, or one without a limit
                 if group.is_relative_to(root):
-                    yield _of_group(group, *names)
+                    yield _group_memory(group, *names)
 
 
-def _of_group(group: Path, most: str, used: str, files: str) -> int:
-    """Raises ValueError if it has no bound."""
-    bound = int((group / most).read_text())
+def _group_memory(group: Path, limit: str, used: str, files: str) -> int:
+    """Return what is left of a group's limit. Raises ValueError if it has none."""
+    bound = int((group / limit).read_text())
     held = re.findall(rf"^{files} (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
     return bound - int((group / used).read_text()) + sum(map(int, held))
 
 
 def free_device_memory(device: torch.device) -> int:
-    """Of a GPU, its own, with what torch holds of it and does not use; a CPU's is the host's."""
+    """Return a GPU's free memory, including what torch holds unused; for a CPU, the host's."""
     if device.type == "cpu":
         return free_host_memory()
     held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

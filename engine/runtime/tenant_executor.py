@@ -1,4 +1,4 @@
-"""Threads that take tenants' jobs in turn, so that a tenant with a thousand waits longest for its own."""
+"""Threads that run tenants' jobs in turn, so that a tenant with a thousand jobs delays only its own."""
 
 import threading
 from collections import OrderedDict, deque
@@ -8,23 +8,23 @@ Job = Callable[[], None]
 
 
 class TenantPool:
-    """Jobs of one tenant run in the order in which they came. A job must not raise."""
+    """A thread pool. Jobs of one tenant run in the order of submission. A job must not raise."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._changed = threading.Condition()
-        self._jobs: OrderedDict[str, deque[Job]] = OrderedDict()  # whose turn is next first
+        self._jobs: OrderedDict[str, deque[Job]] = OrderedDict()  # the tenant whose turn is next comes first
         self._closed = False
         for number in range(threads):
             threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
 
     def submit(self, tenant_id: str, job: Job) -> None:
-        """From any thread."""
+        """Submit a job. Thread-safe."""
         with self._changed:
             self._jobs.setdefault(tenant_id, deque()).append(job)
             self._changed.notify()
 
     def close(self) -> None:
-        """Forget what was not begun; the threads end after what they do now."""
+        """Drop the jobs that have not started; the threads end after their current jobs."""
         with self._changed:
             self._closed = True
             self._jobs.clear()

@@ -1,4 +1,4 @@
-"""Which tokens the grammars of a batch allow, and their effect on its logits."""
+"""The tokens that the grammars of a batch allow, and the masking of its logits."""
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class TokenMask:
     packed: npt.NDArray[np.int32]
 
     def forbid(self, logits: Tensor) -> None:
-        """Set what is not allowed to -inf, in place; logits [len(rows), vocabulary]."""
+        """Set forbidden tokens to -inf, in place; logits [len(rows), vocabulary]."""
         logits.masked_fill_(self._forbidden(logits.device)[:, : logits.shape[1]], float("-inf"))
 
     def _forbidden(self, device: torch.device) -> Tensor:
@@ -33,7 +33,7 @@ class TokenMask:
 
 
 def token_mask(sequences: Seq[Sequence], grammars: GrammarCompiler) -> TokenMask | None:
-    """The mask of a step's sampled sequences; None if no one of them has a grammar."""
+    """Return the mask of a step's sampled sequences, or None if none of them has a grammar."""
     held = [(row, s.matcher) for row, s in enumerate(sequences) if s.matcher is not None]
     if not held:
         return None

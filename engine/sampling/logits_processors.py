@@ -1,5 +1,7 @@
-"""What requests change of their logits before a token is chosen: bias, penalties, and no end yet. The numbers that say
-so go to the device, and nothing comes back."""
+"""Changes of logits before a token is chosen: bias, penalties, and min_tokens.
+
+The parameters are sent to the device, and nothing is read back.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -14,27 +16,30 @@ from loragate.engine.sequence.token_counts import TokenCounts
 from loragate.kernels.host_to_device import to_device
 
 Numbers = tuple[Integers, Floats]
-"""Tokens, none of them twice, and a number for each."""
+"""Distinct tokens, and a number for each."""
 
 
 def adjusts(p: SamplingParams) -> bool:
-    """Whether there is anything to `adjust`."""
+    """Return whether `adjust` would change anything."""
     return bool(p.repetition_penalty != 1 or p.presence_penalty or p.frequency_penalty or p.logit_bias)
 
 
 def adjust(logits: Tensor, sequences: Mapping[int, Sequence]) -> None:
-    """Bias and penalties in these rows, in place. Repetition counts prompt and completion (Keskar et al., 2019);
-    presence and frequency count the completion only, as OpenAI's API does."""
+    """Apply bias and penalties to these rows, in place.
+
+    Repetition counts prompt and completion (Keskar et al., 2019); presence and frequency count the completion only, as
+    in OpenAI's API.
+    """
     width = logits.shape[1]
-    for numbers_of, change in ((_biases, torch.add), (_repeated, _penalised), (_counted, torch.sub)):
+    for numbers_of, change in ((_biases, torch.add), (_repeated, _penalized), (_counted, torch.sub)):
         found = [(row * width, numbers) for row, s in sequences.items() if (numbers := numbers_of(s)) is not None]
         if found:
             places = np.concatenate([start + tokens for start, (tokens, _) in found])
             _change(logits.view(-1), places, np.concatenate([values for _, (_, values) in found]), change)
 
 
-def hold_back(logits: Tensor, ends: Mapping[int, frozenset[int]]) -> None:
-    """No end yet (min_tokens) in these rows, in place, unless ends are all that the grammar allows."""
+def forbid_ends(logits: Tensor, ends: Mapping[int, frozenset[int]]) -> None:
+    """Forbid end tokens (min_tokens) in these rows, in place, unless the grammar allows nothing else."""
     width = logits.shape[1]
     rows = to_device(list(ends), logits.device)
     as_they_are = logits.index_select(0, rows)
@@ -76,7 +81,7 @@ def _counts(sequence: Sequence) -> TokenCounts:
     return sequence.counts
 
 
-def _penalised(logits: Tensor, penalties: Tensor) -> Tensor:
+def _penalized(logits: Tensor, penalties: Tensor) -> Tensor:
     return torch.where(logits > 0, logits / penalties, logits * penalties)
 
 

@@ -1,5 +1,8 @@
-"""From logits to tokens, on the device. Deterministic given (seed, index, position): the same request gives the same
-tokens whatever else is in the batch, and goes on rightly after a preemption, because no generator state is kept."""
+"""Sampling on the device, from logits to tokens.
+
+It is deterministic given (seed, index, position): the same request gives the same tokens regardless of the rest of the
+batch, and continues identically after a preemption, because no generator state is kept.
+"""
 
 import hashlib
 import struct
@@ -11,14 +14,15 @@ import torch
 from torch import Tensor
 
 from loragate.engine.sampling.grammar_mask import TokenMask
-from loragate.engine.sampling.logits_processors import adjust, adjusts, hold_back
-from loragate.engine.sampling.random_sampling import draw, rows_of
+from loragate.engine.sampling.logits_processors import adjust, adjusts, forbid_ends
+from loragate.engine.sampling.random_sampling import draw, select_rows
 from loragate.engine.sequence.output import TokenLogprob
 from loragate.engine.sequence.sequence import Sequence
 from loragate.kernels.host_to_device import to_device
 
 NOT_FINITE = -1  # no token
-_USUAL_LOGPROBS = 20  # as many as APIs give: how ties end does not depend on what neighbours ask for
+# As many as APIs return, so that the order of ties does not depend on what other requests ask for.
+_USUAL_LOGPROBS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +35,23 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The next tokens of some rows of logits, on the device. `most` says of which rows the logprobs are, and how many
-    of the most probable tokens each wants."""
+    """The next tokens of some rows of logits, on the device.
+
+    `top` maps the rows with logprobs to the number of most probable tokens that each one wants.
+    """
 
     tokens: Tensor  # [rows], NOT_FINITE where there is none
-    most: dict[int, int]
-    logprobs: tuple[Tensor, ...] = ()  # the token's [n], the largest [n, k], and whose these are [n, k]
+    top: dict[int, int]
+    logprobs: tuple[Tensor, ...] = ()  # of the token [n], the largest [n, k], and the tokens of these [n, k]
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.tokens, *self.logprobs)
 
-    def told(self, tensors: Seq[Tensor]) -> list[Sampled]:
-        """What these say, in memory of the host."""
+    def to_samples(self, tensors: Seq[Tensor]) -> list[Sampled]:
+        """Return the samples, given copies of `tensors` in host memory."""
         tokens, *logprobs = tensors
-        known = dict(zip(self.most, self._each(*logprobs), strict=True)) if logprobs else {}
+        known = dict(zip(self.top, self._each(*logprobs), strict=True)) if logprobs else {}
         return [
             Sampled(None, None) if token == NOT_FINITE else Sampled(token, known.get(row))
             for row, token in enumerate(tokens.tolist())
@@ -53,43 +59,43 @@ class Chosen:
 
     def _each(self, own: Tensor, largest: Tensor, theirs: Tensor) -> Iterator[TokenLogprob]:
         for n, each, values, ids in zip(
-            self.most.values(), own.tolist(), largest.tolist(), theirs.tolist(), strict=True
+            self.top.values(), own.tolist(), largest.tolist(), theirs.tolist(), strict=True
         ):
             yield TokenLogprob(each, tuple(zip(ids[:n], values[:n], strict=True)))
 
 
 @torch.inference_mode()
 def choose(logits: Tensor, sequences: Seq[Sequence], eos: frozenset[int], mask: TokenMask | None = None) -> Chosen:
-    """A token for each row of logits [rows, vocabulary]. Rows outside the mask are as if there were none.
+    """Choose a token for each row of logits [rows, vocabulary]. Rows outside the mask are not restricted.
 
-    Nothing is asked of the device that the host would have to wait for.
+    Nothing in it waits for the device.
     """
     logits = logits.float()
     tokens = logits.argmax(dim=-1)
-    places, changed = _changed(logits, sequences, eos, mask)
+    places, changed = _changed_rows(logits, sequences, eos, mask)
     if places:
         _put(tokens, list(places), changed.argmax(dim=-1))
     drawn = {i for i, s in enumerate(sequences) if s.request.sampling.temperature > 0}
     own, theirs = sorted(drawn.difference(places)), [i for i in places if i in drawn]
     if own:
-        _put(tokens, own, _drawn(rows_of(logits, own), [sequences[i] for i in own]))
+        _put(tokens, own, _drawn(select_rows(logits, own), [sequences[i] for i in own]))
     if theirs:
-        _put(tokens, theirs, _drawn(rows_of(changed, [places[i] for i in theirs]), [sequences[i] for i in theirs]))
+        _put(tokens, theirs, _drawn(select_rows(changed, [places[i] for i in theirs]), [sequences[i] for i in theirs]))
     tokens = tokens.where(torch.isfinite(logits).all(dim=-1), NOT_FINITE)
-    most = {i: n for i, s in enumerate(sequences) if (n := s.request.sampling.top_logprobs) is not None}
-    return Chosen(tokens, most, _logprobs(logits, tokens, most) if most else ())
+    top = {i: n for i, s in enumerate(sequences) if (n := s.request.sampling.top_logprobs) is not None}
+    return Chosen(tokens, top, _logprobs(logits, tokens, top) if top else ())
 
 
 def sample(
     logits: Tensor, sequences: Seq[Sequence], eos: frozenset[int], mask: TokenMask | None = None
 ) -> list[Sampled]:
-    """The same, told at once."""
+    """Choose tokens and read them at once."""
     chosen = choose(logits, sequences, eos, mask)
-    return chosen.told(chosen.tensors)
+    return chosen.to_samples(chosen.tensors)
 
 
 def uniform(seed: int, index: int, position: int) -> float:
-    """A number in [0, 1) that depends on nothing but its arguments (counter-based, as in Salmon et al., SC 2011)."""
+    """Return a number in [0, 1) that depends only on its arguments (counter-based, as in Salmon et al., SC 2011)."""
     digest = hashlib.blake2b(struct.pack("<QQQ", seed, index, position), digest_size=8).digest()
     return float(int.from_bytes(digest, "little") >> 11) / float(1 << 53)
 
@@ -98,10 +104,10 @@ def _put(tokens: Tensor, rows: list[int], values: Tensor) -> None:
     tokens.index_copy_(0, to_device(rows, tokens.device), values)
 
 
-def _changed(
+def _changed_rows(
     logits: Tensor, sequences: Seq[Sequence], eos: frozenset[int], mask: TokenMask | None
 ) -> tuple[dict[int, int], Tensor]:
-    """Copies of the rows whose logits are not the model's own any more, and where each row is among them."""
+    """Return the indices of the rows whose logits are changed, and their changed copies."""
     masked = () if mask is None else mask.rows
     adjusted = {i for i, s in enumerate(sequences) if adjusts(s.request.sampling)}
     held_back = {i for i, s in enumerate(sequences) if s.generated < s.request.sampling.min_tokens}
@@ -113,7 +119,7 @@ def _changed(
     if mask is not None:
         mask.forbid(copies[: len(masked)])
     if held_back:
-        hold_back(copies, {places[i]: eos | sequences[i].request.sampling.stop_token_ids for i in held_back})
+        forbid_ends(copies, {places[i]: eos | sequences[i].request.sampling.stop_token_ids for i in held_back})
     return places, copies
 
 
@@ -122,10 +128,10 @@ def _drawn(logits: Tensor, sequences: Seq[Sequence]) -> Tensor:
     return draw(logits, [s.request.sampling for s in sequences], uniforms)
 
 
-def _logprobs(logits: Tensor, tokens: Tensor, most: dict[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the rows that want them: the model's own, whatever changed its logits."""
-    rows = list(most)
-    of_rows = rows_of(logits, rows).log_softmax(dim=-1)
-    own = of_rows.gather(1, rows_of(tokens, rows).clamp(min=0)[:, None])[:, 0]
-    largest, theirs = of_rows.topk(min(max(_USUAL_LOGPROBS, *most.values()), logits.shape[1]))
+def _logprobs(logits: Tensor, tokens: Tensor, top: dict[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the logprobs of the rows that want them, from the model's unchanged logits."""
+    rows = list(top)
+    of_rows = select_rows(logits, rows).log_softmax(dim=-1)
+    own = of_rows.gather(1, select_rows(tokens, rows).clamp(min=0)[:, None])[:, 0]
+    largest, theirs = of_rows.topk(min(max(_USUAL_LOGPROBS, *top.values()), logits.shape[1]))
     return own, largest, theirs

@@ -1,9 +1,10 @@
-"""Between protobuf and the engine's own nouns. Neutral values that proto3 cannot tell from absent ones are mended."""
+"""Conversions between protobuf and the engine's data types, with defaults for values that proto3 cannot tell from
+absent ones."""
 
 import os
 import time
 
-from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind, choice_of
+from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind, choice_grammar
 from loragate.engine.scheduling.overload import QueueLoad
 from loragate.engine.sequence.output import ErrorCode, FinishReason, Output, TokenLogprob
 from loragate.engine.sequence.pooling import Pooling
@@ -28,7 +29,7 @@ ERRORS = {
 
 
 def request_from(submit: pb.Submit, session_id: int) -> Request:
-    """A client's request; a missing seed is drawn here."""
+    """Return a client's request; a missing seed is drawn here."""
     adapter = None
     if submit.HasField("adapter"):
         adapter = AdapterKey(submit.adapter.tenant_id, submit.adapter.digest)
@@ -49,7 +50,7 @@ def request_from(submit: pb.Submit, session_id: int) -> Request:
 
 
 def delta_from(output: Output) -> pb.Delta:
-    """One step's output of one sequence."""
+    """Return one step's output of one sequence."""
     delta = pb.Delta(
         request_id=output.request.request_id,
         index=output.index,
@@ -73,7 +74,7 @@ def delta_from(output: Output) -> pb.Delta:
 
 
 def load_from(load: QueueLoad) -> pb.Load:
-    """What waits."""
+    """Return the load of the queue."""
     queues = (pb.TenantQueue(tenant_id=q.tenant_id, weight=q.weight, seconds=q.seconds) for q in load.tenants)
     return pb.Load(request_seconds=load.request_seconds, active_weight=load.active_weight, tenants=queues)
 
@@ -92,7 +93,7 @@ def _grammar_from(grammar: pb.Grammar) -> Grammar | None:
         case "regex":
             return Grammar(GrammarKind.REGEX, grammar.regex)
         case "choice":
-            return choice_of(grammar.choice.options)
+            return choice_grammar(grammar.choice.options)
         case "lark":
             return Grammar(GrammarKind.LARK, grammar.lark)
         case _:

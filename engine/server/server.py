@@ -1,4 +1,4 @@
-"""The engine process: a gRPC server on the event loop, the step loop on a thread of its own."""
+"""The engine process: a gRPC server on the event loop, and the step loop on a thread of its own."""
 
 import asyncio
 import itertools
@@ -15,18 +15,18 @@ import grpc.aio
 from loragate.engine.adapters.files import AdapterFiles, AdapterUnavailable
 from loragate.engine.adapters.prefetch import Prefetch
 from loragate.engine.client.channel_options import SERVER_OPTIONS
-from loragate.engine.client.frames import each_of
+from loragate.engine.client.frames import unbatch
 from loragate.engine.config import EngineConfig
 from loragate.engine.loop.commands import Abort, AdapterFailed, AdapterRead, Pin, Retire, Submit
 from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.metrics.trace_events import trace_json
-from loragate.engine.model.errors import ModelRefused
-from loragate.engine.runtime.interpreter import keep_for_good
+from loragate.engine.model.errors import ModelRejected
+from loragate.engine.runtime.interpreter import freeze_objects
 from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.request import AdapterKey
 from loragate.engine.server import session as sessions
 from loragate.engine.server.conversions import delta_from, load_from, request_from
-from loragate.engine.server.stats import MAX_CACHED, inventory_of, stats_of
+from loragate.engine.server.stats import MAX_CACHED, build_inventory, build_stats
 from loragate.engine.startup.build import LoadedModel, build_core, load
 from loragate.kernels.cpu.openmp import compute_alone
 from loragate.v1 import engine_pb2 as pb
@@ -34,13 +34,13 @@ from loragate.v1 import engine_pb2_grpc as pb_grpc
 
 log = logging.getLogger(__name__)
 
-_EXIT_REFUSED = 2  # the model cannot be served: starting again would not help
+_EXIT_REJECTED = 2  # the model cannot be served: a restart would not help
 _EXIT_DIED = 70
 _LOAD_SECONDS = 0.25
 
 
 class EngineService(pb_grpc.EngineServiceServicer):
-    """Binds sessions to the step loop."""
+    """Connects sessions to the step loop."""
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
         self._loop = asyncio.get_running_loop()
@@ -58,18 +58,18 @@ class EngineService(pb_grpc.EngineServiceServicer):
             config,
             request_read=lambda key: self._call(self._start_read, key),
             emit=lambda outputs: self._call(self._dispatch, outputs),
-            died=lambda: os._exit(_EXIT_DIED),
-            retired=lambda key: self._call(self._files.discard, key),
+            on_crash=lambda: os._exit(_EXIT_DIED),
+            on_retired=lambda key: self._call(self._files.discard, key),
         )
 
     async def Describe(self, request: pb.DescribeRequest, context: object) -> pb.Manifest:
         return self._manifest
 
     async def Stats(self, request: pb.StatsRequest, context: object) -> pb.StatsResponse:
-        return stats_of(self.core, self._files.tier, request, self._files.recent(MAX_CACHED))
+        return build_stats(self.core, self._files.tier, request, self._files.recent(MAX_CACHED))
 
     async def Inventory(self, request: pb.InventoryRequest, context: object) -> pb.InventoryResponse:
-        return inventory_of(self.core.adapters, self._files.keys())
+        return build_inventory(self.core.adapters, self._files.keys())
 
     async def Trace(self, request: pb.TraceRequest, context: object) -> pb.TraceResponse:
         steps = self.core.timeline.steps(request.last_steps or None)
@@ -92,19 +92,19 @@ class EngineService(pb_grpc.EngineServiceServicer):
             self._prefetch.discard(session.id)
             await session.end()
 
-    async def tell_load(self) -> None:
-        """Tells every session what waits, for as long as anything does, and once when nothing does any more."""
-        told = False
+    async def run_load_loop(self) -> None:
+        """Report the load to every session while requests wait, and once when none does any more."""
+        reported = False
         while True:
             await asyncio.sleep(_LOAD_SECONDS)
             load = load_from(self.core.scheduler.load())
-            if load.tenants or told:
+            if load.tenants or reported:
                 for session in self._sessions.values():
-                    session.tell(load)
-            told = bool(load.tenants)
+                    session.send_load(load)
+            reported = bool(load.tenants)
 
     async def _read(self, session: sessions.Session, frames: AsyncIterator[pb.ClientFrame]) -> None:
-        async for frame in each_of(frames):
+        async for frame in unbatch(frames):
             match frame.WhichOneof("kind"):
                 case "submit":
                     self.core.post(Submit(request_from(frame.submit, session.id)))
@@ -120,7 +120,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
                     self.core.post(Retire(_keys(frame.retire.adapters)))
 
     def _pin(self, session_id: int, keys: tuple[AdapterKey, ...]) -> None:
-        """One session's pins, beside those of the others."""
+        """Set one session's pins; those of the others stay."""
         before = dict(self._pins)
         self._pins[session_id] = keys
         if not keys:
@@ -155,7 +155,7 @@ class EngineService(pb_grpc.EngineServiceServicer):
                 session.send(deltas)
 
     def _call(self, function: object, argument: object) -> None:
-        """From the step thread onto the event loop; silently nothing once that is closed."""
+        """Call a function on the event loop from the step thread; do nothing once the loop is closed."""
         try:
             self._loop.call_soon_threadsafe(function, argument)  # type: ignore[arg-type]
         except RuntimeError:
@@ -167,13 +167,13 @@ def _keys(adapters: Iterable[pb.AdapterRef]) -> tuple[AdapterKey, ...]:
 
 
 def run(config: EngineConfig) -> None:
-    """Serve until SIGTERM or SIGINT. Exits 2 when the model is refused, with the reason on stderr."""
+    """Serve until SIGTERM or SIGINT. Exits with status 2 if the model is rejected, with the reason on stderr."""
     try:
         loaded = load(config)
-    except ModelRefused as error:
+    except ModelRejected as error:
         log.error("%s", error)
-        raise SystemExit(_EXIT_REFUSED) from error
-    keep_for_good()
+        raise SystemExit(_EXIT_REJECTED) from error
+    freeze_objects()
     asyncio.run(serve(loaded, config))
 
 
@@ -188,9 +188,9 @@ async def serve(loaded: LoadedModel, config: EngineConfig) -> None:
     service.core.start()
     await server.start()
     log.info("engine ready: %s on %s", loaded.manifest.model_id, loaded.manifest.device)
-    telling = asyncio.create_task(service.tell_load(), name="engine-load")
+    load_task = asyncio.create_task(service.run_load_loop(), name="engine-load")
     await _until_signal()
-    telling.cancel()
+    load_task.cancel()
     await server.stop(grace=None)
     await asyncio.to_thread(service.core.stop)
 

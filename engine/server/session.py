@@ -1,4 +1,4 @@
-"""One client's stream, seen from the engine: what it is owed, and the adapter bytes it is asked for."""
+"""One client's stream on the engine's side: its outputs, and the transfers of adapter bytes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,35 +8,38 @@ from loragate.engine.sequence.request import AdapterKey
 from loragate.v1 import engine_pb2 as pb
 
 HEARTBEAT_SECONDS = 0.5
-_PARTS_AHEAD = 8  # a slow disk holds the client's next part back, not in our memory
+_PARTS_AHEAD = 8  # a slow disk delays the client's next part, which is not buffered in memory
 
 
 class Session:
-    """Lives on the event loop. The step loop never waits for it: deltas pile up here, at most a token a step."""
+    """A client's session on the event loop.
+
+    The step loop never waits for it: deltas accumulate here, at most one token per step.
+    """
 
     def __init__(self, session_id: int) -> None:
         self.id = session_id
-        self._outbox: asyncio.Queue[pb.EngineFrame] = asyncio.Queue()
+        self._send_queue: asyncio.Queue[pb.EngineFrame] = asyncio.Queue()
         self._transfers: dict[AdapterKey, asyncio.Queue[pb.AdapterPart | None]] = {}
 
     def send(self, deltas: list[pb.Delta]) -> None:
-        self._outbox.put_nowait(pb.EngineFrame(step=pb.StepOutput(deltas=deltas)))
+        self._send_queue.put_nowait(pb.EngineFrame(step=pb.StepOutput(deltas=deltas)))
 
-    def tell(self, load: pb.Load) -> None:
-        self._outbox.put_nowait(pb.EngineFrame(load=load))
+    def send_load(self, load: pb.Load) -> None:
+        self._send_queue.put_nowait(pb.EngineFrame(load=load))
 
     async def frames(self) -> AsyncIterator[pb.EngineFrame]:
-        """What goes down the stream, a heartbeat whenever nothing else did for half a second."""
+        """Yield the frames for the stream, with a heartbeat after every half second without one."""
         while True:
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    frame = await self._outbox.get()
+                    frame = await self._send_queue.get()
             except TimeoutError:
                 frame = pb.EngineFrame(heartbeat=pb.Heartbeat())
             yield frame
 
     async def receive(self, part: pb.AdapterPart) -> None:
-        """A piece of an adapter arrived; pieces that nobody waits for any more are dropped."""
+        """Accept a part of an adapter; parts that are no longer awaited are dropped."""
         transfer = self._transfers.get(AdapterKey(part.adapter.tenant_id, part.adapter.digest))
         if transfer is not None:
             await transfer.put(part)
@@ -46,7 +49,7 @@ class Session:
         transfer: asyncio.Queue[pb.AdapterPart | None] = asyncio.Queue(_PARTS_AHEAD)
         self._transfers[key] = transfer
         wanted = pb.AdapterRef(tenant_id=key.tenant_id, digest=key.digest)
-        self._outbox.put_nowait(pb.EngineFrame(adapter_wanted=wanted))
+        self._send_queue.put_nowait(pb.EngineFrame(adapter_wanted=wanted))
         try:
             while True:
                 part = await transfer.get()
@@ -59,6 +62,6 @@ class Session:
             del self._transfers[key]
 
     async def end(self) -> None:
-        """The stream is over: whoever waits for bytes from it hears so."""
+        """End the session, and its transfers with it."""
         for transfer in list(self._transfers.values()):
             await transfer.put(None)

@@ -1,4 +1,4 @@
-"""The engine's numbers as the service sends them. Everything here may run beside the step loop."""
+"""The engine's statistics as protobuf messages. All functions are safe to call beside the step loop."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -22,7 +22,7 @@ MAX_CACHED = 1024
 BASE_MODEL_ID = "base"
 
 
-def stats_of(
+def build_stats(
     core: EngineCore, disk: DiskTier, request: pb.StatsRequest, on_disk: Iterable[AdapterKey] = ()
 ) -> pb.StatsResponse:
     """Counters and gauges as of the last step. `on_disk` are adapters whose files are there, those used last first."""
@@ -205,8 +205,8 @@ def _room(used: int, total: int) -> pb.Room:
     return pb.Room(used_bytes=used, total_bytes=total)
 
 
-def inventory_of(pool: AdapterPool, on_disk: Iterable[AdapterKey]) -> pb.InventoryResponse:
-    """May be called beside the step loop."""
+def build_inventory(pool: AdapterPool, on_disk: Iterable[AdapterKey]) -> pb.InventoryResponse:
+    """Return the adapters that the engine holds, by tier."""
     residents = pool.residents()
     tiers = dict.fromkeys(on_disk, pb.TIER_DISK)
     tiers |= dict.fromkeys(pool.host.keys(), pb.TIER_HOST)

@@ -1,4 +1,4 @@
-"""From settings to a loaded, checked model with everything around it that a step needs."""
+"""Construction of the engine: a loaded and checked model, and everything that a step needs."""
 
 import logging
 from collections.abc import Callable
@@ -28,9 +28,9 @@ from loragate.engine.loop.engine_core import EngineCore
 from loragate.engine.loop.request_limits import ModelLimits
 from loragate.engine.model.base_model import BaseModel, choose_device, load_plain, prepare
 from loragate.engine.model.checkpoint import base_digest, locate, read_sampling_defaults, read_tokenizer
-from loragate.engine.model.errors import ModelRefused
+from loragate.engine.model.errors import ModelRejected
 from loragate.engine.model.manifest import build_manifest, eos_token_ids, layout, targets
-from loragate.engine.runtime.copy_stream import mark_of
+from loragate.engine.runtime.copy_stream import event_marker
 from loragate.engine.runtime.memory import free_device_memory, free_host_memory
 from loragate.engine.scheduling.overload import QueueBounds
 from loragate.engine.scheduling.scheduler import Limits, Scheduler
@@ -38,7 +38,7 @@ from loragate.engine.sequence.output import Output
 from loragate.engine.sequence.request import AdapterKey
 from loragate.engine.startup import self_check
 from loragate.engine.startup.kv_allocation import STORAGE, allocate_kv
-from loragate.engine.startup.memory_profile import GRAPH_SHARE, DeviceBudget, measured, peak_of
+from loragate.engine.startup.memory_profile import GRAPH_SHARE, DeviceBudget, measured, peak_measure
 from loragate.kernels import cpu, gpu
 from loragate.kernels.cpu.openmp import end_team
 from loragate.kernels.paged_attention import tile_rows
@@ -47,20 +47,20 @@ from loragate.v1 import engine_pb2 as pb
 
 if cpu.available():
     from loragate.kernels.cpu.compile_all import compile_loops
-from loragate.engine.runtime.interpreter import switch_soon
+from loragate.engine.runtime.interpreter import shorten_switch_interval
 
 log = logging.getLogger(__name__)
 
-_DEFAULT_MODEL_LEN = 4096  # for configs that name no maximum
+_DEFAULT_MODEL_LEN = 4096  # for configs without a maximum
 _ADAPTER_SHARE = 0.15  # for adapters on the device
 _HOST_SHARE = 0.25  # for adapters in host memory
-_USUAL_RANK = 64  # adapters on the device are given room for this rank in every slot, if memory allows
+_USUAL_RANK = 64  # every slot on the device has room for an adapter of this rank, if memory allows
 _USUAL_EXPERT_RANK = 8  # on each of a mixture's experts
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A checked base model, its manifest, and how much KV cache it gets."""
+    """A checked base model, its manifest, and its KV cache."""
 
     base: BaseModel
     layout: BaseLayout
@@ -70,8 +70,8 @@ class LoadedModel:
 
 
 def load(config: EngineConfig) -> LoadedModel:
-    """Load, check and measure the base model. Raises ModelRefused."""
-    switch_soon()
+    """Load, check and measure the base model. Raises ModelRejected."""
+    shorten_switch_interval()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     try:
@@ -120,10 +120,13 @@ def build_core(
     *,
     request_read: Callable[[AdapterKey], None],
     emit: Callable[[list[Output]], None],
-    died: Callable[[], None],
-    retired: Callable[[AdapterKey], None] = lambda key: None,
+    on_crash: Callable[[], None],
+    on_retired: Callable[[AdapterKey], None] = lambda key: None,
 ) -> EngineCore:
-    """The step loop over a loaded model; not started yet. `retired` hears of adapters that left all memory for good."""
+    """Build the step loop over a loaded model, without starting it.
+
+    `on_retired` is called for each deleted adapter once it has left the device and host memory.
+    """
     copier = AdapterCopier(loaded.base.device, lambda copy, result: core.post(AdapterCopied(copy, result)))
     adapters = AdapterPool(
         config.adapter_slots,
@@ -132,7 +135,7 @@ def build_core(
         request_read,
         copier.request,
         config.max_full_weight_bytes,
-        mark_of(loaded.base.device),
+        event_marker(loaded.base.device),
     )
     scheduler = Scheduler(_step_limits(config, loaded.manifest.max_model_len), loaded.blocks, adapters)
     manifest, eos = loaded.manifest, eos_token_ids(loaded.base.model)
@@ -149,8 +152,8 @@ def build_core(
         grammars=grammars,
         limits=limits,
         emit=emit,
-        on_crash=died,
-        on_retired=retired,
+        on_crash=on_crash,
+        on_retired=on_retired,
         on_stopped=copier.close,
         late=on_gpu if config.async_scheduling == "auto" else config.async_scheduling == "on",
     )
@@ -158,15 +161,17 @@ def build_core(
 
 
 def _arena(loaded: LoadedModel, config: EngineConfig) -> AdapterArena:
-    """On a CPU, unless a size was asked for, in the memory that adapters lie in already."""
+    """Return the device memory for adapters; on a CPU without a configured size, host copies are used in place."""
     device, budget = loaded.base.device, loaded.budget
     size = _arena_bytes(loaded.base, config, free_device_memory(device)) if budget is None else budget.adapters
     return AdapterArena(size, device, in_host=device.type == "cpu" and config.adapter_device_bytes is None)
 
 
 def _arena_bytes(base: BaseModel, config: EngineConfig, free: int) -> int:
-    """What was asked for; else room for an adapter of the usual rank in every slot, within a share of free memory, for
-    one at least."""
+    """Return the configured size, else room for an adapter of the usual rank in every slot.
+
+    The latter is limited to a share of free memory, and is at least enough for one adapter.
+    """
     if config.adapter_device_bytes is not None:
         return config.adapter_device_bytes
     usual = base.adapter_bytes(min(_USUAL_RANK, config.max_lora_rank)) + base.expert_bytes(_USUAL_EXPERT_RANK)
@@ -174,8 +179,10 @@ def _arena_bytes(base: BaseModel, config: EngineConfig, free: int) -> int:
 
 
 def _budget(base: BaseModel, config: EngineConfig, max_model_len: int) -> DeviceBudget | None:
-    """On a GPU: what is left when the largest step was computed, over a cache that is as good as none. A CPU shares the
-    host's memory with others, and takes fixed shares of it."""
+    """Measure a GPU's memory: what is left after the largest step, over a minimal cache.
+
+    A CPU shares the host's memory with others, and uses fixed shares of it.
+    """
     if base.device.type != "cuda" or not gpu.available():
         return None
     base.reserve(config.adapter_slots, config.max_lora_rank)
@@ -184,37 +191,40 @@ def _budget(base: BaseModel, config: EngineConfig, max_model_len: int) -> Device
     adapters = partial(_arena_bytes, base, config)
     try:
         last = LastTokens(config.max_batch_size, base.device)
-        return measured(base, shape, partial(forward, base, last), adapters, peak_of(base.device))
+        return measured(base, shape, partial(forward, base, last), adapters, peak_measure(base.device))
     except torch.OutOfMemoryError as error:
         tokens = config.max_batch_tokens
-        raise ModelRefused(
-            f"the device has no room for a step of {tokens} tokens: lower engine.max_batch_tokens"
+        raise ModelRejected(
+            f"the device does not have enough memory for a step of {tokens} tokens: lower engine.max_batch_tokens"
         ) from error
 
 
 def _graphs(loaded: LoadedModel, config: EngineConfig, last: LastTokens) -> StepGraphs | None:
-    """Recordings of the steps of a plain model on a GPU. What a quantised one's linears launch is their library's
-    business, and they are not recorded."""
+    """Capture the steps of a plain model on a GPU.
+
+    The linears of a quantized model launch whatever their library does, so they are not captured.
+    """
     base = loaded.base
     record = recorder(base.device)
-    if record is None or not config.cuda_graphs or base.is_quantised:
+    if record is None or not config.cuda_graphs or base.is_quantized:
         return None
     base.reserve(config.adapter_slots, config.max_lora_rank)
     shapes = padded_shapes(base, config, loaded.manifest.max_model_len, loaded.blocks.places)
-    graphs = StepGraphs(shapes, base.step, partial(forward, base, last), base.device)
+    graphs = StepGraphs(shapes, base.context, partial(forward, base, last), base.device)
     graphs.record(record)
     return graphs
 
 
 def recorder(device: torch.device) -> Record | None:
-    """What records launches on the device."""
+    """Return the function that captures launches on the device, or None."""
     if device.type != "cuda" or not gpu.available():
         return None
     return CudaGraphs(device, int(torch.cuda.mem_get_info(device)[1] * GRAPH_SHARE)).record
 
 
 def padded_shapes(base: BaseModel, config: EngineConfig, max_model_len: int, scratch: int) -> list[PaddedShape]:
-    """Of steps up to the chunk budget; `scratch` is a place for the keys and values of nobody."""
+    """Return the shapes of steps up to the chunk budget; `scratch` is a place for the keys and values of padding
+    rows."""
     caches = [attention_state(layer.module).cache for layer in base.attention_layers]
     return [
         PaddedShape(
@@ -242,16 +252,18 @@ def _step_limits(config: EngineConfig, max_model_len: int) -> Limits:
 
 
 def _name(model: str, directory: Path) -> str:
-    """A folder's own name; a hub id as it is, since the folder it was downloaded to is named after a commit."""
+    """Return a folder's own name, or a hub id unchanged, since the folder of a download is named after a commit."""
     return directory.resolve().name if Path(model).expanduser().is_dir() else model
 
 
 def _max_model_len(model: PreTrainedModel, config: EngineConfig) -> tuple[int, list[str]]:
-    """What the config allows, what was asked for, and what the self-check's twin can vouch for."""
+    """Return the maximum length within the model's limit, the configured one and that of the self-check, with notes."""
     text = model.config.get_text_config()
     longest = int(getattr(text, "max_position_embeddings", None) or _DEFAULT_MODEL_LEN)
     if config.max_model_len is not None and config.max_model_len > longest:
-        raise ModelRefused(f"engine.max_model_len is {config.max_model_len}, but the model ends at {longest} positions")
+        raise ModelRejected(
+            f"engine.max_model_len is {config.max_model_len}, but the model has only {longest} positions"
+        )
     wanted = config.max_model_len or longest
     cap, note = self_check.cap_from_twin(model)
     if cap is None or wanted <= cap:

@@ -1,4 +1,4 @@
-"""How much memory keys and values get, on the device and on the host."""
+"""Allocation of memory for keys and values, on the device and on the host."""
 
 import torch
 
@@ -7,22 +7,24 @@ from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.kv_cache.host_tier import KVHostTier
 from loragate.engine.kv_cache.prefix_cache import PrefixCache
 from loragate.engine.model.base_model import BaseModel
-from loragate.engine.model.errors import ModelRefused
+from loragate.engine.model.errors import ModelRejected
 from loragate.engine.runtime.memory import free_device_memory, free_host_memory
 
 STORAGE = {"auto": None, "int8": torch.int8, "fp8": torch.float8_e4m3fn}
-_DEVICE_SHARE = 0.25  # of free memory, unless told otherwise
-_HOST_SHARE = 0.1  # of free memory, for cached blocks that left the device,
-_HOST_FACTOR = 4  # but not more than so many times what the device holds
+_DEVICE_SHARE = 0.25  # of free memory, unless configured
+_HOST_SHARE = 0.1  # of free memory, for cached blocks evicted from the device,
+_HOST_FACTOR = 4  # but at most this many times the device's cache
 
 
 def allocate_kv(
     base: BaseModel, config: EngineConfig, max_model_len: int, base_digest: str, budget: int | None = None
 ) -> BlockPool:
-    """Give the model its KV cache, of up to `budget` bytes or a share of what is free, and say who gets which block of
-    it. Raises ModelRefused."""
+    """Give the model its KV cache, of up to `budget` bytes or a share of free memory, and return its block pool.
+
+    Raises ModelRejected.
+    """
     blocks = _device_blocks(base, config, max_model_len, budget)
-    places = (blocks + 2) * config.block_size  # the null block is the first, the last is for rows that are nobody's
+    places = (blocks + 2) * config.block_size  # the first block is the null block, the last is for padding rows
     caches = base.allocate_cache(places, STORAGE[config.kv_cache_dtype])
     if not config.prefix_cache:
         return BlockPool(blocks, config.block_size)
@@ -31,7 +33,7 @@ def allocate_kv(
 
 
 def _device_blocks(base: BaseModel, config: EngineConfig, max_model_len: int, budget: int | None) -> int:
-    """As many tokens as a full batch of the longest requests could use, within the budget."""
+    """Return the number of blocks for a full batch of the longest requests, within the budget."""
     tokens = config.kv_cache_tokens
     if tokens is None:
         if budget is None:
@@ -40,7 +42,7 @@ def _device_blocks(base: BaseModel, config: EngineConfig, max_model_len: int, bu
         tokens = max(0, min(config.max_batch_size * max_model_len, affordable))
     blocks = tokens // config.block_size
     if blocks < 1:
-        raise ModelRefused(
+        raise ModelRejected(
             f"a KV cache of {tokens} tokens holds no block of {config.block_size}: raise engine.kv_cache_tokens"
         )
     return blocks

@@ -1,4 +1,4 @@
-"""How a GPU's memory is shared out: steps get what the largest was seen to take, keys and values what is left."""
+"""Division of a GPU's memory: steps get what the largest one was measured to take, keys and values what is left."""
 
 import logging
 from collections.abc import Callable
@@ -15,24 +15,24 @@ from loragate.engine.sequence.request import SamplingParams
 
 log = logging.getLogger(__name__)
 
-STEP_MARGIN = 1.25  # steps launched one by one fragment memory, and differ in what they are made of
-GRAPH_SHARE = 0.03  # of all of the device's memory, for recordings of steps
-_SPARE = 0.02  # of all of it, for what others on the device and libraries take later
+STEP_MARGIN = 1.25  # steps that are not captured fragment memory, and differ in their content
+GRAPH_SHARE = 0.03  # of the device's total memory, for captured graphs
+_SPARE = 0.02  # of the total, for later use by libraries and other processes on the device
 
 Measure = Callable[[Callable[[], object]], int]
-"""Runs a function, and says how many bytes it took at most beyond what was taken before."""
+"""Runs a function, and returns the peak of the bytes that it allocated."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceBudget:
-    """In bytes."""
+    """The bytes for keys and values and for adapters."""
 
     kv: int
     adapters: int
 
 
-def share_out(total: int, free: int, step: int, adapters: int) -> DeviceBudget:
-    """What is left of the `free` bytes for keys and values, of a device with `total`, when a step takes `step`."""
+def divide_memory(total: int, free: int, step: int, adapters: int) -> DeviceBudget:
+    """Divide `free` bytes of a device with `total` bytes when a step takes `step` and adapters get `adapters`."""
     left = free - int(step * STEP_MARGIN) - int((GRAPH_SHARE + _SPARE) * total) - adapters
     log.info("of %d MB free, the largest step takes %d, adapters get %d", free >> 20, step >> 20, adapters >> 20)
     return DeviceBudget(max(0, left), adapters)
@@ -40,23 +40,23 @@ def share_out(total: int, free: int, step: int, adapters: int) -> DeviceBudget:
 
 @torch.inference_mode()
 def step_bytes(base: BaseModel, shape: PaddedShape, forward: Forward, measure: Measure) -> int:
-    """What the largest step takes: all of its rows computed, of adapters and of long sequences, and a token drawn from
-    each row of logits."""
+    """Measure the largest step: all rows computed, with adapters and long sequences, and a token sampled for each
+    row."""
     host = torch.zeros(shape.numbers, dtype=torch.int64)
-    shape.fill(host.numpy(), PackedRows.of([]))
+    shape.fill(host.numpy(), PackedRows.from_entries([]))
     batch = shape.batch(host.to(base.device), adapted=True)
     params = SamplingParams(max_tokens=1, seed=0, temperature=1.0, top_p=0.9)
 
     def largest() -> None:
-        with base.step.running(batch):
+        with base.context.running(batch):
             logits = forward(batch).float()
         draw(logits, [params] * logits.shape[0], [0.5] * logits.shape[0])
 
     return measure(largest)
 
 
-def peak_of(device: torch.device) -> Measure:
-    """On a GPU, after a first time in which kernels are compiled."""
+def peak_measure(device: torch.device) -> Measure:
+    """Return a measure of a GPU's peak memory, taken after a first run in which kernels are compiled."""
 
     def measure(function: Callable[[], object]) -> int:
         function()
@@ -73,8 +73,8 @@ def peak_of(device: torch.device) -> Measure:
 def measured(
     base: BaseModel, shape: PaddedShape, forward: Forward, adapters: Callable[[int], int], measure: Measure
 ) -> DeviceBudget:
-    """`adapters` says what these get of so many free bytes."""
+    """Measure the largest step and divide the memory; `adapters` returns their share of the free bytes."""
     step = step_bytes(base, shape, forward, measure)
-    torch.cuda.empty_cache()  # what is too scattered to be given back is not free
+    torch.cuda.empty_cache()  # fragmented memory that torch cannot return is not free
     free, total = torch.cuda.mem_get_info(base.device)
-    return share_out(total, free, step, adapters(free))
+    return divide_memory(total, free, step, adapters(free))

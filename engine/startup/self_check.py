@@ -1,10 +1,10 @@
-"""At load: does the packed, paged model compute what transformers' eager one does?
+"""The check at load that the packed, paged model computes the same as transformers' eager one.
 
 Lengths are mixed on both sides of every threshold in the config, in one batch, because models exist whose rotary
-frequencies depend on the longest neighbour. Thresholds too long to run are checked on a shrunken twin with random
-weights, and so is every model of less than single precision, whose rounding would hide a small mistake: what is under
-test is the code, not the numbers. So is every mixture of experts: where two experts are all but tied for a row, the
-last bit decides, and the row's logits jump. Of such a model only most positions can be held to the reference.
+frequencies depend on the longest sequence of the batch. Thresholds too long to run are checked on a shrunken twin with
+random weights. So is every model of less than single precision, whose rounding would hide a small mistake: the code is
+under test, not the numbers. So is every mixture of experts: where two experts are nearly tied for a row, the last bit
+decides, and the row's logits jump. Only most positions of such a model can be expected to match the reference.
 """
 
 import copy
@@ -18,20 +18,20 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from loragate.engine.execution.last_tokens import LastTokens
 from loragate.engine.execution.model_runner import ModelRunner
 from loragate.engine.kv_cache.block_pool import BlockPool
-from loragate.engine.layers.quantization import is_quantised_model
+from loragate.engine.layers.quantization import is_quantized_model
 from loragate.engine.model.base_model import BaseModel, prepare
-from loragate.engine.model.errors import ModelRefused
+from loragate.engine.model.errors import ModelRejected
 from loragate.engine.sequence.request import Request, SamplingParams
 from loragate.engine.sequence.sequence import Sequence
 
 _THRESHOLDS = ("sliding_window", "attention_chunk_size", "original_max_position_embeddings")
 _LENGTHS = (1, 5, 17, 40)
 _TWIN_THRESHOLD = 24
-_RUNNABLE = 256  # a longer threshold is checked on the twin
+_RUNNABLE = 256  # longer thresholds are checked on the twin
 _BLOCK_SIZE = 8
 _CHUNK = 7
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.15, torch.float16: 0.05}  # of the logits' norm
-_TOLERANCE_QUANTISED = 0.15  # an input that is rounded to 8 bits turns a difference of 1e-7 into one of 1e-2
+_TOLERANCE_QUANTIZED = 0.15  # an input that is rounded to 8 bits turns a difference of 1e-7 into one of 1e-2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Reference:
 
 
 def thresholds(config: PreTrainedConfig) -> dict[str, int]:
-    """Lengths at which the model's arithmetic changes, by the config field that names them."""
+    """Return the lengths at which the model's arithmetic changes, by the config field that names them."""
     text = config.get_text_config()
     found = {name: getattr(text, name, None) for name in _THRESHOLDS}
     for nested in ("rope_parameters", "rope_scaling"):
@@ -66,26 +66,27 @@ def reference(model: PreTrainedModel, lengths: tuple[int, ...]) -> Reference:
 
 
 def check_lengths(config: PreTrainedConfig, max_model_len: int) -> tuple[int, ...]:
-    """Lengths to check on the real model: short ones, and both sides of each threshold that is short enough."""
+    """Return the lengths to check on the real model: short ones, and both sides of each threshold that is short
+    enough."""
     near = [t + d for t in thresholds(config).values() if t <= _RUNNABLE for d in (-1, 0, 1, 9)]
     return tuple(sorted({n for n in (*_LENGTHS, *near) if 1 <= n < max_model_len}))
 
 
 def verify(base: BaseModel, expected: Reference) -> None:
-    """Compare packed logits with eager ones, at prefill in chunks and at decode. Raises ModelRefused."""
+    """Compare packed logits with eager ones, at prefill in chunks and at decode. Raises ModelRejected."""
     found = errors(base, expected)
     error = float(found.median() if is_mixture(base.model) else found.max())
-    if not error <= (_TOLERANCE_QUANTISED if base.is_quantised else _TOLERANCE[base.dtype]):
+    if not error <= (_TOLERANCE_QUANTIZED if base.is_quantized else _TOLERANCE[base.dtype]):
         raise _refusal(type(base.model).__name__, error)
 
 
 def is_mixture(model: PreTrainedModel) -> bool:
-    """Whether a router chooses what a row is computed with."""
+    """Return whether a router chooses the experts that compute a row."""
     return any(getattr(module, "num_experts", 0) > 1 for module in model.modules())
 
 
 def errors(base: BaseModel, expected: Reference) -> Tensor:
-    """The difference at each position, as a part of its logits' norm. Takes the cache for itself."""
+    """Return the difference at each position relative to its logits' norm. Allocates the cache for itself."""
     longest = max(len(prompt) for prompt in expected.prompts)
     blocks = BlockPool(len(expected.prompts) * (longest // _BLOCK_SIZE + 1), _BLOCK_SIZE)
     base.allocate_cache(blocks.places)
@@ -107,12 +108,12 @@ def errors(base: BaseModel, expected: Reference) -> Tensor:
 
 
 def cap_from_twin(model: PreTrainedModel) -> tuple[int | None, str]:
-    """Check on a shrunken twin what the model itself cannot show: (cap on max_model_len or None, a note that says why).
+    """Check on a shrunken twin what the model itself cannot show: return (cap on max_model_len or None, the reason).
 
-    Raises ModelRefused if the twin is wrong at short lengths too.
+    Raises ModelRejected if the twin is wrong at short lengths too.
     """
     config = model.config
-    exact = model.dtype == torch.float32 and not is_mixture(model) and not is_quantised_model(model)
+    exact = model.dtype == torch.float32 and not is_mixture(model) and not is_quantized_model(model)
     unseen = {name: t for name, t in thresholds(config).items() if t > _RUNNABLE or not exact}
     if exact and not unseen:
         return None, ""
@@ -126,15 +127,15 @@ def cap_from_twin(model: PreTrainedModel) -> tuple[int | None, str]:
     name, threshold = min(unseen.items(), key=lambda item: item[1])
     note = (
         f"max_model_len is capped at {threshold} ({name}): beyond it this model's arithmetic depends on the other "
-        "sequences of the batch, or is not told to the attention interface"
+        "sequences of the batch, or is not passed to the attention interface"
     )
     return threshold, note
 
 
-def _refusal(architecture: str, error: float) -> ModelRefused:
-    return ModelRefused(
+def _refusal(architecture: str, error: float) -> ModelRejected:
+    return ModelRejected(
         f"{architecture} cannot be served: in a packed batch its logits differ from transformers' by {error:.1e} of "
-        "their size. Its attention does something that the attention interface is not told"
+        "their size. Its attention does something that it does not pass to the attention interface"
     )
 
 
@@ -148,7 +149,7 @@ def _twin_error(config: PreTrainedConfig, lengths: tuple[int, ...]) -> float:
 
 
 def _shrink(config: PreTrainedConfig, long: Mapping[str, int]) -> PreTrainedConfig:
-    """The same architecture, small: few layers, a small vocabulary, every long threshold at 24."""
+    """Return a small config of the same architecture: few layers, a small vocabulary, every long threshold at 24."""
     twin = copy.deepcopy(config)
     if hasattr(twin, "quantization_config"):
         del twin.quantization_config
@@ -174,7 +175,7 @@ def _shrink(config: PreTrainedConfig, long: Mapping[str, int]) -> PreTrainedConf
 
 
 def _keep_kinds(layer_types: list[str], layers: int) -> list[str]:
-    """The first layers, with the last ones replaced so that no kind of layer is lost."""
+    """Return the first layers, with the last ones replaced so that no kind of layer is lost."""
     kept = layer_types[:layers]
     missing = [kind for kind in dict.fromkeys(layer_types) if kind not in kept]
     return kept[: layers - len(missing)] + missing
@@ -185,6 +186,7 @@ def _sequence(prompt: tuple[int, ...]) -> Sequence:
 
 
 def _next_tokens(sequence: Sequence) -> int:
-    """A chunk, then three single tokens, then chunks: so both paths meet the same cache."""
+    """Return the size of the next chunk: one chunk, three single tokens, then chunks, so that both paths share a
+    cache."""
     left = len(sequence.request.prompt) - sequence.computed
     return min(left, 1 if _CHUNK <= sequence.computed < _CHUNK + 3 else _CHUNK)

@@ -90,6 +90,6 @@ async def engine_loads(
 async def _compute_seconds(client: EngineClient) -> float:
     """Return the total time of all steps since the engine started."""
     try:
-        return (await client.stats(patience=5.0)).step_seconds.sum
+        return (await client.stats(timeout_seconds=5.0)).step_seconds.sum
     except EngineUnavailable:
         return 0.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loragate.engine.model.checkpoint import base_digest, locate
-from loragate.engine.model.errors import ModelRefused
+from loragate.engine.model.errors import ModelRejected
 from loragate.v1 import engine_pb2 as pb
 
 _HIDDEN_SIZES = ("hidden_size", "n_embd", "d_model")
@@ -21,12 +21,12 @@ class ServedModel:
 
 
 def served_model(model: str, manifest: pb.Manifest, workspace: Path) -> ServedModel:
-    """Locate and verify the model. Read all weights the first time. Raise ModelRefused if they differ from the
+    """Locate and verify the model. Read all weights the first time. Raise ModelRejected if they differ from the
     engine's."""
     folder = locate(model)
     digest = base_digest(folder, workspace / _DIGESTS)
     if digest != manifest.base_digest:
-        raise ModelRefused(
+        raise ModelRejected(
             f"{model} is not the base model that the engine serves, {manifest.model_id}: the digest of its weights "
             f"and config is {digest}, the engine's is {manifest.base_digest}. Pass the engine's own folder as --model"
         )
@@ -39,4 +39,4 @@ def _hidden_size(folder: Path) -> int:
         for name in _HIDDEN_SIZES:
             if isinstance(each.get(name), int):
                 return int(each[name])
-    raise ModelRefused(f"{folder}/config.json does not state the model's hidden size ({', '.join(_HIDDEN_SIZES)})")
+    raise ModelRejected(f"{folder}/config.json does not state the model's hidden size ({', '.join(_HIDDEN_SIZES)})")

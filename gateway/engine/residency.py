@@ -55,7 +55,7 @@ class Residency:
         if not self._client.ready:
             return Holdings()
         try:
-            inventory = await self._client.inventory(patience=_PATIENCE_SECONDS)
+            inventory = await self._client.inventory(timeout_seconds=_PATIENCE_SECONDS)
         except EngineUnavailable as error:
             log.debug("the engine does not say what it holds: %s", error)
             return Holdings()

@@ -38,7 +38,7 @@ class EngineReading:
         if not self._link.client.ready:
             return None
         try:
-            return await self._link.client.stats(request, patience=_PATIENCE_SECONDS)
+            return await self._link.client.stats(request, timeout_seconds=_PATIENCE_SECONDS)
         except EngineUnavailable as error:
             log.debug("no numbers from the engine: %s", error)
             return None

@@ -47,7 +47,7 @@ def load_weights(directory: Path, plan: AdapterPlan, base: BaseModel) -> HostAda
             weights = linear_weights(group, plan, read, dtypes)
             if weights is not None:
                 patches[group] = weights
-        patches |= parameter_patches(plan.parameters, base.parameter_of, file, base.adapter_dtype)
+        patches |= parameter_patches(plan.parameters, base.targets_by_parameter, file, base.adapter_dtype)
         for name, slot_module in base.slot_modules.items():
             patch = row_patch(name, slot_module.module, plan, read, base.adapter_dtype)
             if patch is not None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from loragate.engine.client.frames import Outbox, each_of
+from loragate.engine.client.frames import FrameQueue, unbatch
 from loragate.v1 import engine_pb2 as pb
 
 
@@ -15,7 +15,7 @@ def part(size: int) -> pb.ClientFrame:
     return pb.ClientFrame(adapter_part=pb.AdapterPart(tensors=b"x" * size))
 
 
-async def sent(outbox: Outbox, messages: int) -> list[pb.ClientFrame]:
+async def sent(outbox: FrameQueue, messages: int) -> list[pb.ClientFrame]:
     return [await outbox.next() for _ in range(messages)]
 
 
@@ -24,11 +24,11 @@ async def unpacked(messages: list[pb.ClientFrame]) -> list[pb.ClientFrame]:
         for message in messages:
             yield message
 
-    return [frame async for frame in each_of(stream())]
+    return [frame async for frame in unbatch(stream())]
 
 
 async def test_what_waits_goes_in_one_message() -> None:
-    outbox = Outbox()
+    outbox = FrameQueue()
     for request_id in range(10):
         outbox.put(submit(request_id))
     outbox.put(pb.ClientFrame(abort=pb.Abort(request_id=3)))
@@ -39,7 +39,7 @@ async def test_what_waits_goes_in_one_message() -> None:
 
 
 async def test_a_message_has_a_bound() -> None:
-    outbox = Outbox()
+    outbox = FrameQueue()
     for request_id in range(200):
         outbox.put(submit(request_id))
     messages = await sent(outbox, 4)
@@ -48,7 +48,7 @@ async def test_a_message_has_a_bound() -> None:
 
 
 async def test_an_adapters_parts_go_alone_and_in_their_place() -> None:
-    outbox = Outbox()
+    outbox = FrameQueue()
     for frame in (submit(1), part(1), part(2), submit(2), submit(3)):
         outbox.put(frame)
     messages = await sent(outbox, 4)
@@ -58,7 +58,7 @@ async def test_an_adapters_parts_go_alone_and_in_their_place() -> None:
 
 
 async def test_whoever_waits_gets_what_comes() -> None:
-    outbox = Outbox()
+    outbox = FrameQueue()
     waiting = asyncio.create_task(outbox.next())
     await asyncio.sleep(0)
     outbox.put(submit(7))

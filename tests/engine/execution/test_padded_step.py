@@ -25,7 +25,7 @@ def step(chunks: list[tuple[int, int]]) -> PackedRows:
         sequence.places = np.arange(1, tokens + 1)
         sequence.lease = None if slot < 0 else SlotLease(slot, 0)
         entries.append((sequence, tokens))
-    return PackedRows.of(entries)
+    return PackedRows.from_entries(entries)
 
 
 def tiled(shape: PaddedShape, packed: PackedRows) -> list[int]:

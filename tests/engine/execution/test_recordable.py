@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from loragate.engine.config import EngineConfig
 from loragate.engine.execution.last_tokens import LastTokens
 from loragate.engine.execution.model_runner import forward
-from loragate.engine.execution.packing import PackedRows, SegmentMemory, batch_of, decode_first
+from loragate.engine.execution.packing import PackedRows, SegmentCache, build_batch, decode_first
 from loragate.engine.execution.step_graphs import Launches, StepGraphs
 from loragate.engine.layers.experts import ExpertProjection
 from loragate.engine.model.base_model import BaseModel, prepare
@@ -96,7 +96,7 @@ def on_device(base: BaseModel) -> BaseModel:
         for name, buffer in module._buffers.items():
             if buffer is not None:
                 module._buffers[name] = like(buffer)
-    for group in (*base.groups, *base.parameter_of.values()):
+    for group in (*base.groups, *base.targets_by_parameter.values()):
         if isinstance(group, ExpertProjection):
             weights, biases = group.linear._grouped or (None, None)
             assert weights is not None
@@ -116,7 +116,7 @@ def test_every_size_is_launched_without_the_host(family: str, tmp_path: Path, mo
     base.reserve(4, 16)
     base.allocate_cache(64)
     shapes = assembly.padded_shapes(base, config, 500, scratch=48)
-    graphs = StepGraphs(shapes, base.step, partial(forward, base, LastTokens(40, DEVICE)), DEVICE)
+    graphs = StepGraphs(shapes, base.context, partial(forward, base, LastTokens(40, DEVICE)), DEVICE)
     monkeypatch.setattr(graphs, "_send", lambda *_: None)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
 
@@ -139,8 +139,8 @@ def test_tokens_are_chosen_without_the_host() -> None:
     for logits in (torch.empty(len(rows), 40, device=DEVICE), torch.empty(len(rows), 40, device=DEVICE).bfloat16()):
         with NoTransfers(unwaited=True):
             chosen = choose(logits, rows, EOS, TokenMask((1, 4), masked))
-            last.keep(chosen.tokens)
-            last.filled(torch.empty(9, dtype=torch.long, device=DEVICE))
+            last.store(chosen.tokens)
+            last.fill_in(torch.empty(9, dtype=torch.long, device=DEVICE))
         assert all(each.device == DEVICE for each in chosen.tensors)
         assert chosen.tokens.shape == (len(rows),)
 
@@ -149,9 +149,9 @@ def test_a_step_that_is_not_recorded_goes_over_without_a_wait() -> None:
     prompts = [Sequence(Request(0, i, (5,) * (1 + 8 * i), None, SamplingParams(1, 0)), 0) for i in range(3)]
     for each in prompts:
         each.places = np.arange(40)
-    packed = PackedRows.of(decode_first((each, len(each.tokens)) for each in prompts))
+    packed = PackedRows.from_entries(decode_first((each, len(each.tokens)) for each in prompts))
     with NoTransfers(unwaited=True):
-        batch = batch_of(packed, DEVICE, SegmentMemory())
+        batch = build_batch(packed, DEVICE, SegmentCache())
     assert batch.rows == 1 + 9 + 17
 
 

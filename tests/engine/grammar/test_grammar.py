@@ -15,7 +15,7 @@ from tiny_tokenizers import byte_level, sentencepiece_like
 from tokenizers import Tokenizer
 
 from loragate.engine.grammar import compiler as grammar_compiler
-from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind, choice_of
+from loragate.engine.grammar.spec import JSON_OBJECT, Grammar, GrammarKind, choice_grammar
 from loragate.engine.local import LocalEngine
 from loragate.engine.runtime.tenant_executor import TenantPool
 from loragate.engine.sequence.output import ErrorCode, FinishReason, Output
@@ -195,13 +195,13 @@ def test_a_regex_matches_the_whole_text(worded: Worded, pattern: str) -> None:
 def test_a_choice_is_one_of_the_options(worded: Worded) -> None:
     options = ["positive", "negative", 'with "quotes"', "back\\slash", "two\nlines", "emoji 😀", "<s>", "%/|"]
     texts = set()
-    for request in [worded.submit(choice_of(options), seed=seed) for seed in range(40)]:
+    for request in [worded.submit(choice_grammar(options), seed=seed) for seed in range(40)]:
         assert worded.engine.result(request)[-1].finish is FinishReason.STOP
         texts.add(worded.text(request))
     assert texts <= set(options)
     assert len(texts) > 1
     for option in options:
-        assert worded.write(choice_of([option]))[0] == option
+        assert worded.write(choice_grammar([option]))[0] == option
 
 
 def test_lark(worded: Worded) -> None:
@@ -223,7 +223,7 @@ def test_special_tokens_never_stand_for_text(worded: Worded) -> None:
 
 
 def test_a_text_that_can_only_end_ends_without_eos(worded: Worded) -> None:
-    request = worded.submit(choice_of(["only"]), logit_bias=((EOS, 100.0),))
+    request = worded.submit(choice_grammar(["only"]), logit_bias=((EOS, 100.0),))
     assert worded.engine.result(request)[-1].finish is FinishReason.STOP
     assert EOS not in worded.engine.tokens(request)
 
@@ -274,7 +274,7 @@ def test_neighbours_without_a_grammar_keep_their_tokens(worded: Worded) -> None:
         ("c", {"seed": 7, "repetition_penalty": 1.3, "min_tokens": 10}),
     ]
     options = {"max_tokens": 40, "ignore_eos": True}
-    held = [(schema(PERSON), "a"), (JSON_OBJECT, None), (regex("[a-z ]{60}"), "d"), (choice_of(["x", "yy"]), "b")]
+    held = [(schema(PERSON), "a"), (JSON_OBJECT, None), (regex("[a-z ]{60}"), "d"), (choice_grammar(["x", "yy"]), "b")]
     alone = []
     for adapter, own in free:
         request = worded.submit(None, adapter, **options | own)
@@ -311,7 +311,7 @@ def test_an_abort_while_the_grammar_is_compiled(fresh: Callable[..., Worded]) ->
     running = worded.submit(regex("[a-z]{300}"))
     worded.engine.wait_for(running, 3)
     worded.engine.abort(running)
-    worded.write(choice_of(["x"]))
+    worded.write(choice_grammar(["x"]))
     assert not worded.engine.core.scheduler.running
     assert worded.engine.core.blocks.used == 0
 
@@ -341,7 +341,7 @@ def test_what_cannot_be_followed_is_refused_in_words(
     fresh: Callable[..., Worded], grammar: Grammar, words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     worded = fresh()
-    neighbour = worded.submit(choice_of(["fine"]))
+    neighbour = worded.submit(choice_grammar(["fine"]))
     assert re.search(words, worded.refusal(grammar))
     assert re.search(words, worded.refusal(grammar)), "and again, from what was kept"
     worded.engine.result(neighbour)
@@ -389,11 +389,11 @@ def test_a_vocabulary_that_cannot_write_the_text_says_so(fresh: Callable[..., Wo
     document["model"]["merges"] = []
     worded = Worded(tmp_path, Tokenizer.from_str(json.dumps(document)))
     try:
-        for grammar in (choice_of(["zoo"]), regex("z+"), choice_of(["a zoo"])):
+        for grammar in (choice_grammar(["zoo"]), regex("z+"), choice_grammar(["a zoo"])):
             last = worded.engine.result(worded.submit(grammar))[-1]
             assert last.error is not None
             assert "vocabulary has no tokens" in last.error[1]
-        assert worded.write(choice_of(["a cat"]))[0] == "a cat"
+        assert worded.write(choice_grammar(["a cat"]))[0] == "a cat"
     finally:
         worded.engine.close()
 
@@ -415,12 +415,12 @@ def test_a_tenants_flood_of_grammars_is_compiled_in_turn() -> None:
 
 def test_equal_grammars_are_compiled_once(fresh: Callable[..., Worded], monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
-    really = grammar_compiler._try_out
+    really = grammar_compiler._compile_in_trial
     monkeypatch.setattr(grammar_compiler, "_try_out", lambda text: (tried.append(text), really(text))[1])
     worded = fresh()
-    requests = [worded.submit(choice_of(["a", "b"]), name) for name in (None, "a", "b", "a")]
+    requests = [worded.submit(choice_grammar(["a", "b"]), name) for name in (None, "a", "b", "a")]
     for request in requests:
         worded.engine.result(request)
-    worded.write(choice_of(["a", "b"]))
-    worded.write(choice_of(["a", "c"]))
+    worded.write(choice_grammar(["a", "b"]))
+    worded.write(choice_grammar(["a", "c"]))
     assert len(tried) == 2

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 from loragate.engine.layers import rotary
-from loragate.engine.layers.gated_mlp import Gated, GatedMlp, recognise
+from loragate.engine.layers.gated_mlp import Gated, GatedMlp, recognize
 from loragate.engine.model.tracing import trace
 from loragate.kernels.gated import Activation
 
@@ -29,7 +29,7 @@ def gates(model: PreTrainedModel) -> Iterator[Gated | None]:
     modules = dict(model.named_modules())
     for names in trace(model).groups:
         parent, _, _ = names[0].rpartition(".")
-        yield recognise(modules[parent], [name.rpartition(".")[2] for name in names], model.device, model.dtype)
+        yield recognize(modules[parent], [name.rpartition(".")[2] for name in names], model.device, model.dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -48,7 +48,7 @@ class Doubled(LlamaMLP):  # type: ignore[misc]
 def test_an_mlp_that_does_more_stays() -> None:
     config = make_model("llama").config
     for kind, known in ((LlamaMLP, LLAMA), (Doubled, None)):
-        assert recognise(kind(config), ["gate_proj", "up_proj"], torch.device("cpu"), torch.float32) == known
+        assert recognize(kind(config), ["gate_proj", "up_proj"], torch.device("cpu"), torch.float32) == known
 
 
 def test_a_gated_mlp_computes_the_same() -> None:

@@ -11,7 +11,7 @@ from tiny_models import make_model
 from torch import Tensor
 
 from loragate.engine.layers.experts import attach, routed_experts
-from loragate.engine.layers.forward_context import CurrentStep, StepBatch
+from loragate.engine.layers.forward_context import ForwardContext, StepBatch
 from loragate.kernels import gpu, segmented_experts
 from loragate.kernels.expert_weights import ExpertFactors
 from loragate.kernels.segments import segments_from
@@ -39,7 +39,7 @@ def test_equal_transformers_own(model_type: str) -> None:
     rng, rows = random.Random(0), len(SLOTS)
     chosen = torch.tensor([rng.sample(range(experts), 2) for _ in SLOTS])
     x, weights = torch.randn(rows, hidden), torch.rand(rows, 2)
-    ours, step = copy.deepcopy(own), CurrentStep()
+    ours, step = copy.deepcopy(own), ForwardContext()
     projections = attach(ours, step)
     merged = {-1: own} | {slot: copy.deepcopy(own) for slot in TARGETS}
     for slot, targets in TARGETS.items():

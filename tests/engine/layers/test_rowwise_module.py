@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from loragate.engine.layers.forward_context import CurrentStep, StepBatch
+from loragate.engine.layers.forward_context import ForwardContext, StepBatch
 from loragate.engine.layers.row_patches import EmbeddingLora, OwnParameters, OwnVectors
 from loragate.engine.layers.rowwise_module import RowPatch, SlotModule
 from loragate.kernels.segments import Segment
@@ -26,7 +26,7 @@ def random(*shape: int) -> Tensor:
 
 
 def run(module: nn.Module, x: Tensor, patches: dict[int, RowPatch], rows_dim: int = 1) -> Tensor:
-    step = CurrentStep()
+    step = ForwardContext()
     slots = SlotModule(module, rows_dim, step)
     for slot, patch in patches.items():
         slots.put(slot, patch.on(patch.tensors))

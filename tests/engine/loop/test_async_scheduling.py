@@ -270,5 +270,5 @@ def test_tokens_are_kept_whoever_made_room_for_them() -> None:
     """Inference tensors are changed in inference mode alone, and an engine may have been made in it."""
     with torch.inference_mode():
         last = LastTokens(4, torch.device("cpu"))
-    last.keep(torch.tensor([7, -1]))
-    assert last.filled(torch.tensor([5, -1, -2])).tolist() == [5, 7, 0]
+    last.store(torch.tensor([7, -1]))
+    assert last.fill_in(torch.tensor([5, -1, -2])).tolist() == [5, 7, 0]

@@ -15,7 +15,7 @@ from loragate.engine.metrics.histogram import Histogram
 from loragate.engine.sequence.output import ErrorCode, FinishReason, Output
 from loragate.engine.sequence.request import AdapterKey, Request, SamplingParams
 from loragate.engine.sequence.sequence import Sequence
-from loragate.engine.server.stats import stats_of
+from loragate.engine.server.stats import build_stats
 from loragate.v1 import engine_pb2 as pb
 
 PROMPT = [5, 9, 13, 21]
@@ -42,7 +42,7 @@ def settled(engine: LocalEngine, disk: DiskTier) -> pb.StatsResponse:
     """Once the last step is counted: a step is over a moment after its outputs are out."""
     request = pb.StatsRequest(adapter_rows=100, tenants=True)
     until(lambda: sum(engine.core.metrics.step_seconds.read().counts) == engine.core.metrics.steps)
-    return stats_of(engine.core, disk, request)
+    return build_stats(engine.core, disk, request)
 
 
 def test_a_value_on_a_bound_is_in_its_bucket() -> None:
@@ -121,7 +121,7 @@ def test_who_runs_and_who_waits(start: Callable[..., LocalEngine], disk: DiskTie
     engine.wait_for(holds, 1)
     waits = engine.submit(PROMPT, "b", max_tokens=1)
     until(lambda: engine.core.metrics.requests == 2)
-    stats, told_all = (stats_of(engine.core, disk, pb.StatsRequest(tenants=each)) for each in (False, True))
+    stats, told_all = (build_stats(engine.core, disk, pb.StatsRequest(tenants=each)) for each in (False, True))
     engine.abort(holds)
     assert (stats.running, stats.waiting, stats.waiting_for_adapter) == (1, 1, 1)
     assert [(d.adapter.digest, d.running, d.waiting) for d in stats.demand] == [("a", 1, 0), ("b", 0, 1)]
@@ -143,7 +143,7 @@ def test_idle_adapters_are_listed_with_the_highest_tier_on_which_they_are(
     assert resident.key.digest == "b"
     elsewhere = AdapterKey("tenant", "c")
     on_disk = [resident.key, elsewhere, *engine.core.adapters.host.keys()]
-    stats = stats_of(engine.core, disk, pb.StatsRequest(), on_disk)
+    stats = build_stats(engine.core, disk, pb.StatsRequest(), on_disk)
     assert [(r.adapter.digest, r.rank) for r in stats.residents] == [("b", resident.rank)]
     host, disked = stats.cached
     assert (host.adapter.digest, host.tier) == ("a", pb.TIER_HOST)
@@ -182,7 +182,7 @@ def test_pages_of_adapters(start: Callable[..., LocalEngine], disk: DiskTier) ->
     seen: list[str] = []
     more = True
     while more:
-        page = stats_of(engine.core, disk, pb.StatsRequest(adapter_rows=2, adapters_after=seen[-1] if seen else ""))
+        page = build_stats(engine.core, disk, pb.StatsRequest(adapter_rows=2, adapters_after=seen[-1] if seen else ""))
         assert 1 <= len(page.adapters) <= 2
         seen += [row.id for row in page.adapters]
         more = page.more_adapters

@@ -11,7 +11,7 @@ from tiny_models import add_adapter, greedy, make_model
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel
 
 from loragate.engine.local import LocalEngine
-from loragate.engine.model.errors import ModelRefused
+from loragate.engine.model.errors import ModelRejected
 
 CONFIGS = {
     "nf4": BitsAndBytesConfig(
@@ -72,7 +72,7 @@ def check(engine: LocalEngine, model: PreTrainedModel, folder: Path) -> None:
 @pytest.mark.parametrize("quantization", sorted(CONFIGS))
 def test_quantised_at_load(quantization: str, folder: Path, start: Callable[..., LocalEngine]) -> None:
     engine = start(folder / "base", quantization=quantization)
-    assert engine.loaded.base.is_quantised, "the self-check allows for rounding then"
+    assert engine.loaded.base.is_quantized, "the self-check allows for rounding then"
     check(engine, load(folder / "base", quantization_config=CONFIGS[quantization]), folder)
 
 
@@ -81,7 +81,7 @@ def test_saved_quantised(quantization: str, folder: Path, tmp_path: Path, start:
     load(folder / "base", quantization_config=CONFIGS[quantization]).save_pretrained(tmp_path / "saved")
     engine = start(tmp_path / "saved")
     check(engine, load(tmp_path / "saved"), folder)
-    with pytest.raises(ModelRefused, match="quantised already"):
+    with pytest.raises(ModelRejected, match="already quantized"):
         start(tmp_path / "saved", quantization="nf4")
 
 
@@ -137,7 +137,7 @@ def test_a_foreign_quantisation_is_refused_in_words(
     model.config.quantization_config = {"quant_method": "gptq", "bits": 4}
     model.config.save_pretrained(tmp_path / "gptq")
     (tmp_path / "gptq" / "model.safetensors").write_bytes((folder / "base" / "model.safetensors").read_bytes())
-    with pytest.raises(ModelRefused, match=r"gptq.*engine\.quantization=nf4"):
+    with pytest.raises(ModelRejected, match=r"gptq.*engine\.quantization=nf4"):
         start(tmp_path / "gptq")
 
 

@@ -248,13 +248,13 @@ def test_a_resident_adapter_overtakes_for_a_bounded_time() -> None:
 def test_whoever_cannot_be_loaded_holds_nobody_back_for_ever() -> None:
     """Its memory lies scattered, say: others wait while it may come to something, and go on when it does not."""
     engine = Stepping(seats=1, slots=1)
-    want = engine.adapters.want
+    want = engine.adapters.request
 
     def scattered(key, sequence, *, overdue):  # type: ignore[no-untyped-def]
         read = engine.adapters.host.get(key) is not None
         return not (key.digest == "scattered" and read) and want(key, sequence, overdue=overdue)
 
-    engine.adapters.want = scattered  # type: ignore[method-assign]
+    engine.adapters.request = scattered  # type: ignore[method-assign]
     engine.submit("t", new=2 * OVERTAKE_STEPS, adapter="a")
     engine.run(3)
     (hopeless,) = engine.submit("t", adapter="scattered")
@@ -269,14 +269,14 @@ def test_thousands_of_adapters_each_have_their_turn() -> None:
     engine = Stepping(seats=8, slots=8)
     sequences = [engine.submit("t", prompt=4, new=4, adapter=f"a{i}")[0] for i in range(2000)]
     looked = 0
-    want = engine.adapters.want
+    want = engine.adapters.request
 
     def counting(*arguments, **options):  # type: ignore[no-untyped-def]
         nonlocal looked
         looked += 1
         return want(*arguments, **options)
 
-    engine.adapters.want = counting  # type: ignore[method-assign]
+    engine.adapters.request = counting  # type: ignore[method-assign]
     steps = engine.until(*sequences)
     places = {sequence: place for place, sequence in enumerate(engine.finished)}
     assert max(abs(places[sequence] - i) for i, sequence in enumerate(sequences)) < 80

@@ -14,7 +14,7 @@ from loragate.engine.execution.model_runner import forward
 from loragate.engine.model.base_model import load_plain, prepare
 from loragate.engine.startup import build as assembly
 from loragate.engine.startup import memory_profile as device_budget
-from loragate.engine.startup.memory_profile import GRAPH_SHARE, STEP_MARGIN, measured, share_out, step_bytes
+from loragate.engine.startup.memory_profile import GRAPH_SHARE, STEP_MARGIN, divide_memory, measured, step_bytes
 
 GB = 1 << 30
 
@@ -40,14 +40,14 @@ def test_the_largest_step_is_computed(tiny: Any, tmp_path: Path) -> None:
 
 
 def test_nothing_is_given_twice() -> None:
-    budget = share_out(total=80 * GB, free=60 * GB, step=2 * GB, adapters=8 * GB)
+    budget = divide_memory(total=80 * GB, free=60 * GB, step=2 * GB, adapters=8 * GB)
     assert budget.adapters == 8 * GB
     taken = budget.kv + budget.adapters + 2 * GB * STEP_MARGIN + 80 * GB * GRAPH_SHARE
     assert 0.9 * 60 * GB < taken < 60 * GB
 
 
 def test_too_little_is_nothing() -> None:
-    assert share_out(total=8 * GB, free=2 * GB, step=2 * GB, adapters=GB).kv == 0
+    assert divide_memory(total=8 * GB, free=2 * GB, step=2 * GB, adapters=GB).kv == 0
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")

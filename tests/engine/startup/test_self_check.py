@@ -13,7 +13,7 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 from loragate.engine.config import EngineConfig
 from loragate.engine.layers import attention, experts
 from loragate.engine.model.base_model import prepare
-from loragate.engine.model.errors import ModelRefused
+from loragate.engine.model.errors import ModelRejected
 from loragate.engine.startup import self_check
 from loragate.engine.startup.build import LoadedModel, load
 
@@ -66,7 +66,7 @@ def test_a_long_sliding_window_is_served_beyond_the_window(tmp_path: Path) -> No
 def test_a_model_that_bypasses_the_interface_is_refused(tmp_path: Path) -> None:
     config = BloomConfig(vocab_size=96, hidden_size=32, n_layer=2, n_head=4)
     BloomForCausalLM(config).save_pretrained(tmp_path / "base")
-    with pytest.raises(ModelRefused, match="BloomForCausalLM cannot be served"):
+    with pytest.raises(ModelRejected, match="BloomForCausalLM cannot be served"):
         load(engine_config(tmp_path))
 
 
@@ -84,7 +84,7 @@ def test_attention_that_is_wrong_is_refused(tmp_path: Path, monkeypatch: pytest.
         return decode(query, cache, type(rows)(rows.token_places, (rows.lengths - 1).clamp(min=1)), options)
 
     monkeypatch.setattr(attention, "decode_attention", off_by_one)
-    with pytest.raises(ModelRefused, match="logits differ from transformers'"):
+    with pytest.raises(ModelRejected, match="logits differ from transformers'"):
         load_config(tmp_path, "llama", dtype)
 
 
@@ -97,7 +97,7 @@ def test_experts_that_are_wrong_are_refused(tmp_path: Path, monkeypatch: pytest.
         return forward(module, x, chosen, torch.full_like(weights, 1 / weights.shape[1]))
 
     monkeypatch.setitem(ALL_EXPERTS_FUNCTIONS, experts.IMPLEMENTATION, unweighted)
-    with pytest.raises(ModelRefused, match="MixtralForCausalLM cannot be served"):
+    with pytest.raises(ModelRejected, match="MixtralForCausalLM cannot be served"):
         load_config(tmp_path, "mixtral", dtype)
 
 
@@ -114,7 +114,7 @@ def test_a_models_own_kind_of_linear_stays_its_own() -> None:
 def test_experts_in_fp8_are_refused() -> None:
     model = make_model("mixtral")
     replace_with_fp8_linear(model, quantization_config=FineGrainedFP8Config())
-    with pytest.raises(ModelRefused, match="experts are quantised to fp8"):
+    with pytest.raises(ModelRejected, match="experts are quantized to fp8"):
         prepare(model)
 
 
@@ -122,18 +122,18 @@ def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     AutoConfig.for_model("llama", **CONFIGS["llama"]).save_pretrained(tmp_path / "base")
     (tmp_path / "base" / "pytorch_model.bin").write_bytes(b"\x80\x04.")
-    with pytest.raises(ModelRefused, match="safetensors"):
+    with pytest.raises(ModelRejected, match="safetensors"):
         load(engine_config(tmp_path))
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelRefused, match="there is no folder"):
+    with pytest.raises(ModelRejected, match="there is no folder"):
         load(engine_config(tmp_path))
 
 
 def test_a_longer_context_than_the_models_is_refused(tmp_path: Path) -> None:
     load_config(tmp_path, "llama")
-    with pytest.raises(ModelRefused, match="max_model_len"):
+    with pytest.raises(ModelRejected, match="max_model_len"):
         load(engine_config(tmp_path, max_model_len=1024))
 
 

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from loragate.engine.model.checkpoint import base_digest
-from loragate.engine.model.errors import ModelRefused
+from loragate.engine.model.errors import ModelRejected
 from loragate.finetune.worker.served_model import served_model
 from loragate.v1 import engine_pb2 as pb
 
@@ -36,11 +36,11 @@ def test_the_engines_own_folder_is_taken(tmp_path: Path, config: dict[str, objec
 def test_other_weights_are_refused_in_words(tmp_path: Path) -> None:
     served = make(tmp_path / "served", {"hidden_size": 64})
     other = make(tmp_path / "other", {"hidden_size": 64}, seed=1)
-    with pytest.raises(ModelRefused, match="other is not the base model that the engine serves, base"):
+    with pytest.raises(ModelRejected, match="other is not the base model that the engine serves, base"):
         served_model(str(other), manifest_of(served, tmp_path), tmp_path / "work")
 
 
 def test_a_config_without_a_width_is_refused_in_words(tmp_path: Path) -> None:
     folder = make(tmp_path / "base", {"layers": 2})
-    with pytest.raises(ModelRefused, match="does not state the model's hidden size"):
+    with pytest.raises(ModelRejected, match="does not state the model's hidden size"):
         served_model(str(folder), manifest_of(folder, tmp_path), tmp_path / "work")
