@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def run(config: ServiceConfig) -> None:
-    """Run until SIGTERM or SIGINT, then release all jobs. Raise StoreError, ModelRefused."""
+    """Run until SIGTERM or SIGINT, then release all jobs. Raise StoreError, ModelRejected."""
     os.nice(config.nice)  # the training processes inherit it
     asyncio.run(_serve_until_signal(config))
 

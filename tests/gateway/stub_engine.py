@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 from tokenizers import Tokenizer
 
-from loragate.engine.client.frames import each_of
+from loragate.engine.client.frames import unbatch
 from loragate.v1 import engine_pb2 as pb
 from loragate.v1 import engine_pb2_grpc as pb_grpc
 
@@ -148,7 +148,7 @@ class _Session:
         self.prefetched: set[str] = set()
 
     async def read(self, frames: AsyncIterator[pb.ClientFrame]) -> None:
-        async for frame in each_of(frames):
+        async for frame in unbatch(frames):
             match frame.WhichOneof("kind"):
                 case "submit":
                     self._engine.submits.append(frame.submit)
