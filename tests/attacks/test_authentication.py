@@ -243,7 +243,7 @@ def test_nobody_may_stretch_the_bound(config: GatewayConfig) -> None:
         replace(config, snapshot_seconds=6)
 
 
-async def test_a_flood_of_invented_keys_takes_nobodys_place(
+async def test_a_flood_of_invented_keys_does_not_delay_known_keys(
     store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     """Each costs a read that finds nothing; those who were here before are read beside them."""

@@ -40,7 +40,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-async def test_numbers_that_nobody_can_mean(attacked: Gateway, name: str) -> None:
+async def test_absurd_numbers(attacked: Gateway, name: str) -> None:
     body = START + b',"%s":%s}' % (name.encode(), NUMBERS[name])
     answer = await exchange(attacked, post(attacked, body, "/v1/chat/completions"))
     assert answer.status == 400
@@ -68,7 +68,7 @@ NO_JSON = {
 
 
 @pytest.mark.parametrize("what", NO_JSON)
-async def test_what_is_no_json(attacked: Gateway, what: str) -> None:
+async def test_invalid_json(attacked: Gateway, what: str) -> None:
     answer = await exchange(attacked, post(attacked, NO_JSON[what], "/v1/chat/completions"))
     assert (answer.status, answer.code) == (400, "invalid_json")
 
@@ -105,7 +105,7 @@ async def test_floods(attacked: Gateway, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["messages of nothing", "fields", "fields of a message", "tools"])
-async def test_nobody_counts_all_that_is_wrong(what: str) -> None:
+async def test_the_number_of_validation_errors_is_bounded(what: str) -> None:
     """pydantic tells of each: a million findings held the interpreter for seconds."""
     with pytest.raises(ValidationError) as found:
         ChatRequest.model_validate(pydantic_core.from_json(FLOODS[what]))

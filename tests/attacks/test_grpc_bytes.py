@@ -106,7 +106,7 @@ async def test_bytes_that_are_no_http2_break_nothing(gateway: Gateway, client: C
     assert (await client.inference.Generate(GENERATE, metadata=client.metadata)).text
 
 
-async def test_a_flood_of_metadata_is_refused(gateway: Gateway, client: Client) -> None:
+async def test_a_flood_of_metadata_is_rejected(gateway: Gateway, client: Client) -> None:
     flood = (*client.metadata, ("x-flood", "a" * 200_000))
     assert await code_of(client.inference.Generate(GENERATE, metadata=flood)) == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert (await client.inference.Generate(GENERATE, metadata=client.metadata)).text

@@ -91,7 +91,7 @@ async def test_the_target_s_host_opens_nothing(attacked: Gateway, target: bytes)
     assert answer.status in (401, 404)
 
 
-async def test_what_comes_behind_a_request_is_no_second_one(attacked: Gateway) -> None:
+async def test_pipelined_bytes_are_not_a_second_request(attacked: Gateway) -> None:
     """It is read by nobody: the first is answered, and the connection closed."""
     attacked.engine.pause_after = 1
     for behind in (HIDDEN, post(attacked, BODY), b"\0garbage", HIDDEN * 1000):
@@ -131,7 +131,7 @@ async def test_an_offer_to_speak_something_else_is_declined(attacked: Gateway, l
     assert len(attacked.engine.submits) == 2
 
 
-async def test_a_key_behind_the_body_is_none(attacked: Gateway) -> None:
+async def test_a_key_in_trailers_is_ignored(attacked: Gateway) -> None:
     """A proxy that checks headers never saw it."""
     request = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + CHUNKED + b"\r\n"
     trailer = f"0\r\nAuthorization: Bearer {attacked.key}\r\n\r\n".encode()

@@ -94,7 +94,7 @@ async def _hung_up(gateway: Gateway) -> None:
 STREAM = {"model": MODEL_ID, "prompt": ["x"] * 4, "max_tokens": 200, "stream": True, "logprobs": 5}
 
 
-async def test_a_stream_that_nobody_reads(attacked: Gateway) -> None:
+async def test_a_stream_that_is_not_read(attacked: Gateway) -> None:
     attacked.engine.pause_after = 190
     attacked.engine.script = lambda submit: [5] * 200
     async with unread(attacked, post(attacked, STREAM)):
@@ -125,7 +125,7 @@ def _unread_of(gateway: Gateway) -> list[pb.Delta]:
     return [delta for request in session._requests.values() for delta in request._unread.values()]
 
 
-async def test_an_answer_that_nobody_reads(attacked: Gateway) -> None:
+async def test_a_response_that_is_not_read(attacked: Gateway) -> None:
     """All of it was handed over long ago, and the request is over; its connection ends as well."""
     attacked.engine.script = lambda submit: [5] * 200
     async with unread(attacked, post(attacked, STREAM | {"stream": False})):

@@ -159,7 +159,7 @@ async def test_redirects_without_end(config: GatewayConfig, engine: StubEngine, 
         assert len(hub.asked) == 6
 
 
-async def test_a_cdn_that_is_allowed_hears_no_token(
+async def test_an_allowed_cdn_gets_no_token(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], tmp_path: Path
 ) -> None:
     """And neither it nor the hub hears the tenant's key."""

@@ -26,7 +26,9 @@ BEHIND = {
 @pytest.mark.parametrize("reset", [True, False])
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("behind", BEHIND)
-async def test_whoever_leaves_is_missed(attacked: Gateway, behind: str, stream: bool, reset: bool) -> None:
+async def test_requests_of_clients_that_leave_are_aborted(
+    attacked: Gateway, behind: str, stream: bool, reset: bool
+) -> None:
     """What came behind the request must not hide that nobody is there: uvicorn reads no further than a next request."""
     attacked.engine.pause_after = 2
     body = {"model": MODEL_ID, "prompt": "one two three", "max_tokens": 9, "stream": stream}

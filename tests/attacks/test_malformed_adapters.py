@@ -103,7 +103,7 @@ async def test_what_they_are_made_from_is_good(host: Gateway, good: dict[str, Fi
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_it_is_refused_with_the_cause_and_gone(host: Gateway, good: dict[str, Files], name: str) -> None:
+async def test_it_is_rejected_with_the_cause_and_not_kept(host: Gateway, good: dict[str, Files], name: str) -> None:
     case = CASES[name]
     files = case.change(good[case.kind])
     assert files != good[case.kind]
@@ -220,7 +220,7 @@ def is_safetensors(raw: bytes) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_damage_is_refused_or_harmless(good: dict[str, Files], layout: BaseLayout, seed: int) -> None:
+def test_damage_is_rejected_or_harmless(good: dict[str, Files], layout: BaseLayout, seed: int) -> None:
     """Whatever is accepted is what the format's own library accepts as well."""
     rng = random.Random(seed)
     for _ in range(100):

@@ -101,7 +101,7 @@ async def patient(config: GatewayConfig, engine: StubEngine, tenants: tuple[str,
         yield running
 
 
-async def test_one_tenants_slow_uploads_are_bounded_and_nobody_elses_concern(patient: Gateway) -> None:
+async def test_slow_uploads_of_one_tenant_are_bounded_and_do_not_affect_others(patient: Gateway) -> None:
     uploads = patient.services.upload_slots if patient.services else None
     assert uploads is not None
     async with patient.http() as http, patient.http(patient.other_key) as other:

@@ -47,7 +47,7 @@ def chats(count: int = 16) -> bytes:
     return "\n".join(map(json.dumps, lines)).encode()
 
 
-def test_a_job_survives_whoever_is_killed(training_server: RunningServer, acme: OpenAI) -> None:
+def test_a_job_survives_the_death_of_each_process(training_server: RunningServer, acme: OpenAI) -> None:
     base = acme.models.list().data[0].id
     file = acme.files.create(file=("data.jsonl", chats()), purpose="fine-tune")
     numbers = {"n_epochs": 20, "batch_size": 4, "max_length": 128}

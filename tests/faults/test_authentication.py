@@ -83,7 +83,7 @@ async def _heard(one: Gateway, other: Gateway) -> bool:
     return await status(other, key["secret"]) == 401
 
 
-async def test_without_a_database_the_known_go_on_and_then_nobody(
+async def test_without_a_database_known_keys_work_until_the_bound(
     gateway: Gateway, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await status(gateway, gateway.key, "/v1/models") == 200

@@ -75,7 +75,7 @@ async def test_ten_seconds_late_costs_the_budget_and_then_nothing(late: LateRedi
         await link.close()
 
 
-async def test_a_late_answer_is_nobody_elses(late: LateRedis) -> None:
+async def test_a_late_response_reaches_no_other_request(late: LateRedis) -> None:
     """Whoever gave up leaves an answer behind, on a connection that must not serve the next one."""
     link = RedisLink(f"redis://127.0.0.1:{late.port}")
     script = link.script(ECHO)

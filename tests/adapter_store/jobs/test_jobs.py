@@ -120,7 +120,7 @@ async def test_another_tenants_job_is_none(world: Any) -> None:
     assert [found.id for found in await asked(world, "list")] == [job.id]
 
 
-async def test_the_tenant_with_the_fewest_running_is_next_then_who_waited_longest(world: Any) -> None:
+async def test_the_tenant_with_the_fewest_running_is_next_then_the_longest_waiting(world: Any) -> None:
     ours = [await queued(world) for _ in range(3)]
     theirs = [await queued(world, world.other) for _ in range(2)]
     order = [await claimed(world, most=9) for _ in range(5)]

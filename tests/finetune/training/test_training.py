@@ -220,7 +220,7 @@ def test_with_validation_data_the_best_checkpoint_comes_out_and_stays(
     assert torch.equal(kept[name], trained[name.replace("lora_B.weight", "lora_B.default.weight")])
 
 
-def test_a_loss_that_is_no_number_ends_the_run(base: Path, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_ends_the_run(base: Path, tmp_path: Path) -> None:
     tokens = make_tokens(tmp_path / "tokens", Method.SUPERVISED)
     wild = replace(RECIPES[Method.SUPERVISED], learning_rate=1e20, warmup_ratio=0.0, max_grad_norm=1e9)
     with pytest.raises(TrainingFailed, match="diverged"):

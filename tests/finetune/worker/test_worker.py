@@ -108,7 +108,7 @@ async def test_an_adapter_that_is_gone_cannot_be_gone_on_from(world: World) -> N
     assert (done.error.code, done.error.param) == ("model_not_found", "model")
 
 
-async def test_a_bad_file_is_told_line_by_line_and_trains_nothing(world: World) -> None:
+async def test_an_invalid_file_is_reported_by_line_and_trains_nothing(world: World) -> None:
     good = chats(12)
     job = await world.job(await world.file(*good[:3], {"messages": []}, *good[3:], {"text": "x"}))
     async with world.working():

@@ -268,7 +268,7 @@ def _naming(adapter: str, job_id: str, method: str) -> bytes:
     return bytes(request.SerializeToString())
 
 
-async def test_nobody_reaches_another_tenants_things(
+async def test_no_tenant_reaches_objects_of_another(
     config: GatewayConfig, gateway: Gateway, store: Store, upload: Any
 ) -> None:
     """The other tenant's strongest key, on every route, with all the names of what the first tenant has."""

@@ -127,7 +127,7 @@ async def test_who_does_not_follow_gets_what_there_is(gateway: Gateway, client: 
     assert [event.message for event in seen] == [f"event {number}" for number in range(150)]
 
 
-async def test_who_follows_is_let_go_by_a_drain_and_with_its_key(gateway: Gateway, client: Client, file: str) -> None:
+async def test_followers_end_with_a_drain_and_with_their_key(gateway: Gateway, client: Client, file: str) -> None:
     job = await ask(client, "Create", asking(training_file=file))
     async with gateway.admin() as admin:
         made = (await admin.post(f"/admin/v1/tenants/{gateway.tenant_id}/keys", json={"scopes": ["finetune"]})).json()

@@ -59,7 +59,7 @@ async def test_what_is_granted_is_imported(gateway: Gateway) -> None:
         f"hf://acme/poet@{'0' * 40}",
     ],
 )
-async def test_what_is_not_granted_is_refused_and_not_asked_for(gateway: Gateway, source: str) -> None:
+async def test_buckets_without_a_grant_are_rejected_and_not_accessed(gateway: Gateway, source: str) -> None:
     async with gateway.http(gateway.other_key) as http:
         answer = await http.post("/v1/imports", json={"source": source, "name": "poet"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "source_not_allowed")

@@ -186,7 +186,7 @@ async def test_a_token_goes_to_the_hub_and_nowhere_else(
         (CONFIG, Reply(b"{}"), "invalid_adapter"),
     ],
 )
-async def test_what_goes_wrong_is_told_and_nothing_stays(
+async def test_failures_are_reported_and_nothing_is_kept(
     gateway: Gateway, hub: StandInHub, poet: Path, path: str, reply: Reply, code: str
 ) -> None:
     hub.replies[path] = reply
@@ -220,7 +220,7 @@ async def test_what_goes_wrong_is_told_and_nothing_stays(
         ("", "invalid_value"),
     ],
 )
-async def test_what_is_no_source_is_refused_at_once(gateway: Gateway, source: str, code: str) -> None:
+async def test_invalid_sources_are_rejected_at_once(gateway: Gateway, source: str, code: str) -> None:
     async with gateway.http() as http:
         answer = await http.post("/v1/imports", json={"source": source, "name": "poet"})
         assert answer.status_code == 400, answer.text

@@ -103,7 +103,7 @@ async def test_what_follows_a_stop_string_is_not_billed(gateway: Gateway) -> Non
 
 
 @pytest.mark.parametrize("n", [1, 3])
-async def test_a_client_that_leaves_pays_for_what_it_heard(gateway: Gateway, n: int) -> None:
+async def test_a_client_that_leaves_pays_for_delivered_tokens(gateway: Gateway, n: int) -> None:
     gateway.engine.pause_after = 4
     async with gateway.http() as http:
         async with http.stream("POST", "/v1/completions", json=TEXT | {"stream": True, "n": n}) as response:
@@ -144,7 +144,7 @@ async def test_half_a_character_is_not_billed(gateway: Gateway) -> None:
     assert agrees(await billed(gateway, 1), told() | {"requests": 1})
 
 
-async def test_what_is_refused_costs_nothing(gateway: Gateway) -> None:
+async def test_rejected_requests_cost_nothing(gateway: Gateway) -> None:
     async with gateway.http() as http:
         for body in (TEXT | {"model": "nobodys"}, TEXT | {"max_tokens": 10_000}, TEXT | {"n": 10**9}, {}):
             assert (await http.post("/v1/completions", json=body)).status_code >= 400
@@ -191,7 +191,7 @@ async def _listen(http: httpx.AsyncClient, heard: asyncio.Semaphore) -> None:
 
 
 @pytest.mark.parametrize("told_tokens", [0, 1, 7])
-async def test_a_gateway_that_is_killed_bills_what_its_streams_were_told(
+async def test_a_killed_gateway_bills_the_delivered_tokens(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], told_tokens: int
 ) -> None:
     """Also while another request, which is to be answered whole, has told its client nothing."""

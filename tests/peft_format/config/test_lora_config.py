@@ -78,7 +78,7 @@ def test_spellings_of_the_same_value_read_the_same() -> None:
         ({"\x1b[2J": 1}, "\\x1b[2J"),
     ],
 )
-def test_a_bad_field_is_refused_by_name(fields: dict[str, object], param: str) -> None:
+def test_a_bad_field_is_rejected_by_name(fields: dict[str, object], param: str) -> None:
     with pytest.raises(AdapterRefused) as caught:
         parse(**fields)
 

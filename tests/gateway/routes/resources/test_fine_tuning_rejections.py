@@ -93,7 +93,7 @@ def supervised(**hyperparameters: Any) -> dict[str, Any]:
     return {"method": {"type": "supervised", "supervised": {"hyperparameters": hyperparameters}}}
 
 
-async def test_bodies_that_are_refused(gateway: Gateway) -> None:
+async def test_bodies_that_are_rejected(gateway: Gateway) -> None:
     file = await file_of(gateway)
     cases = [*REFUSED]
     for name, values in BOUNDS.items():
