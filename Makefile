@@ -9,8 +9,10 @@ PARTS := peft_format kernels engine adapter_store prompts gateway finetune panel
 TYPECHECK := build/typecheck
 PROTO_VENV := .venv-proto
 ARGS ?=
+# One more than there are processors, because many tests wait for other processes.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))' 2>/dev/null || echo 2)
 
-# Runs pip and tells what it downloads; all that it said is shown when it fails.
+# Runs pip and reports what it downloads; shows pip's whole output when it fails.
 define NARRATED_PIP
 import subprocess, sys
 pip = subprocess.Popen([sys.executable, "-m", "pip", "install", *sys.argv[1:]],
@@ -43,7 +45,7 @@ serve: $(VENV)/.installed-serve ## Install what is missing, build the demo and s
 	@exec $(BIN)/loragate serve --demo
 
 test: $(VENV)/.installed-dev ## Run the tests; ARGS="-k name" picks some
-	@OMP_NUM_THREADS=1 exec $(BIN)/python -m pytest -m "not long" -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	@OMP_NUM_THREADS=1 exec $(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-long: $(VENV)/.installed-dev ## Run the tests that take minutes each
 	@exec $(BIN)/python -m pytest -m long $(ARGS)
