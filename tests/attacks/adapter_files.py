@@ -142,7 +142,7 @@ def added(name: str, shape: list[int]) -> Change:
 
 
 def poked(end: str, bits: int, *, at: int = 0) -> Change:
-    """Value number `at` of the first tensor whose name ends like this, given by its bits in whatever dtype it has."""
+    """Set value number `at` of the first tensor with this name suffix to the given bits, in the tensor's dtype."""
 
     def change(files: Files) -> Files:
         entry = files.header[named(files.header, end)]
@@ -168,7 +168,7 @@ def both(*changes: Change) -> Change:
 
 
 def tensors(change: Callable[[str, bytes, Header], tuple[bytes, Header] | None]) -> Change:
-    """Each tensor's bytes and entry changed, or left out, and the file packed anew."""
+    """Change or drop each tensor's bytes and header entry, and write the file again."""
 
     def apply(files: Files) -> Files:
         header, body = {}, b""

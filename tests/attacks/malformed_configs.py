@@ -12,7 +12,7 @@ from tests.attacks.adapter_files import Change, config_text, fields, more_config
 
 @dataclass(frozen=True)
 class Case:
-    """`change` is done to a good adapter of `kind`; the refusal's param ends with `param`, and it says `words`."""
+    """`change` is applied to a valid adapter of `kind`; the error's param ends with `param`, its message has `words`."""
 
     change: Change
     param: str

@@ -84,7 +84,7 @@ def cut(length: Callable[[bytes], int]) -> Case:
 
 
 def declared(length: int) -> Case:
-    """A file whose first eight bytes say that its header is so long."""
+    """A file whose first eight bytes declare a header of this length."""
     return Case(tensor_file(lambda raw: struct.pack("<Q", length) + raw[8:]), FILE)
 
 

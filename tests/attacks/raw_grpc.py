@@ -66,7 +66,7 @@ class Connection:
             await self._writer.drain()
 
     async def frames(self) -> AsyncIterator[Frame]:
-        """What the server says until it hangs up."""
+        """Return what the server sends until it closes the connection."""
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 head = await self._reader.readexactly(9)

@@ -53,7 +53,7 @@ class Connection:
         return body
 
     async def rest(self) -> bytes:
-        """What comes until the server hangs up, in whatever way."""
+        """Return what arrives until the server closes or resets the connection."""
         got = b""
         with suppress(ConnectionError):
             while piece := await self.reader.read(1 << 16):
@@ -81,7 +81,7 @@ async def exchange(gateway: Gateway, *pieces: bytes) -> Answer:
 
 
 def head(gateway: Gateway, path: str = "/v1/completions", *, key: str | None = None, method: str = "POST") -> bytes:
-    """Of a request with a key and JSON, up to the headers that say how long it is."""
+    """The head of a request with a key and JSON, up to the headers that give its length."""
     return (
         f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key or gateway.key}\r\n"
         "Content-Type: application/json\r\n"

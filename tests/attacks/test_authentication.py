@@ -95,7 +95,7 @@ async def test_bytes_that_are_no_text_are_no_key(gateway: Gateway, raw: bytes) -
 
 
 async def test_several_headers_are_not_tried_in_turn(gateway: Gateway) -> None:
-    """A proxy checks one, the server believes the other: the first one counts, whatever follows."""
+    """A proxy might check one header and the server use another: the first one counts."""
     mine, good = b"Bearer nothing", f"Bearer {gateway.key}".encode()
     assert await status(gateway, mine, headers=[(b"authorization", good)]) == 401
     for name in (b"x-api-key", b"api-key", b"x-forwarded-authorization", b"cookie"):
@@ -157,7 +157,7 @@ async def test_no_route_of_the_operator_takes_a_tenants_key(gateway: Gateway, co
 
 
 def test_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CVE-2025-59425: `==` told by its time how much of a key was right."""
+    """CVE-2025-59425: the time of `==` revealed how much of a key was right."""
     compared = []
     real = hmac.compare_digest
 
@@ -177,7 +177,7 @@ _SECRETS = frozenset({"secret", "hashed", "stored", "fingerprint", "signature", 
 
 
 def test_no_code_compares_a_secret_with_equals() -> None:
-    """What the tree says, also of code that is written later."""
+    """Checks the syntax tree, so that it also covers code that is written later."""
     folders = [Path(package.__path__[0]) for package in (loragate.adapter_store, loragate.gateway)]
     files = [path for folder in folders for path in folder.rglob("*.py")]
     assert len(files) > 100
@@ -246,7 +246,7 @@ def test_nobody_may_stretch_the_bound(config: GatewayConfig) -> None:
 async def test_a_flood_of_invented_keys_does_not_delay_known_keys(
     store: Store, tenants: Tenants, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    """Each costs a read that finds nothing; those who were here before are read beside them."""
+    """Each costs a read that finds nothing; keys that were used before are read meanwhile."""
     monkeypatch.setattr(authenticator_module, "_LOOKUP_SECONDS", 60)
     caching = Authenticator(store, 5, KeyUse(store, 3600))
     assert await caching.principal(tenants[1]) is not None

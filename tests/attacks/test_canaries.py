@@ -122,7 +122,7 @@ async def _good_requests(http: httpx.AsyncClient, client: Client, engine: StubEn
 
 
 async def _bad_requests(http: httpx.AsyncClient, client: Client) -> None:
-    """Each is refused; the words may quote the client to itself."""
+    """Each is rejected; the error may quote the client's own text."""
     chat = {"model": MODEL, "messages": [{"role": "user", "content": f"{MARK}-content"}]}
     bodies: list[Any] = [
         chat | {"model": f"{MARK}-model"},
@@ -218,7 +218,7 @@ async def _uploads(http: httpx.AsyncClient, tmp_path: Path) -> None:
 
 
 async def _strangers(gateway: Process) -> None:
-    """Keys that are none."""
+    """Invalid keys."""
     for key in (f"lg-{MARK}-{MARK}", f"lg-{MARK}", f"sk-{MARK}"):
         async with gateway.http(key) as http:
             for path in ("/v1/models", "/metrics", "/admin/v1/audit"):

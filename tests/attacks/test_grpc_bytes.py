@@ -1,4 +1,4 @@
-"""Bytes that are no messages, messages that are too large, and floods: none of them is a failure of ours."""
+"""Bytes that are not messages, messages that are too large, and floods do not cause server errors."""
 
 import asyncio
 import os

@@ -51,7 +51,7 @@ async def test_a_flood_of_pings(attacked: Gateway) -> None:
 
 
 async def test_more_streams_than_one_connection_may_have(attacked: Gateway) -> None:
-    """Of calls that send no message; those over the bound are refused, and the others left for it."""
+    """Floods of calls without a message: those over the limit are rejected, and the others stay within it."""
     block = fields(attacked, GENERATE)
     async with connected(attacked) as connection:
         await connection.send(*(Frame(HEADERS, END_HEADERS, 2 * i + 1, block) for i in range(1200)))

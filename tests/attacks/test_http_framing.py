@@ -1,4 +1,4 @@
-"""Where one request ends and the next begins: whatever two servers could read in two ways is refused."""
+"""The boundary between two requests: anything that two servers could parse differently is rejected."""
 
 import asyncio
 
@@ -92,7 +92,7 @@ async def test_the_target_s_host_opens_nothing(attacked: Gateway, target: bytes)
 
 
 async def test_pipelined_bytes_are_not_a_second_request(attacked: Gateway) -> None:
-    """It is read by nobody: the first is answered, and the connection closed."""
+    """They are not read: the first request gets its response, and the connection is closed."""
     attacked.engine.pause_after = 1
     for behind in (HIDDEN, post(attacked, BODY), b"\0garbage", HIDDEN * 1000):
         attacked.engine.calm()
@@ -146,7 +146,7 @@ FLOODS = {
 
 
 async def test_floods_beside_the_body(attacked: Gateway) -> None:
-    """Nobody keeps them, whoever sends them."""
+    """They are not stored, with or without a key."""
 
     async def refused(where: str, *, known: bool) -> None:
         async with connected(attacked) as connection:

@@ -1,4 +1,4 @@
-"""Clients that take their time: each is left in the end, and nobody waits for it meanwhile."""
+"""Slow clients: each is eventually disconnected, and does not delay others meanwhile."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Imports that would have the server ask where it must not: each redirect, name and address, refused unasked."""
+"""Server-side request forgery by imports: each redirect, name and address is rejected without a request."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ PUBLIC_HOSTS = ("huggingface.co", "*.hf.co")
 
 @asynccontextmanager
 async def two_servers() -> AsyncIterator[tuple[StandInHub, StandInHub]]:
-    """The hub, and one that nobody may ask."""
+    """The hub, and a server that must not receive a request."""
     async with stand_in_hub() as hub, stand_in_hub() as inside:
         yield hub, inside
 
@@ -98,7 +98,7 @@ OF_THE_HUB = ("no scheme",)
 
 @dataclass(frozen=True)
 class Standing:
-    """A gateway for many redirects, its hub, and a server that nobody may ask."""
+    """A gateway for many redirects, its hub, and a server that must not receive a request."""
 
     gateway: Gateway
     hub: StandInHub
@@ -137,7 +137,7 @@ async def test_redirects(
 
 @pytest.mark.parametrize("name", [name for name in REDIRECTS if name not in OF_THE_HUB])
 def test_the_list_of_hosts_alone_refuses_them(name: str) -> None:
-    """Wherever their names lead: most of those above lead nowhere, or to what is refused as an address."""
+    """Regardless of what the names resolve to: most names above resolve to nothing, or to a rejected address."""
     with pytest.raises(ImportFailed) as failed:
         AllowList(PUBLIC_HOSTS).check(urljoin("https://huggingface.co/x", REDIRECTS[name].format(port=8000)))
     assert failed.value.failure.code == "host_not_allowed"
@@ -162,7 +162,7 @@ async def test_redirects_without_end(config: GatewayConfig, engine: StubEngine, 
 async def test_an_allowed_cdn_gets_no_token(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], tmp_path: Path
 ) -> None:
-    """And neither it nor the hub hears the tenant's key."""
+    """And neither it nor the hub receives the tenant's key."""
     folder = tiny_model.write_adapter(tmp_path / "poet")
     async with two_servers() as (hub, cdn), importing(config, engine, tenants, cdn.url, hub=hub) as gateway:
         hub.offer("acme/poet", folder)
@@ -219,7 +219,7 @@ def test_addresses(address: str) -> None:
 
 
 class Answers:
-    """A resolver that says something else each time."""
+    """A resolver that returns a different address each time."""
 
     def __init__(self, *answers: tuple[str, ...]) -> None:
         self.asked: list[tuple[str, int]] = []

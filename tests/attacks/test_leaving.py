@@ -1,4 +1,4 @@
-"""Clients that leave: the engine hears of it, and their place is free, however they go and whatever they sent."""
+"""Clients that disconnect, in any way and after any input: the engine is notified, and their place is freed."""
 
 import asyncio
 import socket
@@ -29,7 +29,7 @@ BEHIND = {
 async def test_requests_of_clients_that_leave_are_aborted(
     attacked: Gateway, behind: str, stream: bool, reset: bool
 ) -> None:
-    """What came behind the request must not hide that nobody is there: uvicorn reads no further than a next request."""
+    """Input after the request must not hide the disconnect: uvicorn reads no further than the next request."""
     attacked.engine.pause_after = 2
     body = {"model": MODEL_ID, "prompt": "one two three", "max_tokens": 9, "stream": stream}
     async with connected(attacked) as connection:

@@ -1,4 +1,4 @@
-"""Some hundreds of adapters that are none, each made from a good one that PEFT saved: refused in words, and gone."""
+"""Hundreds of malformed adapters, each made from a valid one that PEFT saved: all are rejected with a message."""
 
 import asyncio
 import random
@@ -55,7 +55,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Files]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def mixture(tokenizer: Tokenizer) -> AsyncIterator[StubEngine]:
-    """An engine that says it serves all of that."""
+    """An engine that claims to support all of that."""
     async with stub_engine(tokenizer) as engine:
         engine.manifest = valid_adapters.manifest(valid_adapters.base(), tokenizer)
         yield engine

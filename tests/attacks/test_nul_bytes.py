@@ -1,4 +1,4 @@
-"""NUL in strings: Postgres refuses it, in statements as in rows; nobody's request is a failure of ours for that."""
+"""NUL in strings, which Postgres rejects in statements and in rows, does not cause server errors."""
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace

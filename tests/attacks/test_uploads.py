@@ -100,7 +100,7 @@ async def test_names_that_are_neither_file(attacked: Gateway, tmp_path: Path) ->
 
 @pytest.mark.parametrize("boundary", ["r", "lora_alpha", "0", "--", "b" * 200])
 async def test_boundaries_that_are_in_the_files(attacked: Gateway, tmp_path: Path, boundary: str) -> None:
-    """What is no line of its own ends nothing; nor does an encoding that nobody asked for change a byte."""
+    """A boundary that is not a line of its own does not end a part; an unexpected encoding does not change a byte."""
     adapter = tiny_model.write_adapter(tmp_path / "a")
     answer = await _uploaded(attacked, adapter, boundary, [CONFIG, TENSORS], "Content-Transfer-Encoding: base64\r\n")
     assert answer.status == 201

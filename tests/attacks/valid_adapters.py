@@ -1,4 +1,4 @@
-"""One small mixture of experts, what an engine would say about it, and one adapter of each kind that PEFT saves."""
+"""A small mixture of experts, its manifest, and one adapter of each kind that PEFT saves."""
 
 from pathlib import Path
 from typing import Any

@@ -76,7 +76,7 @@ async def test_without_redis_the_bound_holds(workers: list[Gateway], redis_serve
 
 
 async def _heard(one: Gateway, other: Gateway) -> bool:
-    """Whether what one worker revokes is refused by the other."""
+    """Return whether one worker rejects what the other has revoked."""
     key = await new_key(one)
     assert await status(other, key["secret"]) == 200
     await revoke(one, key)

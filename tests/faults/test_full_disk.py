@@ -1,4 +1,4 @@
-"""A disk that is really full: uploads are refused with 507, what there was of them is gone, and all else goes on."""
+"""A disk that is really full: uploads get 507 and leave nothing behind, and everything else keeps working."""
 
 import os
 import subprocess

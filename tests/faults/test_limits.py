@@ -97,7 +97,7 @@ async def test_workers_share_a_limit(redis_server: RedisServer) -> None:
 async def test_without_redis_each_worker_has_its_share(
     redis_server: RedisServer, fault: str, limits: dict[str, int]
 ) -> None:
-    """Nobody gets an error, and nobody gets more than all together may."""
+    """No request fails, and together the workers do not exceed the limit."""
     async with workers(redis_server.url, 4) as four:
         getattr(redis_server, fault)()
         taken = await asyncio.gather(*(worker.admitted(caller(**limits), 40) for worker in four))

@@ -34,7 +34,7 @@ def rsa(kid: str) -> RSAKey:
 
 @dataclass
 class Issuer:
-    """Publishes `keys`; `asked` counts who came for them."""
+    """Publishes `keys`; `asked` counts the requests for them."""
 
     keys: list[Any]
     about: dict[str, Any] = field(default_factory=dict)

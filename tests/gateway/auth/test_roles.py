@@ -1,4 +1,4 @@
-"""Every route with every kind of caller: the declared requirement decides, and nobody sees another tenant's things."""
+"""Every route with every kind of caller: the declared requirement decides, and tenants are isolated."""
 
 import importlib
 import pkgutil
@@ -100,7 +100,7 @@ def test_every_route_declares_who_may_call(config: GatewayConfig) -> None:
 
 
 def expected(requirement: Requirement, caller: Caller) -> int | None:
-    """401, 403, or None for whoever is let in."""
+    """401, 403, or None for a caller that is admitted."""
     if isinstance(requirement, Public):
         return None
     if isinstance(requirement, AdminOrAnybody):
@@ -139,7 +139,7 @@ async def gateway(config: GatewayConfig, engine: StubEngine, tenants: tuple[str,
 
 @pytest.fixture
 async def callers(store: Store, gateway: Gateway) -> list[Caller]:
-    """All callers of the first tenant, and all who are nobody's."""
+    """All callers of the first tenant, and all without a tenant."""
 
     async def caller(*scopes: Scope) -> Caller:
         _, secret = await tenants_key(store, gateway.tenant_id, *scopes)
@@ -251,7 +251,7 @@ async def test_nobody_reaches_another_tenants_things_over_grpc(gateway: Gateway,
 
 
 def _naming(adapter: str, job_id: str, method: str) -> bytes:
-    """A request that means the adapter's first version, or the job, in whatever fields the method has for that."""
+    """A request for the adapter's first version, or the job, in the fields that the method has for it."""
     service, _, name = method[1:].rpartition("/")
     request = GetMessageClass(default_pool().FindServiceByName(service).methods_by_name[name].input_type)()
     fields = request.DESCRIPTOR.fields_by_name

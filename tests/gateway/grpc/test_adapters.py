@@ -34,7 +34,7 @@ def parts(folder: Path, *, piece: int = 700, **first: str) -> Iterator[pb.Upload
 
 
 async def unended(*messages: pb.UploadRequest) -> AsyncIterator[pb.UploadRequest]:
-    """For uploads that are refused on the way: a client of grpc.aio that still sends then may hear INTERNAL instead."""
+    """For uploads that are rejected while they arrive: grpc.aio may report INTERNAL to a client that still sends."""
     for message in messages:
         yield message
     await asyncio.Event().wait()
@@ -123,7 +123,7 @@ async def test_it_is_what_rest_tells(gateway: Gateway, client: Client, tmp_path:
 
 
 def bare(document: Any) -> Any:
-    """Without what JSON says with null, false, 0 and what is empty."""
+    """Without JSON's null, false, 0 and empty values."""
     if isinstance(document, dict):
         return {key: bare(value) for key, value in document.items() if value not in (None, False, 0, "", [], {})}
     return [bare(each) for each in document] if isinstance(document, list) else document

@@ -28,7 +28,7 @@ TOOL = {
 
 
 def as_rest(message: Any) -> Any:
-    """A message as REST's JSON, without what differs from answer to answer and what REST says with null."""
+    """A message as REST's JSON, without values that differ between responses or are null in REST."""
     document = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=False)
     return _comparable(document)
 

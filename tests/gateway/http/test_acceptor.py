@@ -1,4 +1,4 @@
-"""Workers that share a listener, here in one loop: each gets its part, and whoever has the fewest gets the most."""
+"""Workers that share a listener, here in one loop: each gets its share, and the one with the fewest gets the most."""
 
 import asyncio
 import socket

@@ -11,7 +11,7 @@ from tests.gateway.tiny_model import MODEL_ID
 
 
 async def _raw(gateway: Gateway, *pieces: bytes) -> bytes:
-    """What the server says to these bytes, until it hangs up."""
+    """Return the server's response to these bytes, until it closes the connection."""
     host, port = gateway.base_url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:

@@ -1,4 +1,4 @@
-"""Work ends with its client or with the server, for a reason that is told, and leaves nothing behind."""
+"""Work ends with its client or with the server, raises the reason, and leaves nothing behind."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ Receive = Callable[[], Awaitable[Message]]
 
 
 class Client:
-    """Leaves when it is told to."""
+    """Disconnects on request."""
 
     def __init__(self) -> None:
         self.leaves = asyncio.Event()

@@ -58,7 +58,7 @@ async def process(
     drain_seconds: float,
     stderr: BinaryIO | None = None,
 ) -> AsyncIterator[Process]:
-    """Its log is of the form "json", on our stderr unless told otherwise."""
+    """Its log has the format "json", on the test's stderr by default."""
     sock = socket.create_server(("127.0.0.1", 0))
     sock.set_inheritable(True)
     fields = connections(config) | {

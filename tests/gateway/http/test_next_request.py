@@ -10,7 +10,7 @@ from loragate.gateway.http.guarded_protocol import protocol
 
 
 class App:
-    """Sends all of its first answer, and says only later that this was all."""
+    """Sends its whole first response, and ends it only later."""
 
     def __init__(self) -> None:
         self.says_so = asyncio.Event()

@@ -48,7 +48,7 @@ async def gateway(
 async def patient(
     config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: tuple[str, str, str]
 ) -> AsyncIterator[Gateway]:
-    """It waits for a hub that says nothing."""
+    """It waits for a hub that does not respond."""
     async with serving(importing(config, hub, 60.0), engine, tenants) as running:
         await running.until_ready()
         yield running
@@ -70,7 +70,7 @@ async def begin(http: httpx.AsyncClient, source: str = SOURCE, **more: str) -> d
 
 
 async def ended(http: httpx.AsyncClient, import_id: str) -> dict[str, Any]:
-    """The import, once nobody works on it any more."""
+    """Return the import once it is no longer in progress."""
     async with asyncio.timeout(120):
         while True:
             found: dict[str, Any] = (await http.get(f"/v1/imports/{import_id}")).json()

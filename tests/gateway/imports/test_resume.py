@@ -57,7 +57,7 @@ async def going_on(gateway: Gateway) -> AsyncIterator[None]:
 
 
 async def a_while_passes(gateway: Gateway) -> None:
-    """So long that whoever worked on something must be gone."""
+    """After this time, leases have expired."""
     assert gateway.services is not None
     async with gateway.services.store._database.operator(write=True) as session:
         await session.execute(update(AdapterImportRow).values(updated_at=utc_now() - SILENCE))
@@ -120,7 +120,7 @@ async def test_one_is_not_published_again_when_its_process_is_killed_while_it_is
 async def test_one_goes_on_at_once_when_its_server_is_stopped(
     config: GatewayConfig, engine: StubEngine, hub: StandInHub, tenants: Tenants
 ) -> None:
-    """But for those that need a token, which nobody has any more."""
+    """Except imports that need a token, which is lost."""
     async with serving(config, engine, tenants) as stopping, stopping.http() as http:
         await stopping.until_ready()
         begun, private = await begin(http, alias="canary"), await begin(http, token="hf_secret")

@@ -77,7 +77,7 @@ async def test_requests_per_minute(limited: Gateway) -> None:
 
 
 async def test_the_official_client_comes_back_in_time(limited: Gateway) -> None:
-    """It waits for as long as it is told, and gets its answer."""
+    """It waits for the time in the headers, and gets its response."""
     await _limit(limited, requests_per_minute=60)
     async with limited.openai(max_retries=2) as client:
         for _ in range(61):

@@ -1,4 +1,4 @@
-"""What tenants are billed is what their clients were told, whatever became of the requests."""
+"""Tenants are billed for the tokens delivered to their clients, however the requests end."""
 
 import asyncio
 from collections.abc import Callable
@@ -194,7 +194,7 @@ async def _listen(http: httpx.AsyncClient, heard: asyncio.Semaphore) -> None:
 async def test_a_killed_gateway_bills_the_delivered_tokens(
     config: GatewayConfig, engine: StubEngine, tenants: tuple[str, str, str], told_tokens: int
 ) -> None:
-    """Also while another request, which is to be answered whole, has told its client nothing."""
+    """Also while another request, which does not stream, has delivered nothing."""
     engine.script = lambda submit: list(range(100, 150))
     engine.pause_after = told_tokens
     async with in_own_process(config, engine, tenants) as own, own.gateway.http() as http:

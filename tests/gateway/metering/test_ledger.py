@@ -1,4 +1,4 @@
-"""From a request's end to the database, with the database away, the disk full, and workers dead."""
+"""From a request's end to the database, with the database unavailable, the disk full, and workers dead."""
 
 import asyncio
 import errno
@@ -62,7 +62,7 @@ async def ledger(store: Store, usage_folder: Path) -> AsyncIterator[Ledger]:
 
 
 class Away:
-    """A database that can be away."""
+    """A database that can be unavailable."""
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         self.away = True
@@ -418,7 +418,7 @@ for steps, site in enumerate(job["sites"]):
 
 
 async def test_a_worker_that_dies_at_any_step_has_told_nobody_in_vain(tmp_path: Path, database_url: str) -> None:
-    """Whatever a client was told before its worker died is in the ledger once, and no more than that."""
+    """The ledger contains exactly what was delivered before the worker died, once."""
     records = [opened(request_id=f"req_{i}") for i in range(4)]
     sites = []
     for steps in range(80):

@@ -1,4 +1,4 @@
-"""Usage on the disk: what was acknowledged can always be read, whatever cut the writing."""
+"""Usage on the disk: acknowledged records can always be read, wherever writing was interrupted."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Tools through the official client, the real gateway, and an engine that says what it is told."""
+"""Tools through the official client, the real gateway, and a scripted engine."""
 
 import json
 from collections.abc import AsyncIterator
@@ -195,7 +195,7 @@ async def test_one_call_where_only_one_is_wanted(gateway: Gateway) -> None:
     ("choice", "reason"), [("auto", "tool_calls"), ("required", "tool_calls"), (NAMED, "stop")], ids=str
 )
 async def test_how_it_finishes(gateway: Gateway, choice: Any, reason: str) -> None:
-    """OpenAI's reason depends on who chose the function."""
+    """OpenAI's finish reason depends on whether the caller or the model chose the function."""
     gateway.engine.say(CALL)
     answer = await ask(gateway, tool_choice=choice)
     assert answer.choices[0].finish_reason == reason

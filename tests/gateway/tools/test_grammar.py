@@ -1,4 +1,4 @@
-"""Forced calls: whatever a model draws under the grammar is a call, with arguments that fit."""
+"""Forced calls: anything that a model samples under the grammar is a call with valid arguments."""
 
 import json
 import random

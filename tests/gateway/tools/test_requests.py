@@ -1,4 +1,4 @@
-"""Bad tools, choices and messages: refused by the field's name, before the engine hears of them."""
+"""Invalid tools, choices and messages: rejected with the field's name, before the engine receives them."""
 
 from typing import Any
 

@@ -38,7 +38,7 @@ def sparse(folder: Path, size: int) -> Iterator[Any]:
 
 
 async def _send(http: httpx.AsyncClient, folder: Path, size: int, *, parts: int) -> None:
-    """As an adapter's file in one request, where it is refused once it is read, and as a file that is kept."""
+    """As an adapter's file in one request, which is rejected once it is read, and as a file that is stored."""
     with sparse(folder, size) as file:
         form: Any = {"adapter_config.json": b"{}", "adapter_model.safetensors": file}
         refused = await http.post("/v1/adapters", data={"name": "a"}, files=form)

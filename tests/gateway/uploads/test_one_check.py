@@ -1,4 +1,4 @@
-"""Every way in goes through one check: what it says no to comes in nowhere, and is told in its words."""
+"""All ways to add an adapter go through one check: what it rejects is rejected everywhere, with the same message."""
 
 from dataclasses import replace
 from pathlib import Path
