@@ -1,4 +1,4 @@
-"""An adapter's two files while somebody tampers with them."""
+"""An adapter's two files, to be tampered with."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""The gateway of tests/gateway, to be attacked: one of a test's own, or `attacked`, which stands for many tests."""
+"""The gateway of tests/gateway, to be attacked: one for each test, or `attacked`, which many tests share."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""adapter_config.json as it must not be: each case made from a good adapter's, with the field that is to be blamed."""
+"""Invalid adapter_config.json files: each case is made from a valid one, with the field that the error must name."""
 
 import gzip
 import pickle
@@ -12,7 +12,7 @@ from tests.attacks.adapter_files import Change, config_text, fields, more_config
 
 @dataclass(frozen=True)
 class Case:
-    """`change` is applied to a valid adapter of `kind`; the error's param ends with `param`, its message has `words`."""
+    """`change` is applied to a valid adapter of `kind`; the error's param ends with `param`, its text has `words`."""
 
     change: Change
     param: str

@@ -1,4 +1,4 @@
-"""adapter_model.safetensors as it must not be: each case made from a good adapter's, with what is to be blamed."""
+"""Invalid adapter_model.safetensors files: each case is made from a valid one, with what the error must name."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""What must hold after every attack: nothing of it is left, and the next caller is served."""
+"""The checks after every attack: nothing is left of it, and the next caller is served."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Work that takes long is done beside the event loop: others are answered while it lasts.
+"""Slow work runs outside the event loop: other requests are served meanwhile.
 
 Each test holds a piece of work until somebody else has been answered; on the loop, nobody would be.
 """

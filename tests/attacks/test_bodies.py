@@ -1,4 +1,4 @@
-"""JSON that is too large, too deep, too many, or no JSON; strings that databases stumble over."""
+"""JSON that is too large, too deep, repeated or invalid; strings that databases cannot store."""
 
 import orjson
 import pydantic_core

@@ -1,4 +1,4 @@
-"""What clients write goes to the engine and back, and nowhere else: not into a log, a trace, a metric or a file.
+"""What clients write goes to the engine and back, and not into any log, trace, metric or file.
 
 A gateway process is sent canaries wherever a client can write something, over REST and gRPC, in requests that succeed
 and in requests that fail in every way we know. It is killed then, and all that it left behind is searched.

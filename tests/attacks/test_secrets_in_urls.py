@@ -1,4 +1,4 @@
-"""Keys where they do not belong: they open nothing there, and are not written down."""
+"""Keys in URLs: they grant nothing there, and are not logged."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Uploads that hold the disk's room and bring nothing: ended with 408, and nothing of them stays."""
+"""Uploads that reserve disk space and send nothing: they end with 408 and leave nothing behind."""
 
 import asyncio
 from collections.abc import AsyncIterator

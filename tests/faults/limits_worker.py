@@ -1,4 +1,4 @@
-"""A process that takes all it gets, for tests of several at once: `limits_worker.py REDIS_URL`, begun by a line."""
+"""A process that uses all its limits, for tests of several at once: `limits_worker.py REDIS_URL`, started by a line."""
 
 import asyncio
 import sys

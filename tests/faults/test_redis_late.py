@@ -1,4 +1,4 @@
-"""A Redis that answers too late: through a proxy that holds back each answer."""
+"""A Redis that responds too late, through a proxy that delays each response."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Keys and scopes. Which caller may do what on which route: see test_roles.py."""
+"""Keys and scopes. For the permissions of each route see test_roles.py."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""How long what is known about a key counts, and what ends it sooner."""
+"""How long a key's cache entry is valid, and what discards it earlier."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

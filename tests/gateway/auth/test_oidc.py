@@ -1,4 +1,4 @@
-"""Operators' tokens, against an issuer of our own."""
+"""Operators' tokens, with a local issuer."""
 
 import base64
 import hmac

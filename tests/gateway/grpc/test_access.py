@@ -1,4 +1,4 @@
-"""Who may call what over gRPC, and what anybody may know."""
+"""Permissions over gRPC, and the public methods."""
 
 from collections.abc import AsyncIterator
 from typing import Any

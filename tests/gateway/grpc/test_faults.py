@@ -1,4 +1,4 @@
-"""Clients that leave, stall, or send what is no message."""
+"""Clients that disconnect, stall, or send invalid messages."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""FineTuningService over real gRPC: what REST tells, and events as they happen."""
+"""FineTuningService over real gRPC: the same as REST, and events as they happen."""
 
 import asyncio
 from typing import Any

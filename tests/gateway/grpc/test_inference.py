@@ -1,4 +1,4 @@
-"""InferenceService over real gRPC: what REST answers, in messages."""
+"""InferenceService over real gRPC: REST's responses as messages."""
 
 import json
 from dataclasses import replace

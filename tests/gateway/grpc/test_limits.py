@@ -1,4 +1,4 @@
-"""Limits as gRPC's clients meet them: the same as over REST, and counted together."""
+"""Limits over gRPC: the same as over REST, and counted together."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Floods and slowness at the door."""
+"""Floods and slowness before a request is complete."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A client that has the whole of an answer goes on, whether the application has said that this was all or not."""
+"""A client with a complete response can send its next request, even if the application has not ended the response."""
 
 import asyncio
 import socket

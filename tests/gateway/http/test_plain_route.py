@@ -1,4 +1,4 @@
-"""Routes that do without FastAPI's solver: what they give their endpoints, and what they refuse to be."""
+"""Routes without FastAPI's dependency resolution: what they provide to endpoints, and what they do not support."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What is written together is sent together, and nothing of it is lost."""
+"""Writes of one iteration are sent together, and nothing is lost."""
 
 import asyncio
 from typing import cast

@@ -1,4 +1,4 @@
-"""Imports from S3: where the operator allowed it, for those tenants, and nowhere else."""
+"""Imports from S3: only from the buckets, and for the tenants, that the operator allows."""
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""/v1/imports: adapters that the server fetches from a hub, through the same door as uploads."""
+"""/v1/imports: adapters that the server fetches from a hub and publishes like uploads."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Imports go on when their process has died or was stopped, and become one version each; on both databases."""
+"""Imports are resumed when their process has died or was stopped, and become one version each; on both databases."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What both limit backends do, to the request and to the token."""
+"""Both limit backends, exact to the request and to the token."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Limits as clients meet them."""
+"""Limits over HTTP."""
 
 import asyncio
 import re

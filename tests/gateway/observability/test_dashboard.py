@@ -1,4 +1,4 @@
-"""Grafana's dashboard asks for what there is."""
+"""The Grafana dashboard queries existing metrics."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""/metrics: what it counts, whom it tells what, and what it does without an engine."""
+"""/metrics: its values, who can read which, and its behaviour without an engine."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Our rendering beside transformers', and the sandbox's bounds."""
+"""Our rendering compared to that of transformers, and the sandbox's limits."""
 
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template

@@ -1,4 +1,4 @@
-"""Whatever the tokens and however they come: the deltas add up to the full decoding."""
+"""For any tokens in any pieces, the deltas add up to the full decoding."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Every format, however the text is cut."""
+"""Every format, with the text divided in any way."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""How tools reach chat templates, and what templates tell about their model."""
+"""How tools are passed to chat templates, and what a template shows about its model."""
 
 import json
 from dataclasses import replace

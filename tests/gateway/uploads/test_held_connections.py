@@ -1,4 +1,4 @@
-"""Nothing holds a connection of the database while bytes come or go."""
+"""No connection of the database is held while bytes are received or sent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What a gateway process holds in memory while gigabytes pass through it."""
+"""The memory of a gateway process while gigabytes pass through it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
