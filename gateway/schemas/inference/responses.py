@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, mode
 
 from loragate.gateway.schemas.inference.output_fields import JsonSchemaFormat
 from loragate.gateway.schemas.inference.response_items import InputItem
-from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, ModelName, User
+from loragate.gateway.schemas.inference.sampling import MAX_TOP_LOGPROBS, ModelName, User, check_stream_options
 from loragate.prompts.body import Body
 from loragate.prompts.tools import MAX_TOOLS, FunctionDefinition, FunctionName
 from loragate.prompts.validation import field_error
@@ -141,9 +141,8 @@ class ResponseRequest(Body):
         return {name: value for name, value in document.items() if name not in (*_NO_EFFECT, *_UNSUPPORTED)}
 
     @model_validator(mode="after")
-    def _options_need_a_stream(self) -> "ResponseRequest":
-        if self.stream_options is not None and not self.stream:
-            raise field_error("stream_options", "it is only allowed when 'stream' is true")
+    def _check_stream_options(self) -> "ResponseRequest":
+        check_stream_options(self.stream_options, stream=self.stream)
         return self
 
     @property

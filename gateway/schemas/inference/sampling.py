@@ -55,6 +55,12 @@ class StreamOptions(Body):
     include_obfuscation: bool | None = None  # accepted; nothing is obfuscated
 
 
+def check_stream_options(options: Body | None, *, stream: bool | None) -> None:
+    """Raise the error of `stream_options` in a request that does not stream."""
+    if options is not None and not stream:
+        raise field_error("stream_options", "it is only allowed when 'stream' is true")
+
+
 class SamplingFields(Body):
     """Null means the default, as in OpenAI's API. Fields that OpenAI does not have are named as in vLLM."""
 
@@ -93,9 +99,8 @@ class SamplingFields(Body):
         return without_openai_extras(document)
 
     @model_validator(mode="after")
-    def _options_need_a_stream(self) -> "SamplingFields":
-        if self.stream_options is not None and not self.stream:
-            raise field_error("stream_options", "it is only allowed when 'stream' is true")
+    def _check_stream_options(self) -> "SamplingFields":
+        check_stream_options(self.stream_options, stream=self.stream)
         return self
 
     @property
