@@ -1,10 +1,11 @@
-"""Which adapters the engine holds, and where; asked of it at most once a second, however many look."""
+"""The adapters that the engine holds, and in which tier. The engine is asked at most once a second."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from loragate.adapter_store.publishing.all_published import Content
 from loragate.engine.client.client import EngineClient, EngineUnavailable
@@ -12,26 +13,28 @@ from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
 
+Tier = Literal["device", "host", "disk", "none"]
+
 _FRESH_SECONDS = 1.0
 _PATIENCE_SECONDS = 1.0
-_NAMES = {pb.TIER_DISK: "disk", pb.TIER_HOST: "host", pb.TIER_DEVICE: "device"}
+_TIERS: Mapping[int, Tier] = {pb.TIER_DISK: "disk", pb.TIER_HOST: "host", pb.TIER_DEVICE: "device"}
 
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """`held` is None while nobody knows."""
+    """What the engine holds. `held` is None while that is not known."""
 
     held: Mapping[Content, pb.Held] | None = None
 
-    def tier(self, tenant_id: str, digests: Iterable[str]) -> str | None:
-        """The highest one on which one of these is."""
+    def tier(self, tenant_id: str, digests: Iterable[str]) -> Tier | None:
+        """Return the highest tier that holds one of these."""
         if self.held is None:
             return None
         found = [held.tier for digest in digests if (held := self.held.get((tenant_id, digest))) is not None]
-        return _NAMES[max(found)] if found else "none"
+        return _TIERS[max(found)] if found else "none"
 
     def pinned(self, tenant_id: str, digest: str) -> bool:
-        """It stays on the device."""
+        """Return whether it is pinned to the device."""
         held = None if self.held is None else self.held.get((tenant_id, digest))
         return held is not None and held.pinned
 
@@ -45,7 +48,7 @@ class Residency:
         self._good_until = 0.0
 
     async def holdings(self) -> Holdings:
-        """As of a second ago at most."""
+        """Return what the engine holds, at most a second old."""
         if self._reading is None or time.monotonic() >= self._good_until:
             self._good_until = time.monotonic() + _FRESH_SECONDS
             self._reading = asyncio.create_task(self._read(), name="residency")
@@ -57,6 +60,6 @@ class Residency:
         try:
             inventory = await self._client.inventory(timeout_seconds=_PATIENCE_SECONDS)
         except EngineUnavailable as error:
-            log.debug("the engine does not say what it holds: %s", error)
+            log.debug("the engine's holdings are not known: %s", error)
             return Holdings()
         return Holdings({(each.adapter.tenant_id, each.adapter.digest): each for each in inventory.held})

@@ -1,7 +1,7 @@
 """loragate.v1.FineTuningService: jobs, their events and checkpoints."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from loragate.adapter_store.auth.principal import Scope
@@ -34,14 +34,17 @@ async def create(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
             asked["target_modules"] = _ALL_LINEAR
     body, once = validated(JobCreate, document), call.once(_CREATE)
     result = await create_job(call.services, call.tenant, call.context.actor, body, once)
-    yield _job(call.document(result))
+    job = call.document(result)
+    yield _job(job)
 
 
 async def list_jobs(call: Call) -> AsyncGenerator[pb.ListFineTuningJobsResponse, None]:
     """List jobs, newest first."""
     request = await call.request(lambda raw: parsed(pb.ListFineTuningJobsRequest, raw))
     labels = checked_labels(dict(request.metadata))
-    page = await actions.list_jobs(call.services, call.tenant, labels, *_page(request, DEFAULT_LIMIT))
+    page: Mapping[str, Any] = await actions.list_jobs(
+        call.services, call.tenant, labels, *_page(request, DEFAULT_LIMIT)
+    )
     yield pb.ListFineTuningJobsResponse(**{**page, "data": [_job(each) for each in page["data"]]})
 
 
@@ -109,7 +112,7 @@ def _page(request: Any, limit: int) -> tuple[str | None, int]:
     return after, request.limit if request.HasField("limit") else limit
 
 
-def _job(document: dict[str, Any]) -> pb.FineTuningJob:
+def _job(document: Mapping[str, Any]) -> pb.FineTuningJob:
     fields = {name: value for name, value in document.items() if name != "integrations"}
     type_ = document["method"]["type"]
     tuned = _known(document["method"][type_]["hyperparameters"])
@@ -123,7 +126,7 @@ def _job(document: dict[str, Any]) -> pb.FineTuningJob:
     )
 
 
-def _known(hyperparameters: dict[str, Any]) -> dict[str, Any]:
+def _known(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the hyperparameters without those that are not decided yet."""
     known = {name: value for name, value in hyperparameters.items() if value not in ("auto", None)}
     if isinstance(targets := known.get("target_modules"), str):

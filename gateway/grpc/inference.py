@@ -10,25 +10,25 @@ from loragate.gateway.grpc.call import Call
 from loragate.gateway.grpc.requests import chat_request, completion_request
 from loragate.gateway.grpc.responses import chat_chunk, chat_response, generate_response
 from loragate.gateway.objects.chat import chat_chunks, chat_completion
+from loragate.gateway.objects.completion_head import CompletionHead, new_completion_head
 from loragate.gateway.objects.completions import Echoes, echoes_of, text_chunks, text_completion
-from loragate.gateway.objects.response_head import Answer, new_answer
 from loragate.v1 import inference_pb2 as pb
 
 
 async def generate(call: Call) -> AsyncGenerator[pb.GenerateResponse, None]:
     """Complete each prompt; return the whole response."""
-    generation, answer, echoes = await _completion(call)
+    generation, head, echoes = await _completion(call)
     async with _admitted(call, generation, "completions") as admitted:
-        response = generate_response(text_completion(answer, await admitted.complete(), echoes))
+        response = generate_response(text_completion(head, await admitted.complete(), echoes))
     yield response
 
 
 async def generate_stream(call: Call) -> AsyncGenerator[pb.GenerateResponse, None]:
     """Complete each prompt; yield the response in chunks."""
-    generation, answer, echoes = await _completion(call)
+    generation, head, echoes = await _completion(call)
     async with (
         _admitted(call, generation, "completions") as admitted,
-        aclosing(text_chunks(answer, admitted.stream(), echoes, include_usage=True)) as chunks,
+        aclosing(text_chunks(head, admitted.stream(), echoes, include_usage=True)) as chunks,
     ):
         async for chunk in chunks:
             yield generate_response(chunk)
@@ -36,33 +36,33 @@ async def generate_stream(call: Call) -> AsyncGenerator[pb.GenerateResponse, Non
 
 async def chat(call: Call) -> AsyncGenerator[pb.ChatResponse, None]:
     """Return the assistant's next message as a whole."""
-    generation, answer = await _chat(call)
+    generation, head = await _chat(call)
     async with _admitted(call, generation, "chat") as admitted:
-        response = chat_response(chat_completion(answer, await admitted.complete()))
+        response = chat_response(chat_completion(head, await admitted.complete()))
     yield response
 
 
 async def chat_stream(call: Call) -> AsyncGenerator[pb.ChatChunk, None]:
     """Yield the assistant's next message in chunks."""
-    generation, answer = await _chat(call)
+    generation, head = await _chat(call)
     async with (
         _admitted(call, generation, "chat") as admitted,
-        aclosing(chat_chunks(answer, admitted.stream(), include_usage=True)) as chunks,
+        aclosing(chat_chunks(head, admitted.stream(), include_usage=True)) as chunks,
     ):
         async for chunk in chunks:
             yield chat_chunk(chunk)
 
 
-async def _completion(call: Call) -> tuple[GenerationRequest, Answer, Echoes]:
+async def _completion(call: Call) -> tuple[GenerationRequest, CompletionHead, Echoes]:
     body = await call.request(completion_request)
     generation = await call.services.preparer.completion(call.tenant, body)
-    return generation, new_answer("cmpl", body.model, generation), echoes_of(body, generation)
+    return generation, new_completion_head("cmpl", body.model, generation), echoes_of(body, generation)
 
 
-async def _chat(call: Call) -> tuple[GenerationRequest, Answer]:
+async def _chat(call: Call) -> tuple[GenerationRequest, CompletionHead]:
     body = await call.request(chat_request)
     generation = await call.services.preparer.chat(call.tenant, body)
-    return generation, new_answer("chatcmpl", body.model, generation)
+    return generation, new_completion_head("chatcmpl", body.model, generation)
 
 
 @asynccontextmanager

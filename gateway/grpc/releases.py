@@ -53,7 +53,8 @@ async def restore(call: Call) -> AsyncGenerator[pb.Adapter, None]:
     request = await call.request(lambda raw: parsed(pb.RestoreAdapterRequest, raw))
     once = call.once(f"POST /v1/adapters/{request.name}/restore")
     result = await release_actions.restore(call.services, call.tenant, call.context.actor, request.name, once)
-    yield adapter_response(call.document(result))
+    restored = call.document(result)
+    yield adapter_response(restored)
 
 
 async def restore_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:

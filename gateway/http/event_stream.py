@@ -36,8 +36,8 @@ class Events:
     """
 
     headers: Mapping[str, str]
-    objects: AsyncGenerator[dict[str, Any], None]
-    failure: Callable[[ApiError], dict[str, Any]] = error_body
+    objects: AsyncGenerator[Mapping[str, Any], None]
+    failure: Callable[[ApiError], Mapping[str, Any]] = error_body
     named: bool = False
 
 
@@ -97,7 +97,7 @@ class _EventWriter:
         self._started = False
         self.events: Events | None = None
 
-    async def write(self, each: dict[str, Any]) -> None:
+    async def write(self, each: Mapping[str, Any]) -> None:
         if self.events is not None and self.events.named:
             await self.event(orjson.dumps(each), b"event: " + each["type"].encode() + b"\n")
         else:

@@ -1,19 +1,20 @@
 """Adapters, their versions and their aliases."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from loragate.adapter_store import limits as store_limits
 from loragate.adapter_store.adapters import adapter as stored
 from loragate.adapter_store.adapters import lineage as stored_lineage
-from loragate.gateway.engine.residency import Holdings
-from loragate.gateway.objects.common import Count, Digest, Moment, Page, Residency, limits_object, rfc3339
+from loragate.gateway.engine.residency import Holdings, Tier
+from loragate.gateway.objects.common import Count, Digest, Moment, Page, Residency, rfc3339
 
 
 class Limits(TypedDict):
-    """Null is unlimited."""
+    """Limits of a key or an adapter. Null means unlimited."""
 
     requests_per_minute: Count | None
     tokens_per_minute: Count | None
@@ -48,7 +49,7 @@ class Adapter(TypedDict):
 
 
 class Lineage(TypedDict):
-    """`source` is `upload`, `import` or the id of a fine-tuning job."""
+    """The origin of a version. `source` is `upload`, `import` or the id of a fine-tuning job."""
 
     source: str
     dataset_digest: Digest | None
@@ -58,7 +59,7 @@ class Lineage(TypedDict):
 
 
 class AdapterVersion(TypedDict):
-    """An immutable version; `id` is its adapter's."""
+    """An immutable version of an adapter. `id` is the id of the adapter."""
 
     id: str
     object: Literal["adapter.version"]
@@ -72,13 +73,13 @@ class AdapterVersion(TypedDict):
     base_digest: Digest
     residency: Residency | None
     lineage: Lineage
-    reason: Annotated[str | None, Field(description="Why it is rejected or quarantined.")]
+    reason: Annotated[str | None, Field(description="The reason why it is rejected or quarantined.")]
     created_at: Moment
     deleted_at: Moment | None
 
 
 class Alias(TypedDict):
-    """What an alias points at."""
+    """An alias and the versions that it points to."""
 
     id: str
     object: Literal["adapter.alias"]
@@ -88,7 +89,7 @@ class Alias(TypedDict):
 
 
 class TtftMs(TypedDict):
-    """Milliseconds from receipt to the first token, of requests that got one."""
+    """Milliseconds from the receipt of a request to its first token, over the requests that received one."""
 
     mean: float
     p50: Count
@@ -110,7 +111,7 @@ class AliasTargetMetrics(TypedDict):
 
 
 class AliasMetrics(TypedDict):
-    """What each version of an alias did between `start` and `end`."""
+    """Metrics of the versions behind an alias, between `start` and `end`."""
 
     id: str
     object: Literal["adapter.alias.metrics"]
@@ -134,13 +135,13 @@ class AdapterVersionList(Page):
 
 
 class AliasList(Page):
-    """All of an adapter's, by name."""
+    """All aliases of an adapter, by name."""
 
     data: list[Alias]
 
 
 class DeletedAlias(TypedDict):
-    """It is gone; `id` is the adapter's."""
+    """Confirms that the alias was deleted. `id` is the id of the adapter."""
 
     id: str
     object: Literal["adapter.alias"]
@@ -150,7 +151,7 @@ class DeletedAlias(TypedDict):
 
 
 class DeletedAdapter(TypedDict):
-    """It is gone; `version` where it was one."""
+    """Confirms that the adapter was deleted or, if `version` is present, that version of it."""
 
     id: str
     object: Literal["adapter", "adapter.version"]
@@ -159,15 +160,26 @@ class DeletedAdapter(TypedDict):
     version: NotRequired[Count]
 
 
-def adapter_object(adapter: stored.Adapter, holdings: Holdings) -> dict[str, Any]:
-    """An adapter with its aliases, and where the engine has what they point at."""
+def limits_object(limits: store_limits.Limits) -> Limits:
+    """Return the limits that tenants, keys and adapters have in common."""
+    return {
+        "requests_per_minute": limits.requests_per_minute,
+        "tokens_per_minute": limits.tokens_per_minute,
+        "max_concurrency": limits.max_concurrency,
+        "tokens_per_day": limits.tokens_per_day,
+        "tokens_per_month": limits.tokens_per_month,
+    }
+
+
+def adapter_object(adapter: stored.Adapter, holdings: Holdings) -> Adapter:
+    """Return an adapter with its aliases, and the engine's tier that holds what they point to."""
     return {
         "id": adapter.id,
         "object": "adapter",
         "name": adapter.name,
         "status": adapter.status.value,
         "latest_version": adapter.latest_version,
-        "aliases": {name: alias_targets(targets) for name, targets in adapter.aliases.items()},
+        "aliases": {name: _alias_targets(targets) for name, targets in adapter.aliases.items()},
         "limits": limits_object(adapter.limits),
         "tags": list(adapter.description.tags),
         "description": adapter.description.text,
@@ -178,19 +190,8 @@ def adapter_object(adapter: stored.Adapter, holdings: Holdings) -> dict[str, Any
     }
 
 
-def admin_adapter_object(adapter: stored.Adapter, holdings: Holdings, engine_id: str) -> dict[str, Any]:
-    """The same as the operator sees it: whose it is, where it is placed, and which engine holds what of it."""
-    held = [
-        {"engine_id": engine_id, "version": version, "tier": tier, "pinned": holdings.pinned(adapter.tenant_id, digest)}
-        for version, digest in sorted(adapter.routed.items())
-        if (tier := holdings.tier(adapter.tenant_id, [digest])) not in (None, "none")
-    ]
-    operators = {"tenant_id": adapter.tenant_id, "placement": adapter.placement, "held": held}
-    return {**adapter_object(adapter, holdings), **operators}
-
-
-def version_object(version: stored.AdapterVersion, residency: str | None) -> dict[str, Any]:
-    """One version; `id` is its adapter's. `residency` says where the engine has it."""
+def version_object(version: stored.AdapterVersion, residency: Tier | None) -> AdapterVersion:
+    """Return a version. `residency` is the engine's tier that holds it."""
     return {
         "id": version.adapter_id,
         "object": "adapter.version",
@@ -203,15 +204,14 @@ def version_object(version: stored.AdapterVersion, residency: str | None) -> dic
         "base_model": version.base_model,
         "base_digest": version.base_digest,
         "residency": residency,
-        "lineage": lineage_object(version.lineage),
+        "lineage": _lineage_object(version.lineage),
         "reason": version.reason,
         "created_at": rfc3339(version.created_at),
         "deleted_at": rfc3339(version.deleted_at),
     }
 
 
-def lineage_object(lineage: stored_lineage.Lineage) -> dict[str, Any]:
-    """Where a version came from."""
+def _lineage_object(lineage: stored_lineage.Lineage) -> Lineage:
     return {
         "source": lineage.source,
         "dataset_digest": lineage.dataset_digest,
@@ -221,17 +221,26 @@ def lineage_object(lineage: stored_lineage.Lineage) -> dict[str, Any]:
     }
 
 
-def alias_object(name: str, alias: str, targets: Sequence[stored.AliasTarget]) -> dict[str, Any]:
-    """One alias of the adapter `name`."""
-    return {
-        "id": f"{name}@{alias}",
-        "object": "adapter.alias",
-        "name": name,
-        "alias": alias,
-        "targets": alias_targets(targets),
-    }
+def alias_object(name: str, alias: str, targets: Sequence[stored.AliasTarget]) -> Alias:
+    """Return an alias of the adapter `name`."""
+    id_ = f"{name}@{alias}"
+    return {"id": id_, "object": "adapter.alias", "name": name, "alias": alias, "targets": _alias_targets(targets)}
 
 
-def alias_targets(targets: Sequence[stored.AliasTarget]) -> list[dict[str, int]]:
-    """As they are written in a PUT."""
+def _alias_targets(targets: Sequence[stored.AliasTarget]) -> list[AliasTarget]:
     return [{"version": target.version, "weight": target.weight} for target in targets]
+
+
+def deleted_adapter(adapter_id: str, name: str) -> DeletedAdapter:
+    """Return the confirmation that an adapter was deleted."""
+    return {"id": adapter_id, "object": "adapter", "deleted": True, "name": name}
+
+
+def deleted_version(adapter_id: str, name: str, version: int) -> DeletedAdapter:
+    """Return the confirmation that a version was deleted."""
+    return {"id": adapter_id, "object": "adapter.version", "deleted": True, "name": name, "version": version}
+
+
+def deleted_alias(adapter_id: str, name: str, alias: str) -> DeletedAlias:
+    """Return the confirmation that an alias was deleted."""
+    return {"id": adapter_id, "object": "adapter.alias", "deleted": True, "name": name, "alias": alias}

@@ -1,23 +1,28 @@
 """Tenants, their keys, the operator's view of adapters, and the audit log."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from loragate.adapter_store.adapters import adapter as adapters
 from loragate.adapter_store.audit import log as audit_log
 from loragate.adapter_store.auth import api_key
 from loragate.adapter_store.tenants import tenant as stored
-from loragate.gateway.objects.adapters import Adapter, Limits
-from loragate.gateway.objects.common import Count, Moment, Page, limits_object, rfc3339
+from loragate.gateway.engine.residency import Holdings
+from loragate.gateway.objects.adapters import Adapter, Limits, adapter_object, limits_object
+from loragate.gateway.objects.common import Count, Moment, Page, rfc3339
 
-Facts = Annotated[dict[str, Any] | None, Field(description="The fields that changed; null where there was nothing.")]
+Facts = Annotated[
+    dict[str, Any] | None, Field(description="The values of the fields that changed; null if the object did not exist.")
+]
 
+Placement = Literal["pinned", "prefetched"]
 Scope = Literal["all", "inference", "adapters:read", "adapters:write", "finetune", "usage", "admin"]
 
 
 class TenantLimits(Limits):
-    """A tenant's. Null is unlimited."""
+    """The limits of a tenant. Null means unlimited."""
 
     max_adapters: Count | None
     max_storage_bytes: Count | None
@@ -26,7 +31,7 @@ class TenantLimits(Limits):
 
 
 class Tenant(TypedDict):
-    """`weight` is its share of a busy engine, relative to other tenants'."""
+    """A tenant. `weight` is its share of a busy engine, relative to the weights of other tenants."""
 
     id: str
     object: Literal["tenant"]
@@ -38,7 +43,7 @@ class Tenant(TypedDict):
 
 
 class HeldVersion(TypedDict):
-    """A version that an alias points at, on an engine."""
+    """A version that an alias points to, held by an engine."""
 
     engine_id: str
     version: Count
@@ -47,11 +52,11 @@ class HeldVersion(TypedDict):
 
 
 class AdminAdapter(Adapter):
-    """A tenant's adapter. `placement` says where every engine holds the versions that its aliases point at: `pinned` to
-    the device, `prefetched` to the disk, or null, as they are used."""
+    """A tenant's adapter. `placement` says where every engine holds the versions that its aliases point to: `pinned` to
+    the device, `prefetched` to the disk, or null for wherever their use puts them."""
 
     tenant_id: str
-    placement: Literal["pinned", "prefetched"] | None
+    placement: Placement | None
     held: list[HeldVersion]
 
 
@@ -78,7 +83,7 @@ class ApiKey(TypedDict):
 
 
 class NewApiKey(ApiKey):
-    """A key at the one moment when it is shown: `secret` is what `Authorization` takes."""
+    """A new key. `secret` is the key itself, which is shown only this once; send it as `Authorization: Bearer …`."""
 
     secret: str
 
@@ -90,13 +95,13 @@ class TenantList(Page):
 
 
 class ApiKeyList(Page):
-    """Newest first, revoked ones too."""
+    """Newest first, including revoked keys."""
 
     data: list[ApiKey]
 
 
 class DeletedObject(TypedDict):
-    """A deleted tenant or a revoked key."""
+    """Confirms that the tenant or key was deleted."""
 
     id: str
     object: Literal["tenant", "api_key"]
@@ -104,7 +109,7 @@ class DeletedObject(TypedDict):
 
 
 class AuditEvent(TypedDict):
-    """One act: who did what, to what."""
+    """A recorded action: who did what to what."""
 
     id: str
     object: Literal["audit.event"]
@@ -124,21 +129,43 @@ class AuditEventList(Page):
     data: list[AuditEvent]
 
 
-def tenant_object(tenant: stored.Tenant) -> dict[str, Any]:
-    """A tenant."""
+def admin_adapter_object(adapter: adapters.Adapter, holdings: Holdings, engine_id: str) -> AdminAdapter:
+    """Return an adapter as the operator sees it: with its tenant, its placement and the engines that hold it."""
+    held: list[HeldVersion] = [
+        {"engine_id": engine_id, "version": version, "tier": tier, "pinned": holdings.pinned(adapter.tenant_id, digest)}
+        for version, digest in sorted(adapter.routed.items())
+        if (tier := holdings.tier(adapter.tenant_id, [digest])) is not None and tier != "none"
+    ]
+    return {
+        **adapter_object(adapter, holdings),
+        "tenant_id": adapter.tenant_id,
+        "placement": cast(Placement | None, adapter.placement),
+        "held": held,
+    }
+
+
+def tenant_object(tenant: stored.Tenant) -> Tenant:
+    """Return a tenant."""
+    limits = tenant.limits
     return {
         "id": tenant.id,
         "object": "tenant",
         "name": tenant.name,
         "weight": tenant.weight,
-        "limits": limits_object(tenant.limits),
+        "limits": {
+            **limits_object(limits),
+            "max_adapters": limits.max_adapters,
+            "max_storage_bytes": limits.max_storage_bytes,
+            "max_adapter_rank": limits.max_adapter_rank,
+            "max_unfinished_jobs": limits.max_unfinished_jobs,
+        },
         "created_at": rfc3339(tenant.created_at),
         "updated_at": rfc3339(tenant.updated_at),
     }
 
 
-def key_object(key: api_key.ApiKey) -> dict[str, Any]:
-    """A key without its secret."""
+def key_object(key: api_key.ApiKey) -> ApiKey:
+    """Return a key without its secret."""
     return {
         "id": key.id,
         "object": "api_key",
@@ -154,13 +181,18 @@ def key_object(key: api_key.ApiKey) -> dict[str, Any]:
     }
 
 
-def new_key_object(new: api_key.NewApiKey) -> dict[str, Any]:
-    """A key at the one moment when its secret is shown."""
+def new_key_object(new: api_key.NewApiKey) -> NewApiKey:
+    """Return a new key, with its secret."""
     return {**key_object(new.key), "secret": new.secret}
 
 
-def audit_object(event: audit_log.AuditEvent) -> dict[str, Any]:
-    """One act."""
+def deleted_object(object_: Literal["tenant", "api_key"], id_: str) -> DeletedObject:
+    """Return the confirmation that a tenant or a key was deleted."""
+    return {"id": id_, "object": object_, "deleted": True}
+
+
+def audit_object(event: audit_log.AuditEvent) -> AuditEvent:
+    """Return an event of the audit log."""
     return {
         "id": event.id,
         "object": "audit.event",
@@ -169,7 +201,7 @@ def audit_object(event: audit_log.AuditEvent) -> dict[str, Any]:
         "action": event.action,
         "target": event.target,
         "tenant_id": event.tenant_id,
-        "before": event.before,
-        "after": event.after,
+        "before": None if event.before is None else dict(event.before),
+        "after": None if event.after is None else dict(event.after),
         "request_id": event.request_id,
     }

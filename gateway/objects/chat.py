@@ -2,14 +2,15 @@
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any, Literal, NotRequired
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from loragate.gateway.generation.output import Completion, FinishReason, TextDelta, TokenLogprob
+from loragate.gateway.generation import output as generated
+from loragate.gateway.generation.output import Completion, FinishReason, TextDelta
 from loragate.gateway.objects.common import Count
+from loragate.gateway.objects.completion_head import CompletionBase, CompletionHead, Usage
 from loragate.gateway.objects.logprobs import ChatLogprobs, chat_logprobs
-from loragate.gateway.objects.response_head import Answer, CompletionBase, Usage
 from loragate.gateway.tools import message as parsed
 from loragate.gateway.tools.message import MoreArguments, Piece, ToolUse
 from loragate.gateway.tools.types import Content
@@ -18,14 +19,14 @@ ChatFinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class FunctionCall(TypedDict):
-    """`arguments` is JSON as text."""
+    """A function's name and its arguments; `arguments` is a JSON object, encoded as text."""
 
     name: str
     arguments: str
 
 
 class ToolCall(TypedDict):
-    """The model asks for a function to be called."""
+    """A call of a function that the model requests."""
 
     id: str
     type: Literal["function"]
@@ -33,7 +34,7 @@ class ToolCall(TypedDict):
 
 
 class AssistantMessage(TypedDict):
-    """`content` is null where there are only calls."""
+    """The assistant's message. `content` is null if the message consists of tool calls only."""
 
     role: Literal["assistant"]
     content: str | None
@@ -42,7 +43,7 @@ class AssistantMessage(TypedDict):
 
 
 class ChatChoice(TypedDict):
-    """One of `n`."""
+    """One of the `n` completions."""
 
     index: Count
     message: AssistantMessage
@@ -51,7 +52,7 @@ class ChatChoice(TypedDict):
 
 
 class ChatCompletion(CompletionBase):
-    """The whole answer."""
+    """The whole chat completion."""
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
@@ -59,14 +60,14 @@ class ChatCompletion(CompletionBase):
 
 
 class FunctionDelta(TypedDict):
-    """The name comes first, the arguments in pieces."""
+    """A piece of a function call: its name comes first, then its arguments in pieces."""
 
     name: NotRequired[str]
     arguments: str
 
 
 class ToolCallDelta(TypedDict):
-    """The first of a call has its id, its type and its name."""
+    """A piece of a tool call. The first piece of a call has its id, its type and its name."""
 
     index: Count
     id: NotRequired[str]
@@ -75,7 +76,7 @@ class ToolCallDelta(TypedDict):
 
 
 class MessageDelta(TypedDict):
-    """What a chunk adds to the message; nothing in a choice's last one."""
+    """What a chunk adds to the message. It is empty in a choice's last chunk."""
 
     role: NotRequired[Literal["assistant"]]
     content: NotRequired[str | None]
@@ -83,7 +84,7 @@ class MessageDelta(TypedDict):
 
 
 class ChunkChoice(TypedDict):
-    """`finish_reason` comes with a choice's last chunk."""
+    """A piece of one of the `n` completions. `finish_reason` is null except in a choice's last chunk."""
 
     index: Count
     delta: MessageDelta
@@ -92,9 +93,9 @@ class ChunkChoice(TypedDict):
 
 
 class ChatCompletionChunk(CompletionBase):
-    """An event of a stream. With `stream_options.include_usage` the last one has the usage and no choices.
+    """An event of a stream. With `stream_options.include_usage` the last event has the usage and no choices.
 
-    `[DONE]` follows. A failure after the first event comes as the error envelope, and no `[DONE]` follows it.
+    A stream ends with `[DONE]`. An error after the first event is sent as the error envelope, without a `[DONE]`.
     """
 
     object: Literal["chat.completion.chunk"]
@@ -102,69 +103,84 @@ class ChatCompletionChunk(CompletionBase):
     usage: NotRequired[Usage | None]
 
 
-def chat_completion(answer: Answer, completions: Sequence[Completion]) -> dict[str, Any]:
-    """The whole answer."""
-    choices = [whole_choice(answer, completion) for completion in completions]
-    usage = answer.usage(sum(c.tokens for c in completions), sum(c.cached_tokens for c in completions))
-    return {**answer.head("chat.completion"), "choices": choices, "usage": usage}
+def chat_completion(head: CompletionHead, completions: Sequence[Completion]) -> ChatCompletion:
+    """Return the whole completion."""
+    return {
+        "id": head.id,
+        "object": "chat.completion",
+        "created": head.created,
+        "model": head.model,
+        "system_fingerprint": head.fingerprint,
+        "choices": [_whole_choice(head, completion) for completion in completions],
+        "usage": head.usage(sum(c.tokens for c in completions), sum(c.cached_tokens for c in completions)),
+    }
 
 
 async def chat_chunks(
-    answer: Answer, deltas: AsyncGenerator[TextDelta, None], *, include_usage: bool
-) -> AsyncGenerator[dict[str, Any], None]:
-    """For each choice its role, its text and calls, and its finish reason; at the end the usage, if wanted."""
-    head = answer.head("chat.completion.chunk") | ({"usage": None} if include_usage else {})
-    choices = [ChunkedChoice(answer, index) for index in range(answer.request.n)]
+    head: CompletionHead, deltas: AsyncGenerator[TextDelta, None], *, include_usage: bool
+) -> AsyncGenerator[ChatCompletionChunk, None]:
+    """Yield each choice's role, text, calls and finish reason, then the usage if `include_usage` is set."""
+    chunk: ChatCompletionChunk = {
+        "id": head.id,
+        "object": "chat.completion.chunk",
+        "created": head.created,
+        "model": head.model,
+        "system_fingerprint": head.fingerprint,
+        "choices": [],
+    }
+    if include_usage:
+        chunk["usage"] = None
+    choices = [_ChunkedChoice(head, index) for index in range(head.request.n)]
     tokens = cached = 0
     async with aclosing(deltas):
         async for delta in deltas:
             tokens += delta.tokens
             cached += delta.cached_tokens
-            for chunk in choices[delta.index].push(delta):
-                yield {**head, "choices": [chunk]}
+            for choice in choices[delta.index].push(delta):
+                yield {**chunk, "choices": [choice]}
     if include_usage:
-        yield {**head, "choices": [], "usage": answer.usage(tokens, cached)}
+        yield {**chunk, "usage": head.usage(tokens, cached)}
 
 
-def whole_choice(answer: Answer, completion: Completion) -> dict[str, Any]:
-    """The content is null where there are only calls."""
-    pieces = _pieces(answer.request.tools, completion.text)
+def _whole_choice(head: CompletionHead, completion: Completion) -> ChatChoice:
+    pieces = _pieces(head.request.tools, completion.text)
     content = "".join(piece.text for piece in pieces if isinstance(piece, Content))
-    calls = whole_calls(pieces)
-    message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
+    calls = _whole_calls(pieces)
+    message: AssistantMessage = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
     if calls:
         message["tool_calls"] = calls
     return {
         "index": completion.index,
         "message": message,
-        "logprobs": _logprobs(answer, completion.logprobs),
-        "finish_reason": _finish_reason(answer.request.tools, completion.finish_reason, called=bool(calls)),
+        "logprobs": _logprobs(head, completion.logprobs),
+        "finish_reason": _finish_reason(head.request.tools, completion.finish_reason, called=bool(calls)),
     }
 
 
-class ChunkedChoice:
-    """One choice's text on its way into chunks. The role is in the first; logprobs wait for the next chunk."""
+class _ChunkedChoice:
+    """One choice, divided into chunks. Its first chunk has the role; logprobs are held until the next chunk."""
 
-    def __init__(self, answer: Answer, index: int) -> None:
-        self._answer = answer
+    def __init__(self, head: CompletionHead, index: int) -> None:
+        self._head = head
         self._index = index
-        tools = answer.request.tools
+        tools = head.request.tools
         self._reader = tools.reader() if tools is not None else None
-        self._begun = False
+        self._started = False
         self._called = False
-        self._logprobs: list[TokenLogprob] = []
+        self._logprobs: list[generated.TokenLogprob] = []
 
-    def push(self, delta: TextDelta) -> Iterator[dict[str, Any]]:
-        """The chunks that a delta of this choice makes."""
+    def push(self, delta: TextDelta) -> Iterator[ChunkChoice]:
+        """Yield the chunks that a delta of this choice results in."""
         self._logprobs.extend(delta.logprobs)
         pieces = self._read(delta)
-        if not self._begun and (pieces or self._reader is None or delta.finish_reason is not None):
-            self._begun = True
-            yield self._role(None if pieces and isinstance(pieces[0], parsed.ToolCall) else "")
+        if not self._started and (pieces or self._reader is None or delta.finish_reason is not None):
+            self._started = True
+            content = None if pieces and isinstance(pieces[0], parsed.ToolCall) else ""
+            yield _chunk_choice(self._index, {"role": "assistant", "content": content}, None, None)
         for piece in pieces:
             yield self._piece(piece)
         if delta.finish_reason is not None:
-            reason = _finish_reason(self._answer.request.tools, delta.finish_reason, called=self._called)
+            reason = _finish_reason(self._head.request.tools, delta.finish_reason, called=self._called)
             yield self._chunk({}, reason)
 
     def _read(self, delta: TextDelta) -> list[Piece]:
@@ -173,22 +189,21 @@ class ChunkedChoice:
         pieces = self._reader.push(delta.text)
         return pieces if delta.finish_reason is None else pieces + self._reader.finish()
 
-    def _role(self, content: str | None) -> dict[str, Any]:
-        return _chunk(self._index, {"role": "assistant", "content": content}, None, None)
-
-    def _piece(self, piece: Piece) -> dict[str, Any]:
+    def _piece(self, piece: Piece) -> ChunkChoice:
         if isinstance(piece, Content):
             return self._chunk({"content": piece.text})
         self._called = self._called or isinstance(piece, parsed.ToolCall)
-        return self._chunk({"tool_calls": [call_delta(piece)]})
+        return self._chunk({"tool_calls": [_call_delta(piece)]})
 
-    def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
-        logprobs = None if reason and not self._logprobs else _logprobs(self._answer, self._logprobs)
+    def _chunk(self, delta: MessageDelta, reason: ChatFinishReason | None = None) -> ChunkChoice:
+        logprobs = None if reason and not self._logprobs else _logprobs(self._head, self._logprobs)
         self._logprobs = []
-        return _chunk(self._index, delta, logprobs, reason)
+        return _chunk_choice(self._index, delta, logprobs, reason)
 
 
-def _chunk(index: int, delta: dict[str, Any], logprobs: dict[str, Any] | None, reason: str | None) -> dict[str, Any]:
+def _chunk_choice(
+    index: int, delta: MessageDelta, logprobs: ChatLogprobs | None, reason: ChatFinishReason | None
+) -> ChunkChoice:
     return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
 
 
@@ -199,36 +214,33 @@ def _pieces(tools: ToolUse | None, text: str) -> list[Piece]:
     return reader.push(text) + reader.finish()
 
 
-def _finish_reason(tools: ToolUse | None, reason: FinishReason, *, called: bool) -> str:
-    """As OpenAI has it: a call that the caller named ends with "stop", one that the model chose does not."""
+def _finish_reason(tools: ToolUse | None, reason: FinishReason, *, called: bool) -> ChatFinishReason:
+    """As in OpenAI's API: "stop" after a call of the function that the caller named, "tool_calls" after one that the
+    model chose."""
     if tools is None or not called or tools.named or reason == "length":
         return reason
     return "tool_calls"
 
 
-def _logprobs(answer: Answer, tokens: Sequence[TokenLogprob]) -> dict[str, Any] | None:
-    if not answer.request.sampling.HasField("top_logprobs"):
+def _logprobs(head: CompletionHead, tokens: Sequence[generated.TokenLogprob]) -> ChatLogprobs | None:
+    if not head.request.sampling.HasField("top_logprobs"):
         return None
-    return chat_logprobs(answer.request.base.tokenizer, tokens)
+    return chat_logprobs(head.request.base.tokenizer, tokens)
 
 
-def call_delta(piece: parsed.ToolCall | MoreArguments) -> dict[str, Any]:
-    """The first delta of a call has its id and name, the others more of its arguments."""
+def _call_delta(piece: parsed.ToolCall | MoreArguments) -> ToolCallDelta:
     if isinstance(piece, MoreArguments):
         return {"index": piece.index, "function": {"arguments": piece.text}}
-    return {"index": piece.index, **_call(piece)}
+    function: FunctionDelta = {"name": piece.name, "arguments": ""}
+    return {"index": piece.index, "id": piece.id, "type": "function", "function": function}
 
 
-def whole_calls(pieces: Iterable[Piece]) -> list[dict[str, Any]]:
-    """The message's calls in their order."""
-    calls: list[dict[str, Any]] = []
+def _whole_calls(pieces: Iterable[Piece]) -> list[ToolCall]:
+    """Return the message's calls in their order."""
+    calls: list[ToolCall] = []
     for piece in pieces:
         if isinstance(piece, parsed.ToolCall):
-            calls.append(_call(piece))
+            calls.append({"id": piece.id, "type": "function", "function": {"name": piece.name, "arguments": ""}})
         elif isinstance(piece, MoreArguments):
             calls[piece.index]["function"]["arguments"] += piece.text
     return calls
-
-
-def _call(call: parsed.ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}

@@ -1,29 +1,25 @@
-"""What all objects share: lists, moments, limits, errors."""
+"""What all objects share: lists, limits, moments, errors."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, overload
+from typing import Annotated, Generic, Literal, TypeVar, overload
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from loragate.adapter_store.limits import Limits
-
 Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"}, description="RFC 3339, in UTC.")]
-
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-
 Count = Annotated[int, Field(ge=0)]
-
 Residency = Annotated[
     Literal["device", "host", "disk", "none"],
-    Field(description="The highest of the engine's tiers that has its weights; null while the engine does not answer."),
+    Field(description="The engine's highest tier that holds the weights; null while the engine does not respond."),
 ]
+
+T = TypeVar("T", bound=Mapping[str, object])
 
 
 class Page(TypedDict):
-    """One page of a list. `last_id` is the `after` of the next one; both ids are null where the page is empty."""
+    """One page of a list. Pass `last_id` as `after` to get the next page; both ids are null if the page is empty."""
 
     object: Literal["list"]
     has_more: bool
@@ -31,8 +27,14 @@ class Page(TypedDict):
     last_id: str | None
 
 
+class PageOf(Page, Generic[T]):
+    """A page of these items."""
+
+    data: list[T]
+
+
 class ErrorDetail(TypedDict):
-    """What went wrong: `message` for people, `code` for programs, `param` the field at fault as a dotted path."""
+    """The error: `message` is for people and `code` for programs; `param` is the dotted path of the field at fault."""
 
     message: str
     type: Literal["invalid_request_error", "permission_error", "rate_limit_error", "server_error"]
@@ -41,13 +43,13 @@ class ErrorDetail(TypedDict):
 
 
 class ErrorEnvelope(TypedDict):
-    """Every refusal has this shape."""
+    """The shape of every error response."""
 
     error: ErrorDetail
 
 
-def list_object(data: Sequence[dict[str, Any]], *, has_more: bool = False, cursor: str = "id") -> dict[str, Any]:
-    """`after` of the next page is `last_id`: the last item's `cursor` field."""
+def list_object(data: Sequence[T], *, has_more: bool = False, cursor: str = "id") -> PageOf[T]:
+    """Return a page of these items; its ids are the values of their field `cursor`."""
     return {
         "object": "list",
         "data": list(data),
@@ -57,18 +59,16 @@ def list_object(data: Sequence[dict[str, Any]], *, has_more: bool = False, curso
     }
 
 
-def deleted_object(object_: str, id_: str, **more: object) -> dict[str, Any]:
-    """What a DELETE answers."""
-    return {"id": id_, "object": object_, "deleted": True, **more}
+@overload
+def rfc3339(moment: datetime) -> str: ...
 
 
-def limits_object(limits: Limits) -> dict[str, int | None]:
-    """A tenant's, a key's or an adapter's."""
-    return asdict(limits)
+@overload
+def rfc3339(moment: None) -> None: ...
 
 
 def rfc3339(moment: datetime | None) -> str | None:
-    """In UTC, with a `Z`, as the contract writes times."""
+    """Return the moment in UTC, to milliseconds, with a `Z`."""
     return None if moment is None else moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -81,5 +81,5 @@ def unix_seconds(moment: None) -> None: ...
 
 
 def unix_seconds(moment: datetime | None) -> int | None:
-    """Whole ones."""
+    """Return the moment as whole seconds of Unix time."""
     return None if moment is None else int(moment.timestamp())

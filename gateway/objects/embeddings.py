@@ -18,12 +18,13 @@ from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest
 
 EncodedVector = Annotated[
     list[float] | str,
-    Field(description="Numbers, or with `encoding_format` base64 their float32 bytes, little-endian."),
+    Field(description="A list of numbers or, if `encoding_format` is `base64`, their bytes as little-endian float32."),
 ]
+Vector = npt.NDArray[np.float32]
 
 
 class Embedding(TypedDict):
-    """Of input number `index`."""
+    """The embedding of input number `index`."""
 
     object: Literal["embedding"]
     index: Count
@@ -31,14 +32,14 @@ class Embedding(TypedDict):
 
 
 class EmbeddingUsage(TypedDict):
-    """Tokens of all inputs."""
+    """Tokens of all inputs together."""
 
     prompt_tokens: Count
     total_tokens: Count
 
 
 class EmbeddingList(TypedDict):
-    """In the order of the inputs."""
+    """The embeddings, in the order of the inputs."""
 
     object: Literal["list"]
     data: list[Embedding]
@@ -46,24 +47,25 @@ class EmbeddingList(TypedDict):
     usage: EmbeddingUsage
 
 
-Vector = npt.NDArray[np.float32]
-
-
 async def embedding_list(
     body: EmbeddingRequest, request: PoolingRequest, embeddings: AsyncGenerator[generation.Embedding, None]
-) -> dict[str, Any]:
-    """The whole answer, in the order of the inputs. Each vector becomes JSON when it comes: thousands of them at the
-    end would hold the event loop up."""
+) -> EmbeddingList:
+    """Return the whole response. Each vector is encoded as JSON when it arrives: encoding thousands of them at the end
+    would block the event loop."""
     data: list[Any] = [None] * len(request.prompts)
     async with aclosing(embeddings):
         async for embedding in embeddings:
-            data[embedding.index] = orjson.Fragment(_item(body, embedding))
+            data[embedding.index] = orjson.Fragment(_encoded(body, embedding))
     tokens = request.prompt_tokens
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return {"object": "list", "data": data, "model": body.model, "usage": usage}
+    return {
+        "object": "list",
+        "data": data,
+        "model": body.model,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
 
 
-def _item(body: EmbeddingRequest, embedding: generation.Embedding) -> bytes:
+def _encoded(body: EmbeddingRequest, embedding: generation.Embedding) -> bytes:
     vector = _unit(embedding.vector) if body.unit_length else embedding.vector
     value = _base64(vector) if body.encoding_format == "base64" else vector
     item = {"object": "embedding", "index": embedding.index, "embedding": value}
@@ -71,11 +73,11 @@ def _item(body: EmbeddingRequest, embedding: generation.Embedding) -> bytes:
 
 
 def _unit(vector: Vector) -> Vector:
-    """In double precision; a zero stays a zero."""
+    """Normalize to unit length, computed in double precision; a zero vector stays zero."""
     norm = float(np.linalg.norm(vector.astype(np.float64)))
     return (vector / norm).astype(np.float32) if norm else vector
 
 
 def _base64(vector: Vector) -> str:
-    """float32, little-endian."""
+    """Encode as little-endian float32."""
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -14,27 +14,27 @@ from loragate.v1 import engine_pb2 as pb
 
 
 class BatchStats(TypedDict):
-    """Sequences in the batch."""
+    """The number of sequences in the batch."""
 
     running: Count
 
 
 class QueueStats(TypedDict):
-    """Waiting requests, and those of them whose adapter is not on the device yet."""
+    """The number of waiting requests, and of those among them whose adapter is not loaded yet."""
 
     waiting: Count
     waiting_for_adapter: Count
 
 
 class Capacity(TypedDict):
-    """A used amount and its limit."""
+    """Used and total capacity."""
 
     used: Count
     total: Count
 
 
 class AdapterBytes(TypedDict):
-    """Bytes of adapters by tier."""
+    """Bytes of adapters, by tier."""
 
     device: Capacity
     host: Capacity
@@ -42,7 +42,7 @@ class AdapterBytes(TypedDict):
 
 
 class StepSeconds(TypedDict):
-    """Of the last steps."""
+    """Durations of the last `steps` steps."""
 
     steps: Count
     p50: float
@@ -51,14 +51,14 @@ class StepSeconds(TypedDict):
 
 
 class NamedVersion(TypedDict):
-    """A name that these weights have."""
+    """A name and version of these weights."""
 
     name: str
     version: Count
 
 
 class AdapterRef(TypedDict):
-    """An adapter's weights under their opaque `id`; `base` is the base model alone."""
+    """An adapter on an engine. `id` is opaque; `tenant_id` and `digest` are null for the base model itself."""
 
     id: str
     tenant_id: str | None
@@ -67,7 +67,7 @@ class AdapterRef(TypedDict):
 
 
 class Resident(AdapterRef):
-    """An adapter on the device."""
+    """An adapter that is loaded on the device."""
 
     slot: int
     running: Count
@@ -75,7 +75,7 @@ class Resident(AdapterRef):
 
 
 class TenantQueue(TypedDict):
-    """Completions of one tenant, in the batch and waiting; `name` is null where it is not known."""
+    """Completions of one tenant, in the batch and waiting. `name` is null if it is not known."""
 
     tenant_id: str
     name: str | None
@@ -84,7 +84,7 @@ class TenantQueue(TypedDict):
 
 
 class Engine(TypedDict):
-    """What it serves and is doing; null where nothing is known."""
+    """What an engine serves and is doing; fields are null if their value is not known."""
 
     id: str
     object: Literal["engine"]
@@ -98,7 +98,7 @@ class Engine(TypedDict):
     started_at: Moment | None
     batch: BatchStats | None
     queue: QueueStats | None
-    tenants: Annotated[list[TenantQueue], Field(description="Those with the longest queues first, at most 256.")]
+    tenants: Annotated[list[TenantQueue], Field(description="At most 256, those with the longest queues first.")]
     kv_blocks: Capacity | None
     adapter_slots: Capacity | None
     adapter_bytes: AdapterBytes | None
@@ -107,13 +107,13 @@ class Engine(TypedDict):
 
 
 class EngineList(Page):
-    """All engines."""
+    """All engines, in one page."""
 
     data: list[Engine]
 
 
 class EngineAdapter(AdapterRef):
-    """What one adapter has served since the engine's start."""
+    """What one adapter has served since the engine started."""
 
     object: Literal["engine.adapter"]
     requests: Count
@@ -126,7 +126,7 @@ class EngineAdapter(AdapterRef):
 
 
 class EngineAdapterList(Page):
-    """By opaque id."""
+    """Ordered by opaque id."""
 
     data: list[EngineAdapter]
 
@@ -137,46 +137,34 @@ def engine_object(
     stats: pb.StatsResponse | None,
     names: Names,
     tenants: Mapping[str, str],
-) -> dict[str, Any]:
-    """What it serves, and what it is doing; null where nothing is known. `tenants` are names by id."""
-    return {
+) -> Engine:
+    """Return an engine, with null for what is not known. `tenants` holds names by id."""
+    engine: Engine = {
         "id": engine_id,
         "object": "engine",
-        "state": "unreachable" if stats is None else "ready",
-        "model": manifest and manifest.model_id,
-        "base_digest": manifest and manifest.base_digest,
-        "device": manifest and manifest.device,
-        "dtype": manifest and manifest.dtype,
-        "max_model_len": manifest and manifest.max_model_len,
+        "state": "unreachable",
+        "model": manifest.model_id if manifest else None,
+        "base_digest": manifest.base_digest if manifest else None,
+        "device": manifest.device if manifest else None,
+        "dtype": manifest.dtype if manifest else None,
+        "max_model_len": manifest.max_model_len if manifest else None,
         "notes": list(manifest.notes) if manifest else [],
-        **_activity(stats, names, tenants),
+        "started_at": None,
+        "batch": None,
+        "queue": None,
+        "tenants": [],
+        "kv_blocks": None,
+        "adapter_slots": None,
+        "adapter_bytes": None,
+        "step_seconds": None,
+        "residents": [],
     }
-
-
-def adapter_row_object(row: pb.AdapterRow, names: Names, holdings: Holdings) -> dict[str, Any]:
-    """What one adapter, or the base model alone, has served, and where it is."""
-    residency = holdings.tier(row.adapter.tenant_id, [row.adapter.digest]) if row.HasField("adapter") else None
-    return {
-        **_adapter(row.id, row.adapter, names),
-        "object": "engine.adapter",
-        "requests": row.requests,
-        "prompt_tokens": row.prompt_tokens,
-        "generated_tokens": row.generated_tokens,
-        "mean_queue_seconds": row.queue_seconds / row.started if row.started else None,
-        "mean_time_to_first_token_seconds": row.time_to_first_token_seconds / row.first_tokens
-        if row.first_tokens
-        else None,
-        "loads": row.loads,
-        "residency": residency,
-    }
-
-
-def _activity(stats: pb.StatsResponse | None, names: Names, tenants: Mapping[str, str]) -> dict[str, Any]:
     if stats is None:
-        parts = ("started_at", "batch", "queue", "kv_blocks", "adapter_slots", "adapter_bytes", "step_seconds")
-        return {**dict.fromkeys(parts), "tenants": [], "residents": []}
+        return engine
     steps = stats.recent_steps
     return {
+        **engine,
+        "state": "ready",
         "started_at": rfc3339(datetime.fromtimestamp(stats.started_at, UTC)),
         "batch": {"running": stats.running},
         "queue": {"waiting": stats.waiting, "waiting_for_adapter": stats.waiting_for_adapter},
@@ -184,20 +172,37 @@ def _activity(stats: pb.StatsResponse | None, names: Names, tenants: Mapping[str
         "kv_blocks": {"used": stats.kv_blocks_used, "total": stats.kv_blocks_total},
         "adapter_slots": {"used": stats.slots_used, "total": stats.slots_total},
         "adapter_bytes": {
-            "device": _room(stats.adapter_device),
-            "host": _room(stats.adapter_host),
-            "disk": _room(stats.adapter_disk),
+            "device": _capacity(stats.adapter_device),
+            "host": _capacity(stats.adapter_host),
+            "disk": _capacity(stats.adapter_disk),
         },
         "step_seconds": {"steps": steps.steps, "p50": steps.p50, "p90": steps.p90, "p99": steps.p99},
         "residents": [_resident(resident, names) for resident in stats.residents],
     }
 
 
-def _tenant(demand: pb.TenantDemand, name: str | None) -> dict[str, Any]:
+def adapter_row_object(row: pb.AdapterRow, names: Names, holdings: Holdings) -> EngineAdapter:
+    """Return what one adapter, or the base model without an adapter, has served, and which tier holds it."""
+    residency = holdings.tier(row.adapter.tenant_id, [row.adapter.digest]) if row.HasField("adapter") else None
+    first_token = row.time_to_first_token_seconds / row.first_tokens if row.first_tokens else None
+    return {
+        **_adapter(row.id, row.adapter, names),
+        "object": "engine.adapter",
+        "requests": row.requests,
+        "prompt_tokens": row.prompt_tokens,
+        "generated_tokens": row.generated_tokens,
+        "mean_queue_seconds": row.queue_seconds / row.started if row.started else None,
+        "mean_time_to_first_token_seconds": first_token,
+        "loads": row.loads,
+        "residency": residency,
+    }
+
+
+def _tenant(demand: pb.TenantDemand, name: str | None) -> TenantQueue:
     return {"tenant_id": demand.tenant_id, "name": name, "running": demand.running, "waiting": demand.waiting}
 
 
-def _resident(resident: pb.Resident, names: Names) -> dict[str, Any]:
+def _resident(resident: pb.Resident, names: Names) -> Resident:
     return {
         **_adapter(resident.id, resident.adapter, names),
         "slot": resident.slot,
@@ -206,7 +211,7 @@ def _resident(resident: pb.Resident, names: Names) -> dict[str, Any]:
     }
 
 
-def _adapter(opaque_id: str, adapter: pb.AdapterRef, names: Names) -> dict[str, Any]:
+def _adapter(opaque_id: str, adapter: pb.AdapterRef, names: Names) -> AdapterRef:
     return {
         "id": opaque_id,
         "tenant_id": adapter.tenant_id or None,
@@ -215,5 +220,5 @@ def _adapter(opaque_id: str, adapter: pb.AdapterRef, names: Names) -> dict[str, 
     }
 
 
-def _room(room: pb.Room) -> dict[str, int]:
+def _capacity(room: pb.Room) -> Capacity:
     return {"used": room.used_bytes, "total": room.total_bytes}

@@ -1,6 +1,6 @@
 """Files and their uploads, in OpenAI's shapes: times are whole seconds of Unix time."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from typing_extensions import TypedDict
 
@@ -12,7 +12,7 @@ _Purpose = Literal["fine-tune", "fine-tune-results", "adapter"]
 
 
 class File(TypedDict):
-    """A file; null in `expires_at`: it stays until it is deleted; null in `open_until`: it is closed."""
+    """A file. `expires_at` is null if it stays until it is deleted; `open_until` is null if it is closed."""
 
     id: str
     object: Literal["file"]
@@ -32,7 +32,7 @@ class FileList(Page):
 
 
 class DeletedFile(TypedDict):
-    """It is gone."""
+    """Confirms that the file was deleted."""
 
     id: str
     object: Literal["file"]
@@ -40,7 +40,7 @@ class DeletedFile(TypedDict):
 
 
 class Upload(TypedDict):
-    """A file that comes in parts, and what a completed one became."""
+    """A file that is uploaded in parts. `file` is null until the upload is completed."""
 
     id: str
     object: Literal["upload"]
@@ -55,7 +55,7 @@ class Upload(TypedDict):
 
 
 class UploadPart(TypedDict):
-    """A part that came."""
+    """A part that was received."""
 
     id: str
     object: Literal["upload.part"]
@@ -65,13 +65,13 @@ class UploadPart(TypedDict):
 
 
 class UploadPartList(Page):
-    """All of an upload's, in the order in which they came."""
+    """All parts of an upload, in the order in which they were received."""
 
     data: list[UploadPart]
 
 
-def file_object(file: stored.File) -> dict[str, Any]:
-    """A file that is there is `processed`. `open_until` is ours: null for a closed one."""
+def file_object(file: stored.File) -> File:
+    """Return a file. Every stored file is `processed`; `open_until` is not in OpenAI's API."""
     return {
         "id": file.id,
         "object": "file",
@@ -85,8 +85,8 @@ def file_object(file: stored.File) -> dict[str, Any]:
     }
 
 
-def upload_object(upload: FileUpload) -> dict[str, Any]:
-    """`file` is what a completed one became."""
+def upload_object(upload: FileUpload) -> Upload:
+    """Return an upload, with its file if it is completed."""
     return {
         "id": upload.id,
         "object": "upload",
@@ -101,8 +101,8 @@ def upload_object(upload: FileUpload) -> dict[str, Any]:
     }
 
 
-def part_object(part: Part) -> dict[str, Any]:
-    """OpenAI's has no `bytes`; whoever goes on with an upload needs them."""
+def part_object(part: Part) -> UploadPart:
+    """Return a part. `bytes` is not in OpenAI's API; clients need it to resume an upload."""
     return {
         "id": part.id,
         "object": "upload.part",
@@ -110,3 +110,8 @@ def part_object(part: Part) -> dict[str, Any]:
         "created_at": unix_seconds(part.created_at),
         "upload_id": part.upload_id,
     }
+
+
+def deleted_file(file_id: str) -> DeletedFile:
+    """Return the confirmation that a file was deleted."""
+    return {"id": file_id, "object": "file", "deleted": True}

@@ -1,23 +1,21 @@
-"""Fine-tuning jobs, their events and their checkpoints, in OpenAI's shapes: times are whole seconds of Unix time."""
+"""Fine-tuning jobs, in OpenAI's shape: times are whole seconds of Unix time."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal, NotRequired
+from typing import Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
-from loragate.adapter_store.jobs import job as stored
 from loragate.adapter_store.jobs.job import Job, JobStatus, OwnedJob
 from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
 from loragate.gateway.objects.common import Count, Digest, Page, unix_seconds
 
 Auto = Literal["auto"]
 
-_STATUS = Literal["validating_files", "queued", "running", "paused", "succeeded", "failed", "cancelled"]
+Status = Literal["validating_files", "queued", "running", "paused", "succeeded", "failed", "cancelled"]
 
 
 class JobError(TypedDict):
-    """Why a job failed."""
+    """The reason why a job failed."""
 
     code: str
     message: str
@@ -25,7 +23,7 @@ class JobError(TypedDict):
 
 
 class JobHyperparameters(TypedDict):
-    """OpenAI's three. `auto` becomes a number when the files are read."""
+    """The hyperparameters of OpenAI's API. `auto` is replaced by a number when the files are read."""
 
     n_epochs: Count | Auto
     batch_size: Count | Auto
@@ -33,7 +31,7 @@ class JobHyperparameters(TypedDict):
 
 
 class JobMethodHyperparameters(JobHyperparameters):
-    """All that a job is trained with."""
+    """All hyperparameters of a job. `auto` is replaced by a value when the files are read."""
 
     lora_rank: Count | Auto
     lora_alpha: Count | Auto
@@ -55,13 +53,13 @@ class JobMethodHyperparameters(JobHyperparameters):
 
 
 class JobMethodFields(TypedDict):
-    """One method's."""
+    """The settings of a training method."""
 
     hyperparameters: JobMethodHyperparameters
 
 
 class JobMethod(TypedDict):
-    """The field that `type` names is there."""
+    """The training method. Only the field that `type` names is present."""
 
     type: Literal["supervised", "dpo"]
     supervised: NotRequired[JobMethodFields]
@@ -69,14 +67,14 @@ class JobMethod(TypedDict):
 
 
 class JobProgress(TypedDict):
-    """Steps that are done, and all of them."""
+    """The number of completed steps, and of all steps; null if the number of all steps is not known."""
 
     step: Count
     total_steps: Count | None
 
 
 class JobStartVersion(TypedDict):
-    """The adapter version that a job goes on from."""
+    """The adapter version from which a job starts."""
 
     name: str
     version: Count
@@ -84,8 +82,8 @@ class JobStartVersion(TypedDict):
 
 
 class FineTuningJob(TypedDict):
-    """`fine_tuned_model`, `trained_tokens` and `result_files` are a succeeded job's. `progress` is null before training
-    begins, `start_version` where the job begins with the base model."""
+    """A fine-tuning job. `fine_tuned_model`, `trained_tokens` and `result_files` are set once it has succeeded.
+    `progress` is null before training starts, `start_version` if the job starts from the base model."""
 
     id: str
     object: Literal["fine_tuning.job"]
@@ -104,7 +102,7 @@ class FineTuningJob(TypedDict):
     result_files: list[str]
     seed: Count
     start_version: JobStartVersion | None
-    status: _STATUS
+    status: Status
     trained_tokens: Count | None
     training_file: str
     validation_file: str | None
@@ -117,7 +115,7 @@ class JobList(Page):
 
 
 class AdminJob(FineTuningJob):
-    """A tenant's job."""
+    """A job, with the tenant that it belongs to."""
 
     tenant_id: str
 
@@ -128,75 +126,37 @@ class AdminJobList(Page):
     data: list[AdminJob]
 
 
-class JobEvent(TypedDict):
-    """Something that happened. The `data` of a metrics event are the step's figures."""
-
-    id: str
-    object: Literal["fine_tuning.job.event"]
-    created_at: Count
-    level: Literal["info", "warn", "error"]
-    message: str
-    type: Literal["message", "metrics"]
-    data: dict[str, Any]
+_RECIPE_NAMES = {"n_epochs": "epochs"}
 
 
-class EventList(Page):
-    """Newest first."""
-
-    data: list[JobEvent]
-
-
-class JobCheckpoint(TypedDict):
-    """A moment of a run that is kept; `fine_tuned_model_checkpoint` is null where it does not answer."""
-
-    id: str
-    object: Literal["fine_tuning.job.checkpoint"]
-    created_at: Count
-    fine_tuned_model_checkpoint: str | None
-    fine_tuning_job_id: str
-    metrics: dict[str, float]
-    step_number: Count
-
-
-class CheckpointList(Page):
-    """Newest first."""
-
-    data: list[JobCheckpoint]
-
-
-_OPENAIS = ("n_epochs", "batch_size", "learning_rate_multiplier")
-
-_OF_RECIPE = {"n_epochs": "epochs"}
-
-_FIGURES = {
-    "steps": "total_steps",
-    "token_accuracy": "train_mean_token_accuracy",
-    "valid_token_accuracy": "valid_mean_token_accuracy",
-}
-
-
-def job_object(job: Job, tenant_id: str) -> dict[str, Any]:
-    """OpenAI's fields, and ours: `progress`, and what the job goes on from."""
-    request, hyperparameters = job.request, hyperparameters_of(job)
+def job_object(job: Job, tenant_id: str) -> FineTuningJob:
+    """Return a job. `progress` and `start_version` are not in OpenAI's API."""
+    request, hyperparameters = job.request, _hyperparameters(job)
+    start, error = request.start, job.error
     return {
         "id": job.id,
         "object": "fine_tuning.job",
         "created_at": unix_seconds(job.created_at),
-        "error": job.error and {"code": job.error.code, "message": job.error.message, "param": job.error.param},
+        "error": None if error is None else {"code": error.code, "message": error.message, "param": error.param},
         "estimated_finish": _estimated_finish(job),
         "fine_tuned_model": job.fine_tuned_model,
         "finished_at": unix_seconds(job.finished_at),
-        "hyperparameters": {name: hyperparameters[name] for name in _OPENAIS},
+        "hyperparameters": {
+            "n_epochs": hyperparameters["n_epochs"],
+            "batch_size": hyperparameters["batch_size"],
+            "learning_rate_multiplier": hyperparameters["learning_rate_multiplier"],
+        },
         "integrations": [],
         "metadata": dict(request.metadata) or None,
-        "method": {"type": request.method, request.method: {"hyperparameters": hyperparameters}},
+        "method": _method(request.method, hyperparameters),
         "model": request.model,
         "organization_id": tenant_id,
         "progress": {"step": job.step, "total_steps": job.steps} if job.step or job.steps else None,
         "result_files": [] if job.result_file is None else [job.result_file],
         "seed": request.seed,
-        "start_version": request.start
-        and {"name": request.start.name, "version": request.start.version, "digest": request.start.digest},
+        "start_version": None
+        if start is None
+        else {"name": start.name, "version": start.version, "digest": start.digest},
         "status": job.status.value,
         "trained_tokens": job.trained_tokens if job.status is JobStatus.SUCCEEDED else None,
         "training_file": request.training_file,
@@ -204,59 +164,30 @@ def job_object(job: Job, tenant_id: str) -> dict[str, Any]:
     }
 
 
-def admin_job_object(owned: OwnedJob) -> dict[str, Any]:
-    """The same as the operator sees it."""
+def admin_job_object(owned: OwnedJob) -> AdminJob:
+    """Return a job as the operator sees it."""
     return {**job_object(owned.job, owned.tenant_id), "tenant_id": owned.tenant_id}
 
 
-def hyperparameters_of(job: Job) -> dict[str, Any]:
-    """As asked for; once the files are read, with numbers in place of what was open."""
+def _method(type_: str, hyperparameters: JobMethodHyperparameters) -> JobMethod:
+    if type_ == "dpo":
+        return {"type": "dpo", "dpo": {"hyperparameters": hyperparameters}}
+    return {"type": "supervised", "supervised": {"hyperparameters": hyperparameters}}
+
+
+def _hyperparameters(job: Job) -> JobMethodHyperparameters:
+    """Return the values requested; once the files are read, with the values used in place of `auto`."""
     kind = DpoHyperparameters if job.request.method == "dpo" else Hyperparameters
-    asked = {**kind().model_dump(mode="json"), **job.request.hyperparameters}
-    if job.recipe is None:
-        return asked
-    if asked["learning_rate_multiplier"] == "auto":
-        asked["learning_rate_multiplier"] = 1.0
-    return {name: job.recipe.get(_OF_RECIPE.get(name, name), value) for name, value in asked.items()}
-
-
-def event_object(event: stored.JobEvent, job_id: str) -> dict[str, Any]:
-    """`data` has a metrics event's figures."""
-    return {
-        "id": event_id(job_id, event.number),
-        "object": "fine_tuning.job.event",
-        "created_at": unix_seconds(event.created_at),
-        "level": event.level,
-        "message": event.message,
-        "type": event.type,
-        "data": _figures(event.data),
-    }
-
-
-def event_id(job_id: str, number: int) -> str:
-    """Of a job's event; jobs number their own."""
-    return f"ftevent-{job_id.removeprefix('ftjob-')}-{number}"
-
-
-def checkpoint_object(checkpoint: stored.JobCheckpoint, job: Job) -> dict[str, Any]:
-    """`fine_tuned_model_checkpoint` is the name that answers."""
-    return {
-        "id": checkpoint.id,
-        "object": "fine_tuning.job.checkpoint",
-        "created_at": unix_seconds(checkpoint.created_at),
-        "fine_tuned_model_checkpoint": checkpoint.model,
-        "fine_tuning_job_id": job.id,
-        "metrics": {"step": checkpoint.step, **_figures(checkpoint.metrics)},
-        "step_number": checkpoint.step,
-    }
-
-
-def _figures(figures: Mapping[str, Any]) -> dict[str, Any]:
-    return {_FIGURES.get(name, name): value for name, value in figures.items()}
+    values = {**kind().model_dump(mode="json"), **job.request.hyperparameters}
+    if job.recipe is not None:
+        if values["learning_rate_multiplier"] == "auto":
+            values["learning_rate_multiplier"] = 1.0
+        values = {name: job.recipe.get(_RECIPE_NAMES.get(name, name), value) for name, value in values.items()}
+    return cast(JobMethodHyperparameters, values)
 
 
 def _estimated_finish(job: Job) -> int | None:
-    """As if the rest went as fast as what is done."""
+    """Estimate the end, in Unix time, at the speed of the completed steps."""
     if job.status is not JobStatus.RUNNING or job.started_at is None or not job.steps or not job.step:
         return None
     now = datetime.now(UTC)

@@ -6,13 +6,14 @@ from typing_extensions import TypedDict
 
 
 class Health(TypedDict):
-    """This process is alive."""
+    """The process is alive."""
 
     status: Literal["ok"]
 
 
 class Readiness(TypedDict):
-    """`parts` has "ok", "degraded" or the reason for each part of the server; `degraded` has the reasons of those."""
+    """`parts` has "ok", "degraded" or a reason for each part of the server; `degraded` has the reasons why parts are
+    degraded."""
 
     status: Literal["ready", "not ready"]
     parts: dict[str, str]

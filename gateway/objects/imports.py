@@ -1,6 +1,6 @@
-"""Imports."""
+"""Imports of adapters."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from typing_extensions import TypedDict
 
@@ -9,7 +9,7 @@ from loragate.gateway.objects.common import Count, Moment, Page, rfc3339
 
 
 class ImportFailure(TypedDict):
-    """Why an import failed."""
+    """The reason why an import failed."""
 
     code: str
     message: str
@@ -17,7 +17,8 @@ class ImportFailure(TypedDict):
 
 
 class AdapterImport(TypedDict):
-    """An adapter that the server fetches. `bytes_total` is null until the source has said it, `version` until ready."""
+    """An import of an adapter. `bytes_total` is null until the source has reported it, `version` until the import is
+    ready, and `error` unless it failed."""
 
     id: str
     object: Literal["adapter.import"]
@@ -39,8 +40,8 @@ class AdapterImportList(Page):
     data: list[AdapterImport]
 
 
-def import_object(found: Import) -> dict[str, Any]:
-    """One import; `error` is null unless it failed, `version` until it is ready."""
+def import_object(found: Import) -> AdapterImport:
+    """Return an import."""
     error = found.error
     return {
         "id": found.id,
@@ -52,7 +53,7 @@ def import_object(found: Import) -> dict[str, Any]:
         "bytes_done": found.bytes_done,
         "bytes_total": found.bytes_total,
         "version": found.version,
-        "error": error and {"code": error.code, "message": error.message, "param": error.param},
+        "error": None if error is None else {"code": error.code, "message": error.message, "param": error.param},
         "created_at": rfc3339(found.created_at),
         "updated_at": rfc3339(found.updated_at),
     }

@@ -1,15 +1,15 @@
-"""Models."""
+"""Models, as in OpenAI's API: the base model and adapters."""
 
 from typing import Literal
 
 from typing_extensions import TypedDict
 
-from loragate.gateway.objects.response_head import UnixTime
+from loragate.gateway.objects.completion_head import UnixTime
 
 
 class Model(TypedDict):
-    """`parent` is the base model's id; null for the base model itself. `owned_by` is `loragate` for that, the tenant's
-    id for what a fine-tuning job of it has made, and `tenant` for its other adapters."""
+    """`parent` is the base model's id, and null for the base model itself. `owned_by` is `loragate` for the base model,
+    the tenant's id for the result of one of its fine-tuning jobs, and `tenant` for its other adapters."""
 
     id: str
     object: Literal["model"]
@@ -19,7 +19,7 @@ class Model(TypedDict):
 
 
 class DeletedModel(TypedDict):
-    """It is gone."""
+    """Confirms that the model was deleted."""
 
     id: str
     object: Literal["model"]
@@ -27,7 +27,17 @@ class DeletedModel(TypedDict):
 
 
 class ModelList(TypedDict):
-    """All that the key may use, in one page."""
+    """All models that the key may use, in one page."""
 
     object: Literal["list"]
     data: list[Model]
+
+
+def model_object(id_: str, created: int, owner: str, *, parent: str | None) -> Model:
+    """Return a model."""
+    return {"id": id_, "object": "model", "created": created, "owned_by": owner, "parent": parent}
+
+
+def deleted_model(id_: str) -> DeletedModel:
+    """Return the confirmation that a model was deleted."""
+    return {"id": id_, "object": "model", "deleted": True}

@@ -1,4 +1,4 @@
-"""A response on its way: OpenAI's events, in their order, numbered.
+"""The stream of a response: OpenAI's events, in their order, numbered.
 
 response.created, response.in_progress
     response.output_item.added
@@ -13,81 +13,29 @@ response.created, response.in_progress
 response.completed, or response.incomplete, or response.failed
 """
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any, Literal, NotRequired
-
-from typing_extensions import TypedDict
+from itertools import count
+from typing import Literal
 
 from loragate.gateway.errors import ApiError
-from loragate.gateway.generation.output import Completion, TextDelta
-from loragate.gateway.objects.common import Count
-from loragate.gateway.objects.response_output import (
-    CallItem,
+from loragate.gateway.generation.output import Completion, TextDelta, TokenLogprob
+from loragate.gateway.objects.response_output import CallItem, MessageItem, ResponseEvent
+from loragate.gateway.objects.responses import (
     FunctionCallItem,
     ItemStatus,
-    MessageItem,
     OutputMessage,
-    OutputText,
+    ResponseFailure,
+    ResponseHead,
+    ResponseObject,
+    ResponseUsage,
 )
-from loragate.gateway.objects.responses import ResponseHead, ResponseObject
 from loragate.gateway.tools.message import MoreArguments, Piece, ToolCall
 from loragate.gateway.tools.types import Content
 
 
-class BriefAlternative(TypedDict):
-    """A token that might have been."""
-
-    token: str
-    logprob: float
-
-
-class BriefLogprob(BriefAlternative):
-    """A token, and the likeliest in its place."""
-
-    top_logprobs: list[BriefAlternative]
-
-
-class ResponseEvent(TypedDict):
-    """An event: `type` says which, `sequence_number` its place, the others what has come.
-
-    The last is `response.completed`, `response.incomplete` or `response.failed`; no `[DONE]` follows.
-    """
-
-    type: Literal[
-        "response.created",
-        "response.in_progress",
-        "response.output_item.added",
-        "response.content_part.added",
-        "response.output_text.delta",
-        "response.output_text.done",
-        "response.content_part.done",
-        "response.function_call_arguments.delta",
-        "response.function_call_arguments.done",
-        "response.output_item.done",
-        "response.completed",
-        "response.incomplete",
-        "response.failed",
-    ]
-    sequence_number: Count
-    response: NotRequired[ResponseObject]
-    output_index: NotRequired[Count]
-    item: NotRequired[OutputMessage | FunctionCallItem]
-    item_id: NotRequired[str]
-    content_index: NotRequired[Count]
-    part: NotRequired[OutputText]
-    delta: NotRequired[str]
-    text: NotRequired[str]
-    arguments: NotRequired[str]
-    logprobs: NotRequired[list[BriefLogprob]]
-
-
-Event = dict[str, Any]
-
-
-def whole_response(head: ResponseHead, completion: Completion) -> dict[str, Any]:
-    """What a stream of the same completion ends with."""
-    events = ResponseEvents(head)
+def whole_response(head: ResponseHead, completion: Completion) -> ResponseObject:
+    """Return the response with which a stream of the same completion ends."""
     delta = TextDelta(
         0,
         completion.text,
@@ -96,35 +44,36 @@ def whole_response(head: ResponseHead, completion: Completion) -> dict[str, Any]
         completion.finish_reason,
         completion.cached_tokens,
     )
-    *_, last = events.push(delta)
-    document: dict[str, Any] = last["response"]
-    return document
+    *_, last = ResponseEvents(head).push(delta)
+    return last["response"]
 
 
 class ResponseEvents:
-    """One response's events. `failure` says that it broke off."""
+    """The events of one response. `failure` is the last event of one that failed."""
 
     def __init__(self, head: ResponseHead) -> None:
         self._head = head
         tools = head.request.tools
         self._reader = tools.reader() if tools is not None else None
-        self._number = 0
-        self._output: list[dict[str, Any]] = []
+        self._numbers = count()
+        self._started = False
+        self._output: list[OutputMessage | FunctionCallItem] = []
         self._item: MessageItem | CallItem | None = None
         self._tokens = self._cached = 0
 
-    async def stream(self, deltas: AsyncGenerator[TextDelta, None]) -> AsyncGenerator[Event, None]:
-        """All events."""
+    async def stream(self, deltas: AsyncGenerator[TextDelta, None]) -> AsyncGenerator[ResponseEvent, None]:
+        """Yield all events."""
         async with aclosing(deltas):
             async for delta in deltas:
                 for event in self.push(delta):
                     yield event
 
-    def push(self, delta: TextDelta) -> Iterator[Event]:
-        """Those that a delta makes."""
-        if self._number == 0:
-            yield self._of_response("created", self._head.document("in_progress"))
-            yield self._of_response("in_progress", self._head.document("in_progress"))
+    def push(self, delta: TextDelta) -> Iterator[ResponseEvent]:
+        """Yield the events that a delta results in."""
+        if not self._started:
+            self._started = True
+            yield self._event("response.created", self._head.document("in_progress"))
+            yield self._event("response.in_progress", self._head.document("in_progress"))
         self._tokens += delta.tokens
         self._cached += delta.cached_tokens
         logprobs = delta.logprobs if self._head.body.wants_logprobs else ()
@@ -134,11 +83,13 @@ class ResponseEvents:
         if delta.finish_reason is not None:
             yield from self._finish(complete=delta.finish_reason == "stop")
 
-    def failure(self, error: ApiError) -> Event:
-        """The last event, instead of any other."""
-        code = "rate_limit_exceeded" if error.status == 429 else "server_error"
-        said = {"code": code, "message": error.message}
-        return self._of_response("failed", self._head.document("failed", self._output, self._usage, said))
+    def failure(self, error: ApiError) -> ResponseEvent:
+        """Return the event that replaces all further ones."""
+        failure: ResponseFailure = {
+            "code": "rate_limit_exceeded" if error.status == 429 else "server_error",
+            "message": error.message,
+        }
+        return self._event("response.failed", self._head.document("failed", self._output, self._usage, failure))
 
     def _read(self, delta: TextDelta) -> list[Piece]:
         if self._reader is None:
@@ -146,45 +97,53 @@ class ResponseEvents:
         pieces = self._reader.push(delta.text)
         return pieces if delta.finish_reason is None else pieces + self._reader.finish()
 
-    def _piece(self, piece: Piece, logprobs: Any) -> Iterator[Event]:
+    def _piece(self, piece: Piece, logprobs: Sequence[TokenLogprob]) -> Iterator[ResponseEvent]:
         match piece:
             case ToolCall():
                 yield from self._close("completed")
-                yield from self._open(CallItem(len(self._output), piece.id, piece.name))
+                yield from self._open(CallItem(len(self._output), piece.id, piece.name, self._numbers))
             case MoreArguments(text=text):
                 assert isinstance(self._item, CallItem)
-                yield self._numbered(self._item.more(text))
+                yield self._item.more(text)
             case Content(text=text):
                 if not isinstance(self._item, MessageItem):
                     yield from self._close("completed")
-                    yield from self._open(MessageItem(len(self._output), self._head.request.base.tokenizer))
+                    yield from self._open(self._new_message())
                 assert isinstance(self._item, MessageItem)
-                yield self._numbered(self._item.more(text, logprobs))
+                yield self._item.more(text, logprobs)
 
-    def _finish(self, *, complete: bool) -> Iterator[Event]:
+    def _finish(self, *, complete: bool) -> Iterator[ResponseEvent]:
         if self._item is None and not self._output:
-            yield from self._open(MessageItem(0, self._head.request.base.tokenizer))
-        status: ItemStatus = "completed" if complete else "incomplete"
-        yield from self._close(status)
-        yield self._of_response(status, self._head.document(status, self._output, self._usage))
+            yield from self._open(self._new_message())
+        if complete:
+            yield from self._close("completed")
+            yield self._event("response.completed", self._head.document("completed", self._output, self._usage))
+        else:
+            yield from self._close("incomplete")
+            yield self._event("response.incomplete", self._head.document("incomplete", self._output, self._usage))
 
-    def _open(self, item: MessageItem | CallItem) -> Iterator[Event]:
+    def _new_message(self) -> MessageItem:
+        return MessageItem(len(self._output), self._head.request.base.tokenizer, self._numbers)
+
+    def _open(self, item: MessageItem | CallItem) -> Iterator[ResponseEvent]:
         self._item = item
-        yield from map(self._numbered, item.opened())
+        yield from item.opened()
 
-    def _close(self, status: ItemStatus) -> Iterator[Event]:
+    def _close(self, status: ItemStatus) -> Iterator[ResponseEvent]:
         if self._item is not None:
-            yield from map(self._numbered, self._item.closed(status))
+            yield from self._item.closed(status)
             self._output.append(self._item.document(status))
             self._item = None
 
     @property
-    def _usage(self) -> dict[str, Any]:
+    def _usage(self) -> ResponseUsage:
         return self._head.usage(self._tokens, self._cached)
 
-    def _of_response(self, what: str, document: dict[str, Any]) -> Event:
-        return self._numbered({"type": f"response.{what}", "response": document})
-
-    def _numbered(self, event: Event) -> Event:
-        self._number += 1
-        return {**event, "sequence_number": self._number - 1}
+    def _event(
+        self,
+        type_: Literal[
+            "response.created", "response.in_progress", "response.completed", "response.incomplete", "response.failed"
+        ],
+        response: ResponseObject,
+    ) -> ResponseEvent:
+        return {"type": type_, "response": response, "sequence_number": next(self._numbers)}

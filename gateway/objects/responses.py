@@ -1,34 +1,69 @@
 """Response objects of OpenAI's Responses API."""
 
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from loragate.gateway.generation.request import GenerationRequest
 from loragate.gateway.objects.common import Count
-from loragate.gateway.objects.response_head import UnixTime
-from loragate.gateway.objects.response_output import FunctionCallItem, OutputMessage, new_item_id
+from loragate.gateway.objects.completion_head import UnixTime
+from loragate.gateway.objects.logprobs import TokenLogprob
 from loragate.gateway.schemas.inference.responses import ResponseRequest
+
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
+
+
+class OutputText(TypedDict):
+    """Text, with the logprobs of its tokens if the request asked for them."""
+
+    type: Literal["output_text"]
+    text: str
+    annotations: Annotated[list[Any], Field(max_length=0)]
+    logprobs: list[TokenLogprob]
+
+
+class OutputMessage(TypedDict):
+    """A message of the model."""
+
+    id: str
+    type: Literal["message"]
+    status: ItemStatus
+    role: Literal["assistant"]
+    content: list[OutputText]
+
+
+class FunctionCallItem(TypedDict):
+    """A call of a function that the model requests. Send its result back under the same `call_id`."""
+
+    id: str
+    type: Literal["function_call"]
+    status: ItemStatus
+    call_id: str
+    name: str
+    arguments: str
 
 
 class InputDetails(TypedDict):
-    """`cached_tokens` needed no computing."""
+    """`cached_tokens`: input tokens that were found in the prefix cache and not computed again."""
 
     cached_tokens: Count
     cache_write_tokens: Count
 
 
 class OutputDetails(TypedDict):
-    """There is no hidden reasoning."""
+    """`reasoning_tokens` is always 0: there is no hidden reasoning."""
 
     reasoning_tokens: Count
 
 
 class ResponseUsage(TypedDict):
-    """Tokens."""
+    """The tokens of the request and of its response."""
 
     input_tokens: Count
     input_tokens_details: InputDetails
@@ -38,34 +73,34 @@ class ResponseUsage(TypedDict):
 
 
 class ResponseFailure(TypedDict):
-    """Why a response broke off."""
+    """The reason why a response failed."""
 
     code: Literal["server_error", "rate_limit_exceeded"]
     message: str
 
 
 class IncompleteDetails(TypedDict):
-    """Why a response is incomplete."""
+    """The reason why a response is incomplete."""
 
     reason: Literal["max_output_tokens"]
 
 
 class ReasoningEffort(TypedDict):
-    """There is none."""
+    """Reasoning is not supported; both fields are always null."""
 
     effort: None
     summary: None
 
 
 class TextConfig(TypedDict):
-    """What the text has to be."""
+    """The format that the text must have."""
 
     format: dict[str, Any]
     verbosity: Literal["medium"]
 
 
 class ResponseObject(TypedDict):
-    """A response. It is not kept: `store` is always false."""
+    """A response. It is not stored: `store` is always false."""
 
     id: str
     object: Literal["response"]
@@ -95,12 +130,9 @@ class ResponseObject(TypedDict):
     user: str | None
 
 
-ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
-
-
 @dataclass(frozen=True, slots=True)
 class ResponseHead:
-    """What one response is, whatever has come of it so far."""
+    """The part of a response that does not depend on its output."""
 
     body: ResponseRequest
     request: GenerationRequest
@@ -110,11 +142,11 @@ class ResponseHead:
     def document(
         self,
         status: ResponseStatus,
-        output: Sequence[dict[str, Any]] = (),
-        usage: dict[str, Any] | None = None,
-        error: dict[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        """The response object. What the request left open is shown as it was decided."""
+        output: Sequence[OutputMessage | FunctionCallItem] = (),
+        usage: ResponseUsage | None = None,
+        error: ResponseFailure | None = None,
+    ) -> ResponseObject:
+        """Return the response object. Parameters that the request left out have the values that were used."""
         body, sampling = self.body, self.request.sampling
         return {
             "id": self.id,
@@ -145,8 +177,8 @@ class ResponseHead:
             "user": body.user,
         }
 
-    def usage(self, output_tokens: int, cached_tokens: int) -> dict[str, Any]:
-        """Tokens, in this API's names."""
+    def usage(self, output_tokens: int, cached_tokens: int) -> ResponseUsage:
+        """Return the usage."""
         input_tokens = self.request.prompt_tokens
         return {
             "input_tokens": input_tokens,
@@ -167,9 +199,14 @@ class ResponseHead:
         return choice or "auto" if choice is None or isinstance(choice, str) else choice.model_dump()
 
 
-def _shown(asked: float | None, decided: float) -> float:
-    """Without what single precision adds."""
-    return round(decided, 6) if asked is None else asked
+def new_item_id(prefix: str) -> str:
+    """Return an id such as "msg_…"."""
+    return f"{prefix}_{secrets.token_hex(24)}"
+
+
+def _shown(given: float | None, used: float) -> float:
+    """Return the value given or, if there is none, the one used, without the noise of its single precision."""
+    return round(used, 6) if given is None else given
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:

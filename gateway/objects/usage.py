@@ -1,8 +1,7 @@
-"""Usage, as it is listed."""
+"""Usage and service quality."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -16,11 +15,13 @@ from loragate.adapter_store.usage.service_quality import Reason, ServiceQuery
 from loragate.gateway.objects.adapters import TtftMs
 from loragate.gateway.objects.common import Count, Moment, Page, rfc3339
 
-Amount = Annotated[str | None, Field(description="A decimal number, in the currency; null where nothing has a price.")]
+Amount = Annotated[
+    str | None, Field(description="A decimal number, in units of the currency; null if there are no prices.")
+]
 
 
 class UsageSums(TypedDict):
-    """`cached_tokens` are among the prompts'."""
+    """Sums over requests. `prompt_tokens` includes `cached_tokens`."""
 
     requests: Count
     prompt_tokens: Count
@@ -32,7 +33,7 @@ class UsageSums(TypedDict):
 
 
 class UsageRow(UsageSums):
-    """The sums of one group, and what it was grouped by."""
+    """The sums of one group, with the values by which it was grouped."""
 
     object: Literal["usage"]
     id: str
@@ -46,16 +47,15 @@ class UsageRow(UsageSums):
 
 
 class Rejections(TypedDict):
-    """Requests that were rejected: over a limit of the tenant (`rate_limited`), or while the engine was overloaded."""
+    """Requests that were rejected because of one of the tenant's limits, or because the engine was overloaded."""
 
     rate_limited: Count
     overloaded: Count
 
 
 class Service(TypedDict):
-    """How requests between `start` and `end` were served. `requests` are the latest admitted ones, at most 10,000;
-    `errors` of them failed because of the server; `ttft_ms` is their time to the first token. `rejected` counts all
-    others."""
+    """Service quality between `start` and `end`. `requests` counts at most the latest 10,000 admitted requests,
+    `errors` those of them that failed because of the server."""
 
     object: Literal["usage.service"]
     start: Moment
@@ -67,7 +67,7 @@ class Service(TypedDict):
 
 
 class UsageList(Page):
-    """The latest first. `totals` are those of all pages."""
+    """Newest first. `totals` are the sums over all pages."""
 
     data: list[UsageRow]
     start: Moment
@@ -87,12 +87,17 @@ _FIELDS: dict[Grouping, tuple[str, ...]] = {
 
 
 def field_names(query: UsageQuery) -> list[str]:
-    """Of `usage_fields`, in their order."""
+    """Return the names of `usage_fields`, in their order."""
     return [*_grouped_by(query), *sum_fields(stored.UsageSums(), None)]
 
 
+def usage_row(query: UsageQuery, row: stored.UsageRow, currency: str | None) -> UsageRow:
+    """Return a row of the list."""
+    return cast(UsageRow, {"object": "usage", "id": row.cursor, **usage_fields(query, row, currency)})
+
+
 def usage_fields(query: UsageQuery, row: stored.UsageRow, currency: str | None) -> dict[str, Any]:
-    """What the row was grouped by, and its sums. `currency` is None where nothing has a price."""
+    """Return the values by which the row was grouped, and its sums. `currency` is None if nothing has a price."""
     known = dict(row.keys)
     if "start" in known:
         known |= {"start": rfc3339(known["start"]), "end": rfc3339(known["start"] + query.width.duration)}
@@ -100,11 +105,11 @@ def usage_fields(query: UsageQuery, row: stored.UsageRow, currency: str | None) 
         known["model"] = f"{known['adapter']}:{known['adapter_version']}" if known["adapter"] else known["base_model"]
     if Grouping.ADAPTER in query.group_by:
         known["adapter"] = known["adapter"] or None
-    return {name: known[name] for name in _grouped_by(query)} | sum_fields(row.sums, currency)
+    return {**{name: known[name] for name in _grouped_by(query)}, **sum_fields(row.sums, currency)}
 
 
-def sum_fields(sums: stored.UsageSums, currency: str | None) -> dict[str, Any]:
-    """`amount` is a decimal number as text, in the currency's unit; null where nothing has a price."""
+def sum_fields(sums: stored.UsageSums, currency: str | None) -> UsageSums:
+    """Return the sums. `amount` is a decimal number as text, in units of the currency; null if nothing has a price."""
     priced = currency is not None or sums.amount > 0
     return {
         "requests": sums.requests,
@@ -121,8 +126,8 @@ def _grouped_by(query: UsageQuery) -> Iterator[str]:
     return (name for grouping in Grouping if grouping in query.group_by for name in _FIELDS[grouping])
 
 
-def service_object(query: ServiceQuery, service: service_quality.Service) -> dict[str, Any]:
-    """Return the object with all reasons of rejections, also those without a request."""
+def service_object(query: ServiceQuery, service: service_quality.Service) -> Service:
+    """Return how requests were served. Every reason of a rejection is listed, also one with a count of 0."""
     return {
         "object": "usage.service",
         "start": rfc3339(query.start),
@@ -130,10 +135,15 @@ def service_object(query: ServiceQuery, service: service_quality.Service) -> dic
         "requests": service.requests,
         "errors": service.errors,
         "ttft_ms": first_token_object(service.first_token),
-        "rejected": {reason.value: service.rejected.get(reason, 0) for reason in Reason},
+        "rejected": {
+            "rate_limited": service.rejected.get(Reason.LIMIT, 0),
+            "overloaded": service.rejected.get(Reason.OVERLOAD, 0),
+        },
     }
 
 
-def first_token_object(first: FirstToken | None) -> dict[str, Any] | None:
-    """Null where no request got one."""
-    return None if first is None else asdict(first)
+def first_token_object(first: FirstToken | None) -> TtftMs | None:
+    """Return the distribution of the time to first token; None if no request received a token."""
+    if first is None:
+        return None
+    return {"mean": first.mean, "p50": first.p50, "p90": first.p90, "p95": first.p95, "p99": first.p99}

@@ -1,1 +1,1 @@
-"""The OpenAPI document: what routes say of themselves, put together."""
+"""The OpenAPI document, assembled from the declarations of the routes."""

@@ -1,4 +1,4 @@
-"""Bodies and answers of one route, with their examples."""
+"""Request bodies and responses of one route, with their examples."""
 
 from collections.abc import Mapping
 from inspect import cleandoc
@@ -31,7 +31,7 @@ def answer_of(declared: Answers, headers: tuple[str, ...]) -> dict[str, Any]:
         content["text/event-stream"] = _stream(declared.events)
     for media, words in declared.media.items():
         content[media] = {"schema": {"type": "string", "description": words}}
-    return {"description": "Done.", "headers": header_references(*headers, *declared.headers), "content": content}
+    return {"description": "Success.", "headers": header_references(*headers, *declared.headers), "content": content}
 
 
 def other_answer(shape: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _content(shape: Any) -> Mapping[str, Any]:
 
 
 def _stream(event: Any) -> dict[str, Any]:
-    """Before OpenAPI 3.2 the schema of an event stream is that of its events."""
+    """Before OpenAPI 3.2, the schema of an event stream is the schema of its events."""
     words = cleandoc(event.__doc__ or "")
     said = {"anyOf": [reference(event.__name__), reference("ErrorEnvelope")]}
     json = {"type": "string", "contentMediaType": "application/json", "contentSchema": said}

@@ -1,4 +1,4 @@
-"""The whole document, built when somebody first asks for it."""
+"""The whole OpenAPI document, built when it is first requested."""
 
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -17,28 +17,28 @@ from loragate.gateway.openapi.schemas import collected
 from loragate.gateway.openapi.security import SECURITY_SCHEMES
 
 _DESCRIPTION = """\
-One base model, many tenants, many LoRA adapters. `/v1` is OpenAI's API, with adapters as models, and what a tenant \
-does with its adapters; `/admin/v1` is the operator's.
+A gateway to one base model with many LoRA adapters, for many tenants. `/v1` is OpenAI's API, in which adapters are \
+models, extended by routes for a tenant's adapters. `/admin/v1` is for the operator.
 
-Every refusal has OpenAI's error envelope. A POST that creates something takes an `Idempotency-Key`. Lists take \
-`limit` and `after`, the `last_id` of the page before."""
+Every error response has the shape of OpenAI's error envelope. A POST that creates something accepts an \
+`Idempotency-Key`. Lists accept `limit` and `after`; pass the `last_id` of a page as `after` to get the next one."""
 
 _TAGS = {
     "inference": "Completions and embeddings, as in OpenAI's API. `model` is the base model, or an adapter by `name`, "
     "`name:version` or `name@alias`.",
-    "models": "What a key may use as `model`.",
-    "adapters": "A tenant's adapters: versions, aliases, files.",
-    "files": "Files, whole or in parts, as in OpenAI's API: data to train with, adapters on their way in.",
-    "fine-tuning": "Jobs that make adapters, as in OpenAI's API.",
-    "keys": "What a key is good for.",
-    "usage": "What a tenant used.",
-    "admin": "Tenants, keys, the audit log, engines, jobs, usage.",
-    "health": "For probes and Prometheus.",
+    "models": "The names that a key may use as `model`.",
+    "adapters": "A tenant's adapters, with their versions, aliases and files.",
+    "files": "Files, uploaded whole or in parts, as in OpenAI's API: training data, and adapters to create.",
+    "fine-tuning": "Jobs that train adapters, as in OpenAI's API.",
+    "keys": "The tenant and the scopes of a key.",
+    "usage": "A tenant's usage, and how its requests were served.",
+    "admin": "Tenants, keys, adapters, the audit log, engines, jobs and usage, for the operator.",
+    "health": "Routes for probes and Prometheus.",
 }
 
 
 def openapi_document(app: FastAPI) -> dict[str, Any]:
-    """Kept once it is built."""
+    """Return the document, which is built only once."""
     if app.openapi_schema is None:
         app.openapi_schema = _document(app)
     return app.openapi_schema
@@ -71,7 +71,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _operations(app: FastAPI, drawn: dict[str, Any]) -> Iterator[tuple[str, Operation]]:
-    """With their paths."""
+    """Yield the operations with their paths."""
     for route in iter_route_contexts(app.routes):
         if route.path_format not in drawn:
             continue

@@ -1,4 +1,4 @@
-"""Refusals, as components of the document."""
+"""Error responses, as components of the document."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from loragate.gateway.openapi.headers import header_references
 
 @dataclass(frozen=True)
 class Refusal:
-    """One status, with an example of its envelope. `headers` name components beside those of every answer."""
+    """One status, with an example of its envelope. `headers` names headers in addition to those of every response."""
 
     name: str
     description: str
@@ -23,27 +23,27 @@ class Refusal:
 REFUSALS: Mapping[int, Refusal] = {
     400: Refusal(
         "InvalidRequest",
-        "The request is wrong; `param` names the field.",
+        "The request is invalid; `param` names the field at fault.",
         "Invalid 'temperature': Input should be less than or equal to 2.",
         "invalid_value",
         "temperature",
     ),
     401: Refusal(
         "Unauthenticated",
-        "No key, or one that is not valid.",
+        "There is no key, or it is not valid.",
         "This API key is not valid.",
         "invalid_api_key",
         headers=("www-authenticate",),
     ),
     403: Refusal(
         "Forbidden",
-        "A good key that may not do this.",
+        "The key is valid but does not permit this.",
         "This key lacks the scope 'adapters:write'.",
         "insufficient_scope",
     ),
     404: Refusal(
         "NotFound",
-        "Missing, or somebody else's.",
+        "The object does not exist, or the key has no access to it.",
         "The model 'haiku' does not exist or you do not have access to it.",
         "model_not_found",
         "model",
@@ -56,40 +56,40 @@ REFUSALS: Mapping[int, Refusal] = {
     ),
     409: Refusal(
         "Conflict",
-        "The request is right, but the state of things forbids it.",
+        "The request conflicts with the current state of the object.",
         "A tenant with this name exists.",
         "name_taken",
         "name",
     ),
     413: Refusal(
         "PayloadTooLarge",
-        "The body is over the route's limit.",
+        "The body exceeds the route's limit.",
         "The body exceeds this route's limit of 8388608 bytes.",
         "request_too_large",
     ),
     415: Refusal(
         "UnsupportedMediaType",
-        "The body is of a type or encoding that the route does not read.",
+        "The route does not accept bodies of this type or encoding.",
         "Send the body as application/json.",
         "unsupported_media_type",
         "content-type",
     ),
     429: Refusal(
         "RateLimited",
-        "A limit of the tenant, the key or the adapter has no room, or the caller's own requests fill its queue.",
+        "A limit of the tenant, the key or the adapter is reached, or the caller's own requests fill its queue.",
         "Rate limit reached for this key: limit of 60 requests per minute. Please try again in 1.000s.",
         "rate_limit_exceeded",
         headers=("retry-after", "retry-after-ms", "x-should-retry", "x-ratelimit"),
     ),
     500: Refusal(
         "InternalError",
-        "The server failed. The request id leads to the reason.",
+        "The server failed. Quote the request id when reporting the problem.",
         "The server failed on this request. Quote the request id req_0f9c when asking why.",
         "internal_error",
     ),
     503: Refusal(
         "Unavailable",
-        "A part that the request needs is away, or the server is stopping: send the request again.",
+        "A part that the request needs is unavailable, or the server is shutting down. Send the request again.",
         "The engine is not available at the moment.",
         "engine_unavailable",
         headers=("retry-after", "retry-after-ms"),
@@ -104,12 +104,12 @@ REFUSALS: Mapping[int, Refusal] = {
 
 
 def refusal_components() -> dict[str, Any]:
-    """`components.responses`."""
+    """Return `components.responses`."""
     return {refusal.name: _response(status, refusal) for status, refusal in REFUSALS.items()}
 
 
 def reference(status: int) -> dict[str, str]:
-    """A refusal's response."""
+    """Return a reference to the error response of this status."""
     return {"$ref": f"#/components/responses/{REFUSALS[status].name}"}
 
 

@@ -1,4 +1,4 @@
-"""One route's part of the document."""
+"""The part of the document that describes one route."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from loragate.gateway.dependencies.requirements import Requirement
 from loragate.gateway.openapi.content import answer_of, other_answer, request_of
 from loragate.gateway.openapi.error_responses import reference
 from loragate.gateway.openapi.responses import Answers
-from loragate.gateway.openapi.security import need_of, refusals_of, security_of
+from loragate.gateway.openapi.security import error_statuses_of, need_of, security_of
 
 _BODY_REFUSALS = (400, 408, 413, 415)
 _CHANGES = frozenset({"post", "put", "patch", "delete"})
@@ -19,7 +19,7 @@ _CHANGES = frozenset({"post", "put", "patch", "delete"})
 
 @dataclass(frozen=True)
 class Operation:
-    """`drawn` is what FastAPI makes of it, `dependant` what it depends on, `status` that of a good answer."""
+    """An operation. `drawn` is FastAPI's description, `dependant` its dependencies, `status` that of a success."""
 
     name: str
     method: str
@@ -30,18 +30,18 @@ class Operation:
 
     @property
     def body(self) -> JsonBody[Any] | None:
-        """What reads its body."""
+        """The dependency that reads its body."""
         bodies = (call for call in _calls(self.dependant) if isinstance(call, JsonBody))
         return self.answers.body or next(bodies, None)
 
     @property
     def requirement(self) -> Requirement:
-        """What it demands of its caller."""
+        """What it requires of its caller."""
         return next(call for call in _calls(self.dependant) if isinstance(call, Requirement))
 
     @property
     def document(self) -> dict[str, Any]:
-        """With all that FastAPI cannot know."""
+        """The description, with what FastAPI cannot know."""
         parameters, request = self._parameters, request_of(self.body, self.answers)
         return {
             "tags": self.drawn["tags"],
@@ -73,7 +73,7 @@ class Operation:
 
     @property
     def _refusals(self) -> Iterator[int]:
-        yield from refusals_of(self.requirement)
+        yield from error_statuses_of(self.requirement)
         yield from self.answers.refusals
         if self._parameters:
             yield 400
@@ -94,7 +94,7 @@ def _calls(dependant: Dependant) -> Iterator[Any]:
 
 
 def _without_null(parameter: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that is not there is left out; there is no null in a URL."""
+    """Return the parameter without null, which does not exist in a URL: an absent parameter is left out."""
     schema = dict(parameter["schema"])
     schema.pop("title", None)
     options = [option for option in schema.pop("anyOf", ()) if option != {"type": "null"}]

@@ -1,10 +1,10 @@
-"""What a route says about its answers, on the route itself.
+"""Declarations of a route's responses, on the route itself.
 
     @router.get("/{name}")
     @answers(Adapter)
     async def get_adapter(…) -> Response: ...
 
-Bodies, callers and the refusals that come with both are told from the route's dependencies.
+Bodies, callers and the errors that come with both are derived from the route's dependencies.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,11 +21,11 @@ _ATTRIBUTE = "__answers__"
 
 @dataclass(frozen=True)
 class Answers:
-    """`shape` is the type of the JSON answer, None for any; `refusals` are statuses of this route's own.
+    """`shape` is the type of the JSON response, None for any; `refusals` are error statuses specific to this route.
 
-    `media` are further media types of a good answer with what they hold; `events` is the type of what a stream's
-    events hold; `form` the schema of a multipart body, `body` what reads a JSON one that may be sent instead;
-    `headers` name those of a good answer beside every answer's.
+    `media` holds further media types of a success with their descriptions; `events` is the type of a stream's events;
+    `form` is the schema of a multipart body, `body` reads a JSON body that may be sent instead; `headers` names headers
+    of a success in addition to those of every response.
     """
 
     shape: Any
@@ -37,16 +37,16 @@ class Answers:
     headers: tuple[str, ...] = ()
     json: bool = True
     also: Mapping[int, Any] = field(default_factory=dict)
-    """Answers that are no refusals though their status is an error's."""
+    """Responses whose status is that of an error, but which do not have the error envelope."""
 
     @property
     def shapes(self) -> set[Any]:
-        """All that it names."""
+        """All types that it names."""
         return {shape for shape in (self.shape, self.events, *self.also.values()) if shape is not None}
 
 
 def answers(shape: Any, **more: Any) -> Callable[[F], F]:
-    """See `Answers`."""
+    """Declare the responses of a route; see `Answers`."""
 
     def declare(endpoint: F) -> F:
         setattr(endpoint, _ATTRIBUTE, Answers(shape, **more))
@@ -56,6 +56,6 @@ def answers(shape: Any, **more: Any) -> Callable[[F], F]:
 
 
 def answers_of(endpoint: Callable[..., Any]) -> Answers:
-    """What the route of `endpoint` declared."""
+    """Return what the route of `endpoint` has declared."""
     declared: Answers = getattr(endpoint, _ATTRIBUTE)
     return declared

@@ -1,4 +1,4 @@
-"""JSON Schemas of all bodies and answers, under one name each."""
+"""JSON Schemas of all request bodies and responses, under one name each."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -14,7 +14,7 @@ Mode = Literal["validation", "serialization"]
 
 
 def collected(bodies: Iterable[type], shapes: Iterable[type]) -> dict[str, Any]:
-    """`components.schemas`."""
+    """Return `components.schemas`."""
     wanted: list[tuple[str, Mode, TypeAdapter[Any]]] = [
         *((each.__name__, "validation", TypeAdapter(each)) for each in bodies),
         *((each.__name__, "serialization", TypeAdapter(each)) for each in shapes),
@@ -28,7 +28,7 @@ def collected(bodies: Iterable[type], shapes: Iterable[type]) -> dict[str, Any]:
 
 
 def _plain(schema: Any) -> Any:
-    """Without titles, which repeat names, and defaults of null, which say nothing."""
+    """Return the schema without titles, which repeat names, and without defaults of null."""
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if not isinstance(schema, dict):
@@ -45,5 +45,5 @@ def _plain(schema: Any) -> Any:
 
 
 def reference(name: str) -> Mapping[str, str]:
-    """To a schema of `collected`."""
+    """Return a reference to a schema of `collected`."""
     return {"$ref": REF.format(model=name)}

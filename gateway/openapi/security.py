@@ -1,4 +1,4 @@
-"""What a route demands of its caller, as the document says it."""
+"""What a route requires of its caller, as the document describes it."""
 
 from loragate.gateway.dependencies.requirements import (
     Admin,
@@ -22,8 +22,8 @@ SECURITY_SCHEMES = {
 }
 
 
-def refusals_of(requirement: Requirement) -> tuple[int, ...]:
-    """Statuses that come of not meeting it, or of finding that out."""
+def error_statuses_of(requirement: Requirement) -> tuple[int, ...]:
+    """Return the error statuses that checking the requirement may result in."""
     match requirement:
         case Public():
             return ()
@@ -34,7 +34,7 @@ def refusals_of(requirement: Requirement) -> tuple[int, ...]:
 
 
 def security_of(requirement: Requirement) -> list[dict[str, list[str]]]:
-    """The keys that it takes, one of them."""
+    """Return the alternative keys that meet the requirement."""
     match requirement:
         case TenantWith(scopes=scopes):
             return [{TENANT_KEY: [scope.value]} for scope in scopes]
@@ -51,15 +51,15 @@ def security_of(requirement: Requirement) -> list[dict[str, list[str]]]:
 
 
 def need_of(requirement: Requirement) -> str:
-    """The same in words."""
+    """Describe the requirement in words."""
     match requirement:
         case TenantWith(scopes=scopes):
-            return f"Needs a tenant's key with the scope {' or '.join(f'`{scope}`' for scope in scopes)}."
+            return f"Requires a tenant's key with the scope {' or '.join(f'`{scope}`' for scope in scopes)}."
         case Admin():
-            return "Needs the admin key."
+            return "Requires the admin key."
         case TenantAdmin():
-            return "Needs the admin key, or a key of the tenant with the scope `admin`."
+            return "Requires the admin key, or a key of the tenant with the scope `admin`."
         case Holder():
-            return "Needs a key, whichever."
+            return "Requires any key."
         case _:
-            return "Needs no key."
+            return "Requires no key."

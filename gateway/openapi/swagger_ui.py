@@ -1,4 +1,4 @@
-"""The files of the documentation's page. Swagger UI comes with a package of ours; nothing is fetched from elsewhere."""
+"""The files of the documentation page. Swagger UI comes with a Python package; nothing is fetched from elsewhere."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ PAGE = "index.html"
 Asset = Literal["favicon.svg", "setup.js", "swagger-ui.css", "swagger-ui-bundle.js"]
 ASSETS: tuple[str, ...] = get_args(Asset)
 
-# Styles: Swagger UI sets some on its elements.
+# Swagger UI sets inline styles on its elements.
 SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -24,13 +24,13 @@ SECURITY_POLICY = (
 
 
 def file_of(name: str) -> tuple[Path, str]:
-    """Where `PAGE` or one of `ASSETS` is, and its media type."""
+    """Return the path and the media type of `PAGE` or one of `ASSETS`."""
     ours = _OURS / name
     return (ours if ours.exists() else _swagger_ui() / name), _TYPES[ours.suffix]
 
 
 def _swagger_ui() -> Path:
-    """Found without importing the package, which is for applications that want its whole page."""
+    """Return the folder of the package without importing it."""
     spec = find_spec("fastapi_offline")
     assert spec is not None
     assert spec.submodule_search_locations is not None

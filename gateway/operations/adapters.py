@@ -1,9 +1,9 @@
-"""What a tenant does with its adapters, over REST or gRPC; each returns what the caller is told."""
+"""Operations on a tenant's adapters, for REST and gRPC."""
 
 import asyncio
-from typing import Any
 
-from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS, AdapterVersion, AliasTarget, VersionStatus
+from loragate.adapter_store.adapters import adapter as stored
+from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS, AliasTarget, VersionStatus
 from loragate.adapter_store.adapters.filter import AdapterFilter
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
@@ -14,18 +14,30 @@ from loragate.finetune.jobs.model_name import parse_tuned_name
 from loragate.gateway.engine.adapter_probe import EngineProbe
 from loragate.gateway.generation.priority import share_of
 from loragate.gateway.http.idempotency import Once, Result
-from loragate.gateway.objects.adapters import adapter_object, alias_object, version_object
-from loragate.gateway.objects.common import deleted_object, list_object
+from loragate.gateway.objects.adapters import (
+    Adapter,
+    AdapterList,
+    AdapterVersion,
+    AdapterVersionList,
+    Alias,
+    DeletedAdapter,
+    DeletedAlias,
+    adapter_object,
+    alias_object,
+    deleted_adapter,
+    deleted_alias,
+    deleted_version,
+    version_object,
+)
+from loragate.gateway.objects.common import list_object
 from loragate.gateway.schemas.resources.adapters import AdapterPatch, AliasPut
 from loragate.gateway.services import Services
 from loragate.gateway.uploads.adapter_upload import AdapterUpload
 
-Document = dict[str, Any]
-
 
 async def publish(
     use: Services, caller: TenantPrincipal, by: Actor, upload: AdapterUpload, once: Once
-) -> Result[Document]:
+) -> Result[AdapterVersion]:
     """Publish the next version of the upload's name, once for `once`. It stays `verifying` until an engine has tried
     it."""
     content = () if once.key is None else await asyncio.to_thread(upload.identity)
@@ -49,7 +61,7 @@ async def publish_import(
 
 async def _publish(
     use: Services, caller: TenantPrincipal, scope: TenantScope, upload: AdapterUpload, wanted_by: Import | None = None
-) -> AdapterVersion:
+) -> stored.AdapterVersion:
     return await scope.publications.publish(
         upload.name,
         upload.config_json,
@@ -66,16 +78,16 @@ async def _publish(
 
 async def list_adapters(
     use: Services, caller: TenantPrincipal, wanted: AdapterFilter, after: str | None, limit: int
-) -> Document:
-    """Newest first."""
+) -> AdapterList:
+    """Return a page of adapters, newest first."""
     async with use.store.tenant(caller.tenant_id) as scope:
         page = await scope.adapters.list(wanted, after=after, limit=limit)
     holdings = await use.residency.holdings()
     return list_object([adapter_object(adapter, holdings) for adapter in page], has_more=page.has_more)
 
 
-async def get(use: Services, caller: TenantPrincipal, name: str) -> Document:
-    """One adapter with its aliases, by its name or that of the model that a job has made."""
+async def get(use: Services, caller: TenantPrincipal, name: str) -> Adapter:
+    """Return an adapter, by its name or by the name of the model that a job has made."""
     async with use.store.tenant(caller.tenant_id) as scope:
         tuned = parse_tuned_name(name)
         made = tuned is not None and await scope.jobs.has_made(name)
@@ -83,8 +95,8 @@ async def get(use: Services, caller: TenantPrincipal, name: str) -> Document:
     return adapter_object(adapter, await use.residency.holdings())
 
 
-async def update(use: Services, caller: TenantPrincipal, by: Actor, name: str, body: AdapterPatch) -> Document:
-    """Changes what is given."""
+async def update(use: Services, caller: TenantPrincipal, by: Actor, name: str, body: AdapterPatch) -> Adapter:
+    """Change the fields that `body` contains."""
     enabled = None if body.status is None else body.status == "ready"
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         changed = await scope.adapters.update(
@@ -93,12 +105,12 @@ async def update(use: Services, caller: TenantPrincipal, by: Actor, name: str, b
     return adapter_object(changed, await use.residency.holdings())
 
 
-async def delete(use: Services, caller: TenantPrincipal, by: Actor, name: str) -> Document:
-    """With its versions and aliases. Requests that run finish on their version."""
+async def delete(use: Services, caller: TenantPrincipal, by: Actor, name: str) -> DeletedAdapter:
+    """Delete an adapter with its versions and aliases. Running requests finish on their version."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         adapter = await scope.adapters.get(name)
         await scope.adapters.delete(name)
-    return deleted_object("adapter", adapter.id, name=name)
+    return deleted_adapter(adapter.id, name)
 
 
 async def list_versions(
@@ -108,8 +120,9 @@ async def list_versions(
     after: int | None,
     limit: int,
     status: VersionStatus | None = None,
-) -> Document:
-    """Highest number first; the cursor is a version's number. Those in one state, or all that are published."""
+) -> AdapterVersionList:
+    """Return a page of versions, highest number first: those with `status`, or else all published ones. The cursor is
+    a version's number."""
     async with use.store.tenant(caller.tenant_id) as scope:
         page = await scope.adapters.versions(name, after=after, limit=limit, status=status)
     holdings = await use.residency.holdings()
@@ -117,8 +130,8 @@ async def list_versions(
     return list_object(data, has_more=page.has_more, cursor="version")
 
 
-async def get_version(use: Services, caller: TenantPrincipal, name: str, version: int) -> Document:
-    """One version; also one that waits for an engine, or was rejected."""
+async def get_version(use: Services, caller: TenantPrincipal, name: str, version: int) -> AdapterVersion:
+    """Return a version, which may also be waiting for an engine or have been rejected."""
     async with use.store.tenant(caller.tenant_id) as scope:
         try:
             found = await scope.adapters.version(name, version)
@@ -131,28 +144,26 @@ async def get_version(use: Services, caller: TenantPrincipal, name: str, version
     return version_object(found, holdings.tier(caller.tenant_id, [found.digest]))
 
 
-async def delete_version(use: Services, caller: TenantPrincipal, by: Actor, name: str, version: int) -> Document:
-    """Raises Conflict while an alias points at it. One that waits for an engine is given up."""
+async def delete_version(use: Services, caller: TenantPrincipal, by: Actor, name: str, version: int) -> DeletedAdapter:
+    """Delete a version, or give up one that waits for an engine. Raises Conflict while an alias points to it."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         found = await scope.publications.give_up(name, version)
         if found is None:
             found = await scope.adapters.version(name, version)
             await scope.adapters.delete_version(name, version)
-    return deleted_object("adapter.version", found.adapter_id, name=name, version=version)
+    return deleted_version(found.adapter_id, name, version)
 
 
-async def set_alias(
-    use: Services, caller: TenantPrincipal, by: Actor, name: str, alias: str, body: AliasPut
-) -> Document:
-    """Points an alias, new or not, at these versions, by weight."""
+async def set_alias(use: Services, caller: TenantPrincipal, by: Actor, name: str, alias: str, body: AliasPut) -> Alias:
+    """Point an alias, which need not exist yet, to these versions, by weight."""
     targets = [AliasTarget(target.version, target.weight) for target in body.targets]
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         placed = await scope.adapters.set_alias(name, alias, targets)
     return alias_object(name, alias, placed)
 
 
-async def delete_alias(use: Services, caller: TenantPrincipal, by: Actor, name: str, alias: str) -> Document:
-    """Its versions stay. Raises NotFound, and Conflict for the default one."""
+async def delete_alias(use: Services, caller: TenantPrincipal, by: Actor, name: str, alias: str) -> DeletedAlias:
+    """Delete an alias but not its versions. Raises NotFound, and Conflict for the default alias."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         adapter_id = await scope.adapters.delete_alias(name, alias)
-    return deleted_object("adapter.alias", adapter_id, name=name, alias=alias)
+    return deleted_alias(adapter_id, name, alias)

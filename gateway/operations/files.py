@@ -1,9 +1,9 @@
-"""What a tenant does with its files and their uploads; each returns what the caller is told."""
+"""Operations on a tenant's files and their uploads, for REST and gRPC."""
 
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
@@ -11,38 +11,37 @@ from loragate.adapter_store.files.file import File, FileFacts, Purpose
 from loragate.gateway.auth.authenticator import require_scope
 from loragate.gateway.errors import InvalidRequest, PayloadTooLarge
 from loragate.gateway.http.idempotency import Once, Result
-from loragate.gateway.objects.common import deleted_object, list_object
-from loragate.gateway.objects.files import file_object, part_object, upload_object
+from loragate.gateway.objects import files as objects
+from loragate.gateway.objects.common import list_object
+from loragate.gateway.objects.files import deleted_file, file_object, part_object, upload_object
 from loragate.gateway.schemas.resources.uploads import UploadComplete, UploadCreate
 from loragate.gateway.services import Services
 from loragate.gateway.uploads.adapter_upload import sha256_digest
 from loragate.gateway.uploads.training_lines import check_lines
-
-Document = dict[str, Any]
 
 _SCOPES = {
     Purpose.FINE_TUNE: Scope.FINETUNE,
     Purpose.FINE_TUNE_RESULTS: Scope.FINETUNE,
     Purpose.ADAPTER: Scope.ADAPTERS_WRITE,
 }
-_MOST_FINE_TUNE_BYTES = 1 << 30
+_MAX_FINE_TUNE_BYTES = 1 << 30
 
 
 def purposes_of(caller: TenantPrincipal) -> frozenset[Purpose]:
-    """Whose files its key may see."""
+    """Return the purposes whose files the caller's key may access."""
     return frozenset(purpose for purpose, scope in _SCOPES.items() if caller.allows(scope))
 
 
 async def check_room(use: Services, caller: TenantPrincipal, size: int) -> None:
-    """Before so many bytes are taken in. Raises Conflict."""
+    """Check that `size` bytes fit the tenant's quota, before they are received. Raises Conflict."""
     async with use.store.tenant(caller.tenant_id) as scope:
         await scope.files.check_room(size)
 
 
 async def create(
     use: Services, caller: TenantPrincipal, by: Actor, facts: FileFacts, content: BinaryIO, once: Once
-) -> Result[Document]:
-    """A file in one piece."""
+) -> Result[objects.File]:
+    """Create a file from one request."""
     require_scope(caller, _SCOPES[facts.purpose])
     size = content.seek(0, 2)
     async with once.attempt(caller.tenant_id, *await _identity(once, content, repr(facts))) as attempt:
@@ -57,8 +56,8 @@ async def create(
 
 async def append(
     use: Services, caller: TenantPrincipal, by: Actor, file_id: str, content: BinaryIO, once: Once
-) -> Result[Document]:
-    """Lines behind those of an open file: all or, where one is wrong, none."""
+) -> Result[objects.File]:
+    """Append lines to an open file: all of them or, if one is invalid, none."""
     size = content.seek(0, 2)
     purposes = purposes_of(caller)
     async with once.attempt(caller.tenant_id, *await _identity(once, content, file_id)) as attempt:
@@ -75,24 +74,24 @@ async def append(
             return await attempt.keep(scope.replies, file_object(file), 200)
 
 
-async def close(use: Services, caller: TenantPrincipal, by: Actor, file_id: str) -> Document:
-    """For good. Closed once more, it is told as it is."""
+async def close(use: Services, caller: TenantPrincipal, by: Actor, file_id: str) -> objects.File:
+    """Close an open file for good. Returns a closed one as it is."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         return file_object(await scope.files.close(file_id, purposes_of(caller)))
 
 
 async def list_files(
     use: Services, caller: TenantPrincipal, purpose: str | None, after: str | None, limit: int, *, oldest: bool
-) -> Document:
-    """Those that the caller's key may see."""
+) -> objects.FileList:
+    """Return a page of the files that the caller's key may access."""
     wanted = [each for each in purposes_of(caller) if purpose in (None, each.value)]
     async with use.store.tenant(caller.tenant_id) as scope:
         page = await scope.files.list(wanted, after=after, limit=limit, oldest=oldest)
     return list_object([file_object(file) for file in page], has_more=page.has_more)
 
 
-async def get(use: Services, caller: TenantPrincipal, file_id: str) -> Document:
-    """One file."""
+async def get(use: Services, caller: TenantPrincipal, file_id: str) -> objects.File:
+    """Return a file."""
     async with use.store.tenant(caller.tenant_id) as scope:
         return file_object(await scope.files.get(file_id, purposes_of(caller)))
 
@@ -100,31 +99,31 @@ async def get(use: Services, caller: TenantPrincipal, file_id: str) -> Document:
 async def content(
     use: Services, caller: TenantPrincipal, file_id: str, *, param: str = "file_id"
 ) -> tuple[File, AsyncIterator[bytes]]:
-    """Its bytes. Raises NotFound, and Unavailable while iterating."""
+    """Return a file and its bytes. Raises NotFound, and Unavailable while iterating."""
     async with use.store.tenant(caller.tenant_id) as scope:
         file = await scope.files.get(file_id, purposes_of(caller), param=param)
         pieces = await scope.files.pieces_of(file)
     return file, use.store.read_pieces(caller.tenant_id, pieces)
 
 
-async def delete(use: Services, caller: TenantPrincipal, by: Actor, file_id: str) -> Document:
-    """Who reads it reads on."""
+async def delete(use: Services, caller: TenantPrincipal, by: Actor, file_id: str) -> objects.DeletedFile:
+    """Delete a file. Reads in progress complete normally."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         await scope.files.delete(file_id, purposes_of(caller))
-    return deleted_object("file", file_id)
+    return deleted_file(file_id)
 
 
 async def create_upload(
     use: Services, caller: TenantPrincipal, by: Actor, body: UploadCreate, once: Once
-) -> Result[Document]:
-    """For a file that comes in parts."""
+) -> Result[objects.Upload]:
+    """Create an upload, for a file that is sent in parts."""
     purpose = Purpose(body.purpose)
     require_scope(caller, _SCOPES[purpose])
-    most = use.config.max_upload_bytes
+    max_bytes = use.config.max_upload_bytes
     if purpose is Purpose.FINE_TUNE:
-        most = min(most, _MOST_FINE_TUNE_BYTES)
-    if body.bytes > most:
-        raise PayloadTooLarge(f"A file for the purpose '{purpose}' may have {most} bytes.", param="bytes")
+        max_bytes = min(max_bytes, _MAX_FINE_TUNE_BYTES)
+    if body.bytes > max_bytes:
+        raise PayloadTooLarge(f"A file for the purpose '{purpose}' may have {max_bytes} bytes.", param="bytes")
     seconds = None if body.expires_after is None else body.expires_after.seconds
     facts = FileFacts(body.filename, purpose, seconds)
     async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
@@ -135,22 +134,22 @@ async def create_upload(
             return await attempt.keep(scope.replies, upload_object(upload), 200)
 
 
-async def get_upload(use: Services, caller: TenantPrincipal, upload_id: str) -> Document:
-    """How far it is."""
+async def get_upload(use: Services, caller: TenantPrincipal, upload_id: str) -> objects.Upload:
+    """Return an upload."""
     async with use.store.tenant(caller.tenant_id) as scope:
         return upload_object(await scope.file_uploads.get(upload_id, purposes_of(caller)))
 
 
 async def check_part(use: Services, caller: TenantPrincipal, upload_id: str) -> None:
-    """Before its bytes are taken in. Raises NotFound, Conflict."""
+    """Check that the upload takes parts, before the bytes of one are received. Raises NotFound, Conflict."""
     async with use.store.tenant(caller.tenant_id) as scope:
         await scope.file_uploads.check_part(upload_id, purposes_of(caller), 0)
 
 
 async def add_part(
     use: Services, caller: TenantPrincipal, by: Actor, upload_id: str, content: BinaryIO, once: Once
-) -> Result[Document]:
-    """In any order; what is sent twice is two parts."""
+) -> Result[objects.UploadPart]:
+    """Add a part. Parts may be added in any order; the same bytes sent twice are two parts."""
     size = content.seek(0, 2)
     async with once.attempt(caller.tenant_id, *await _identity(once, content, upload_id)) as attempt:
         if attempt.earlier is not None:
@@ -160,8 +159,8 @@ async def add_part(
             return await attempt.keep(scope.replies, part_object(part), 200)
 
 
-async def list_parts(use: Services, caller: TenantPrincipal, upload_id: str) -> Document:
-    """What came already, for whoever goes on after a break."""
+async def list_parts(use: Services, caller: TenantPrincipal, upload_id: str) -> objects.UploadPartList:
+    """Return the parts received so far, so that a client can resume an upload."""
     async with use.store.tenant(caller.tenant_id) as scope:
         parts = await scope.file_uploads.parts(upload_id, purposes_of(caller))
     return list_object([part_object(part) for part in parts])
@@ -169,23 +168,23 @@ async def list_parts(use: Services, caller: TenantPrincipal, upload_id: str) -> 
 
 async def complete_upload(
     use: Services, caller: TenantPrincipal, by: Actor, upload_id: str, body: UploadComplete
-) -> Document:
-    """The file of these parts; asked again, the same one."""
+) -> objects.Upload:
+    """Create the file from these parts. Repeating the call returns the same file."""
     if body.md5 is not None and body.md5.lower() != await _md5(use, caller, upload_id, body.part_ids):
-        words = "The MD5 sum of these parts is another one; the upload is still pending."
+        words = "The MD5 sum of these parts is different; the upload is still pending."
         raise InvalidRequest(words, param="md5", code="md5_mismatch")
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         return upload_object(await scope.file_uploads.complete(upload_id, purposes_of(caller), body.part_ids))
 
 
-async def cancel_upload(use: Services, caller: TenantPrincipal, by: Actor, upload_id: str) -> Document:
-    """Its parts are gone then."""
+async def cancel_upload(use: Services, caller: TenantPrincipal, by: Actor, upload_id: str) -> objects.Upload:
+    """Cancel an upload and delete its parts."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         return upload_object(await scope.file_uploads.cancel(upload_id, purposes_of(caller)))
 
 
 async def _md5(use: Services, caller: TenantPrincipal, upload_id: str, part_ids: Sequence[str]) -> str:
-    """Of those of the parts that are the upload's: that others are not is told by who makes the file."""
+    """Return the MD5 sum of those parts that belong to the upload; the others are rejected when the file is created."""
     async with use.store.tenant(caller.tenant_id) as scope:
         known = {part.id for part in await scope.file_uploads.parts(upload_id, purposes_of(caller))}
     digest = hashlib.md5(usedforsecurity=False)
@@ -194,7 +193,7 @@ async def _md5(use: Services, caller: TenantPrincipal, upload_id: str, part_ids:
     return digest.hexdigest()
 
 
-async def _identity(once: Once, content: BinaryIO, told: str) -> tuple[bytes, ...]:
+async def _identity(once: Once, content: BinaryIO, what: str) -> tuple[bytes, ...]:
     if once.key is None:
         return ()
-    return told.encode(errors="surrogatepass"), await asyncio.to_thread(sha256_digest, content)
+    return what.encode(errors="surrogatepass"), await asyncio.to_thread(sha256_digest, content)

@@ -1,20 +1,18 @@
-"""What a tenant does with imports, over REST or gRPC; each returns what the caller is told."""
-
-from typing import Any
+"""Operations on a tenant's imports, for REST and gRPC."""
 
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.http.idempotency import Once, Result
 from loragate.gateway.objects.common import list_object
-from loragate.gateway.objects.imports import import_object
+from loragate.gateway.objects.imports import AdapterImport, AdapterImportList, import_object
 from loragate.gateway.schemas.resources.imports import ImportCreate
 from loragate.gateway.services import Services
 
-Document = dict[str, Any]
 
-
-async def create(use: Services, caller: TenantPrincipal, by: Actor, body: ImportCreate, once: Once) -> Result[Document]:
-    """It is fetched beside all requests, by this process, or by another one when this dies."""
+async def create(
+    use: Services, caller: TenantPrincipal, by: Actor, body: ImportCreate, once: Once
+) -> Result[AdapterImport]:
+    """Create an import. It is fetched in the background by this process or, if this process dies, by another."""
     use.link.require_base()  # nothing can be checked before an engine has described its base model
     use.imports.check(body.source, caller.tenant_id)
     async with once.attempt(caller.tenant_id, body.model_dump_json(exclude={"token"}).encode()) as attempt:
@@ -27,20 +25,20 @@ async def create(use: Services, caller: TenantPrincipal, by: Actor, body: Import
     return result
 
 
-async def list_imports(use: Services, caller: TenantPrincipal, after: str | None, limit: int) -> Document:
-    """Newest first."""
+async def list_imports(use: Services, caller: TenantPrincipal, after: str | None, limit: int) -> AdapterImportList:
+    """Return a page of imports, newest first."""
     async with use.store.tenant(caller.tenant_id) as scope:
         page = await scope.imports.list(after=after, limit=limit)
     return list_object([import_object(found) for found in page], has_more=page.has_more)
 
 
-async def get(use: Services, caller: TenantPrincipal, import_id: str) -> Document:
-    """How far it is, or how it ended."""
+async def get(use: Services, caller: TenantPrincipal, import_id: str) -> AdapterImport:
+    """Return an import, with its progress or its result."""
     async with use.store.tenant(caller.tenant_id) as scope:
         return import_object(await scope.imports.get(import_id))
 
 
-async def cancel(use: Services, caller: TenantPrincipal, by: Actor, import_id: str) -> Document:
-    """Nothing of it stays. Raises Conflict once it is checked or has ended."""
+async def cancel(use: Services, caller: TenantPrincipal, by: Actor, import_id: str) -> AdapterImport:
+    """Cancel an import and discard what it has fetched. Raises Conflict once it is being checked or has ended."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         return import_object(await scope.imports.cancel(import_id))

@@ -1,4 +1,4 @@
-"""A fine-tuning job as its tenant asks for it, over REST or gRPC."""
+"""Creation of fine-tuning jobs, for REST and gRPC."""
 
 import secrets
 from typing import Any
@@ -13,22 +13,20 @@ from loragate.adapter_store.scopes import TenantScope
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.generation.resolver import route_of
 from loragate.gateway.http.idempotency import Once, Result
-from loragate.gateway.objects.fine_tuning import job_object
+from loragate.gateway.objects.fine_tuning import FineTuningJob, job_object
 from loragate.gateway.operations.files import purposes_of
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
 from loragate.gateway.services import Services
 from loragate.gateway.text.base_model import BaseModel
 from loragate.v1 import engine_pb2 as pb
 
-Document = dict[str, Any]
-
 _SEEDS = 1 << 31
 
 
 async def create_job(
     use: Services, caller: TenantPrincipal, by: Actor, body: JobCreate, once: Once
-) -> Result[Document]:
-    """Its files are validated next. Raises ApiError and StoreError for whatever can be told before that."""
+) -> Result[FineTuningJob]:
+    """Create a job. Its files are validated later; raises ApiError and StoreError for what can be checked now."""
     base = use.link.base
     hyperparameters = checked_hyperparameters(body, base.manifest, caller.limits)
     async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
@@ -39,7 +37,7 @@ async def create_job(
             if body.validation_file is not None:
                 await _check_file(scope, caller, body.validation_file, "validation_file")
             start = await _start(scope, base, body.model)
-            if start is None and "lora_rank" not in hyperparameters and (rank := open_rank(caller.limits)):
+            if start is None and "lora_rank" not in hyperparameters and (rank := reduced_rank(caller.limits)):
                 hyperparameters["lora_rank"] = rank
             job = await scope.jobs.create(_request(body, hyperparameters, start))
             return await attempt.keep(scope.replies, job_object(job, caller.tenant_id), 200)
@@ -59,12 +57,12 @@ async def _check_file(
 
 
 async def _start(scope: TenantScope, base: BaseModel, model: str) -> JobStart | None:
-    """None where the job begins with the base model. Raises NotFound, Forbidden, Conflict."""
+    """Return the version from which the job starts; None for the base model. Raises NotFound, Forbidden, Conflict."""
     if model == base.id:
         return None
     route = await route_of(scope, model)
     if len(route.targets) > 1:
-        words = "Invalid 'model': it stands for several versions; name the one to go on from."
+        words = "Invalid 'model': it stands for several versions; name the version to start from."
         raise InvalidRequest(words, param="model", code="ambiguous_model")
     adapter = route.pick()
     return JobStart(adapter.adapter_id, adapter.name, adapter.version, adapter.digest)
@@ -84,11 +82,11 @@ def _request(body: JobCreate, hyperparameters: dict[str, Any], start: JobStart |
     )
 
 
-_OPEN_RANK = 16
+_DEFAULT_RANK = 16
 
 
 def checked_hyperparameters(body: JobCreate, manifest: pb.Manifest, limits: TenantLimits) -> dict[str, Any]:
-    """Those that are asked for. Raises InvalidRequest, and Conflict for a rank that the tenant may not have."""
+    """Return the requested hyperparameters. Raises InvalidRequest, and Conflict for a rank above the tenant's limit."""
     asked = body.asked
     if asked.lora_rank != "auto":
         if asked.lora_rank > manifest.max_lora_rank:
@@ -96,26 +94,26 @@ def checked_hyperparameters(body: JobCreate, manifest: pb.Manifest, limits: Tena
         check_rank(limits, asked.lora_rank)
     if asked.target_modules != "all-linear":
         for position, target in enumerate(asked.target_modules):
-            if not any(_is_meant(module.name, target) for module in manifest.modules if module.servable):
+            if not any(_matches(module.name, target) for module in manifest.modules if module.servable):
                 raise _invalid(body, f"target_modules.{position}", "the base model has no such module to adapt")
-            if _is_meant(manifest.output_head, target):
+            if _matches(manifest.output_head, target):
                 raise _invalid(
                     body, f"target_modules.{position}", "the base model's head cannot be adapted in training"
                 )
     return asked.model_dump(mode="json", exclude_unset=True)
 
 
-def open_rank(limits: TenantLimits) -> int | None:
-    """The rank of an adapter of which none is asked for, where the tenant may not have the usual one."""
-    most = limits.max_adapter_rank
-    if most is None or most >= _OPEN_RANK:
+def reduced_rank(limits: TenantLimits) -> int | None:
+    """Return the rank to use if none is requested and the usual one is above the tenant's limit, else None."""
+    max_rank = limits.max_adapter_rank
+    if max_rank is None or max_rank >= _DEFAULT_RANK:
         return None
-    check_rank(limits, max(1, most))
-    return most
+    check_rank(limits, max(1, max_rank))
+    return max_rank
 
 
-def _is_meant(module: str, target: str) -> bool:
-    """As PEFT reads a list of targets."""
+def _matches(module: str, target: str) -> bool:
+    """Match a target as PEFT does."""
     return module == target or module.endswith(f".{target}")
 
 

@@ -1,8 +1,8 @@
-"""What a tenant does with its fine-tuning jobs, over REST or gRPC; each returns what the caller is told."""
+"""Operations on a tenant's fine-tuning jobs, for REST and gRPC."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import TenantPrincipal
@@ -10,30 +10,37 @@ from loragate.adapter_store.database.page import Page
 from loragate.adapter_store.jobs.job import JobStatus
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.objects.common import list_object
-from loragate.gateway.objects.fine_tuning import checkpoint_object, event_id, event_object, job_object
+from loragate.gateway.objects.fine_tuning import FineTuningJob, JobList, job_object
+from loragate.gateway.objects.job_events import (
+    CheckpointList,
+    EventList,
+    JobEvent,
+    checkpoint_object,
+    event_id,
+    event_object,
+)
 from loragate.gateway.services import Services
 
-Document = dict[str, Any]
 Act = Literal["cancel", "pause", "resume"]
 
 
 async def list_jobs(
     use: Services, caller: TenantPrincipal, labels: Mapping[str, str] | None, after: str | None, limit: int
-) -> Document:
-    """Newest first, those with these labels, or (None) without any."""
+) -> JobList:
+    """Return a page of jobs, newest first: those with these labels or, if `labels` is None, those without labels."""
     async with use.store.tenant(caller.tenant_id) as scope:
         page = await scope.jobs.list(labels, after=after, limit=limit)
     return list_object([job_object(job, caller.tenant_id) for job in page], has_more=page.has_more)
 
 
-async def get(use: Services, caller: TenantPrincipal, job_id: str) -> Document:
-    """One job."""
+async def get(use: Services, caller: TenantPrincipal, job_id: str) -> FineTuningJob:
+    """Return a job."""
     async with use.store.tenant(caller.tenant_id) as scope:
         return job_object(await scope.jobs.get(job_id), caller.tenant_id)
 
 
-async def order(use: Services, tenant_id: str, by: Actor, job_id: str, act: Act) -> Document:
-    """At once, or as soon as its worker hears of it. Raises Conflict where it is too late."""
+async def order(use: Services, tenant_id: str, by: Actor, job_id: str, act: Act) -> FineTuningJob:
+    """Cancel, pause or resume a job, at once or when its worker is notified. Raises Conflict if it is too late."""
     async with use.store.tenant(tenant_id, write=True, by=by) as scope:
         match act:
             case "cancel":
@@ -45,8 +52,8 @@ async def order(use: Services, tenant_id: str, by: Actor, job_id: str, act: Act)
     return job_object(job, tenant_id)
 
 
-async def list_events(use: Services, tenant_id: str, job_id: str, after: str | None, limit: int) -> Document:
-    """Newest first."""
+async def list_events(use: Services, tenant_id: str, job_id: str, after: str | None, limit: int) -> EventList:
+    """Return a page of events, newest first."""
     number = None if after is None else event_number(job_id, after)
     async with use.store.tenant(tenant_id) as scope:
         page = await scope.jobs.events(job_id, after=number, limit=limit)
@@ -55,15 +62,15 @@ async def list_events(use: Services, tenant_id: str, job_id: str, after: str | N
 
 @dataclass(frozen=True)
 class Since:
-    """`events`, oldest first; `more` can be read at once, unless the job has `ended` no others come."""
+    """New events of a job, oldest first. `more` can be read at once; if the job has `ended`, no others will follow."""
 
-    events: list[Document]
+    events: list[JobEvent]
     more: bool
     ended: bool
 
 
 async def events_since(use: Services, caller: TenantPrincipal, job_id: str, after: str | None) -> Since:
-    """What happened behind the event `after`, for whoever follows the job."""
+    """Return the events that follow the event `after`, for a client that follows the job."""
     number = 0 if after is None else event_number(job_id, after)
     async with use.store.tenant(caller.tenant_id) as scope:
         job = await scope.jobs.get(job_id)
@@ -71,8 +78,8 @@ async def events_since(use: Services, caller: TenantPrincipal, job_id: str, afte
     return Since([event_object(event, job_id) for event in page], page.has_more, job.status.ended)
 
 
-async def list_checkpoints(use: Services, tenant_id: str, job_id: str, after: str | None, limit: int) -> Document:
-    """Those that answer, newest first: of a job that has ended without a result there are none."""
+async def list_checkpoints(use: Services, tenant_id: str, job_id: str, after: str | None, limit: int) -> CheckpointList:
+    """Return a page of the usable checkpoints, newest first. A job that has ended without a result has none."""
     async with use.store.tenant(tenant_id) as scope:
         job = await scope.jobs.get(job_id)
         page = await scope.jobs.checkpoints(job_id, after=after, limit=limit)
@@ -82,7 +89,7 @@ async def list_checkpoints(use: Services, tenant_id: str, job_id: str, after: st
 
 
 def event_number(job_id: str, after: str) -> int:
-    """Which of the job's events has this id. Raises InvalidRequest."""
+    """Return the number of the job's event with this id. Raises InvalidRequest."""
     number = after.rpartition("-")[2]
     if not (number.isascii() and number.isdigit() and len(number) < 10) or event_id(job_id, int(number)) != after:
         words = "`after` is not the id of an item of this list."

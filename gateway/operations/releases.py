@@ -4,6 +4,7 @@ A POST is done once for an `Idempotency-Key`: a rollback that is sent again woul
 """
 
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from pydantic import BaseModel
 
@@ -12,16 +13,24 @@ from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.adapter_store.scopes import TenantScope
 from loragate.gateway.engine.residency import Holdings
 from loragate.gateway.http.idempotency import Once, Result
-from loragate.gateway.objects.adapters import adapter_object, alias_object, version_object
-from loragate.gateway.operations.adapters import Document
+from loragate.gateway.objects.adapters import (
+    Adapter,
+    AdapterVersion,
+    Alias,
+    adapter_object,
+    alias_object,
+    version_object,
+)
 from loragate.gateway.schemas.resources.adapters import Promotion, Rollback, VersionPatch
 from loragate.gateway.services import Services
+
+D = TypeVar("D")
 
 
 async def change_version(
     use: Services, caller: TenantPrincipal, by: Actor, name: str, version: int, body: VersionPatch
-) -> Document:
-    """Takes it out of service, or puts it back."""
+) -> AdapterVersion:
+    """Disable a version, or enable it again."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
         changed = await scope.adapters.enable_version(name, version, body.status == "ready")
     holdings = await use.residency.holdings()
@@ -30,10 +39,10 @@ async def change_version(
 
 async def promote(
     use: Services, caller: TenantPrincipal, by: Actor, name: str, body: Promotion, once: Once
-) -> Result[Document]:
-    """Points an alias at one version alone."""
+) -> Result[Alias]:
+    """Point an alias to a single version."""
 
-    async def do(scope: TenantScope, holdings: Holdings) -> Document:
+    async def do(scope: TenantScope, holdings: Holdings) -> Alias:
         targets = await scope.adapters.promote(name, body.alias, version=body.version, from_alias=body.from_alias)
         return alias_object(name, body.alias, targets)
 
@@ -42,19 +51,19 @@ async def promote(
 
 async def rollback(
     use: Services, caller: TenantPrincipal, by: Actor, name: str, body: Rollback, once: Once
-) -> Result[Document]:
-    """Points an alias at what it pointed at before."""
+) -> Result[Alias]:
+    """Point an alias to what it pointed to before."""
 
-    async def do(scope: TenantScope, holdings: Holdings) -> Document:
+    async def do(scope: TenantScope, holdings: Holdings) -> Alias:
         return alias_object(name, body.alias, await scope.adapters.rollback(name, body.alias))
 
     return await _once(use, caller, by, do, once, name, body)
 
 
-async def restore(use: Services, caller: TenantPrincipal, by: Actor, name: str, once: Once) -> Result[Document]:
-    """A deleted adapter is back, as it was."""
+async def restore(use: Services, caller: TenantPrincipal, by: Actor, name: str, once: Once) -> Result[Adapter]:
+    """Restore a deleted adapter, as it was."""
 
-    async def do(scope: TenantScope, holdings: Holdings) -> Document:
+    async def do(scope: TenantScope, holdings: Holdings) -> Adapter:
         return adapter_object(await scope.adapters.restore(name), holdings)
 
     return await _once(use, caller, by, do, once, name)
@@ -62,10 +71,10 @@ async def restore(use: Services, caller: TenantPrincipal, by: Actor, name: str, 
 
 async def restore_version(
     use: Services, caller: TenantPrincipal, by: Actor, name: str, version: int, once: Once
-) -> Result[Document]:
-    """A deleted version is back."""
+) -> Result[AdapterVersion]:
+    """Restore a deleted version."""
 
-    async def do(scope: TenantScope, holdings: Holdings) -> Document:
+    async def do(scope: TenantScope, holdings: Holdings) -> AdapterVersion:
         restored = await scope.adapters.restore_version(name, version)
         return version_object(restored, holdings.tier(caller.tenant_id, [restored.digest]))
 
@@ -76,11 +85,11 @@ async def _once(
     use: Services,
     caller: TenantPrincipal,
     by: Actor,
-    do: Callable[[TenantScope, Holdings], Awaitable[Document]],
+    do: Callable[[TenantScope, Holdings], Awaitable[D]],
     once: Once,
     of: str,
     body: BaseModel | None = None,
-) -> Result[Document]:
+) -> Result[D]:
     content = (of.encode(), b"" if body is None else body.model_dump_json().encode())
     async with once.attempt(caller.tenant_id, *content) as attempt:
         if attempt.earlier is not None:

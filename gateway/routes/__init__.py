@@ -1,1 +1,1 @@
-"""One module for each resource. Routes translate between HTTP and the services; they decide nothing."""
+"""One module for each resource. Routes translate between HTTP and the operations; they make no decisions."""

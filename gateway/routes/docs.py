@@ -1,4 +1,4 @@
-"""GET /openapi.json, and /docs for people."""
+"""GET /openapi.json, and the page /docs."""
 
 import asyncio
 
@@ -22,19 +22,19 @@ _HEADERS = {
 
 @router.get("/openapi.json")
 async def openapi(request: Request) -> Response:
-    """This API, described for programs."""
+    """Return the OpenAPI document."""
     return json_response(await asyncio.to_thread(openapi_document, request.app))
 
 
 @router.get("/docs")
 async def page() -> Response:
-    """The same for people, with a form for each route."""
+    """Return the documentation page, with a form for each route."""
     return _file(PAGE)
 
 
 @router.get("/docs/{asset}")
 async def asset(asset: Asset) -> Response:
-    """What the page consists of."""
+    """Return a file of the documentation page."""
     return _file(asset)
 
 

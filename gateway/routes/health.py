@@ -15,15 +15,15 @@ router = APIRouter(tags=["health"], dependencies=[public])
 @router.get("/healthz")
 @answers(Health)
 async def healthz() -> Response:
-    """This process is alive."""
+    """Report that the process is alive."""
     return json_response({"status": "ok"})
 
 
 @router.get("/readyz")
 @answers(Readiness, also={503: Readiness})
 async def readyz(use: Use) -> Response:
-    """200 when requests can be served; else 503, naming what is not ready. A part that is `degraded` is missed by
-    nobody but those who use it."""
+    """Return 200 if requests can be served, else 503 with the parts that are not ready. A `degraded` part affects only
+    the requests that use it."""
     parts = await readiness(use)
     ready = is_ready(parts)
     others = optional_parts(use.config.data_dir)

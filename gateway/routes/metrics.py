@@ -30,7 +30,8 @@ router = APIRouter(tags=["health"])
 @router.get("/metrics")
 @answers(None, json=False, media={CONTENT_TYPE: "Prometheus' text format."})
 async def metrics(operator: OperatorOrAnybody, use: Use) -> Response:
-    """For Prometheus. With the admin key also what each adapter and tenant did, and adapters by name."""
+    """Return metrics for Prometheus. With the admin key they include metrics by adapter and by tenant, with the
+    adapters' names."""
     stats = await (use.engine_reading.shared() if operator is None else use.engine_reading.detailed())
     families = [*_own_families(use, all_of_them=operator is not None), *engine_families(stats)]
     families += finetune_families(use.config.data_dir)
@@ -45,7 +46,7 @@ async def metrics(operator: OperatorOrAnybody, use: Use) -> Response:
 
 
 def _own_families(use: Services, *, all_of_them: bool) -> Iterator[Metric]:
-    """This gateway's; what single tenants did is for the operator."""
+    """Yield this gateway's metrics; those by tenant are for the operator only."""
     for family in use.http_metrics.families():
         if all_of_them or not family.name.startswith((TENANT_PREFIX, ALIAS_TARGET_PREFIX)):
             yield family

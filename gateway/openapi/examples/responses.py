@@ -1,4 +1,4 @@
-"""Examples of answers, by their shape."""
+"""Examples of responses, by their type."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +14,7 @@ from loragate.gateway.objects import (
     fine_tuning,
     health,
     imports,
+    job_events,
     models,
     responses,
     usage,
@@ -236,8 +237,8 @@ ANSWERS: Mapping[Any, Any] = {
     fine_tuning.JobList: _page(JOB),
     fine_tuning.AdminJob: ADMIN_JOB,
     fine_tuning.AdminJobList: _page(ADMIN_JOB),
-    fine_tuning.EventList: _page(JOB_EVENT),
-    fine_tuning.CheckpointList: _page(CHECKPOINT),
+    job_events.EventList: _page(JOB_EVENT),
+    job_events.CheckpointList: _page(CHECKPOINT),
     usage.UsageList: {**_page(_ROW), **_DAY, "totals": _SUMS},
     usage.Service: {
         "object": "usage.service",

@@ -1,4 +1,4 @@
-"""/admin/v1/adapters: what all tenants have."""
+"""/admin/v1/adapters: the adapters of all tenants."""
 
 from typing import Annotated
 
@@ -11,8 +11,7 @@ from loragate.gateway.dependencies.requirements import Administrator, By, Operat
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.engine.link import ENGINE_ID
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.objects.adapters import admin_adapter_object
-from loragate.gateway.objects.admin import AdminAdapter, AdminAdapterList
+from loragate.gateway.objects.admin import AdminAdapter, AdminAdapterList, admin_adapter_object
 from loragate.gateway.objects.common import list_object
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.schemas.resources.adapter_query import Wanted
@@ -32,7 +31,7 @@ async def list_all_adapters(
     after: Annotated[str | None, Query(max_length=64)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
 ) -> Response:
-    """Newest first."""
+    """List the adapters of all tenants, newest first."""
     async with use.store.admin(within=caller.tenant_id) as admin:
         page = await admin.published.list(wanted, tenant_id=tenant, after=after, limit=limit)
     holdings = await use.residency.holdings()

@@ -36,7 +36,7 @@ async def list_audit_events(
     after: Word = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
 ) -> Response:
-    """Who did what, newest first; `since` is in, `until` is out."""
+    """List recorded actions, newest first. `since` is inclusive, `until` is exclusive."""
     async with use.store.admin(within=caller.tenant_id) as admin:
         page = await admin.audit.list(
             tenant_id=tenant_id, actor=actor, action=action, since=since, until=until, after=after, limit=limit

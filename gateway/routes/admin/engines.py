@@ -1,4 +1,4 @@
-"""/admin/v1/engines. There is one engine now."""
+"""/admin/v1/engines. There is one engine."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from loragate.v1 import engine_pb2 as pb
 
 router = APIRouter(prefix="/admin/v1/engines", tags=["admin"])
 
-_MOST_STEPS = 100_000
+_MAX_STEPS = 100_000
 
 EngineId = Annotated[str, Path()]
 
@@ -27,14 +27,14 @@ EngineId = Annotated[str, Path()]
 @router.get("")
 @answers(EngineList)
 async def list_engines(operator: Operator, use: Use) -> Response:
-    """What each serves and is doing, also of one that is down."""
+    """List engines with what they serve and are doing, including those that are down."""
     return json_response(list_object([await _engine(use)]))
 
 
 @router.get("/{engine_id}")
 @answers(Engine)
 async def get_engine(engine_id: EngineId, operator: Operator, use: Use) -> Response:
-    """One engine."""
+    """Get an engine."""
     _require(engine_id)
     return json_response(await _engine(use))
 
@@ -48,7 +48,7 @@ async def list_engine_adapters(
     after: Annotated[str, Query(max_length=64)] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """What each of the adapters used last has served, by opaque id."""
+    """List the most recently used adapters with what each has served, by opaque id."""
     _require(engine_id)
     stats = await _stats(use, pb.StatsRequest(adapter_rows=limit, adapters_after=after))
     names = await names_of(use.store, [row.adapter for row in stats.adapters])
@@ -60,9 +60,9 @@ async def list_engine_adapters(
 @router.get("/{engine_id}/trace")
 @answers(None)
 async def trace_engine(
-    engine_id: EngineId, operator: Operator, use: Use, steps: Annotated[int, Query(ge=0, le=_MOST_STEPS)] = 0
+    engine_id: EngineId, operator: Operator, use: Use, steps: Annotated[int, Query(ge=0, le=_MAX_STEPS)] = 0
 ) -> Response:
-    """The last `steps` steps, or all that are remembered, as a trace to open in Perfetto."""
+    """Get a trace of the last `steps` steps, or of all that are recorded, to open in Perfetto."""
     _require(engine_id)
     try:
         document = await use.link.client.trace(steps)
@@ -72,7 +72,7 @@ async def trace_engine(
     return Response(document, media_type="application/json", headers={"content-disposition": disposition})
 
 
-async def _engine(use: Services) -> dict[str, object]:
+async def _engine(use: Services) -> Engine:
     stats = await use.engine_reading.detailed()
     names = await names_of(use.store, [each.adapter for each in stats.residents] if stats else [])
     tenants = await tenant_names_of(use.store, [each.tenant_id for each in stats.tenants] if stats else [])
@@ -88,8 +88,8 @@ async def _stats(use: Services, request: pb.StatsRequest) -> pb.StatsResponse:
 
 def _require(engine_id: str) -> None:
     if engine_id != ENGINE_ID:
-        raise NotFound("There is no such engine.", param="engine_id")
+        raise NotFound("The engine does not exist.", param="engine_id")
 
 
 def _down() -> Unavailable:
-    return Unavailable("The engine does not answer.", code="engine_unavailable")
+    return Unavailable("The engine does not respond.", code="engine_unavailable")

@@ -1,4 +1,4 @@
-"""/admin/v1/jobs: what all tenants have trained."""
+"""/admin/v1/jobs: the fine-tuning jobs of all tenants."""
 
 from typing import Annotated
 
@@ -12,7 +12,8 @@ from loragate.gateway.dependencies.requirements import Administrator, By
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.common import list_object
-from loragate.gateway.objects.fine_tuning import AdminJob, AdminJobList, CheckpointList, EventList, admin_job_object
+from loragate.gateway.objects.fine_tuning import AdminJob, AdminJobList, admin_job_object
+from loragate.gateway.objects.job_events import CheckpointList, EventList
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.operations import jobs as actions
 from loragate.gateway.routes.resources.fine_tuning import CHECKPOINTS, After, Limit
@@ -31,7 +32,7 @@ async def list_all_jobs(
     after: After = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> Response:
-    """Newest first."""
+    """List the jobs of all tenants, newest first."""
     async with use.store.admin(within=caller.tenant_id) as admin:
         page = await admin.jobs.list(tenant_id=tenant, status=status, after=after, limit=limit)
     return json_response(list_object([admin_job_object(job) for job in page], has_more=page.has_more))
@@ -40,7 +41,7 @@ async def list_all_jobs(
 @router.get("/{fine_tuning_job_id}")
 @answers(AdminJob)
 async def get_any_job(fine_tuning_job_id: str, caller: Administrator, use: Use) -> Response:
-    """One job."""
+    """Get a job."""
     return json_response(admin_job_object(await _job(use, caller, fine_tuning_job_id)))
 
 
@@ -49,7 +50,7 @@ async def get_any_job(fine_tuning_job_id: str, caller: Administrator, use: Use) 
 async def list_any_jobs_events(
     fine_tuning_job_id: str, caller: Administrator, use: Use, after: After = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
-    """As its tenant sees them, newest first. No example is in them."""
+    """List a job's events as its tenant sees them, newest first. They contain no training examples."""
     tenant_id = (await _job(use, caller, fine_tuning_job_id)).tenant_id
     return json_response(await actions.list_events(use, tenant_id, fine_tuning_job_id, after, limit))
 
@@ -59,7 +60,7 @@ async def list_any_jobs_events(
 async def list_any_jobs_checkpoints(
     fine_tuning_job_id: str, caller: Administrator, use: Use, after: After = None, limit: Limit = CHECKPOINTS
 ) -> Response:
-    """As its tenant sees them, newest first."""
+    """List a job's checkpoints as its tenant sees them, newest first."""
     tenant_id = (await _job(use, caller, fine_tuning_job_id)).tenant_id
     return json_response(await actions.list_checkpoints(use, tenant_id, fine_tuning_job_id, after, limit))
 
@@ -67,21 +68,21 @@ async def list_any_jobs_checkpoints(
 @router.post("/{fine_tuning_job_id}/cancel")
 @answers(AdminJob, refusals=(409,))
 async def cancel_any_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
-    """As its tenant can. 409 once it has ended."""
+    """Cancel a job, as its tenant can. Responds 409 once it has ended."""
     return await _order(use, caller, by, fine_tuning_job_id, "cancel")
 
 
 @router.post("/{fine_tuning_job_id}/pause")
 @answers(AdminJob, refusals=(409,))
 async def pause_any_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
-    """As its tenant can, who may resume it. 409 once it has ended."""
+    """Pause a job, as its tenant can; the tenant may resume it. Responds 409 once it has ended."""
     return await _order(use, caller, by, fine_tuning_job_id, "pause")
 
 
 @router.post("/{fine_tuning_job_id}/resume")
 @answers(AdminJob, refusals=(409,))
 async def resume_any_job(fine_tuning_job_id: str, caller: Administrator, by: By, use: Use) -> Response:
-    """As its tenant can. 409 unless it is paused."""
+    """Resume a paused job, as its tenant can. Responds 409 if it is not paused."""
     return await _order(use, caller, by, fine_tuning_job_id, "resume")
 
 

@@ -9,8 +9,7 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import Administrator, By
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.objects.admin import ApiKey, DeletedObject, NewApiKey, key_object, new_key_object
-from loragate.gateway.objects.common import deleted_object
+from loragate.gateway.objects.admin import ApiKey, DeletedObject, NewApiKey, deleted_object, key_object, new_key_object
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.schemas.resources.admin import KeyRotate
 from loragate.gateway.schemas.resources.limits import LimitsPatch
@@ -21,7 +20,7 @@ router = APIRouter(prefix="/admin/v1/keys", tags=["admin"])
 @router.get("/{key_id}")
 @answers(ApiKey)
 async def get_key(key_id: str, caller: Administrator, use: Use) -> Response:
-    """One key, without its secret."""
+    """Get a key, without its secret."""
     async with use.store.admin(within=caller.tenant_id) as admin:
         key = await admin.keys.get(key_id)
     return json_response(key_object(key))
@@ -36,7 +35,7 @@ async def limit_key(
     body: Annotated[LimitsPatch, Depends(JsonBody(LimitsPatch))],
     use: Use,
 ) -> Response:
-    """Changes those of its `limits` that are given. They hold beside the tenant's own."""
+    """Change those of the key's `limits` that are given. They apply in addition to the tenant's own limits."""
     async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
         key = await admin.keys.limit(key_id, body.limits.changes)
     return json_response(key_object(key))
@@ -45,7 +44,7 @@ async def limit_key(
 @router.delete("/{key_id}")
 @answers(DeletedObject)
 async def revoke_key(key_id: str, caller: Administrator, by: By, use: Use) -> Response:
-    """The key stops working at once; within seconds where another process cannot be told."""
+    """Revoke a key. It stops working at once, or within seconds on processes that cannot be notified."""
     async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
         key = await admin.keys.revoke(key_id)
     return json_response(deleted_object("api_key", key.id))
@@ -61,7 +60,7 @@ async def rotate_key(
     once: OnlyOnce,
     use: Use,
 ) -> Response:
-    """A new key in the old one's place; the old one works `grace_seconds` longer."""
+    """Replace a key by a new one. The old key keeps working for `grace_seconds`."""
     async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
         if attempt.earlier is not None:
             return attempt.earlier.response()

@@ -17,11 +17,12 @@ from loragate.gateway.objects.admin import (
     NewApiKey,
     Tenant,
     TenantList,
+    deleted_object,
     key_object,
     new_key_object,
     tenant_object,
 )
-from loragate.gateway.objects.common import deleted_object, list_object
+from loragate.gateway.objects.common import list_object
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.schemas.resources.admin import KeyCreate, TenantCreate, TenantPatch
 
@@ -39,7 +40,7 @@ async def create_tenant(
     once: OnlyOnce,
     use: Use,
 ) -> Response:
-    """409 when a tenant has the name already."""
+    """Create a tenant. Responds 409 if the name is taken."""
     async with once.attempt(None, body.model_dump_json().encode()) as attempt:
         if attempt.earlier is not None:
             return attempt.earlier.response()
@@ -54,7 +55,7 @@ async def create_tenant(
 async def list_tenants(
     operator: Operator, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
-    """Newest first."""
+    """List tenants, newest first."""
     async with use.store.admin() as admin:
         page = await admin.tenants.list(after=after, limit=limit)
     return json_response(list_object([tenant_object(tenant) for tenant in page], has_more=page.has_more))
@@ -63,7 +64,7 @@ async def list_tenants(
 @router.get("/{tenant_id}")
 @answers(Tenant)
 async def get_tenant(tenant_id: str, caller: Administrator, use: Use) -> Response:
-    """One tenant."""
+    """Get a tenant."""
     async with use.store.admin(within=caller.tenant_id) as admin:
         tenant = await admin.tenants.get(tenant_id)
     return json_response(tenant_object(tenant))
@@ -78,7 +79,7 @@ async def update_tenant(
     body: Annotated[TenantPatch, Depends(JsonBody(TenantPatch))],
     use: Use,
 ) -> Response:
-    """Changes what is given."""
+    """Change the fields that are given."""
     async with use.store.admin(write=True, by=by) as admin:
         limits = body.limits.changes if body.limits else {}
         tenant = await admin.tenants.update(tenant_id, name=body.name, weight=body.weight, limits=limits)
@@ -88,7 +89,7 @@ async def update_tenant(
 @router.delete("/{tenant_id}")
 @answers(DeletedObject)
 async def delete_tenant(tenant_id: str, operator: Operator, by: By, use: Use) -> Response:
-    """With its adapters and keys."""
+    """Delete a tenant with its adapters and keys."""
     async with use.store.admin(write=True, by=by) as admin:
         await admin.tenants.delete(tenant_id)
     return json_response(deleted_object("tenant", tenant_id))
@@ -104,7 +105,7 @@ async def create_key(
     once: OnlyOnce,
     use: Use,
 ) -> Response:
-    """The answer holds the whole key as `secret`, this one time."""
+    """Create a key. The response contains it as `secret`, this one time."""
     async with once.attempt(caller.tenant_id, body.model_dump_json().encode()) as attempt:
         if attempt.earlier is not None:
             return attempt.earlier.response()
@@ -124,7 +125,7 @@ async def create_key(
 async def list_keys(
     tenant_id: str, caller: Administrator, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
-    """Newest first, revoked ones too, never with a secret."""
+    """List keys, newest first, including revoked ones, never with a secret."""
     async with use.store.admin(within=caller.tenant_id) as admin:
         page = await admin.keys.list(tenant_id, after=after, limit=limit)
     return json_response(list_object([key_object(key) for key in page], has_more=page.has_more))

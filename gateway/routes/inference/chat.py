@@ -16,7 +16,7 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
 from loragate.gateway.objects.chat import ChatCompletion, ChatCompletionChunk, chat_chunks, chat_completion
-from loragate.gateway.objects.response_head import Answer, new_answer
+from loragate.gateway.objects.completion_head import CompletionHead, new_completion_head
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.schemas.inference.chat import ChatRequest
@@ -32,23 +32,24 @@ async def create_chat_completion(
     request: Request,
     use: Use,
 ) -> Response:
-    """The assistant's next message, whole or as server-sent events."""
+    """Generate the assistant's next message. The response is a whole completion or, with `stream`, server-sent
+    events."""
     generation = await use.preparer.chat(caller, body)
     admission = use.admission.admit(
         caller, generation, endpoint="chat", request_id=context_of(request.scope).request_id
     )
-    answer = new_answer("chatcmpl", body.model, generation)
+    head = new_completion_head("chatcmpl", body.model, generation)
     if body.stream:
-        return EventStream(_chunks(admission, answer, body), use.lifecycle, use.config.stall_seconds)
-    return await supervise(_whole(admission, answer), request.receive, use.lifecycle)
+        return EventStream(_chunks(admission, head, body), use.lifecycle, use.config.stall_seconds)
+    return await supervise(_whole(admission, head), request.receive, use.lifecycle)
 
 
 @asynccontextmanager
-async def _chunks(admission: TextAdmission, answer: Answer, body: ChatRequest) -> AsyncIterator[Events]:
+async def _chunks(admission: TextAdmission, head: CompletionHead, body: ChatRequest) -> AsyncIterator[Events]:
     async with admission as call:
-        yield Events(call.headers, chat_chunks(answer, call.stream(), include_usage=body.wants_usage_event))
+        yield Events(call.headers, chat_chunks(head, call.stream(), include_usage=body.wants_usage_event))
 
 
-async def _whole(admission: TextAdmission, answer: Answer) -> Response:
+async def _whole(admission: TextAdmission, head: CompletionHead) -> Response:
     async with admission as call:
-        return json_response(chat_completion(answer, await call.complete()), headers=call.headers)
+        return json_response(chat_completion(head, await call.complete()), headers=call.headers)

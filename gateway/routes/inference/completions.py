@@ -15,8 +15,8 @@ from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
+from loragate.gateway.objects.completion_head import CompletionHead, new_completion_head
 from loragate.gateway.objects.completions import Echoes, TextCompletion, echoes_of, text_chunks, text_completion
-from loragate.gateway.objects.response_head import Answer, new_answer
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.schemas.inference.completions import CompletionRequest
@@ -32,27 +32,27 @@ async def create_completion(
     request: Request,
     use: Use,
 ) -> Response:
-    """How each prompt goes on, whole or as server-sent events."""
+    """Continue each prompt. The response is a whole completion or, with `stream`, server-sent events."""
     generation = await use.preparer.completion(caller, body)
     admission = use.admission.admit(
         caller, generation, endpoint="completions", request_id=context_of(request.scope).request_id
     )
-    answer = new_answer("cmpl", body.model, generation)
+    head = new_completion_head("cmpl", body.model, generation)
     echoes = echoes_of(body, generation)
     if body.stream:
-        chunks = _chunks(admission, answer, echoes, include_usage=body.wants_usage_event)
+        chunks = _chunks(admission, head, echoes, include_usage=body.wants_usage_event)
         return EventStream(chunks, use.lifecycle, use.config.stall_seconds)
-    return await supervise(_whole(admission, answer, echoes), request.receive, use.lifecycle)
+    return await supervise(_whole(admission, head, echoes), request.receive, use.lifecycle)
 
 
 @asynccontextmanager
 async def _chunks(
-    admission: TextAdmission, answer: Answer, echoes: Echoes, *, include_usage: bool
+    admission: TextAdmission, head: CompletionHead, echoes: Echoes, *, include_usage: bool
 ) -> AsyncIterator[Events]:
     async with admission as call:
-        yield Events(call.headers, text_chunks(answer, call.stream(), echoes, include_usage=include_usage))
+        yield Events(call.headers, text_chunks(head, call.stream(), echoes, include_usage=include_usage))
 
 
-async def _whole(admission: TextAdmission, answer: Answer, echoes: Echoes) -> Response:
+async def _whole(admission: TextAdmission, head: CompletionHead, echoes: Echoes) -> Response:
     async with admission as call:
-        return json_response(text_completion(answer, await call.complete(), echoes), headers=call.headers)
+        return json_response(text_completion(head, await call.complete(), echoes), headers=call.headers)

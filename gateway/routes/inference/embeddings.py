@@ -29,7 +29,7 @@ async def create_embeddings(
     request: Request,
     use: Use,
 ) -> Response:
-    """A vector for each input."""
+    """Compute one vector for each input."""
     pooling = await use.preparer.embeddings(caller, body)
     admission = use.admission.admit_embeddings(caller, pooling, request_id=context_of(request.scope).request_id)
     return await supervise(_whole(admission, pooling, body), request.receive, use.lifecycle)

@@ -15,7 +15,8 @@ from loragate.gateway.http.disconnect import supervise
 from loragate.gateway.http.envelope import json_response
 from loragate.gateway.http.event_stream import Events, EventStream
 from loragate.gateway.http.plain_route import PlainRoute
-from loragate.gateway.objects.response_events import ResponseEvent, ResponseEvents, whole_response
+from loragate.gateway.objects.response_events import ResponseEvents, whole_response
+from loragate.gateway.objects.response_output import ResponseEvent
 from loragate.gateway.objects.responses import ResponseHead, ResponseObject
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import answers
@@ -33,7 +34,8 @@ async def create_response(
     request: Request,
     use: Use,
 ) -> Response:
-    """The model's answer to a conversation, whole or as server-sent events. Nothing of it is kept."""
+    """Generate the next items of a conversation. The response is a whole object or, with `stream`, server-sent events.
+    It is not stored."""
     chat = chat_request(body)
     with in_its_words():
         generation = await use.preparer.chat(caller, chat)

@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1/adapters", tags=["adapters"])
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
 Version = Annotated[int, Path(ge=1, lt=1 << 31)]
-_FORM_BYTES = 2 << 20  # beside the tensors, the config included
+_FORM_BYTES = 2 << 20  # in addition to the tensors, including the config
 _FROM_FILES = JsonBody(AdapterFromFiles)
 FileName = Literal["adapter_config.json", "adapter_model.safetensors"]
 
@@ -40,9 +40,9 @@ FileName = Literal["adapter_config.json", "adapter_model.safetensors"]
 @router.post("", status_code=201)
 @answers(AdapterVersion, form=UPLOAD_FORM, body=_FROM_FILES, refusals=(404, 429))
 async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
-    """Multipart: `name`, optional `alias`, `tags` and `description`, and the two files that PEFT saves. The next
-    version of that name, once the engine has computed with it; `verifying` while there is no engine to do so. Or JSON:
-    the same of files that were uploaded before."""
+    """Create the next version of an adapter. Send a multipart form with `name`, optional `alias`, `tags` and
+    `description`, and the two files that PEFT saves; or JSON that names files uploaded before. The version is ready
+    once the engine has tried it; while there is no engine it is `verifying`."""
     use.link.require_base()  # nothing can be checked before an engine has described its base model
     with use.upload_slots.acquire(caller.tenant_id):
         async with await _upload(caller, request, use) as upload:
@@ -54,22 +54,24 @@ async def upload_adapter(caller: AdapterWriter, by: By, request: Request, once: 
 async def list_adapters(
     caller: AdapterReader, wanted: Wanted, use: Use, after: str | None = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
-    """Newest first."""
+    """List adapters, newest first."""
     return json_response(await actions.list_adapters(use, caller, wanted, after, limit))
 
 
-@router.get("/ft:{model:path}", include_in_schema=False)  # as the next one's, though a base model's id may have slashes
+@router.get(
+    "/ft:{model:path}", include_in_schema=False
+)  # like the next route, but a base model's id may contain slashes
 @answers(Adapter)
 async def get_tuned_adapter(model: str, caller: AdapterReader, use: Use) -> Response:
-    """The adapter behind what a fine-tuning job has made."""
+    """Get the adapter of a fine-tuning job's result."""
     return json_response(await actions.get(use, caller, f"ft:{model}"))
 
 
 @router.get("/{name}")
 @answers(Adapter)
 async def get_adapter(name: str, caller: AdapterReader, use: Use) -> Response:
-    """One adapter with its aliases. Also by the `ft:…` name of what a fine-tuning job has made; other routes take its
-    own."""
+    """Get an adapter with its aliases. The name may also be the `ft:…` name of a fine-tuning job's result; other routes
+    take only the adapter's own name."""
     return json_response(await actions.get(use, caller, name))
 
 
@@ -82,15 +84,16 @@ async def update_adapter(
     body: Annotated[AdapterPatch, Depends(JsonBody(AdapterPatch))],
     use: Use,
 ) -> Response:
-    """Changes what is given: `tags` and `description` as a whole, of `limits` those that are named. Limits hold beside
-    the tenant's own, for all its keys together; what is `disabled` refuses new requests with 403 and loses nothing."""
+    """Change the fields that are given: `tags` and `description` as a whole, of `limits` only those that are named. The
+    limits apply to all of the tenant's keys together, in addition to the tenant's own limits. A `disabled` adapter
+    rejects new requests with 403 and keeps all its data."""
     return json_response(await actions.update(use, caller, by, name, body))
 
 
 @router.delete("/{name}")
 @answers(DeletedAdapter)
 async def delete_adapter(name: str, caller: AdapterWriter, by: By, use: Use) -> Response:
-    """With its versions and aliases. Requests that run finish on their version."""
+    """Delete an adapter with its versions and aliases. Running requests finish on their version."""
     return json_response(await actions.delete(use, caller, by, name))
 
 
@@ -104,14 +107,15 @@ async def list_versions(
     limit: Limit = DEFAULT_LIMIT,
     status: VersionStatus | None = None,
 ) -> Response:
-    """Highest number first; the cursor is a version's number. Those in one state, or all that are published."""
+    """List versions, highest number first: those with `status`, or else all published ones. The cursor is a version's
+    number."""
     return json_response(await actions.list_versions(use, caller, name, after, limit, status))
 
 
 @router.get("/{name}/versions/{version}")
 @answers(AdapterVersion)
 async def get_version(name: str, version: Version, caller: AdapterReader, use: Use) -> Response:
-    """One version."""
+    """Get a version."""
     return json_response(await actions.get_version(use, caller, name, version))
 
 
@@ -125,27 +129,27 @@ async def change_version(
     body: Annotated[VersionPatch, Depends(JsonBody(VersionPatch))],
     use: Use,
 ) -> Response:
-    """Takes it out of service, or puts it back. Meanwhile an alias's other versions serve its share."""
+    """Disable a version, or enable it again. While it is disabled, the alias's other versions serve its share."""
     return json_response(await releases.change_version(use, caller, by, name, version, body))
 
 
 @router.delete("/{name}/versions/{version}")
 @answers(DeletedAdapter, refusals=(409,))
 async def delete_version(name: str, version: Version, caller: AdapterWriter, by: By, use: Use) -> Response:
-    """409 while an alias points at it."""
+    """Delete a version. Responds 409 while an alias points to it."""
     return json_response(await actions.delete_version(use, caller, by, name, version))
 
 
 @router.get("/{name}/versions/{version}/files/{file}")
 @answers(None, media={"application/octet-stream": "The tensors."})
 async def download_file(name: str, version: Version, file: FileName, caller: AdapterReader, use: Use) -> Response:
-    """One of the two files, byte for byte as it was uploaded."""
+    """Download one of the two files, byte for byte as it was uploaded."""
     async with use.store.tenant(caller.tenant_id) as scope:
         found = await scope.adapters.version(name, version)
     try:
         stored = await use.store.open_adapter(caller.tenant_id, found.digest)
     except (LookupError, OSError):
-        raise Unavailable("The adapter's bytes cannot be read at the moment.", code="adapter_unavailable") from None
+        raise Unavailable("The adapter's files cannot be read at the moment.", code="adapter_unavailable") from None
     if file == CONFIG_FILE:
         return Response(stored.config_json, media_type="application/json")
     assert file == TENSORS_FILE

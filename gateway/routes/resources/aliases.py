@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1/adapters/{name}/aliases", tags=["adapters"])
 @router.get("")
 @answers(AliasList)
 async def list_aliases(name: str, caller: AdapterReader, use: Use) -> Response:
-    """All of an adapter's aliases, by name."""
+    """List all aliases of an adapter, by name."""
     async with use.store.tenant(caller.tenant_id) as scope:
         aliases = await scope.adapters.aliases(name)
     return json_response(list_object([alias_object(name, alias, to) for alias, to in aliases.items()]))
@@ -31,7 +31,7 @@ async def list_aliases(name: str, caller: AdapterReader, use: Use) -> Response:
 @router.get("/{alias}")
 @answers(Alias)
 async def get_alias(name: str, alias: str, caller: AdapterReader, use: Use) -> Response:
-    """What one alias points at."""
+    """Get an alias and the versions that it points to."""
     async with use.store.tenant(caller.tenant_id) as scope:
         aliases = await scope.adapters.aliases(name)
     if alias not in aliases:
@@ -48,8 +48,8 @@ async def get_alias_metrics(
     use: Use,
     hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = DEFAULT_HOURS,
 ) -> Response:
-    """What each version did in the last hours, of requests that named this alias; `weight` is null where the alias
-    points at it no more. Requests are told a few seconds after they ended."""
+    """Get metrics of each version over the last hours, for the requests that named this alias. `weight` is null if the
+    alias no longer points to the version. A request is included a few seconds after it has ended."""
     return json_response(await alias_metrics(use, caller, name, alias, hours))
 
 
@@ -63,12 +63,13 @@ async def put_alias(
     body: Annotated[AliasPut, Depends(JsonBody(AliasPut))],
     use: Use,
 ) -> Response:
-    """Point an alias, new or not, at these versions, by weight."""
+    """Point an alias to these versions, by weight. The alias is created if it does not exist."""
     return json_response(await actions.set_alias(use, caller, by, name, alias, body))
 
 
 @router.delete("/{alias}")
 @answers(DeletedAlias, refusals=(409,))
 async def delete_alias(name: str, alias: str, caller: AdapterWriter, by: By, use: Use) -> Response:
-    """Its versions stay. 409 for `default`, which is what the bare name means."""
+    """Delete an alias but not its versions. Responds 409 for the alias `default`, to which the adapter's name without
+    an alias refers."""
     return json_response(await actions.delete_alias(use, caller, by, name, alias))

@@ -24,7 +24,7 @@ from loragate.gateway.uploads.training_lines import MAX_APPEND_BYTES
 
 router = APIRouter(prefix="/v1/files", tags=["files"])
 
-_FORM_BYTES = 64 << 10  # beside the file itself
+_FORM_BYTES = 64 << 10  # in addition to the file itself
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 _SHAPE = FormShape({"purpose": 64, "open": 8, _ANCHOR: 64, _SECONDS: 16}, spooled="file")
 _PURPOSES = (Purpose.FINE_TUNE, Purpose.ADAPTER)
@@ -33,8 +33,9 @@ _PURPOSES = (Purpose.FINE_TUNE, Purpose.ADAPTER)
 @router.post("")
 @answers(File, form=FILE_FORM, refusals=(429,))
 async def create_file(caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use) -> Response:
-    """Multipart: `file`, `purpose` (`fine-tune` or `adapter`), perhaps `expires_after`. Larger ones come in parts. To
-    one that is made with `open` lines can be appended until it is closed; its `file` may be empty."""
+    """Upload a file. Send a multipart form with `file`, `purpose` (`fine-tune` or `adapter`) and optionally
+    `expires_after`. Upload larger files in parts, at `/v1/uploads`. With `open`, lines can be appended to the file
+    until it is closed; its `file` may be empty."""
     await actions.check_room(use, caller, max(0, announced_size(request) - _FORM_BYTES))
     form = Form(_SHAPE)
     most = use.config.max_file_bytes + _FORM_BYTES
@@ -54,21 +55,22 @@ async def list_files(
     limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = MOST_LISTED,
     order: Literal["asc", "desc"] = "desc",
 ) -> Response:
-    """By the time of their making, newest first unless `order` is `asc`; those that the key's scopes are good for."""
+    """List the files that the key's scopes give access to, by the time of their creation: newest first unless `order`
+    is `asc`."""
     return json_response(await actions.list_files(use, caller, purpose, after, limit, oldest=order == "asc"))
 
 
 @router.get("/{file_id}")
 @answers(File)
 async def get_file(file_id: str, caller: FileKeeper, use: Use) -> Response:
-    """One file."""
+    """Get a file's metadata."""
     return json_response(await actions.get(use, caller, file_id))
 
 
 @router.get("/{file_id}/content")
 @answers(None, json=False, media={"application/octet-stream": "The file, byte for byte."})
 async def get_file_content(file_id: str, caller: FileKeeper, use: Use) -> Response:
-    """Its bytes."""
+    """Download a file."""
     file, chunks = await actions.content(use, caller, file_id)
     headers = {"content-length": str(file.size_bytes)}
     return StreamingResponse(await prefetch_first(chunks), headers=headers, media_type="application/octet-stream")
@@ -79,9 +81,9 @@ async def get_file_content(file_id: str, caller: FileKeeper, use: Use) -> Respon
 async def append_to_file(
     file_id: str, caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use
 ) -> Response:
-    """Multipart: `data`, at most 8 MiB of whole lines, behind those of a file that was made with `open`. All of them
-    are taken or, where one is wrong, none; they must be in the format of the file's first line. An hour after the last
-    append the file closes by itself."""
+    """Append lines to a file that was created with `open`. Send a multipart form with `data`, at most 8 MiB of whole
+    lines. Either all lines are appended or, if one is invalid, none; they must have the format of the file's first
+    line. The file closes by itself an hour after the last append."""
     await actions.get(use, caller, file_id)
     with use.upload_slots.acquire(caller.tenant_id):
         async with receive_data(request, MAX_APPEND_BYTES, use.config) as content:
@@ -91,14 +93,15 @@ async def append_to_file(
 @router.post("/{file_id}/close")
 @answers(File)
 async def close_file(file_id: str, caller: FileKeeper, by: By, use: Use) -> Response:
-    """Nothing is appended any more: a job that trains on it ends with its last line. A closed one stays as it is."""
+    """Close an open file, so that nothing can be appended to it. A job that trains on it ends with its last line.
+    Closing a closed file has no effect."""
     return json_response(await actions.close(use, caller, by, file_id))
 
 
 @router.delete("/{file_id}")
 @answers(DeletedFile)
 async def delete_file(file_id: str, caller: FileKeeper, by: By, use: Use) -> Response:
-    """Who reads it reads on."""
+    """Delete a file. Reads in progress complete normally."""
     return json_response(await actions.delete(use, caller, by, file_id))
 
 

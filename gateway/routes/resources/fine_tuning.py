@@ -10,7 +10,8 @@ from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import By, FineTuner
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.objects.fine_tuning import CheckpointList, EventList, FineTuningJob, JobList
+from loragate.gateway.objects.fine_tuning import FineTuningJob, JobList
+from loragate.gateway.objects.job_events import CheckpointList, EventList
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.operations import jobs as actions
 from loragate.gateway.operations.job_creation import create_job
@@ -33,8 +34,8 @@ async def create_fine_tuning_job(
     once: OnlyOnce,
     use: Use,
 ) -> Response:
-    """An adapter from a file of examples. `model` is the base model, or an adapter of the caller's by any of its names:
-    then the job goes on from the version that it means now."""
+    """Create a job that trains an adapter on a file of examples. `model` is the base model, or any name of one of the
+    caller's adapters: then training starts from the version that the name refers to now."""
     return (await create_job(use, caller, by, body, once)).response()
 
 
@@ -43,36 +44,36 @@ async def create_fine_tuning_job(
 async def list_fine_tuning_jobs(
     caller: FineTuner, wanted: Wanted, use: Use, after: After = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
-    """Newest first."""
+    """List jobs, newest first."""
     return json_response(await actions.list_jobs(use, caller, wanted, after, limit))
 
 
 @router.get("/{fine_tuning_job_id}")
 @answers(FineTuningJob)
 async def get_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, use: Use) -> Response:
-    """One job."""
+    """Get a job."""
     return json_response(await actions.get(use, caller, fine_tuning_job_id))
 
 
 @router.post("/{fine_tuning_job_id}/cancel")
 @answers(FineTuningJob, refusals=(409,))
 async def cancel_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, by: By, use: Use) -> Response:
-    """For good. While it is being worked on its status changes when the worker has heard of it. 409 once it has
-    ended."""
+    """Cancel a job for good. The status of a running job changes once its worker has been notified. Responds 409 once
+    the job has ended."""
     return json_response(await actions.order(use, caller.tenant_id, by, fine_tuning_job_id, "cancel"))
 
 
 @router.post("/{fine_tuning_job_id}/pause")
 @answers(FineTuningJob, refusals=(409,))
 async def pause_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, by: By, use: Use) -> Response:
-    """Until it is resumed. One that is being trained writes a checkpoint first. 409 once it has ended."""
+    """Pause a job until it is resumed. A job in training writes a checkpoint first. Responds 409 once it has ended."""
     return json_response(await actions.order(use, caller.tenant_id, by, fine_tuning_job_id, "pause"))
 
 
 @router.post("/{fine_tuning_job_id}/resume")
 @answers(FineTuningJob, refusals=(409,))
 async def resume_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, by: By, use: Use) -> Response:
-    """It waits for its turn again, and goes on where it was. 409 unless it is paused."""
+    """Resume a paused job: it is queued again and continues where it stopped. Responds 409 if it is not paused."""
     return json_response(await actions.order(use, caller.tenant_id, by, fine_tuning_job_id, "resume"))
 
 
@@ -81,7 +82,7 @@ async def resume_fine_tuning_job(fine_tuning_job_id: str, caller: FineTuner, by:
 async def list_fine_tuning_events(
     fine_tuning_job_id: str, caller: FineTuner, use: Use, after: After = None, limit: Limit = DEFAULT_LIMIT
 ) -> Response:
-    """What happened, newest first: messages for people, and each step's metrics."""
+    """List a job's events, newest first: messages, and the metrics of each training step."""
     return json_response(await actions.list_events(use, caller.tenant_id, fine_tuning_job_id, after, limit))
 
 
@@ -90,5 +91,5 @@ async def list_fine_tuning_events(
 async def list_fine_tuning_checkpoints(
     fine_tuning_job_id: str, caller: FineTuner, use: Use, after: After = None, limit: Limit = CHECKPOINTS
 ) -> Response:
-    """Newest first."""
+    """List a job's checkpoints, newest first."""
     return json_response(await actions.list_checkpoints(use, caller.tenant_id, fine_tuning_job_id, after, limit))

@@ -1,4 +1,4 @@
-"""/v1/imports: adapters that the server fetches from elsewhere."""
+"""/v1/imports: adapters that the server fetches from a hub or a bucket."""
 
 from typing import Annotated
 
@@ -27,8 +27,8 @@ async def create_import(
     once: OnlyOnce,
     use: Use,
 ) -> Response:
-    """Have the server fetch an adapter: `hf://organisation/name@<commit>` from the hub. Ask for the import to see how
-    far it is; when it is `ready` it has become the next version of its name, and the alias has moved."""
+    """Have the server fetch an adapter: `hf://organisation/name@<commit>` from the hub. Poll the import for its
+    progress. When it is `ready`, it has become the next version of its name, and the alias points to it."""
     return (await actions.create(use, caller, by, body, once)).response()
 
 
@@ -40,19 +40,20 @@ async def list_imports(
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
 ) -> Response:
-    """Newest first."""
+    """List imports, newest first."""
     return json_response(await actions.list_imports(use, caller, after, limit))
 
 
 @router.get("/{import_id}")
 @answers(AdapterImport)
 async def get_import(import_id: str, caller: AdapterReader, use: Use) -> Response:
-    """How far one import is, or how it ended."""
+    """Get an import, with its progress or its result."""
     return json_response(await actions.get(use, caller, import_id))
 
 
 @router.delete("/{import_id}")
 @answers(AdapterImport, refusals=(409,))
 async def cancel_import(import_id: str, caller: AdapterWriter, by: By, use: Use) -> Response:
-    """Cancel an import that still waits or fetches; nothing of it stays. 409 once it is checked or has ended."""
+    """Cancel an import that is queued or being fetched, and discard what it has fetched. Responds 409 once it is being
+    checked or has ended."""
     return json_response(await actions.cancel(use, caller, by, import_id))

@@ -28,7 +28,7 @@ async def promote(
     once: OnlyOnce,
     use: Use,
 ) -> Response:
-    """Points an alias at one version alone: at `version`, or at the one that `from_alias` points at."""
+    """Point an alias to a single version: to `version`, or to the version that `from_alias` points to."""
     return (await actions.promote(use, caller, by, name, body, once)).response()
 
 
@@ -42,15 +42,15 @@ async def rollback(
     once: OnlyOnce,
     use: Use,
 ) -> Response:
-    """Points an alias at what it pointed at before it was last moved. Doing so again undoes that."""
+    """Point an alias to what it pointed to before its last change. A second rollback undoes the first."""
     return (await actions.rollback(use, caller, by, name, body, once)).response()
 
 
 @router.post("/restore")
 @answers(Adapter, refusals=(404, 409))
 async def restore(name: str, caller: AdapterWriter, by: By, once: OnlyOnce, use: Use) -> Response:
-    """Brings back the adapter of this name that was deleted last, with its aliases and the versions that went with it.
-    409 when the name is taken, or the time for it is over."""
+    """Restore the adapter of this name that was deleted last, with its aliases and the versions that were deleted with
+    it. Responds 409 if the name is taken, or if it was deleted too long ago."""
     return (await actions.restore(use, caller, by, name, once)).response()
 
 
@@ -59,5 +59,5 @@ async def restore(name: str, caller: AdapterWriter, by: By, once: OnlyOnce, use:
 async def restore_version(
     name: str, version: Version, caller: AdapterWriter, by: By, once: OnlyOnce, use: Use
 ) -> Response:
-    """Brings back a deleted version. 409 when the time for it is over."""
+    """Restore a deleted version. Responds 409 if it was deleted too long ago."""
     return (await actions.restore_version(use, caller, by, name, version, once)).response()

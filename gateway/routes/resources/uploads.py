@@ -1,4 +1,4 @@
-"""/v1/uploads, as in OpenAI's API: files in parts, which a dropped connection costs no more than one of them."""
+"""/v1/uploads, as in OpenAI's API: files in parts, so that a dropped connection costs no more than one part."""
 
 from typing import Annotated
 
@@ -28,14 +28,15 @@ async def create_upload(
     once: OnlyOnce,
     use: Use,
 ) -> Response:
-    """Its `bytes` count as kept from now on. It expires an hour after its last part."""
+    """Create an upload. Its `bytes` count against the tenant's storage from now on. It expires an hour after its last
+    part."""
     return (await actions.create_upload(use, caller, by, body, once)).response()
 
 
 @router.get("/{upload_id}")
 @answers(Upload)
 async def get_upload(upload_id: str, caller: FileKeeper, use: Use) -> Response:
-    """How far it is."""
+    """Get an upload."""
     return json_response(await actions.get_upload(use, caller, upload_id))
 
 
@@ -44,8 +45,8 @@ async def get_upload(upload_id: str, caller: FileKeeper, use: Use) -> Response:
 async def add_upload_part(
     upload_id: str, caller: FileKeeper, by: By, request: Request, once: OnlyOnce, use: Use
 ) -> Response:
-    """Multipart: `data`, at most 64 MiB. Parts come in any order, several at once, and again where it is not sure that
-    they came: `complete` names those that count."""
+    """Add a part. Send a multipart form with `data`, at most 64 MiB. Parts may be sent in any order and in parallel; if
+    in doubt whether a part was received, send it again, and name the right ones in `complete`."""
     await actions.check_part(use, caller, upload_id)
     with use.upload_slots.acquire(caller.tenant_id):
         async with receive_data(request, MOST_PART_BYTES, use.config) as content:
@@ -55,7 +56,7 @@ async def add_upload_part(
 @router.get("/{upload_id}/parts")
 @answers(UploadPartList)
 async def list_upload_parts(upload_id: str, caller: FileKeeper, use: Use) -> Response:
-    """What came already, for whoever goes on after a break."""
+    """List the parts received so far, to resume an interrupted upload."""
     return json_response(await actions.list_parts(use, caller, upload_id))
 
 
@@ -68,12 +69,12 @@ async def complete_upload(
     body: Annotated[UploadComplete, Depends(JsonBody(UploadComplete))],
     use: Use,
 ) -> Response:
-    """Makes the file of these parts, in this order. Asked again, it answers the same."""
+    """Create the file from these parts, in this order. Repeating the request returns the same file."""
     return json_response(await actions.complete_upload(use, caller, by, upload_id, body))
 
 
 @router.post("/{upload_id}/cancel")
 @answers(Upload, refusals=(409,))
 async def cancel_upload(upload_id: str, caller: FileKeeper, by: By, use: Use) -> Response:
-    """No parts are taken any more, and those that came are gone."""
+    """Cancel an upload: its parts are deleted, and no more are accepted."""
     return json_response(await actions.cancel_upload(use, caller, by, upload_id))

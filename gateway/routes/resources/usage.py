@@ -25,7 +25,7 @@ from loragate.gateway.services import Services
 
 router = APIRouter()
 
-_CSV = {"text/csv": "All rows under a line of names."}
+_CSV = {"text/csv": "All rows, after a header line."}
 _ALL = frozenset(Grouping)
 _OF_A_TENANT = _ALL - {Grouping.TENANT}
 
@@ -35,7 +35,8 @@ Params = Annotated[UsageParams, Depends(usage_params)]
 @router.get("/v1/usage", tags=["usage"])
 @answers(UsageList, media=_CSV)
 async def tenants_usage(caller: UsageReader, request: Request, use: Use, params: Params) -> Response:
-    """What the caller's tenant used, the latest first; by day where nothing else is said. Whole hours or days, UTC."""
+    """Get the usage of the caller's tenant, newest first, grouped by day unless `group_by` says otherwise. The period
+    is widened to whole hours or days, UTC."""
     query = params.query(default=(Grouping.DAY,), allowed=_OF_A_TENANT)
 
     @asynccontextmanager
@@ -51,8 +52,9 @@ async def tenants_usage(caller: UsageReader, request: Request, use: Use, params:
 async def tenants_service(
     caller: UsageReader, use: Use, hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = DEFAULT_HOURS
 ) -> Response:
-    """How the caller's tenant was served in the last hours, the present one among them: how many of its requests
-    failed, how long their first tokens took, and how many were turned away. Told a few seconds after it happened."""
+    """Get how the requests of the caller's tenant were served during the last hours, including the current one: how
+    many failed, how long their first tokens took, and how many were rejected. A request is included a few seconds after
+    it has ended."""
     end = utc_now()
     query = ServiceQuery(end - timedelta(hours=hours - 1), end)
     async with use.store.tenant(caller.tenant_id) as scope:
@@ -65,7 +67,7 @@ async def tenants_service(
 async def everybodys_usage(
     operator: Operator, request: Request, use: Use, params: Params, tenant_id: Id = None
 ) -> Response:
-    """What all tenants used, or one of them; by day and tenant where nothing else is said."""
+    """Get the usage of all tenants or of one, grouped by day and tenant unless `group_by` says otherwise."""
     query = params.query(default=(Grouping.DAY, Grouping.TENANT), allowed=_ALL, tenant_id=tenant_id)
     return await _answer(Report(query, lambda: _everybodys(use.store), _currency(use)), params, request)
 
@@ -80,7 +82,7 @@ async def _answer(report: Report, params: UsageParams, request: Request) -> Resp
     vary = {"vary": "accept"}
     if not _wants_csv(params, request):
         return json_response(await report.page(params.after, params.limit), headers=vary)
-    first = await report.rows(params.after)  # a refusal is still a refusal
+    first = await report.rows(params.after)  # so that an error is still an error response
     disposition = {"content-disposition": 'attachment; filename="usage.csv"'}
     return StreamingResponse(report.table(first), headers=vary | disposition, media_type="text/csv")
 

@@ -225,7 +225,7 @@ async def test_bugs_are_not_told_to_clients(
     def broken(*args: object) -> None:
         raise RuntimeError(" ".join(["prompt", "and", "key"]))
 
-    monkeypatch.setattr("loragate.gateway.routes.inference.completions.new_answer", broken)
+    monkeypatch.setattr("loragate.gateway.routes.inference.completions.new_completion_head", broken)
     async with gateway.http() as http:
         response = await http.post("/v1/completions", json={"model": MODEL_ID, "prompt": "x"})
     error = response.json()["error"]

@@ -124,7 +124,7 @@ async def test_bugs_are_not_told_to_clients(
     def broken(*args: object) -> None:
         raise RuntimeError(" ".join(["prompt", "and", "key"]))
 
-    monkeypatch.setattr("loragate.gateway.grpc.inference.new_answer", broken)
+    monkeypatch.setattr("loragate.gateway.grpc.inference.new_completion_head", broken)
     error = await refusal(client.inference.Generate(GENERATE, metadata=client.metadata))
     assert (error.status, error.code) == (grpc.StatusCode.INTERNAL, "internal_error")
     assert error.request_id in error.message

@@ -197,7 +197,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "input.0.content.0",
         "",
     ),
-    ({"input": CONVERSATION[2:3]}, "input", "answered"),
+    ({"input": CONVERSATION[2:3]}, "input", "needs a result"),
     ({"input": "x" * 10_000}, "input", "context"),
     ({"max_output_tokens": 0}, "max_output_tokens", ""),
     ({"max_output_tokens": 5000}, "input", "context"),

@@ -1,0 +1,68 @@
+"""What all chunks and choices of one chat or text completion have in common."""
+
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from loragate.gateway.generation.request import GenerationRequest
+from loragate.gateway.objects.common import Count
+
+UnixTime = Annotated[int, Field(ge=0, description="Unix time in seconds.")]
+
+
+class PromptDetails(TypedDict):
+    """`cached_tokens`: prompt tokens that were found in the prefix cache and not computed again."""
+
+    cached_tokens: Count
+
+
+class Usage(TypedDict):
+    """Tokens of all choices together. Each prompt counts once."""
+
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count
+    prompt_tokens_details: PromptDetails
+
+
+class CompletionBase(TypedDict):
+    """`system_fingerprint` identifies the base model's weights."""
+
+    id: str
+    created: UnixTime
+    model: Annotated[str, Field(description="The model's name, as the request gave it.")]
+    system_fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionHead:
+    """The head of one completion. `model` is the name that the request gave."""
+
+    id: str
+    model: str
+    request: GenerationRequest
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def fingerprint(self) -> str:
+        """The `system_fingerprint`, taken from the digest of the base model's weights."""
+        return "fp_" + self.request.base.manifest.base_digest.removeprefix("sha256:")[:12]
+
+    def usage(self, completion_tokens: int, cached_tokens: int) -> Usage:
+        """Return the usage. Each prompt counts once, however many completions it has."""
+        prompt_tokens = self.request.prompt_tokens
+        return {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": cached_tokens},
+        }
+
+
+def new_completion_head(prefix: str, model: str, request: GenerationRequest) -> CompletionHead:
+    """Return a head with a new id such as "chatcmpl-…"."""
+    return CompletionHead(f"{prefix}-{secrets.token_hex(14)}", model, request)
