@@ -116,7 +116,7 @@ def test_a_wrong_admin_key_is_refused() -> None:
 @pytest.mark.usefixtures("server")
 def test_a_trace_of_an_engine_that_is_down_writes_no_file(tmp_path: Path) -> None:
     refused = run("engine-trace", str(tmp_path / "trace.json"), status=1)
-    assert "engine does not answer" in refused.stderr
+    assert "engine does not respond" in refused.stderr
     assert not (tmp_path / "trace.json").exists()
 
 
