@@ -14,7 +14,7 @@ from loragate.adapter_store.store import Store
 from loragate.engine.client.client import EngineClient
 from loragate.gateway.auth.authenticator import Authenticator, Operators
 from loragate.gateway.auth.key_use import KeyUse
-from loragate.gateway.auth.notices import opened_notices
+from loragate.gateway.auth.notices import open_notices
 from loragate.gateway.background.deferred_publications import run_deferred_publication_loop
 from loragate.gateway.background.sweep import run_sweep_loop
 from loragate.gateway.calls.admission import Admission
@@ -82,7 +82,7 @@ def create_app(config: GatewayConfig, lifecycle: Lifecycle | None = None) -> Fas
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with (
             nullcontext() if tracing is None else tracing.sending(),
-            opened_notices(config) as notices,
+            open_notices(config) as notices,
             _open_services(config, lifecycle, process_metrics, tracing, notices) as services,
             serving(services, [] if tracing is None else [tracing.interceptor]) as grpc_port,
         ):

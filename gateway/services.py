@@ -32,7 +32,7 @@ class Imports(Protocol):
         ...
 
     @property
-    def has_time(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether another import would be started at once."""
         ...
 

@@ -35,7 +35,7 @@ class IssuerKeys:
         self._fetched_at = self._tried_at = -_MAX_AGE_SECONDS + elapsed() - _PAUSE_SECONDS
         self._one_at_a_time = asyncio.Lock()
 
-    async def holding(self, key_id: str | None) -> KeySet:
+    async def get(self, key_id: str | None) -> KeySet:
         """Return the provider's keys, fetched again if `key_id` is not among them. Raise KeysUnavailable."""
         if self._needs(key_id):
             async with self._one_at_a_time:

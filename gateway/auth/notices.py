@@ -9,7 +9,7 @@ from loragate.gateway.config.gateway import GatewayConfig
 
 
 @asynccontextmanager
-async def opened_notices(config: GatewayConfig) -> AsyncIterator[Notices]:
+async def open_notices(config: GatewayConfig) -> AsyncIterator[Notices]:
     """Yield notices between processes if Redis is configured, else within this process."""
     if config.redis_url is None:
         yield LocalNotices()

@@ -44,7 +44,7 @@ class OidcOperators:
         """
         try:
             key_id = jws.extract_compact(token.encode()).headers().get("kid")
-            keys = await self._keys.holding(key_id)
+            keys = await self._keys.get(key_id)
             claims = jwt.decode(token, keys, algorithms=_ALGORITHMS).claims
             self._registry.validate(claims)
         except KeysUnavailable:

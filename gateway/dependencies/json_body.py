@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from loragate.gateway.dependencies.services import services_of
 from loragate.gateway.errors import InvalidRequest, UnsupportedMediaType
-from loragate.gateway.http.bodies import check_encoding, chunks, parsed
+from loragate.gateway.http.bodies import check_encoding, chunks, parse_body
 from loragate.gateway.schemas.validation import validated
 from loragate.gateway.services import Services
 
@@ -30,7 +30,7 @@ class JsonBody(Generic[M]):
         services = services_of(request)
         _check_type(request, "application/json")
         body = await _read(request, services)
-        return await parsed(self._parse, body)
+        return await parse_body(self._parse, body)
 
     def _parse(self, body: bytes) -> M:
         if self.optional and not body:

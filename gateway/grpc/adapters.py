@@ -11,7 +11,7 @@ from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.database.page import DEFAULT_LIMIT
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.grpc.call import Call
-from loragate.gateway.grpc.requests import body_of, parsed
+from loragate.gateway.grpc.requests import body_from, parse_message
 from loragate.gateway.grpc.responses import adapter_response, adapters_response
 from loragate.gateway.operations import adapters as actions
 from loragate.gateway.schemas.resources.adapters import AdapterPatch, AliasPut
@@ -32,15 +32,15 @@ async def upload(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
     once = call.once(_UPLOAD)
     call.services.link.require_base()  # nothing can be checked before an engine has described its base model
     with call.services.upload_slots.acquire(call.tenant.tenant_id):
-        async with collect_adapter_upload(form, _filling(form, call), call.services.config) as complete:
+        async with collect_adapter_upload(form, _fill(form, call), call.services.config) as complete:
             result = await actions.publish(call.services, call.tenant, call.context.actor, complete, once)
     yield pb.AdapterVersion(**call.document(result))
 
 
-async def _filling(form: Form, call: Call) -> AsyncIterator[None]:
+async def _fill(form: Form, call: Call) -> AsyncIterator[None]:
     config = call.services.config
     async for raw in call.messages(config.max_upload_bytes, config.upload_pace):
-        for field, value in parsed(pb.UploadRequest, raw).ListFields():
+        for field, value in parse_message(pb.UploadRequest, raw).ListFields():
             form.add(_FILES.get(field.name, field.name), _part(value))
         yield
 
@@ -60,7 +60,7 @@ def _part(value: Any) -> bytes:
 
 async def list_adapters(call: Call) -> AsyncGenerator[pb.ListAdaptersResponse, None]:
     """List adapters, newest first."""
-    request = await call.request(lambda raw: parsed(pb.ListAdaptersRequest, raw))
+    request = await call.request(lambda raw: parse_message(pb.ListAdaptersRequest, raw))
     after = request.after if request.HasField("after") else None
     limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
     status = _status(AdapterStatus, request.status) if request.HasField("status") else None
@@ -70,13 +70,13 @@ async def list_adapters(call: Call) -> AsyncGenerator[pb.ListAdaptersResponse, N
 
 async def get(call: Call) -> AsyncGenerator[pb.Adapter, None]:
     """Return one adapter with its aliases."""
-    request = await call.request(lambda raw: parsed(pb.GetAdapterRequest, raw))
+    request = await call.request(lambda raw: parse_message(pb.GetAdapterRequest, raw))
     yield adapter_response(await actions.get(call.services, call.tenant, request.name))
 
 
 async def update(call: Call) -> AsyncGenerator[pb.Adapter, None]:
     """Change the fields that are given."""
-    document = body_of(await call.request(lambda raw: parsed(pb.UpdateAdapterRequest, raw)))
+    document = body_from(await call.request(lambda raw: parse_message(pb.UpdateAdapterRequest, raw)))
     name = document.pop("name", "")
     if "tags" in document:
         document["tags"] = document["tags"].get("tags", [])
@@ -88,8 +88,8 @@ async def update(call: Call) -> AsyncGenerator[pb.Adapter, None]:
 
 async def set_alias(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
     """Point an alias at versions, by weight."""
-    request = await call.request(lambda raw: parsed(pb.SetAliasRequest, raw))
-    document = body_of(request)
+    request = await call.request(lambda raw: parse_message(pb.SetAliasRequest, raw))
+    document = body_from(request)
     body = validated(AliasPut, {"targets": document.get("targets", [])})
     yield pb.AdapterAlias(
         **await actions.set_alias(call.services, call.tenant, call.context.actor, request.name, request.alias, body)
@@ -98,20 +98,20 @@ async def set_alias(call: Call) -> AsyncGenerator[pb.AdapterAlias, None]:
 
 async def delete_alias(call: Call) -> AsyncGenerator[pb.DeleteAdapterResponse, None]:
     """Delete an alias. Its versions stay."""
-    request = await call.request(lambda raw: parsed(pb.DeleteAliasRequest, raw))
+    request = await call.request(lambda raw: parse_message(pb.DeleteAliasRequest, raw))
     who = call.services, call.tenant, call.context.actor
     yield pb.DeleteAdapterResponse(**await actions.delete_alias(*who, request.name, request.alias))
 
 
 async def delete(call: Call) -> AsyncGenerator[pb.DeleteAdapterResponse, None]:
     """Delete an adapter with its versions and aliases."""
-    request = await call.request(lambda raw: parsed(pb.DeleteAdapterRequest, raw))
+    request = await call.request(lambda raw: parse_message(pb.DeleteAdapterRequest, raw))
     yield pb.DeleteAdapterResponse(**await actions.delete(call.services, call.tenant, call.context.actor, request.name))
 
 
 async def list_versions(call: Call) -> AsyncGenerator[pb.ListVersionsResponse, None]:
     """List versions, highest number first."""
-    request = await call.request(lambda raw: parsed(pb.ListVersionsRequest, raw))
+    request = await call.request(lambda raw: parse_message(pb.ListVersionsRequest, raw))
     after = request.after if request.HasField("after") else None
     limit = request.limit if request.HasField("limit") else DEFAULT_LIMIT
     status = _status(VersionStatus, request.status) if request.HasField("status") else None
@@ -129,12 +129,12 @@ def _status(kind: type[Status], text: str) -> Status:
 
 async def get_version(call: Call) -> AsyncGenerator[pb.AdapterVersion, None]:
     """Return one version."""
-    request = await call.request(lambda raw: parsed(pb.GetVersionRequest, raw))
+    request = await call.request(lambda raw: parse_message(pb.GetVersionRequest, raw))
     yield pb.AdapterVersion(**await actions.get_version(call.services, call.tenant, request.name, request.version))
 
 
 async def delete_version(call: Call) -> AsyncGenerator[pb.DeleteAdapterResponse, None]:
     """Delete a version to which no alias points."""
-    request = await call.request(lambda raw: parsed(pb.DeleteVersionRequest, raw))
+    request = await call.request(lambda raw: parse_message(pb.DeleteVersionRequest, raw))
     gone = await actions.delete_version(call.services, call.tenant, call.context.actor, request.name, request.version)
     yield pb.DeleteAdapterResponse(**gone)

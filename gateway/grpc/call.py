@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.grpc.connection import MessageStream
-from loragate.gateway.http.bodies import parsed
+from loragate.gateway.http.bodies import parse_body
 from loragate.gateway.http.body_limits import Pace
 from loragate.gateway.http.context import RequestContext
 from loragate.gateway.http.idempotency import Once, Result, once_of
@@ -47,7 +47,7 @@ class Call:
 
     async def request(self, parse: Callable[[bytes], T]) -> T:
         """Return the call's only message, parsed by `parse`. Raise ApiError."""
-        return await parsed(parse, await self.stream.message())
+        return await parse_body(parse, await self.stream.message())
 
     def messages(self, limit: int, pace: Pace) -> AsyncIterator[bytes]:
         """Yield all messages of a client's stream, of at most `limit` bytes in total."""

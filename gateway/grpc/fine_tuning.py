@@ -9,7 +9,7 @@ from loragate.adapter_store.database.page import DEFAULT_LIMIT
 from loragate.gateway.dependencies.requirements import TenantWith
 from loragate.gateway.errors import ShuttingDown
 from loragate.gateway.grpc.call import Call
-from loragate.gateway.grpc.requests import body_of, parsed
+from loragate.gateway.grpc.requests import body_from, parse_message
 from loragate.gateway.operations import jobs as actions
 from loragate.gateway.operations.job_creation import create_job
 from loragate.gateway.schemas.resources.fine_tuning import JobCreate
@@ -27,7 +27,7 @@ _ALL_LINEAR = "all-linear"
 
 async def create(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
     """Create a job, once per `idempotency-key`, which REST and gRPC share."""
-    document = body_of(await call.request(lambda raw: parsed(pb.CreateFineTuningJobRequest, raw)))
+    document = body_from(await call.request(lambda raw: parse_message(pb.CreateFineTuningJobRequest, raw)))
     for method in ("supervised", "dpo"):
         asked = document.get("method", {}).get(method, {}).get("hyperparameters", {})
         if asked.get("target_modules") == [_ALL_LINEAR]:
@@ -40,7 +40,7 @@ async def create(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
 
 async def list_jobs(call: Call) -> AsyncGenerator[pb.ListFineTuningJobsResponse, None]:
     """List jobs, newest first."""
-    request = await call.request(lambda raw: parsed(pb.ListFineTuningJobsRequest, raw))
+    request = await call.request(lambda raw: parse_message(pb.ListFineTuningJobsRequest, raw))
     labels = checked_labels(dict(request.metadata))
     page: Mapping[str, Any] = await actions.list_jobs(
         call.services, call.tenant, labels, *_page(request, DEFAULT_LIMIT)
@@ -50,28 +50,28 @@ async def list_jobs(call: Call) -> AsyncGenerator[pb.ListFineTuningJobsResponse,
 
 async def get(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
     """Return one job."""
-    request = await call.request(lambda raw: parsed(pb.GetFineTuningJobRequest, raw))
+    request = await call.request(lambda raw: parse_message(pb.GetFineTuningJobRequest, raw))
     yield _job(await actions.get(call.services, call.tenant, request.fine_tuning_job_id))
 
 
 async def cancel(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
     """Cancel a job permanently."""
-    yield await _ordered(call, pb.CancelFineTuningJobRequest, "cancel")
+    yield await _order(call, pb.CancelFineTuningJobRequest, "cancel")
 
 
 async def pause(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
     """Pause a job until it is resumed."""
-    yield await _ordered(call, pb.PauseFineTuningJobRequest, "pause")
+    yield await _order(call, pb.PauseFineTuningJobRequest, "pause")
 
 
 async def resume(call: Call) -> AsyncGenerator[pb.FineTuningJob, None]:
     """Resume a job where it was paused."""
-    yield await _ordered(call, pb.ResumeFineTuningJobRequest, "resume")
+    yield await _order(call, pb.ResumeFineTuningJobRequest, "resume")
 
 
 async def list_events(call: Call) -> AsyncGenerator[pb.FineTuningEvent, None]:
     """Yield events, oldest first. While following, check the key periodically, because a job may take days."""
-    request = await call.request(lambda raw: parsed(pb.ListFineTuningEventsRequest, raw))
+    request = await call.request(lambda raw: parse_message(pb.ListFineTuningEventsRequest, raw))
     after = request.after if request.HasField("after") else None
     while True:
         since = await actions.events_since(call.services, call.tenant, request.fine_tuning_job_id, after)
@@ -87,14 +87,14 @@ async def list_events(call: Call) -> AsyncGenerator[pb.FineTuningEvent, None]:
 
 async def list_checkpoints(call: Call) -> AsyncGenerator[pb.ListFineTuningCheckpointsResponse, None]:
     """List checkpoints, newest first."""
-    request = await call.request(lambda raw: parsed(pb.ListFineTuningCheckpointsRequest, raw))
+    request = await call.request(lambda raw: parse_message(pb.ListFineTuningCheckpointsRequest, raw))
     page = _page(request, _CHECKPOINTS)
     found = await actions.list_checkpoints(call.services, call.tenant.tenant_id, request.fine_tuning_job_id, *page)
     yield pb.ListFineTuningCheckpointsResponse(**found)
 
 
-async def _ordered(call: Call, kind: type[Any], act: actions.Act) -> pb.FineTuningJob:
-    request = await call.request(lambda raw: parsed(kind, raw))
+async def _order(call: Call, kind: type[Any], act: actions.Act) -> pb.FineTuningJob:
+    request = await call.request(lambda raw: parse_message(kind, raw))
     job_id, by = request.fine_tuning_job_id, call.context.actor
     return _job(await actions.order(call.services, call.tenant.tenant_id, by, job_id, act))
 

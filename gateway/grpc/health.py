@@ -7,7 +7,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from loragate.gateway.errors import NotFound
 from loragate.gateway.grpc.call import Call
-from loragate.gateway.grpc.requests import parsed
+from loragate.gateway.grpc.requests import parse_message
 from loragate.gateway.readiness import is_ready, readiness
 
 _WATCH_SECONDS = 1.0
@@ -42,7 +42,7 @@ async def watch(call: Call) -> AsyncGenerator[HealthCheckResponse, None]:
 
 
 async def _service(call: Call) -> str:
-    return str((await call.request(lambda raw: parsed(HealthCheckRequest, raw))).service)
+    return str((await call.request(lambda raw: parse_message(HealthCheckRequest, raw))).service)
 
 
 async def _status(call: Call, service: str) -> HealthCheckResponse.ServingStatus:

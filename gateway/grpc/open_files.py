@@ -4,14 +4,14 @@ import io
 from collections.abc import AsyncGenerator
 
 from loragate.gateway.grpc.call import Call
-from loragate.gateway.grpc.requests import parsed
+from loragate.gateway.grpc.requests import parse_message
 from loragate.gateway.operations import files as file_actions
 from loragate.v1 import fine_tuning_pb2 as pb
 
 
 async def append(call: Call) -> AsyncGenerator[pb.FineTuningFile, None]:
     """Append all lines or none."""
-    request = await call.request(lambda raw: parsed(pb.AppendToFileRequest, raw))
+    request = await call.request(lambda raw: parse_message(pb.AppendToFileRequest, raw))
     lines, once = io.BytesIO(request.data), call.once(f"POST /v1/files/{request.file_id}/append")
     by = call.context.actor
     result = await file_actions.append(call.services, call.tenant, by, request.file_id, lines, once)
@@ -20,6 +20,6 @@ async def append(call: Call) -> AsyncGenerator[pb.FineTuningFile, None]:
 
 async def close(call: Call) -> AsyncGenerator[pb.FineTuningFile, None]:
     """Close a file permanently."""
-    request = await call.request(lambda raw: parsed(pb.CloseFileRequest, raw))
+    request = await call.request(lambda raw: parse_message(pb.CloseFileRequest, raw))
     by = call.context.actor
     yield pb.FineTuningFile(**await file_actions.close(call.services, call.tenant, by, request.file_id))

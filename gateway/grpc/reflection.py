@@ -8,7 +8,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio  # type: ignore[attr-defined]
 
 from loragate.gateway.grpc.call import Call
-from loragate.gateway.grpc.requests import parsed
+from loragate.gateway.grpc.requests import parse_message
 from loragate.v1 import adapters_pb2, fine_tuning_pb2, inference_pb2
 
 _MAX_BYTES = 1 << 20  # of all requests of one stream
@@ -35,4 +35,4 @@ async def server_reflection_info(call: Call) -> AsyncGenerator[reflection_pb2.Se
 
 async def _requests(call: Call) -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
     async for raw in call.messages(_MAX_BYTES, call.services.config.body_pace):
-        yield parsed(reflection_pb2.ServerReflectionRequest, raw)
+        yield parse_message(reflection_pb2.ServerReflectionRequest, raw)

@@ -21,7 +21,7 @@ _MAX_MESSAGES = 4096  # in one field; an empty message has two bytes, but is muc
 _PROMPTS = ("prompt", "prompts", "prompt_token_ids")
 
 
-def parsed(kind: type[M], raw: bytes) -> M:
+def parse_message(kind: type[M], raw: bytes) -> M:
     """Parse a message. Raise InvalidRequest for invalid bytes."""
     try:
         return kind.FromString(raw)
@@ -32,7 +32,7 @@ def parsed(kind: type[M], raw: bytes) -> M:
 
 def chat_request(raw: bytes) -> ChatRequest:
     """Parse and validate a ChatRequest message. Raise InvalidRequest."""
-    document = body_of(parsed(pb.ChatRequest, raw))
+    document = body_from(parse_message(pb.ChatRequest, raw))
     choice = document.get("tool_choice")
     if choice is not None and choice.keys() <= {"type"}:
         document["tool_choice"] = choice.get("type", "")
@@ -41,7 +41,7 @@ def chat_request(raw: bytes) -> ChatRequest:
 
 def completion_request(raw: bytes) -> CompletionRequest:
     """Parse and validate a GenerateRequest message. Raise InvalidRequest."""
-    document = body_of(parsed(pb.GenerateRequest, raw))
+    document = body_from(parse_message(pb.GenerateRequest, raw))
     given = [document.pop(field) for field in _PROMPTS if field in document]
     if len(given) > 1:
         message = "Invalid 'prompt': give one of prompt, prompts and prompt_token_ids."
@@ -52,7 +52,7 @@ def completion_request(raw: bytes) -> CompletionRequest:
     return validated(CompletionRequest, document)
 
 
-def body_of(message: Message, path: str = "") -> dict[str, Any]:
+def body_from(message: Message, path: str = "") -> dict[str, Any]:
     """Return the message as the equivalent JSON body, without absent fields. Raise InvalidRequest."""
     return {field.name: _value(field, value, path + field.name) for field, value in message.ListFields()}
 
@@ -70,7 +70,7 @@ def _value(field: FieldDescriptor, value: Any, path: str) -> Any:
 
 def _item(field: FieldDescriptor, item: Any, path: str) -> Any:
     if isinstance(item, Message):
-        return body_of(item, f"{path}.")
+        return body_from(item, f"{path}.")
     return _json(item, path) if field.full_name in _JSON_FIELDS else item
 
 

@@ -46,7 +46,7 @@ def check_encoding(request: Request) -> None:
         raise UnsupportedMediaType("Compressed bodies are not accepted.", param="content-encoding")
 
 
-async def parsed(parse: Callable[[bytes], T], raw: bytes) -> T:
+async def parse_body(parse: Callable[[bytes], T], raw: bytes) -> T:
     """Return what `parse` makes of the body: small bodies at once, large ones off the event loop and a few at a time.
 
     A parsed body takes up to thirty times the memory of the raw one. The threads are separate from those in which

@@ -17,7 +17,7 @@ async def run_resume_loop(use: Services, every: float = _EVERY_SECONDS) -> None:
     """Resume abandoned imports periodically until cancelled."""
 
     async def resume() -> None:
-        while use.link.manifest is not None and use.imports.has_time and (waiting := await _next(use)) is not None:
+        while use.link.manifest is not None and use.imports.has_capacity and (waiting := await _next(use)) is not None:
             await _resume(use, waiting)
 
     await periodic("abandoned imports were not resumed", resume, every, log=log)

@@ -56,7 +56,7 @@ class ImportRunner:
         task.add_done_callback(self._tasks.discard)
 
     @property
-    def has_time(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether another import would start at once."""
         return len(self._tasks) < self._config.max_concurrent
 
@@ -119,7 +119,7 @@ class ImportRunner:
         async with AsyncExitStack() as stack:
             files = await self._files(use, caller, progress, token, stack)
             upload = await stack.enter_async_context(
-                collect_adapter_upload(form, self._filling(form, files, progress), use.config)
+                collect_adapter_upload(form, self._fill(form, files, progress), use.config)
             )
             progress.status = ImportStatus.CHECKING  # from now on it cannot be cancelled
             if not await progress.report():
@@ -138,7 +138,7 @@ class ImportRunner:
         await stack.enter_async_context(fetcher)
         return hub_files(fetcher, self._config.hub, source, limit, progress.set_total)
 
-    async def _filling(
+    async def _fill(
         self, form: Form, files: AsyncIterator[tuple[str, bytes]], progress: ImportProgress
     ) -> AsyncIterator[None]:
         async for file, piece in files:

@@ -7,7 +7,7 @@ from typing import BinaryIO
 from loragate.finetune.data.formats import Format
 from loragate.finetune.data.validation import ValidationReport, Validator
 from loragate.gateway.errors import InvalidRequest, PayloadTooLarge
-from loragate.gateway.http.bodies import parsed
+from loragate.gateway.http.bodies import parse_body
 
 MAX_APPEND_BYTES = 8 << 20  # of one append
 _BOM = b"\xef\xbb\xbf"
@@ -25,7 +25,7 @@ async def check_lines(content: BinaryIO, size: int, format: str | None, param: s
     raw = await asyncio.to_thread(content.read)
     if raw and not raw.endswith(b"\n"):
         content.write(b"\n")
-    report = await parsed(lambda lines: _validate(lines, format), raw)
+    report = await parse_body(lambda lines: _validate(lines, format), raw)
     if raw.startswith(_BOM):
         raise _invalid("The first line begins with a byte order mark; remove it.", param)
     if report.problem_count:

@@ -183,7 +183,7 @@ async def test_symmetric_keys_are_never_taken(issuer: Issuer) -> None:
     shared = OctKey.generate_key(256, {"kid": "shared"})
     issuer.keys.append(shared)
     assert await OidcOperators(issuer.config()).principal(issuer.token(shared, alg="HS256")) is None
-    assert [key.kid for key in await IssuerKeys(issuer.url).holding("shared")] == ["first"]
+    assert [key.kid for key in await IssuerKeys(issuer.url).get("shared")] == ["first"]
 
 
 async def test_elliptic_curves(issuer: Issuer) -> None:
@@ -222,7 +222,7 @@ async def test_an_issuer_that_is_away(issuer: Issuer, monkeypatch: pytest.Monkey
     with pytest.raises(Unavailable):
         await operators.principal(token)
     with pytest.raises(KeysUnavailable):
-        await IssuerKeys("http://127.0.0.1:1/nobody").holding(None)
+        await IssuerKeys("http://127.0.0.1:1/nobody").get(None)
 
 
 @pytest.mark.parametrize("jwks_uri", ["http://keys.example.org/", "file:///etc/passwd", "https://user@host/", "", None])
