@@ -1,9 +1,10 @@
 """The `loragate` command: one group, one module a command, heavy imports inside the commands."""
 
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from loragate.cli.commands import (
     adapters,
@@ -22,12 +23,25 @@ from loragate.cli.commands import (
     serve,
     tenants,
 )
-from loragate.cli.group import RefusingGroup
-from loragate.cli.parent_death import die_with
+from loragate.cli.errors import CliError
+from loragate.cli.parent_death import exit_when_parent_dies
+
+
+class ErrorReportingGroup(TyperGroup):
+    """The root of the commands. Turns a CliError of any command into a line on stderr and an exit status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command. An error is one line, not a wrapped panel, so that logs can be searched for it."""
+        try:
+            return super().invoke(ctx)
+        except CliError as error:
+            typer.echo(f"error: {error.message}", err=True)
+            raise typer.Exit(error.status) from None
+
 
 app = typer.Typer(
     name="loragate",
-    cls=RefusingGroup,
+    cls=ErrorReportingGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -50,13 +64,13 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """What holds for every command."""
+    """Handle the options that come before every command."""
     if parent is not None:
-        die_with(parent)
+        exit_when_parent_dies(parent)
 
 
 app.command()(serve.serve)

@@ -1,4 +1,4 @@
-"""Options that several commands share. None means: not given here, see the environment and the file."""
+"""Options that several commands share. None means: not given on the command line."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,41 +8,46 @@ import typer
 _SERVER = "Server"
 _CLIENT = "Connection"
 
-Config = Annotated[Path | None, typer.Option(help="Settings file. [default: loragate.toml, if there]")]
-DataDir = Annotated[Path | None, typer.Option(help="Everything that is kept. [default: .loragate]")]
-Host = Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]", rich_help_panel=_SERVER)]
+Config = Annotated[Path | None, typer.Option(help="The settings file. [default: loragate.toml, if it exists]")]
+DataDir = Annotated[Path | None, typer.Option(help="The directory for all data. [default: .loragate]")]
+Host = Annotated[
+    str | None, typer.Option(help="The address to listen on. [default: 127.0.0.1]", rich_help_panel=_SERVER)
+]
 Port = Annotated[
-    int | None, typer.Option(help="REST port; 0 picks a free one. [default: 8000]", rich_help_panel=_SERVER)
+    int | None, typer.Option(help="The REST port; 0 picks a free one. [default: 8000]", rich_help_panel=_SERVER)
 ]
 GrpcPort = Annotated[
     int | None,
-    typer.Option(
-        help="Port of the tenants' gRPC services; 0 picks a free one. [default: 50051]", rich_help_panel=_SERVER
-    ),
+    typer.Option(help="The port of the gRPC services; 0 picks a free one. [default: 50051]", rich_help_panel=_SERVER),
 ]
 PanelPort = Annotated[
-    int | None, typer.Option(help="Port of the web panel; 0 picks a free one. [default: 8001]", rich_help_panel=_SERVER)
+    int | None,
+    typer.Option(help="The port of the web panel; 0 picks a free one. [default: 8001]", rich_help_panel=_SERVER),
 ]
 DrainSeconds = Annotated[
     float | None,
-    typer.Option(help="Running requests get this long after SIGTERM. [default: 25]", rich_help_panel=_SERVER),
+    typer.Option(help="How long running requests may take after SIGTERM. [default: 25]", rich_help_panel=_SERVER),
 ]
-Model = Annotated[str | None, typer.Option(help="Base model: a directory or a Hugging Face hub id.")]
+Model = Annotated[str | None, typer.Option(help="The base model: a directory or a Hugging Face hub id.")]
 BaseUrl = Annotated[
     str | None,
-    typer.Option(help="The server. [default: the one that runs in the data directory]", rich_help_panel=_CLIENT),
+    typer.Option(
+        help="The server's address. [default: the server that uses the data directory]", rich_help_panel=_CLIENT
+    ),
 ]
 ApiKey = Annotated[
     str | None,
     typer.Option(
-        help="A tenant's key; better in LORAGATE_API_KEY or OPENAI_API_KEY. [default: the demo's first tenant's]",
+        help="A tenant's key; prefer LORAGATE_API_KEY or OPENAI_API_KEY. [default: the key of the demo's first tenant]",
         rich_help_panel=_CLIENT,
     ),
 ]
 AdminKey = Annotated[
     str | None,
-    typer.Option(help="The admin key; better in LORAGATE_ADMIN_KEY. [default: the demo's]", rich_help_panel=_CLIENT),
+    typer.Option(
+        help="The admin key; prefer LORAGATE_ADMIN_KEY. [default: the demo's admin key]", rich_help_panel=_CLIENT
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip confirmation.")]
 AdapterName = Annotated[str, typer.Argument(help="The adapter's name.")]

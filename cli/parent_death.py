@@ -1,4 +1,4 @@
-"""A child's tie to the process that started it: when that one dies, however, so does the child."""
+"""Ending a child process when its parent dies, for whatever reason."""
 
 import ctypes
 import os
@@ -9,10 +9,10 @@ import threading
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with(parent: int) -> None:
-    """Ends this process as soon as `parent`, which started it, is gone.
+def exit_when_parent_dies(parent: int) -> None:
+    """End this process as soon as `parent`, the process that started it, has exited.
 
-    On Linux the kernel does it, so that a hung or stopped child goes too. Elsewhere a thread waits for the end of
+    On Linux the kernel sends SIGKILL, which also ends a hung or stopped child. Elsewhere a thread waits for the end of
     standard input, a pipe whose other end only the parent holds.
     """
     if sys.platform == "linux":

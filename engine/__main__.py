@@ -6,7 +6,7 @@ python -m loragate.engine --model ./my-model --listen 127.0.0.1:7000 --cache-dir
 import argparse
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from loragate.engine.config import EngineConfig
 from loragate.engine.runtime.log_format import log_to_stderr
@@ -38,9 +38,12 @@ def main() -> None:
 def _parsing(field: "dataclasses.Field[object]") -> dict[str, Any]:
     if field.type is bool:
         return {"action": argparse.BooleanOptionalAction}
-    if field.type is Path:
-        return {"type": Path}
-    return {"type": int if field.type in (int, int | None) else str}
+    if get_origin(field.type) is Literal:
+        return {"choices": get_args(field.type)}
+    for kind in (Path, int, float):
+        if field.type in (kind, kind | None):
+            return {"type": kind}
+    return {"type": str}
 
 
 if __name__ == "__main__":

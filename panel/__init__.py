@@ -1,1 +1,1 @@
-"""The web panel: its own process, a client of the HTTP API and nothing else."""
+"""The web panel: a process of its own that uses only the HTTP API."""

@@ -1,4 +1,4 @@
-"""The panel's application: what stands in front of its pages, and the pages."""
+"""The panel's application: middleware, routes and pages."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,14 +28,14 @@ _STATIC = Path(__file__).parent / "static"
 
 
 def create_app(config: PanelConfig, port: int) -> FastAPI:
-    """Once a process: NiceGUI's application is a global."""
+    """Create the application. Call this once per process, because NiceGUI's application is global."""
     sessions = Sessions(config)
     cookie = SessionCookie(f"{config.gateway_url} {port}")
     origins = Origins(config.public_url)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        checking = asyncio.create_task(sessions.keep_checking(), name="sessions")
+        checking = asyncio.create_task(sessions.run_check_loop(), name="sessions")
         try:
             yield
         finally:
@@ -60,8 +60,8 @@ def create_app(config: PanelConfig, port: int) -> FastAPI:
     sign_in = SignIn(config, sessions, cookie, origins)
     app.add_route("/healthz", _healthz, methods=["GET"])
     app.add_route(SIGN_IN, sign_in.show, methods=["GET"])
-    app.add_route(SIGN_IN, sign_in.take, methods=["POST"])
-    app.add_route("/sign-out", sign_in.leave, methods=["POST"])
+    app.add_route(SIGN_IN, sign_in.submit, methods=["POST"])
+    app.add_route("/sign-out", sign_in.sign_out, methods=["POST"])
     app.include_router(transfers.router)
     app.mount("/static", StaticFiles(directory=_STATIC))
     register()
@@ -81,5 +81,5 @@ def create_app(config: PanelConfig, port: int) -> FastAPI:
 
 
 async def _healthz(_: Request) -> JSONResponse:
-    """This process is alive."""
+    """Report that the process is alive."""
     return JSONResponse({"status": "ok"})

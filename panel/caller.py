@@ -1,4 +1,4 @@
-"""Who has signed in."""
+"""The signed-in caller."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Caller:
-    """What `/v1/whoami` says of a key. `tenant_id` is None for the operator."""
+    """The owner of a key according to `/v1/whoami`. `tenant_id` is None for the operator."""
 
     tenant_id: str | None
     tenant_name: str
@@ -22,13 +22,13 @@ class Caller:
         return "Operator" if self.is_operator else self.tenant_name
 
     def may(self, scope: str) -> bool:
-        """Whether the key opens what this scope is for; the operator has no tenants' scopes but `admin`."""
+        """Return whether the key has this scope. The operator has none of the tenants' scopes except `admin`."""
         if self.is_operator:
             return scope == "admin"
         return scope in self.scopes or ("all" in self.scopes and scope != "admin")
 
 
-def caller_of(document: dict[str, Any]) -> Caller:
-    """Of `/v1/whoami`'s answer."""
+def caller_from(document: dict[str, Any]) -> Caller:
+    """Return the caller from a `/v1/whoami` response."""
     tenant = document["tenant"] or {"id": None, "name": ""}
     return Caller(tenant["id"], tenant["name"], document["key_id"], frozenset(document["scopes"]))

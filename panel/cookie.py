@@ -1,4 +1,4 @@
-"""The cookie that names a session."""
+"""The session cookie."""
 
 import hashlib
 import hmac
@@ -7,23 +7,25 @@ from http.cookies import CookieError, SimpleCookie
 
 
 class SessionCookie:
-    """Signed with a key of this process, as no session outlives it. `instance` is in the name, because cookies do not
-    know ports."""
+    """Signs session ids with a key of this process, which no session outlives.
+
+    The cookie's name contains a hash of `instance`, because browsers share cookies between the ports of a host.
+    """
 
     def __init__(self, instance: str) -> None:
         self.name = f"loragate-panel-{hashlib.sha256(instance.encode()).hexdigest()[:8]}"
         self._key = secrets.token_bytes(32)
 
     def header(self, session_id: str, *, secure: bool) -> str:
-        """`Set-Cookie` of a sign-in; gone when the browser closes."""
+        """Return the `Set-Cookie` header of a sign-in. The cookie is deleted when the browser closes."""
         return self._header(f"{session_id}.{self._mark(session_id)}", secure)
 
     def removal(self, *, secure: bool) -> str:
-        """`Set-Cookie` of a sign-out."""
+        """Return the `Set-Cookie` header of a sign-out."""
         return self._header("", secure) + "; Max-Age=0"
 
     def sent(self, cookies: str) -> str | None:
-        """What a request's `Cookie` header has under this name, whatever it is worth."""
+        """Return the unchecked value of this cookie in a request's `Cookie` header."""
         try:
             morsel = SimpleCookie(cookies).get(self.name)
         except CookieError:
@@ -31,7 +33,7 @@ class SessionCookie:
         return None if morsel is None else morsel.value
 
     def session_id(self, value: str) -> str | None:
-        """None unless this process made it."""
+        """Return the session id of a value that this process has signed, else None."""
         session_id, _, mark = value.rpartition(".")
         if not value.isascii() or not hmac.compare_digest(mark, self._mark(session_id)):
             return None

@@ -1,27 +1,27 @@
-"""What the gateway counts, read from Prometheus' text format."""
+"""The gateway's metrics, parsed from Prometheus' text format."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from loragate.panel.failure import Failure
+from loragate.panel.api import ApiError
 
 Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Exposition:
-    """What one scrape held."""
+    """The samples of one scrape."""
 
     samples: tuple[tuple[str, Labels, float], ...]
 
     def total(self, name: str, which: Callable[[Labels], bool] = lambda labels: True) -> float:
-        """Of all the samples with this name."""
+        """Return the sum of the samples with this name whose labels match."""
         return sum(value for found, labels, value in self.samples if found == name and which(labels))
 
     def by(self, label: str, name: str) -> dict[str, float]:
-        """The same for each of the label's values."""
+        """Return the sums for each value of the label."""
         sums: dict[str, float] = {}
         for found, labels, value in self.samples:
             if found == name:
@@ -29,7 +29,7 @@ class Exposition:
         return sums
 
     def buckets(self, name: str) -> dict[float, float]:
-        """A histogram's, by upper bound."""
+        """Return a histogram's buckets by upper bound."""
         found: dict[float, float] = {}
         for sample, labels, value in self.samples:
             if sample == f"{name}_bucket":
@@ -39,16 +39,16 @@ class Exposition:
 
 
 def parse(text: str) -> Exposition:
-    """Raises Failure for what is no such format."""
+    """Parse the text format. Raises ApiError for anything else."""
     try:
         families = list(text_string_to_metric_families(text))
     except ValueError as error:
-        raise Failure("The gateway's metrics cannot be read.") from error
+        raise ApiError("The gateway's metrics cannot be read.") from error
     return Exposition(tuple((each.name, each.labels, each.value) for family in families for each in family.samples))
 
 
 def quantile(share: float, before: Mapping[float, float], after: Mapping[float, float]) -> float | None:
-    """Of what a histogram took in between two scrapes, within the bucket that it is in; None for nothing."""
+    """Return a quantile of the observations between two scrapes, interpolated within its bucket; None without any."""
     grown = sorted((bound, count - before.get(bound, 0.0)) for bound, count in after.items())
     if not grown or grown[-1][1] <= 0:
         return None

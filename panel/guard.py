@@ -1,4 +1,4 @@
-"""Who gets in: everything but the sign-in page and the panel's own files needs a session."""
+"""Access control: everything except the sign-in page and static files needs a session."""
 
 from urllib.parse import urlencode
 
@@ -34,31 +34,31 @@ class Guard:
         headers = Headers(scope=scope)
         session = self.session(headers.get("cookie", ""))
         scope.setdefault("state", {})["session"] = session
-        refusal = self._refusal(scope, headers, session)
-        if refusal is not None:
-            await refusal(scope, receive, send)
+        rejection = self._rejection(scope, headers, session)
+        if rejection is not None:
+            await rejection(scope, receive, send)
             return
         if session is not None and scope["type"] == "http" and not scope["path"].startswith(SOCKET):
-            self._sessions.act(session)
+            self._sessions.record_activity(session)
         scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"x-forwarded-prefix"]
         await self._app(scope, receive, send)
 
     def session(self, cookies: str) -> Session | None:
-        """Of a `Cookie` header."""
+        """Return the session of a `Cookie` header, if it is valid."""
         sent = self._cookie.sent(cookies)
         session_id = None if sent is None else self._cookie.session_id(sent)
         return None if session_id is None else self._sessions.find(session_id)
 
-    def _refusal(self, scope: Scope, headers: Headers, session: Session | None) -> Response | None:
+    def _rejection(self, scope: Scope, headers: Headers, session: Session | None) -> Response | None:
         path: str = scope["path"]
         if scope["type"] == "websocket" or path.startswith(SOCKET):
-            return None  # see sockets.py: only a refused handshake makes the browser load the page again
+            return None  # see sockets.py: only a rejected handshake makes the browser reload the page
         if scope["method"] not in _READING and not self._origins.own(scope["scheme"], headers):
-            return JSONResponse({"error": {"message": "This request does not come from the panel."}}, 403)
+            return JSONResponse({"error": {"message": "This request did not come from the panel."}}, 403)
         if session is not None or path in _OPEN or (path.startswith(_FILES) and not path.startswith(_PER_CLIENT)):
             return None
         if scope["method"] not in _READING:
-            return JSONResponse({"error": {"message": "You are signed out: sign in again."}}, 401)
+            return JSONResponse({"error": {"message": "You are signed out. Sign in again."}}, 401)
         query = scope.get("query_string", b"").decode("latin-1")
         asked = {"next": f"{path}?{query}" if query else path} if path != "/" else {}
         over = {"ended": "over"} if self._cookie.sent(headers.get("cookie", "")) else {}

@@ -1,28 +1,27 @@
-"""Which pages may speak to the panel: its own."""
+"""The origins whose pages may send requests to the panel."""
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 
 class Origins:
-    """A browser names the page that asks in `Origin`: the panel's own, by the name that it is asked by, or the one that
-    it is known by."""
+    """Compares the `Origin` header with the panel's own origin: the requested host, or the public URL."""
 
     def __init__(self, public_url: str | None) -> None:
         self._public = None if public_url is None else _origin(public_url)
 
     @property
     def listed(self) -> list[str] | None:
-        """Those that are known beforehand; None: whichever has the host that was asked."""
+        """Return the origins known beforehand; None means the origin of the requested host."""
         return None if self._public is None else [self._public]
 
     def own(self, scheme: str, headers: Mapping[str, str]) -> bool:
-        """Whether a request that changes something comes from one of our pages."""
+        """Return whether a request was sent by one of the panel's own pages."""
         origin = headers.get("origin", "")
         return bool(origin) and origin in (f"{_http(scheme)}://{headers.get('host', '')}", self._public)
 
     def secure(self, scheme: str) -> bool:
-        """Whether browsers reach us by TLS alone."""
+        """Return whether browsers use only TLS."""
         return (self._public or f"{_http(scheme)}://").startswith("https://")
 
 

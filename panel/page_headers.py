@@ -1,4 +1,4 @@
-"""What the panel tells browsers about its pages: nothing from elsewhere, nothing inline but its own scripts."""
+"""Security headers of the panel's pages: nothing from other hosts, and no inline scripts except its own."""
 
 import re
 import secrets
@@ -23,8 +23,10 @@ _HEADERS = [
 
 
 class PageHeaders:
-    """Marks the scripts of a page with the nonce that its policy allows. What users wrote is escaped in it, so that
-    none of its scripts is theirs."""
+    """Adds the headers, and gives each script of a page the nonce that its policy allows.
+
+    Users' texts are escaped in pages, so none of the scripts can be theirs.
+    """
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -40,7 +42,7 @@ class _Marked:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._nonce = secrets.token_urlsafe(16)
-        self._start: Message | None = None  # of a page, which is sent when it is whole
+        self._start: Message | None = None  # of a page, which is sent once its body is complete
         self._body = b""
 
     async def send(self, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""One panel process: uvicorn on a socket that somebody else bound."""
+"""One panel process: uvicorn on a socket bound by its parent."""
 
 import socket
 
@@ -6,7 +6,7 @@ import uvicorn
 
 from loragate.panel.config import PanelConfig
 
-_GOODBYE_SECONDS = 3  # for pages' connections, which never end by themselves
+_SHUTDOWN_SECONDS = 3  # for the connections of open pages, which do not end on their own
 
 
 def run(config: PanelConfig, sock: socket.socket) -> None:
@@ -21,6 +21,6 @@ def run(config: PanelConfig, sock: socket.socket) -> None:
         access_log=False,
         server_header=False,
         ws_max_size=1 << 20,
-        timeout_graceful_shutdown=_GOODBYE_SECONDS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
     uvicorn.Server(settings).run(sockets=[sock])

@@ -1,1 +1,1 @@
-"""Our commands as clients of a running server's HTTP API."""
+"""The commands' side of the HTTP API: calls, transfers and terminal output."""

@@ -1,17 +1,16 @@
-"""What sets two versions of an adapter apart: their configs, and what is known of where they came from."""
+"""The differences between two versions of an adapter: their configs, their properties and their lineage."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from loragate.cli.client.http.api import Api
-from loragate.cli.client.http.paths import path
+from loragate.cli.client.http.api import Api, path
 from loragate.cli.client.transfer.folders import CONFIG
 
-_TOLD = ("digest", "rank", "size_bytes", "base_model", "base_digest", "created_at")
+_FIELDS = ("digest", "rank", "size_bytes", "base_model", "base_digest", "created_at")
 
 
 def differences(api: Api, name: str, first: int, second: int) -> list[dict[str, Any]]:
-    """One row a field that differs."""
+    """Return one row for each field that differs."""
     one, other = (_facts(api, name, version) for version in (first, second))
     return [
         {"field": field, str(first): one.get(field), str(second): other.get(field)}
@@ -22,9 +21,9 @@ def differences(api: Api, name: str, first: int, second: int) -> list[dict[str, 
 
 def _facts(api: Api, name: str, version: int) -> dict[str, Any]:
     here = ("v1", "adapters", name, "versions", version)
-    told = api.call("GET", path(*here))
+    described = api.call("GET", path(*here))
     config = api.call("GET", path(*here, "files", CONFIG))
-    facts = {field: told[field] for field in _TOLD} | dict(_flat("lineage", told.get("lineage") or {}))
+    facts = {field: described[field] for field in _FIELDS} | dict(_flat("lineage", described.get("lineage") or {}))
     return facts | {f"{CONFIG}: {field}": value for field, value in config.items()}
 
 

@@ -1,47 +1,49 @@
-"""Imports that the server makes, watched until they end."""
+"""Imports by the server, followed to their end."""
 
 import os
 import time
 from typing import Any
 
-from loragate.cli.client.http.api import Api
-from loragate.cli.client.http.paths import path
-from loragate.cli.client.terminal.progress import transfer
-from loragate.cli.refusal import BAD_SETTING, Refusal
+from loragate.cli.client.http.api import Api, path
+from loragate.cli.client.terminal.progress import transfer_progress
+from loragate.cli.errors import BAD_SETTING, CliError
 
-_ENDS = ("ready", "failed", "cancelled")
-_LOOK_SECONDS = 0.5
+_FINAL_STATUSES = ("ready", "failed", "cancelled")
+_POLL_SECONDS = 0.5
 
 
 def import_adapter(api: Api, source: str, name: str, alias: str | None, token: str | None) -> dict[str, Any]:
-    """The import once it is ready. Raises Refusal with the server's words when it is not; Ctrl-C cancels it."""
+    """Start an import, wait for it, and return it. Ctrl-C cancels it.
+
+    Raises CliError with the server's message when the import fails.
+    """
     given = {"source": source, "name": name, "alias": alias, "token": token}
     begun = api.call("POST", "/v1/imports", json={field: value for field, value in given.items() if value is not None})
     here = path("v1", "imports", begun["id"])
     try:
-        done = _watched(api, here, begun)
+        done = _poll(api, here, begun)
     except KeyboardInterrupt:
         api.call("DELETE", here)
-        raise Refusal(f"the import {begun['id']} is cancelled") from None
+        raise CliError(f"the import {begun['id']} was cancelled") from None
     if done["status"] != "ready":
         words = done["error"]["message"] if done["error"] else "it was cancelled"
-        raise Refusal(f"the import {done['id']} has failed: {words}")
+        raise CliError(f"the import {done['id']} failed: {words}")
     return done
 
 
 def hub_token() -> str:
-    """From where the hub's own tools have it. Raises Refusal when it is not there."""
+    """Return the token from `HF_TOKEN`, which the hub's own tools use. Raises CliError when it is not set."""
     token = os.environ.get("HF_TOKEN")
     if not token:
-        raise Refusal("HF_TOKEN is not set", BAD_SETTING)
+        raise CliError("HF_TOKEN is not set", BAD_SETTING)
     return token
 
 
-def _watched(api: Api, here: str, found: dict[str, Any]) -> dict[str, Any]:
-    with transfer() as progress:
+def _poll(api: Api, here: str, found: dict[str, Any]) -> dict[str, Any]:
+    with transfer_progress() as progress:
         task = progress.add_task(found["status"], total=None)
-        while found["status"] not in _ENDS:
-            time.sleep(_LOOK_SECONDS)
+        while found["status"] not in _FINAL_STATUSES:
+            time.sleep(_POLL_SECONDS)
             found = api.call("GET", here)
             progress.update(
                 task, description=found["status"], completed=found["bytes_done"], total=found["bytes_total"]

@@ -1,12 +1,11 @@
-"""A fine-tuning job as its tenant sees it over the API."""
+"""A tenant's view of a fine-tuning job over the API."""
 
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from loragate.cli.client.http.api import Api
-from loragate.cli.client.http.paths import path
-from loragate.cli.refusal import BAD_SETTING, Refusal
+from loragate.cli.client.http.api import Api, path
+from loragate.cli.errors import BAD_SETTING, CliError
 
 JOBS = "/v1/fine_tuning/jobs"
 WAITING = ("validating_files", "queued", "running")
@@ -16,12 +15,12 @@ Document = dict[str, Any]
 
 
 def job_path(job_id: str, *more: str) -> str:
-    """Of one job, or of what belongs to it."""
+    """Return the path of a job, or of a resource below it."""
     return path("v1", "fine_tuning", "jobs", job_id, *more)
 
 
 def new_events(api: Api, job_id: str, seen: str | None) -> list[Document]:
-    """Those behind the one with the id `seen`, oldest first; all of them for None."""
+    """Return the events after the one with the id `seen`, oldest first; all of them for None."""
     return list(_newest_first(api, job_id, seen))[::-1]
 
 
@@ -39,13 +38,13 @@ def _newest_first(api: Api, job_id: str, seen: str | None) -> Iterator[Document]
         after = page["data"][-1]["id"]
 
 
-def hyperparameters(given: Sequence[str]) -> Document:
-    """Of `name=value` texts: numbers, `true` and lists as in JSON, whatever else as it stands. Raises Refusal."""
+def parse_hyperparameters(given: Sequence[str]) -> Document:
+    """Parse `name=value` texts. A value that is not JSON is taken as a string. Raises CliError."""
     found = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not name or not equals or not value:
-            raise Refusal(f"{text!r} is not NAME=VALUE, as n_epochs=3", BAD_SETTING)
+            raise CliError(f"{text!r} is not NAME=VALUE, such as n_epochs=3", BAD_SETTING)
         try:
             found[name] = json.loads(value)
         except ValueError:
@@ -53,8 +52,8 @@ def hyperparameters(given: Sequence[str]) -> Document:
     return found
 
 
-def checked(method: str, given: Document) -> Document:
-    """These hyperparameters, if a job with this method may have them. Raises Refusal, before anything is sent."""
+def validated(method: str, given: Document) -> Document:
+    """Return the hyperparameters after a check against the method. Raises CliError before anything is sent."""
     from loragate.cli.settings.names import suggestion
     from loragate.finetune.jobs.hyperparameters import DpoHyperparameters, Hyperparameters
     from loragate.prompts.validation import InvalidDocument, validate
@@ -66,16 +65,16 @@ def checked(method: str, given: Document) -> Document:
         field = error.field
         if field.unknown and field.param is not None:
             known = list(kind.model_fields)
-            hint = suggestion(field.param, known) or f"; there are {', '.join(known)}"
-            raise Refusal(f"--set {field.param}: {method} has no such hyperparameter{hint}", BAD_SETTING) from None
-        raise Refusal(f"--set {field.param}: {field.message}", BAD_SETTING) from None
+            hint = suggestion(field.param, known) or f"; the known ones are {', '.join(known)}"
+            raise CliError(f"--set {field.param}: {method} has no such hyperparameter{hint}", BAD_SETTING) from None
+        raise CliError(f"--set {field.param}: {field.message}", BAD_SETTING) from None
     return given
 
 
 def parse_metadata(given: Sequence[str]) -> dict[str, str]:
-    """Parse `name=text` texts. Raises Refusal."""
+    """Parse `name=text` texts. Raises CliError."""
     pairs = [text.partition("=") for text in given]
     for text, (name, equals, _) in zip(given, pairs, strict=True):
         if not name or not equals:
-            raise Refusal(f"{text!r} is not NAME=TEXT, as team=support", BAD_SETTING)
+            raise CliError(f"{text!r} is not NAME=TEXT, such as team=support", BAD_SETTING)
     return {name: text for name, _, text in pairs}

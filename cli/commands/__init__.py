@@ -1,1 +1,1 @@
-"""One module a command; what is heavy is imported inside it, so that `--help` is quick."""
+"""One module for each command. Heavy imports are inside the functions, so that `--help` is fast."""

@@ -1,4 +1,4 @@
-"""`loragate adapters upload|upload-all|import|download|check`: an adapter's files on their way."""
+"""`loragate adapters upload|upload-all|import|download|check`: transfers of adapters' files."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,10 +8,11 @@ import typer
 from loragate.cli import options
 
 Folder = Annotated[
-    Path, typer.Argument(help="What PEFT saved: adapter_config.json and adapter_model.safetensors.", file_okay=False)
+    Path,
+    typer.Argument(help="A folder saved by PEFT: adapter_config.json and adapter_model.safetensors.", file_okay=False),
 ]
-NewName = Annotated[str | None, typer.Option("--name", help="The adapter's name. [default: the folder's name]")]
-NewAlias = Annotated[str | None, typer.Option(help="The alias that moves to the new version. [default: `default`]")]
+NewName = Annotated[str | None, typer.Option("--name", help="The adapter's name. [default: the name of the folder]")]
+NewAlias = Annotated[str | None, typer.Option(help="The alias to point at the new version. [default: `default`]")]
 
 
 def upload(
@@ -23,8 +24,8 @@ def upload(
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Upload a PEFT LoRA adapter as the next version of its name; it can be used at once, or else as soon as
-    an engine is there.
+    """Upload a PEFT LoRA adapter as the next version of its name. It can be used immediately, or, if no engine is
+    running, as soon as one has verified it.
 
     Examples:
 
@@ -43,16 +44,18 @@ def upload(
 
 
 def upload_all(
-    root: Annotated[Path, typer.Argument(help="A folder with such folders in it, at any depth.", file_okay=False)],
+    root: Annotated[
+        Path, typer.Argument(help="A folder that contains adapter folders, at any depth.", file_okay=False)
+    ],
     alias: NewAlias = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=16, help="Number of concurrent uploads.")] = 4,
+    concurrency: Annotated[int, typer.Option(min=1, max=16, help="The number of concurrent uploads.")] = 4,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Upload every adapter below a folder, each under its own folder's name. Those that are there already are left out,
-    so that it can be run again after a break. The exit status is 1 when any was refused.
+    """Upload every adapter below a folder, each under the name of its own folder. Unchanged adapters are skipped, so an
+    interrupted upload can be repeated. The exit status is 1 if any adapter was rejected.
 
     Examples:
 
@@ -68,25 +71,26 @@ def upload_all(
     columns = ("folder", "name", "status", "version", "words")
     show_rows([outcome.row() for outcome in outcomes], columns, as_json=as_json)
     count = {status: sum(outcome.status == status for outcome in outcomes) for status in ("uploaded", "unchanged")}
-    refused = len(outcomes) - sum(count.values())
-    typer.echo(f"{count['uploaded']} uploaded, {count['unchanged']} there already, {refused} refused", err=True)
-    if refused:
+    rejected = len(outcomes) - sum(count.values())
+    typer.echo(f"{count['uploaded']} uploaded, {count['unchanged']} unchanged, {rejected} rejected", err=True)
+    if rejected:
         raise typer.Exit(1)
 
 
 def import_(
-    source: Annotated[str, typer.Argument(help="hf://organisation/name@<commit>, or s3://bucket/prefix.")],
+    source: Annotated[str, typer.Argument(help="hf://organization/name@<commit>, or s3://bucket/prefix.")],
     name: Annotated[str, typer.Option(help="The adapter's name.")],
     alias: NewAlias = None,
     use_hf_token: Annotated[
-        bool, typer.Option("--use-hf-token", help="Send HF_TOKEN, for a repository that is not public.")
+        bool, typer.Option("--use-hf-token", help="Send HF_TOKEN, for a private repository.")
     ] = False,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Have the server fetch an adapter from a hub or a bucket, and wait until it has. Ctrl-C cancels it.
+    """Import an adapter from a hub or a bucket: the server fetches it. The command waits for the end; Ctrl-C cancels
+    the import.
 
     Examples:
 
@@ -105,13 +109,15 @@ def import_(
 
 def download(
     name: options.AdapterName,
-    version: Annotated[int, typer.Option(help="Which version.")],
-    output: Annotated[Path | None, typer.Option(help="A folder. [default: NAME-VERSION here]", file_okay=False)] = None,
+    version: Annotated[int, typer.Option(help="The version to download.")],
+    output: Annotated[
+        Path | None, typer.Option(help="The folder to write to. [default: NAME-VERSION]", file_okay=False)
+    ] = None,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Download a version's two files, byte for byte as they were uploaded; PEFT loads the folder.
+    """Download the two files of a version, byte for byte as they were uploaded. PEFT can load the folder.
 
     Example: `loragate adapters download support-bot --version 2 --output ./support-bot`
     """
@@ -129,7 +135,8 @@ def check(
     as_json: options.AsJson = False,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Check an adapter without sending it, beside the server's data: the same words as an upload, and no server needed.
+    """Check an adapter without uploading it. The check and its messages are those of an upload, but it reads the
+    server's database and needs no running server.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`loragate adapters alias|canary|promote|rollback|restore`: which requests get which version."""
+"""`loragate adapters alias|canary|promote|rollback|restore`: which version serves which requests."""
 
 from typing import Annotated
 
@@ -6,27 +6,27 @@ import typer
 
 from loragate.cli import options
 
-Moved = Annotated[str, typer.Option(help="The alias that moves; `default` is what the bare name means.")]
+Moved = Annotated[str, typer.Option(help="The alias to change; requests without an alias use `default`.")]
 
 
 def alias(
     name: options.AdapterName,
-    alias: Annotated[str, typer.Argument(help="The alias; `default` is what the bare name means.")],
-    targets: Annotated[list[str], typer.Argument(help="VERSION, or VERSION=WEIGHT for each of several.")],
+    alias: Annotated[str, typer.Argument(help="The alias; requests without an alias use `default`.")],
+    targets: Annotated[list[str], typer.Argument(help="VERSION, or VERSION=WEIGHT for each of several versions.")],
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Point an alias at a version, or split its requests between versions by weight.
+    """Point an alias at a version, or split its requests between several versions by weight.
 
     Examples:
 
     - `loragate adapters alias support-bot default 3`
     - `loragate adapters alias support-bot default 3=90 4=10`
     """
-    from loragate.cli.client.alias_targets import parse_targets
+    from loragate.cli.client.aliases import parse_targets
+    from loragate.cli.client.http.api import path
     from loragate.cli.client.http.connect import as_tenant
-    from loragate.cli.client.http.paths import path
     from loragate.cli.client.terminal.output import show_json
 
     body = {"targets": parse_targets(targets)}
@@ -36,9 +36,9 @@ def alias(
 
 def canary(
     name: options.AdapterName,
-    percent: Annotated[int, typer.Option(min=1, max=99, help="Percent of the requests.")] = 10,
+    percent: Annotated[int, typer.Option(min=1, max=99, help="The percentage of the requests.")] = 10,
     version: Annotated[
-        int | None, typer.Option(help="Who gets them. [default: what `canary` points at, or the latest]")
+        int | None, typer.Option(help="The version to send them to. [default: the one of `canary`, or the latest]")
     ] = None,
     alias: Moved = "default",
     as_json: options.AsJson = False,
@@ -46,25 +46,24 @@ def canary(
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Give a new version a share of the requests; whoever got it once keeps getting it.
+    """Send a share of the requests to a new version. Requests with the same `user` always get the same version.
 
     Examples:
 
     - `loragate adapters canary support-bot --percent 10`
     - `loragate adapters canary support-bot --version 4 --percent 50`
     """
-    from loragate.cli.client.canary import send_share
+    from loragate.cli.client.aliases import set_canary_share, show_alias
     from loragate.cli.client.http.connect import as_tenant
-    from loragate.cli.client.terminal.output import show_alias
 
     with as_tenant(base_url, api_key, data_dir) as api:
-        show_alias(send_share(api, name, alias, version, percent), as_json=as_json)
+        show_alias(set_canary_share(api, name, alias, version, percent), as_json=as_json)
 
 
 def promote(
     name: options.AdapterName,
     version: Annotated[
-        int | None, typer.Option(help="Who gets all requests. [default: what `canary` points at]")
+        int | None, typer.Option(help="The version to send them to. [default: the one that `canary` points at]")
     ] = None,
     alias: Moved = "default",
     as_json: options.AsJson = False,
@@ -72,17 +71,16 @@ def promote(
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Give one version all requests.
+    """Send all requests of an alias to one version.
 
     Examples:
 
     - `loragate adapters promote support-bot`
     - `loragate adapters promote support-bot --version 4`
     """
-    from loragate.cli.client.canary import CANARY
+    from loragate.cli.client.aliases import CANARY, show_alias
+    from loragate.cli.client.http.api import path
     from loragate.cli.client.http.connect import as_tenant
-    from loragate.cli.client.http.paths import path
-    from loragate.cli.client.terminal.output import show_alias
 
     source: dict[str, object] = {"from_alias": CANARY} if version is None else {"version": version}
     with as_tenant(base_url, api_key, data_dir) as api:
@@ -98,13 +96,13 @@ def rollback(
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Point an alias at what it pointed at before it was last moved. Doing so again undoes that.
+    """Point an alias back at its previous versions. A second rollback undoes the first.
 
     Example: `loragate adapters rollback support-bot`
     """
+    from loragate.cli.client.aliases import show_alias
+    from loragate.cli.client.http.api import path
     from loragate.cli.client.http.connect import as_tenant
-    from loragate.cli.client.http.paths import path
-    from loragate.cli.client.terminal.output import show_alias
 
     with as_tenant(base_url, api_key, data_dir) as api:
         placed = api.call("POST", path("v1", "adapters", name, "rollback"), json={"alias": alias})
@@ -113,20 +111,20 @@ def rollback(
 
 def restore(
     name: options.AdapterName,
-    version: Annotated[int | None, typer.Option(help="Only this version.")] = None,
+    version: Annotated[int | None, typer.Option(help="Restore only this version.")] = None,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Bring back an adapter that was deleted, or one version, while the server still has it.
+    """Restore a deleted adapter, or one deleted version, while the server still stores it.
 
     Examples:
 
     - `loragate adapters restore support-bot`
     - `loragate adapters restore support-bot --version 2`
     """
+    from loragate.cli.client.http.api import version_path
     from loragate.cli.client.http.connect import as_tenant
-    from loragate.cli.client.http.paths import version_path
 
     with as_tenant(base_url, api_key, data_dir) as api:
         api.call("POST", f"{version_path(name, version)}/restore")

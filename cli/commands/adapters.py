@@ -1,5 +1,5 @@
-"""`loragate adapters …`: one tenant's adapters. What sends and fetches files is in `adapter_files`, what moves requests
-between versions in `adapter_releases`."""
+"""`loragate adapters …`: one tenant's adapters. `adapter_files` holds the commands that transfer files,
+`adapter_releases` those that move requests between versions."""
 
 from typing import Annotated
 
@@ -34,26 +34,26 @@ def list_(
     from loragate.cli.client.terminal.output import show_rows
 
     with as_tenant(base_url, api_key, data_dir) as api:
-        show_rows(api.every("/v1/adapters"), ("name", "latest_version", "aliases", "updated_at"), as_json=as_json)
+        show_rows(api.list_all("/v1/adapters"), ("name", "latest_version", "aliases", "updated_at"), as_json=as_json)
 
 
 @app.command()
 def show(
     name: Name,
-    version: Annotated[int | None, typer.Option(help="This version instead of the adapter.")] = None,
+    version: Annotated[int | None, typer.Option(help="Show this version instead of the adapter.")] = None,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Show all that is known of an adapter, or of one of its versions.
+    """Show an adapter, or one of its versions, as JSON.
 
     Examples:
 
     - `loragate adapters show support-bot`
     - `loragate adapters show support-bot --version 2`
     """
+    from loragate.cli.client.http.api import version_path
     from loragate.cli.client.http.connect import as_tenant
-    from loragate.cli.client.http.paths import version_path
     from loragate.cli.client.terminal.output import show_json
 
     with as_tenant(base_url, api_key, data_dir) as api:
@@ -72,25 +72,25 @@ def versions(
 
     Example: `loragate adapters versions support-bot`
     """
+    from loragate.cli.client.http.api import path
     from loragate.cli.client.http.connect import as_tenant
-    from loragate.cli.client.http.paths import path
     from loragate.cli.client.terminal.output import VERSION_COLUMNS, show_rows
 
     with as_tenant(base_url, api_key, data_dir) as api:
-        show_rows(api.every(path("v1", "adapters", name, "versions")), VERSION_COLUMNS, as_json=as_json)
+        show_rows(api.list_all(path("v1", "adapters", name, "versions")), VERSION_COLUMNS, as_json=as_json)
 
 
 @app.command()
 def diff(
     name: Name,
-    first: Annotated[int, typer.Argument(help="A version.")],
-    second: Annotated[int, typer.Argument(help="Another one.")],
+    first: Annotated[int, typer.Argument(help="The first version.")],
+    second: Annotated[int, typer.Argument(help="The second version.")],
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Show what sets two versions apart: their configs, and what is known of where they came from.
+    """Show the differences between two versions: their configs, properties and lineage.
 
     Example: `loragate adapters diff support-bot 1 2`
     """
@@ -106,14 +106,14 @@ def diff(
 @app.command()
 def delete(
     name: Name,
-    version: Annotated[int | None, typer.Option(help="Only this version.")] = None,
-    alias: Annotated[str | None, typer.Option(help="Only this alias; its versions stay.")] = None,
+    version: Annotated[int | None, typer.Option(help="Delete only this version.")] = None,
+    alias: Annotated[str | None, typer.Option(help="Delete only this alias; its versions stay.")] = None,
     yes: options.Yes = False,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Delete an adapter with all its versions, or one version, or an alias. Running requests finish on theirs.
+    """Delete an adapter with all its versions, one version, or an alias. Running requests finish normally.
 
     Examples:
 
@@ -121,11 +121,11 @@ def delete(
     - `loragate adapters delete support-bot --alias canary`
     - `loragate adapters delete support-bot --yes`
     """
+    from loragate.cli.client.http.api import path, version_path
     from loragate.cli.client.http.connect import as_tenant
-    from loragate.cli.client.http.paths import path, version_path
 
     if version is not None and alias is not None:
-        raise typer.BadParameter("give one of --version and --alias")
+        raise typer.BadParameter("give either --version or --alias, not both")
     what, where = name if version is None else f"{name}:{version}", version_path(name, version)
     if alias is not None:
         what, where = f"{name}@{alias}", path("v1", "adapters", name, "aliases", alias)

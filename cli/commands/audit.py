@@ -12,18 +12,24 @@ _COLUMNS = ("created_at", "actor", "action", "target", "tenant_id", "before", "a
 
 
 def audit(
-    tenant: Annotated[str | None, typer.Option(help="What concerns this tenant: its id or name.")] = None,
-    actor: Annotated[str | None, typer.Option(help="admin_key, oidc:<subject> or api_key:<key id>.")] = None,
-    action: Annotated[str | None, typer.Option(help="For example api_key.revoke or tenant.update.")] = None,
-    since: Annotated[datetime | None, typer.Option(help="From then on, in this machine's time zone.")] = None,
-    until: Annotated[datetime | None, typer.Option(help="Before then.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of events.")] = 100,
+    tenant: Annotated[str | None, typer.Option(help="Only events about this tenant, by id or name.")] = None,
+    actor: Annotated[
+        str | None, typer.Option(help="Only events by this actor: admin_key, oidc:<subject> or api_key:<key id>.")
+    ] = None,
+    action: Annotated[
+        str | None, typer.Option(help="Only this action, such as api_key.revoke or tenant.update.")
+    ] = None,
+    since: Annotated[
+        datetime | None, typer.Option(help="Only events since this time, in this machine's time zone.")
+    ] = None,
+    until: Annotated[datetime | None, typer.Option(help="Only events before this time.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of events.")] = 100,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     admin_key: options.AdminKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Say who did what to tenants, keys and adapters, newest first: what it was before, and after.
+    """List the changes to tenants, keys and adapters, newest first, with the actor and the values before and after.
 
     Needs the admin key.
 
@@ -33,12 +39,12 @@ def audit(
     - `loragate audit --tenant acme --since 2030-01-01`
     - `loragate audit --action api_key.revoke --limit 1000 --json`
     """
+    from loragate.cli.client.http.api import find_tenant
     from loragate.cli.client.http.connect import as_operator
-    from loragate.cli.client.http.tenant_names import find_tenant
     from loragate.cli.client.terminal.output import show_rows
 
     with as_operator(base_url, admin_key, data_dir) as api:
-        events = api.every(
+        events = api.list_all(
             "/admin/v1/audit",
             tenant_id=None if tenant is None else find_tenant(api, tenant)["id"],
             actor=actor,

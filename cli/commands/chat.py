@@ -13,17 +13,17 @@ def chat(
         str | None,
         typer.Option(help="The base model's id, an adapter, adapter:version or adapter@alias. [default: the base]"),
     ] = None,
-    system: Annotated[str | None, typer.Option(help="A system message to begin with.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest answer, in tokens.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
+    system: Annotated[str | None, typer.Option(help="The system message.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Maximum length of a reply, in tokens.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="The sampling temperature; 0 is greedy.")] = None,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Talk to a model or an adapter; answers come as they are generated.
+    """Chat with a model or an adapter. Replies are printed as they are generated.
 
-    Without a prompt it is a conversation: on a terminal with history and editing, else one message a line from
-    stdin. Ctrl-D ends it; Ctrl-C ends an answer.
+    Without a prompt, the command starts a chat: on a terminal with history and line editing, otherwise with one message
+    per line of stdin. Ctrl-D ends the chat, Ctrl-C stops a reply.
 
     Examples:
 
@@ -32,13 +32,13 @@ def chat(
     - `printf 'Hello!\\n' | loragate chat --model support-bot`
     """
     from loragate.cli.client.http.connect import as_tenant
-    from loragate.cli.client.terminal.chat import answer, first_model, talk
+    from loragate.cli.client.terminal.chat import first_model, print_reply, run_chat
     from loragate.cli.client.terminal.conversation import Conversation
 
     with as_tenant(base_url, api_key, data_dir, model) as api:
         chosen = model or first_model(api)
         conversation = Conversation(api, chosen, system=system, max_tokens=max_tokens, temperature=temperature)
         if prompt is not None:
-            answer(conversation, prompt)
+            print_reply(conversation, prompt)
         else:
-            talk(conversation, chosen)
+            run_chat(conversation, chosen)

@@ -1,4 +1,4 @@
-"""`loragate demo build|provision`: the demo's two steps, each a process of its own under `loragate serve --demo`."""
+"""`loragate demo build|provision`: the two steps of the demo, which `loragate serve --demo` runs as processes."""
 
 import typer
 
@@ -9,7 +9,7 @@ app = typer.Typer(no_args_is_help=True, help="Build and provision the demo.")
 
 @app.command()
 def build(data_dir: options.DataDir = None) -> None:
-    """Train the demo when it is not there yet, and print its model's directory.
+    """Train the demo's model and adapters unless that was done before, and print the model's directory.
 
     Example: `loragate demo build --data-dir .loragate`
     """
@@ -27,11 +27,11 @@ def build(data_dir: options.DataDir = None) -> None:
 def provision(
     base_url: options.BaseUrl = None, admin_key: options.AdminKey = None, data_dir: options.DataDir = None
 ) -> None:
-    """Make the demo's tenants, keys and adapters on a running server.
+    """Create the demo's tenants, keys and adapters on a running server.
 
     Example: `loragate demo provision --base-url http://127.0.0.1:8000`
     """
-    from loragate.cli.client.http.server import find_admin_key, find_base_url
+    from loragate.cli.client.http.connect import find_admin_key, find_base_url
     from loragate.cli.settings.load import load
     from loragate.demo.build import build as build_demo
     from loragate.demo.provision import provision as provision_demo

@@ -12,11 +12,11 @@ def doctor(
     data_dir: options.DataDir = None,
     config: options.Config = None,
 ) -> None:
-    """Say what this machine can and cannot do: Python, CPU, memory, GPU, kernels, disk, port; and whether the database
-    (reachable, schema, connections against its limit), Redis (version, distance, eviction), clocks, collector and
-    settings fit together.
+    """Check this machine and the services it needs. The checks cover Python, CPU, memory, GPU, kernels, disk and port;
+    the database (reachability, schema, connection limit); Redis (version, latency, eviction policy); clocks, the trace
+    collector and the settings.
 
-    Each line is ok, warn or fail, with what to do. The exit status is 1 when something stands in the way.
+    Each line is ok, warn or fail, with advice. The exit status is 1 if a check failed.
 
     Examples:
 

@@ -8,43 +8,50 @@ from loragate.cli import options
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Train adapters on files of examples, and watch them learn.
+    help="""Train adapters on files of examples, and follow their progress.
 
 Needs a tenant's key. Example: `loragate finetune create support.jsonl --suffix support`
 """,
 )
 
-_CUT_SHORT = 130  # as shells say it of Ctrl-C
+_CUT_SHORT = 130  # the status that shells report for Ctrl-C
 _COLUMNS = ("id", "status", "model", "fine_tuned_model", "created_at")
 JobId = Annotated[str, typer.Argument(help="The job's id.")]
 
 
 @app.command()
 def create(
-    training_file: Annotated[str, typer.Argument(help="JSON lines of examples, or the id of an uploaded file.")],
+    training_file: Annotated[
+        str, typer.Argument(help="A file of examples as JSON lines, or the id of an uploaded file.")
+    ],
     model: Annotated[
-        str | None, typer.Option(help="The base model's id, or an adapter to go on from. [default: the base]")
+        str | None, typer.Option(help="The base model's id, or an adapter to continue from. [default: the base model]")
     ] = None,
-    validation_file: Annotated[str | None, typer.Option(help="The same, to judge by and not to train on.")] = None,
-    suffix: Annotated[str | None, typer.Option(help="A part of the result's name.")] = None,
-    method: Annotated[str, typer.Option(help="supervised, or dpo for preferences.")] = "supervised",
+    validation_file: Annotated[
+        str | None, typer.Option(help="Examples for the validation loss, which are not trained on.")
+    ] = None,
+    suffix: Annotated[str | None, typer.Option(help="A part of the resulting model's name.")] = None,
+    method: Annotated[str, typer.Option(help="The method: supervised, or dpo for preferences.")] = "supervised",
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", "-s", help="A hyperparameter as NAME=VALUE, as n_epochs=3; may be repeated."),
+        typer.Option("--set", "-s", help="A hyperparameter as NAME=VALUE, such as n_epochs=3; may be repeated."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed on the same files gives the same losses.")] = None,
-    metadata: Annotated[list[str] | None, typer.Option(help="Metadata as NAME=TEXT; may be repeated.")] = None,
-    wait: Annotated[bool, typer.Option("--watch/--no-watch", help="Stay until it has ended.")] = True,
+    seed: Annotated[
+        int | None, typer.Option(help="The random seed: the same seed and files give the same losses.")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(help="Metadata of the job, as NAME=TEXT; may be repeated.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--watch/--no-watch", help="Follow the job until it ends.")] = True,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Begin a job, and watch it to its end: the name under which the result answers is all that goes to stdout, with
-    `--no-watch` the job's id.
+    """Create a job and follow it to its end. Prints only the name of the resulting model on stdout, or the job's id
+    with `--no-watch`.
 
-    Files from here are looked at before they are sent: what is wrong with them is told by line. Ctrl-C leaves the job
-    running.
+    Local files are validated before they are uploaded; problems are reported by line. Ctrl-C leaves the job running.
 
     Examples:
 
@@ -53,25 +60,25 @@ def create(
     - `MODEL=$(loragate finetune create pairs.jsonl --method dpo --set beta=0.2)`
     """
     from loragate.cli.client.http.connect import as_tenant
-    from loragate.cli.client.job import JOBS, checked, hyperparameters, parse_metadata
+    from loragate.cli.client.job import JOBS, parse_hyperparameters, parse_metadata, validated
     from loragate.cli.client.terminal.chat import first_model
-    from loragate.cli.client.transfer.training_file import file_id, look_at
-    from loragate.cli.refusal import BAD_SETTING, Refusal
+    from loragate.cli.client.transfer.training_file import file_id, validate_if_local
+    from loragate.cli.errors import BAD_SETTING, CliError
 
     if method not in ("supervised", "dpo"):
-        raise Refusal(f"--method must be supervised or dpo, not {method}", BAD_SETTING)
-    asked = checked(method, hyperparameters(setting or ()))
-    if asked.get("early_stopping_patience") is not None and validation_file is None:
-        raise Refusal("--set early_stopping_patience needs a --validation-file to tell by", BAD_SETTING)
+        raise CliError(f"--method must be supervised or dpo, not {method}", BAD_SETTING)
+    chosen = validated(method, parse_hyperparameters(setting or ()))
+    if chosen.get("early_stopping_patience") is not None and validation_file is None:
+        raise CliError("--set early_stopping_patience needs a --validation-file", BAD_SETTING)
     files = {"training_file": (training_file, 10), "validation_file": (validation_file, 1)}
-    for given, fewest in files.values():
+    for given, min_examples in files.values():
         if given is not None:
-            look_at(given, method, fewest)
+            validate_if_local(given, method, min_examples)
     wanted = {"suffix": suffix, "seed": seed, "metadata": parse_metadata(metadata or ()) or None}
     with as_tenant(base_url, api_key, data_dir, model) as api:
         body: dict[str, Any] = {
             "model": model or first_model(api),
-            "method": {"type": method, method: {"hyperparameters": asked}},
+            "method": {"type": method, method: {"hyperparameters": chosen}},
         }
         body |= {name: value for name, value in wanted.items() if value is not None}
         body |= {name: file_id(api, given) for name, (given, _) in files.items() if given is not None}
@@ -91,10 +98,11 @@ def watch(
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Follow a job to its end, from its first event on. Ctrl-C leaves it running.
+    """Follow a job from its first event to its end. Ctrl-C leaves it running.
 
-    Events go to stderr, on a terminal with a bar and the loss as a curve; the result's name to stdout. With `--json`
-    each event is a line of JSON on stdout, and the job the last one. Status 1 when it failed or was cancelled.
+    Events are printed on stderr, on a terminal with a progress bar and the loss curve; the name of the resulting model
+    is printed on stdout. With `--json`, each event is a line of JSON on stdout, and the last line is the job. The exit
+    status is 1 if the job failed or was cancelled.
 
     Example: `loragate finetune watch ftjob-3kTMd9`
     """
@@ -106,7 +114,9 @@ def watch(
 
 @app.command("list")
 def list_(
-    metadata: Annotated[list[str] | None, typer.Option(help="Only those with this NAME=TEXT; may be repeated.")] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(help="Only jobs with this metadata, as NAME=TEXT; may be repeated.")
+    ] = None,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     api_key: options.ApiKey = None,
@@ -125,7 +135,7 @@ def list_(
 
     wanted = {f"metadata[{name}]": text for name, text in parse_metadata(metadata or ()).items()}
     with as_tenant(base_url, api_key, data_dir) as api:
-        show_rows(api.every(JOBS, **wanted), _COLUMNS, as_json=as_json)
+        show_rows(api.list_all(JOBS, **wanted), _COLUMNS, as_json=as_json)
 
 
 @app.command()
@@ -136,7 +146,7 @@ def checkpoints(
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """List the moments of a job that answer under names of their own, latest first.
+    """List a job's checkpoints that can be used as models, latest first.
 
     Example: `loragate finetune checkpoints ftjob-3kTMd9`
     """
@@ -145,7 +155,7 @@ def checkpoints(
     from loragate.cli.client.terminal.output import show_rows
 
     with as_tenant(base_url, api_key, data_dir) as api:
-        found = api.every(job_path(job_id, "checkpoints"))
+        found = api.list_all(job_path(job_id, "checkpoints"))
         show_rows(found, ("step_number", "fine_tuned_model_checkpoint", "metrics"), as_json=as_json)
 
 
@@ -157,7 +167,7 @@ def cancel(
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """End a job for good. Its worker hears of it within ten seconds.
+    """Cancel a job for good. Its worker stops within about ten seconds.
 
     Example: `loragate finetune cancel ftjob-3kTMd9`
     """
@@ -172,7 +182,7 @@ def pause(
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Have a job stop where it is and keep that. Its worker hears of it within ten seconds.
+    """Pause a job and save its state. Its worker stops within about ten seconds.
 
     Example: `loragate finetune pause ftjob-3kTMd9`
     """
@@ -187,7 +197,7 @@ def resume(
     api_key: options.ApiKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Have a paused job go on where it was.
+    """Resume a paused job where it stopped.
 
     Example: `loragate finetune resume ftjob-3kTMd9`
     """
@@ -202,18 +212,20 @@ def _order(what: str, job_id: str, as_json: bool, *connection: Any) -> None:
         job = api.call("POST", job_path(job_id, what))
         _show(job, as_json, f"{job['id']}\t{job['status']}")
         if what != "resume" and job["status"] in WAITING:
-            typer.echo(f"its worker hears of it within ten seconds; see: loragate finetune watch {job_id}", err=True)
+            typer.echo(
+                f"its worker is notified within ten seconds; to follow it: loragate finetune watch {job_id}", err=True
+            )
 
 
 def _watch(api: Any, job_id: str, as_json: bool) -> None:
-    from loragate.cli.client.terminal.job_progress import follow, screen
-    from loragate.cli.refusal import Refusal
+    from loragate.cli.client.job_progress import follow_job, progress_display
+    from loragate.cli.errors import CliError
 
     try:
-        with screen(lambda line: typer.echo(line, err=not as_json), as_json=as_json) as shown:
-            job = follow(api, job_id, shown)
+        with progress_display(lambda line: typer.echo(line, err=not as_json), as_json=as_json) as shown:
+            job = follow_job(api, job_id, shown)
     except KeyboardInterrupt:
-        typer.echo(f"the job goes on; see again how it does with: loragate finetune watch {job_id}", err=True)
+        typer.echo(f"the job continues; to follow it again: loragate finetune watch {job_id}", err=True)
         raise typer.Exit(_CUT_SHORT) from None
     if as_json:
         _show(job, True, "")
@@ -221,9 +233,9 @@ def _watch(api: Any, job_id: str, as_json: bool) -> None:
         if not as_json:
             typer.echo(job["fine_tuned_model"])
     elif job["status"] == "paused":
-        typer.echo(f"the job is paused; have it go on with: loragate finetune resume {job_id}", err=True)
+        typer.echo(f"the job is paused; to resume it: loragate finetune resume {job_id}", err=True)
     else:
-        raise Refusal(f"the job is {job['status']}" + (f": {job['error']['message']}" if job["error"] else ""))
+        raise CliError(f"the job is {job['status']}" + (f": {job['error']['message']}" if job["error"] else ""))
 
 
 def _show(job: Any, as_json: bool, words: str) -> None:

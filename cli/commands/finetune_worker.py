@@ -14,13 +14,12 @@ def finetune_worker(
     ] = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
-    name: Annotated[str | None, typer.Option(hidden=True, help="Ours alone among all workers.")] = None,
+    name: Annotated[str | None, typer.Option(hidden=True, help="A name that no other worker has.")] = None,
 ) -> None:
-    """Start one fine-tune worker alone, beside an engine and a gateway that run elsewhere. `loragate serve` does it for
+    """Start only a fine-tuning worker, for an engine and a gateway that run elsewhere. `loragate serve` starts one for
     you.
 
-    It trains one job at a time, of whichever tenant's turn it is. SIGTERM makes it keep where it is and give the job
-    back.
+    It trains one job at a time; tenants take turns. On SIGTERM it saves a checkpoint and returns the job to the queue.
 
     Examples:
 
@@ -28,7 +27,7 @@ def finetune_worker(
     - `LORAGATE_FINETUNE__DEVICE=cuda:1 loragate finetune-worker --model Qwen/Qwen3-0.6B`
     """
     from loragate.adapter_store.errors import StoreError
-    from loragate.cli.refusal import BAD_SETTING, Refusal
+    from loragate.cli.errors import BAD_SETTING, CliError
     from loragate.cli.settings.load import load
     from loragate.cli.standalone.finetune_worker import service_config
     from loragate.engine.model.errors import ModelRejected
@@ -39,7 +38,7 @@ def finetune_worker(
     log_to_stderr(settings.log_format)
     try:
         run(service_config(settings, name))
-    except ModelRejected as refused:
-        raise Refusal(str(refused), BAD_SETTING) from None
+    except ModelRejected as error:
+        raise CliError(str(error), BAD_SETTING) from None
     except StoreError as error:
-        raise Refusal(error.message) from None
+        raise CliError(error.message) from None

@@ -17,10 +17,14 @@ def gateway(
     drain_seconds: options.DrainSeconds = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
-    descriptor: Annotated[int | None, typer.Option(hidden=True, help="A listening socket that we inherit.")] = None,
-    grpc_address: Annotated[str | None, typer.Option(hidden=True, help="Held for us, to share.")] = None,
+    descriptor: Annotated[
+        int | None, typer.Option(hidden=True, help="A listening socket inherited from the supervisor.")
+    ] = None,
+    grpc_address: Annotated[
+        str | None, typer.Option(hidden=True, help="The gRPC address, reserved by the supervisor for all gateways.")
+    ] = None,
 ) -> None:
-    """Start one gateway alone, beside an engine that runs elsewhere. `loragate serve` does it for you.
+    """Start only a gateway, for an engine that runs elsewhere. `loragate serve` starts one for you.
 
     Examples:
 
@@ -31,7 +35,7 @@ def gateway(
 
     from loragate.cli.settings.load import load
     from loragate.cli.standalone.gateway import gateway_config, prepare
-    from loragate.cli.supervisor.ports import address_of, hold, listen
+    from loragate.cli.standalone.ports import address_of, listen, reserve
     from loragate.engine.runtime.log_format import log_to_stderr
 
     settings = load(
@@ -47,7 +51,7 @@ def gateway(
     if descriptor is None or grpc_address is None:
         prepare(settings)
         listener = listen(settings.host, settings.port)
-        held = hold(settings.host, settings.grpc_port)
+        held = reserve(settings.host, settings.grpc_port)
         grpc_address = address_of(held)
     else:
         listener = socket.socket(fileno=descriptor)

@@ -23,32 +23,31 @@ KeyId = Annotated[str, typer.Argument(help="The key's id: the middle part of `lg
 @app.command()
 def create(
     tenant: Tenant,
-    name: Annotated[str | None, typer.Option(help="What it is for.")] = None,
+    name: Annotated[str | None, typer.Option(help="The purpose of the key.")] = None,
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="all, inference, adapters:read, adapters:write, finetune, usage, or admin (not part of all); "
+            help="A scope: all, inference, adapters:read, adapters:write, finetune, usage, or admin (not part of all); "
             "may be repeated. [default: all]"
         ),
     ] = None,
     expires_at: Annotated[
-        datetime | None, typer.Option(help="When it stops working, in this machine's time zone. [default: never]")
+        datetime | None, typer.Option(help="When the key expires, in this machine's time zone. [default: never]")
     ] = None,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     admin_key: options.AdminKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Create a key and print it alone on stdout. It is shown only now.
+    """Create a key and print only the key on stdout. It cannot be shown again.
 
     Examples:
 
     - `KEY=$(loragate keys create acme)`
     - `loragate keys create acme --name ci --scope inference --expires-at 2030-01-01`
     """
+    from loragate.cli.client.http.api import find_tenant, path
     from loragate.cli.client.http.connect import as_operator
-    from loragate.cli.client.http.paths import path
-    from loragate.cli.client.http.tenant_names import find_tenant
 
     wanted = {
         "name": name,
@@ -69,18 +68,17 @@ def list_(
     admin_key: options.AdminKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """List a tenant's keys, newest first, revoked ones too; never a secret.
+    """List a tenant's keys, including revoked ones, newest first. Secrets are never shown.
 
     Example: `loragate keys list acme`
     """
+    from loragate.cli.client.http.api import find_tenant, path
     from loragate.cli.client.http.connect import as_operator
-    from loragate.cli.client.http.paths import path
-    from loragate.cli.client.http.tenant_names import find_tenant
     from loragate.cli.client.terminal.output import show_rows
 
     with as_operator(base_url, admin_key, data_dir) as api:
         where = path("admin", "v1", "tenants", find_tenant(api, tenant)["id"], "keys")
-        show_rows(api.every(where), _COLUMNS, as_json=as_json)
+        show_rows(api.list_all(where), _COLUMNS, as_json=as_json)
 
 
 @app.command()
@@ -90,12 +88,12 @@ def revoke(
     admin_key: options.AdminKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Revoke a key; it stops working within seconds.
+    """Revoke a key. It stops working within seconds.
 
     Example: `loragate keys revoke 4kXb2mQz9TfA`
     """
+    from loragate.cli.client.http.api import path
     from loragate.cli.client.http.connect import as_operator
-    from loragate.cli.client.http.paths import path
 
     with as_operator(base_url, admin_key, data_dir) as api:
         api.call("DELETE", path("admin", "v1", "keys", key_id))
@@ -105,18 +103,18 @@ def revoke(
 @app.command()
 def rotate(
     key_id: KeyId,
-    grace_seconds: Annotated[int, typer.Option(help="The old key works this much longer.")] = 0,
+    grace_seconds: Annotated[int, typer.Option(help="How long the old key keeps working.")] = 0,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     admin_key: options.AdminKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Replace a key by a new one with its name, scopes and expiry, and print that one.
+    """Replace a key with a new one that has the same name, scopes and expiry, and print the new key.
 
     Example: `KEY=$(loragate keys rotate 4kXb2mQz9TfA --grace-seconds 3600)`
     """
+    from loragate.cli.client.http.api import path
     from loragate.cli.client.http.connect import as_operator
-    from loragate.cli.client.http.paths import path
 
     with as_operator(base_url, admin_key, data_dir) as api:
         where = path("admin", "v1", "keys", key_id, "rotate")
@@ -129,5 +127,5 @@ def _show_new(key: dict[str, str], as_json: bool) -> None:
     if as_json:
         show_json(key)
         return
-    typer.echo(f"key {key['id']} of tenant {key['tenant_id']}, shown only now:", err=True)
+    typer.echo(f"key {key['id']} of tenant {key['tenant_id']}, shown only once:", err=True)
     typer.echo(key["secret"])

@@ -14,11 +14,13 @@ def panel(
     host: options.Host = None,
     panel_port: options.PanelPort = None,
     config: options.Config = None,
-    descriptor: Annotated[int | None, typer.Option(hidden=True, help="A listening socket that we inherit.")] = None,
+    descriptor: Annotated[
+        int | None, typer.Option(hidden=True, help="A listening socket inherited from the supervisor.")
+    ] = None,
 ) -> None:
-    """Start the web panel alone, beside a gateway that runs elsewhere. `loragate serve` does it for you.
+    """Start only the web panel, for a gateway that runs elsewhere. `loragate serve` starts one for you.
 
-    Sessions live in its memory: run one of them, and have everybody sign in again after a restart.
+    Sessions are held in memory: run only one panel; after a restart, users have to sign in again.
 
     Examples:
 
@@ -27,15 +29,15 @@ def panel(
     """
     import socket
 
+    from loragate.cli.errors import BAD_SETTING, CliError
     from loragate.cli.optional_dependencies import INSTALL_PANEL, is_panel_installed
-    from loragate.cli.refusal import BAD_SETTING, Refusal
     from loragate.cli.settings.load import load
     from loragate.cli.standalone.panel import panel_config
-    from loragate.cli.supervisor.ports import PANEL, listen
+    from loragate.cli.standalone.ports import PANEL, listen
     from loragate.engine.runtime.log_format import log_to_stderr
 
     if not is_panel_installed():
-        raise Refusal(f"the web panel's packages are not installed: {INSTALL_PANEL}", BAD_SETTING)
+        raise CliError(f"the web panel's packages are not installed: {INSTALL_PANEL}", BAD_SETTING)
     given = {} if gateway_url is None else {"panel": {"gateway_url": gateway_url}}
     settings = load(host=host, panel_port=panel_port, config=config, **given)
     log_to_stderr(settings.log_format)

@@ -11,7 +11,7 @@ def serve(
     model: options.Model = None,
     demo: Annotated[
         bool | None,
-        typer.Option("--demo", help="Serve a tiny model with three tenants, trained here in a few minutes."),
+        typer.Option("--demo", help="Serve a tiny model with three tenants, trained on this machine in a few minutes."),
     ] = None,
     host: options.Host = None,
     port: options.Port = None,
@@ -19,16 +19,19 @@ def serve(
     panel_port: options.PanelPort = None,
     workers: Annotated[
         int | None,
-        typer.Option(help="Gateway processes; more than one needs Redis. [default: 1]", rich_help_panel="Server"),
+        typer.Option(
+            help="Number of gateway processes; more than one needs Redis. [default: 1]", rich_help_panel="Server"
+        ),
     ] = None,
     drain_seconds: options.DrainSeconds = None,
     data_dir: options.DataDir = None,
     config: options.Config = None,
 ) -> None:
-    """Start everything: the engine, the gateway, and what watches over them.
+    """Start the server: the engine, the gateway, the web panel, a fine-tuning worker, and a supervisor that restarts
+    them.
 
     Prints `loragate ready` on stdout once requests are served. The first SIGTERM or Ctrl-C lets running requests
-    finish; a second one does not.
+    finish; a second one stops the server immediately.
 
     Examples:
 

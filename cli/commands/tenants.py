@@ -1,4 +1,4 @@
-"""`loragate tenants …`: the operator's view."""
+"""`loragate tenants …`: the operator's commands on tenants."""
 
 from typing import Annotated
 
@@ -16,19 +16,21 @@ Needs the admin key. Example: `loragate tenants create acme`, then `loragate key
 
 _COLUMNS = ("id", "name", "weight", "created_at")
 Tenant = Annotated[str, typer.Argument(help="The tenant's id or name.")]
-Weight = Annotated[float | None, typer.Option(help="Share of the engine relative to other tenants' weights.")]
+Weight = Annotated[
+    float | None, typer.Option(help="The tenant's share of the engine, relative to other tenants' weights.")
+]
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="A name for people; unique among tenants.")],
+    name: Annotated[str, typer.Argument(help="The tenant's name, which must be unique.")],
     weight: Weight = None,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     admin_key: options.AdminKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Create a tenant. It has no key yet: `loragate keys create` makes one.
+    """Create a tenant. It has no key yet: create one with `loragate keys create`.
 
     Example: `loragate tenants create acme --weight 2`
     """
@@ -55,7 +57,7 @@ def list_(
     from loragate.cli.client.terminal.output import show_rows
 
     with as_operator(base_url, admin_key, data_dir) as api:
-        show_rows(api.every("/admin/v1/tenants"), _COLUMNS, as_json=as_json)
+        show_rows(api.list_all("/admin/v1/tenants"), _COLUMNS, as_json=as_json)
 
 
 @app.command()
@@ -69,8 +71,8 @@ def show(
 
     Example: `loragate tenants show acme`
     """
+    from loragate.cli.client.http.api import find_tenant
     from loragate.cli.client.http.connect import as_operator
-    from loragate.cli.client.http.tenant_names import find_tenant
     from loragate.cli.client.terminal.output import show_json
 
     with as_operator(base_url, admin_key, data_dir) as api:
@@ -80,26 +82,25 @@ def show(
 @app.command()
 def update(
     tenant: Tenant,
-    name: Annotated[str | None, typer.Option(help="A new name.")] = None,
+    name: Annotated[str | None, typer.Option(help="The new name.")] = None,
     weight: Weight = None,
     as_json: options.AsJson = False,
     base_url: options.BaseUrl = None,
     admin_key: options.AdminKey = None,
     data_dir: options.DataDir = None,
 ) -> None:
-    """Change a tenant; what is not given stays as it is.
+    """Change a tenant. Options that are not given leave their value unchanged.
 
     Example: `loragate tenants update acme --weight 0.5`
     """
+    from loragate.cli.client.http.api import find_tenant, path
     from loragate.cli.client.http.connect import as_operator
-    from loragate.cli.client.http.paths import path
-    from loragate.cli.client.http.tenant_names import find_tenant
     from loragate.cli.client.terminal.output import show_rows
-    from loragate.cli.refusal import BAD_SETTING, Refusal
+    from loragate.cli.errors import BAD_SETTING, CliError
 
     changes = {key: value for key, value in {"name": name, "weight": weight}.items() if value is not None}
     if not changes:
-        raise Refusal("nothing to change: give --name or --weight", BAD_SETTING)
+        raise CliError("nothing to change: give --name or --weight", BAD_SETTING)
     with as_operator(base_url, admin_key, data_dir) as api:
         where = path("admin", "v1", "tenants", find_tenant(api, tenant)["id"])
         show_rows([api.call("PATCH", where, json=changes)], _COLUMNS, as_json=as_json)
@@ -117,9 +118,8 @@ def delete(
 
     Example: `loragate tenants delete acme --yes`
     """
+    from loragate.cli.client.http.api import find_tenant, path
     from loragate.cli.client.http.connect import as_operator
-    from loragate.cli.client.http.paths import path
-    from loragate.cli.client.http.tenant_names import find_tenant
 
     with as_operator(base_url, admin_key, data_dir) as api:
         found = find_tenant(api, tenant)

@@ -1,1 +1,1 @@
-"""What this machine can and cannot do for loragate."""
+"""The checks of `loragate doctor`."""

@@ -1,4 +1,4 @@
-"""torch, the GPU, Triton, and which kernels the engine would run."""
+"""Checks of torch, the GPU, Triton and the kernels that the engine would use."""
 
 import importlib.util
 from importlib.metadata import version
@@ -7,15 +7,13 @@ from loragate.cli.doctor.finding import Finding, fail, ok, warn
 
 
 def check_accelerator() -> list[Finding]:
-    """Without torch there is nothing more to say: this machine may run a gateway, but no engine."""
+    """Check what an engine needs. Without torch, this machine can run a gateway but no engine."""
     if importlib.util.find_spec("torch") is None:
-        return [
-            warn("torch", "not installed", "fine for a gateway alone; an engine needs `pip install loragate[engine]`")
-        ]
+        return [warn("torch", "not installed", "enough for a gateway; an engine needs `pip install loragate[engine]`")]
     try:
         return [_check_torch(), _check_gpu(), _check_triton(), _check_kernels()]
     except (ImportError, OSError) as error:
-        return [fail("torch", f"does not import: {error}", "install the pinned version again")]
+        return [fail("torch", f"cannot be imported: {error}", "reinstall the pinned version")]
 
 
 def _check_torch() -> Finding:
@@ -28,9 +26,11 @@ def _check_gpu() -> Finding:
     import torch
 
     if torch.version.cuda is None:
-        return warn("GPU", "this torch is built for the CPU", "on a machine with an NVIDIA GPU install torch with CUDA")
+        return warn(
+            "GPU", "this torch is built for the CPU only", "on a machine with an NVIDIA GPU, install torch with CUDA"
+        )
     if not torch.cuda.is_available():
-        return warn("GPU", f"none that CUDA {torch.version.cuda} can use", "models run on the CPU: keep them small")
+        return warn("GPU", f"no GPU that CUDA {torch.version.cuda} can use", "models run on the CPU: choose small ones")
     properties = torch.cuda.get_device_properties(0)
     memory = properties.total_memory / (1 << 30)
     return ok("GPU", f"{properties.name}, {memory:.0f} GiB, CUDA {torch.version.cuda}")
@@ -38,7 +38,7 @@ def _check_gpu() -> Finding:
 
 def _check_triton() -> Finding:
     if importlib.util.find_spec("triton") is None:
-        return warn("Triton", "not installed", "needed for GPU kernels only")
+        return warn("Triton", "not installed", "only GPU kernels need it")
     return ok("Triton", version("triton"))
 
 
@@ -49,4 +49,4 @@ def _check_kernels() -> Finding:
         return ok("kernels", "torch on the GPU")
     if torch.backends.mkldnn.is_available():
         return ok("kernels", "CPU, linears packed by oneDNN")
-    return warn("kernels", "CPU, plain linears", "a torch with oneDNN is about twice as fast here")
+    return warn("kernels", "CPU, plain linears", "a torch build with oneDNN is about twice as fast on this machine")

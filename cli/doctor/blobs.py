@@ -1,4 +1,4 @@
-"""The blobs' storage: its driver is installed, and it can be written."""
+"""The check of the blob store: its driver is installed, and it can be written to."""
 
 import asyncio
 
@@ -11,19 +11,19 @@ from loragate.cli.settings.model import Settings
 
 
 def check_blobs(settings: Settings) -> Finding:
-    """A small file is written elsewhere than on the local disk, and removed again."""
+    """Check the blob store. Unless it is the local disk, a small file is written and removed."""
     protocol = get_protocol(settings.effective_blob_url)
     try:
         blobs = Blobs(settings.effective_blob_url)
         if protocol != "file":
             asyncio.run(blobs.try_out())
     except StoreError as error:
-        advice = "correct LORAGATE_BLOB_URL, or see to the driver, the endpoint (AWS_ENDPOINT_URL) and its credentials"
+        advice = "correct LORAGATE_BLOB_URL, or check the driver, the endpoint (AWS_ENDPOINT_URL) and the credentials"
         reason = f": {error.__cause__}" if error.__cause__ is not None else ""
         return fail("blobs", f"{protocol}: {error.message}{reason}", advice)
     if protocol != "file":
-        return ok("blobs", f"{protocol}, can be written")
+        return ok("blobs", f"{protocol}, writable")
     if settings.replicas > 1:
-        advice = "all replicas need the same: set LORAGATE_BLOB_URL, or see that the folder is shared"
+        advice = "all replicas need the same blob store: set LORAGATE_BLOB_URL, or share the folder between them"
         return warn("blobs", f"local disk, for {settings.replicas} replicas (LORAGATE_REPLICAS)", advice)
     return ok("blobs", "local disk")

@@ -1,4 +1,4 @@
-"""The database: there, with this version's schema, and with room for all our connections."""
+"""The check of the database: reachable, with the current schema, and with enough connections for all processes."""
 
 import asyncio
 import time
@@ -10,16 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.database.database import MOST_CONNECTIONS, Database
 from loragate.adapter_store.database.schema import require_current
 from loragate.adapter_store.errors import SchemaMismatch, StoreError
-from loragate.cli.doctor.clock import clock_finding
-from loragate.cli.doctor.finding import Finding, fail, ok, warn
+from loragate.cli.doctor.finding import Finding, clock_finding, fail, ok, warn
 from loragate.cli.settings.model import Settings
 
 _RESERVED = ("superuser_reserved_connections", "reserved_connections")  # the second since Postgres 16
-_OURS_BESIDE = 2  # of the supervisor and of a command
+_OTHER_CONNECTIONS = 2  # one of the supervisor, one of a command
 
 
 def check_database(settings: Settings) -> list[Finding]:
-    """Asked once, within seconds."""
+    """Check the database with one connection, within seconds."""
     url = settings.effective_database_url
     kind = url.split(":", 1)[0]
     if kind.startswith("sqlite"):
@@ -27,33 +26,40 @@ def check_database(settings: Settings) -> list[Finding]:
         if sharing is not None:
             return [sharing]
         if settings.database_url is None and not (settings.data_dir / "loragate.db").exists():
-            return [ok("database", "SQLite in the data directory, made at the first start")]
+            return [ok("database", "SQLite in the data directory, created at the first start")]
     try:
-        return asyncio.run(_ask(settings, kind))
+        return asyncio.run(_check(settings, kind))
     except StoreError as error:
         return [fail("database", error.message, "check LORAGATE_DATABASE_URL and that the database runs")]
 
 
 def _check_sharing(settings: Settings) -> Finding | None:
-    """SQLite is one machine's, and its writers take turns."""
+    """Return a finding if SQLite is to be shared: it belongs to one machine, and its writers take turns."""
     if settings.replicas > 1:
         found = f"SQLite, for {settings.replicas} replicas (LORAGATE_REPLICAS)"
-        return fail("database", found, "replicas share one database: set LORAGATE_DATABASE_URL to a Postgres")
+        return fail(
+            "database", found, "replicas must share one database: set LORAGATE_DATABASE_URL to a Postgres database"
+        )
     if settings.workers > 1:
         found = f"SQLite, for {settings.workers} workers (LORAGATE_WORKERS)"
-        return warn("database", found, "their writes take turns: set LORAGATE_DATABASE_URL to a Postgres for more")
+        return warn(
+            "database",
+            found,
+            "their writes take turns: for more throughput, set LORAGATE_DATABASE_URL to a Postgres database",
+        )
     return None
 
 
 @dataclass(frozen=True)
-class Room:
-    """Connections of a Postgres: for everybody but its superusers, and in use by others than this command."""
+class ConnectionCapacity:
+    """Connections of a Postgres server: those that ordinary users may open, and those in use, without this
+    command's."""
 
-    most: int
+    max_connections: int
     used: int
 
 
-async def _ask(settings: Settings, kind: str) -> list[Finding]:
+async def _check(settings: Settings, kind: str) -> list[Finding]:
     database = Database(settings.effective_database_url)
     try:
         schema = await _schema(database, kind)
@@ -61,10 +67,10 @@ async def _ask(settings: Settings, kind: str) -> list[Finding]:
             return [schema]
         async with database.operator() as session:
             ahead = await _seconds_ahead(session)
-            room = await _room(session)
+            capacity = await _connection_capacity(session)
     finally:
         await database.close()
-    return [schema, connections_finding(settings, room), clock_finding("the database", ahead)]
+    return [schema, connections_finding(settings, capacity), clock_finding("the database", ahead)]
 
 
 async def _seconds_ahead(session: AsyncSession) -> float:
@@ -73,35 +79,35 @@ async def _seconds_ahead(session: AsyncSession) -> float:
     return float(theirs) - (began + time.time()) / 2
 
 
-async def _room(session: AsyncSession) -> Room:
+async def _connection_capacity(session: AsyncSession) -> ConnectionCapacity:
     limits = "SELECT name, setting FROM pg_settings WHERE name IN ('max_connections', :one, :other)"
     rows = await session.execute(text(limits), {"one": _RESERVED[0], "other": _RESERVED[1]})
     numbers = {str(name): int(number) for name, number in rows.tuples()}
     others = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
     used = int((await session.execute(text(others))).scalar_one())
-    return Room(numbers["max_connections"] - sum(numbers.get(name, 0) for name in _RESERVED), used)
+    return ConnectionCapacity(numbers["max_connections"] - sum(numbers.get(name, 0) for name in _RESERVED), used)
 
 
 async def _schema(database: Database, kind: str) -> Finding:
     try:
         await require_current(database)
     except SchemaMismatch as error:
-        return warn("database", error.message, "`loragate serve` brings an older one up to date")
+        return warn("database", error.message, "`loragate serve` upgrades an older schema")
     return ok("database", f"{kind}, schema up to date")
 
 
-def connections_finding(settings: Settings, room: Room) -> Finding:
-    """What all our processes may open at once, against what there is."""
+def connections_finding(settings: Settings, capacity: ConnectionCapacity) -> Finding:
+    """Compare the connections that all processes may open with those that the server allows."""
     processes = settings.workers * settings.replicas
-    wanted = processes * MOST_CONNECTIONS + _OURS_BESIDE
+    wanted = processes * MOST_CONNECTIONS + _OTHER_CONNECTIONS
     found = (
-        f"up to {wanted} wanted ({settings.workers} workers × {settings.replicas} replicas × {MOST_CONNECTIONS}, and "
-        f"{_OURS_BESIDE}), {room.most} allowed, {room.used} in use now"
+        f"up to {wanted} needed ({settings.workers} workers × {settings.replicas} replicas × {MOST_CONNECTIONS}, and "
+        f"{_OTHER_CONNECTIONS}), {capacity.max_connections} allowed, {capacity.used} in use now"
     )
-    if wanted > room.most:
-        advice = "lower LORAGATE_WORKERS or LORAGATE_REPLICAS, raise max_connections, or put PgBouncer between"
+    if wanted > capacity.max_connections:
+        advice = "lower LORAGATE_WORKERS or LORAGATE_REPLICAS, raise max_connections, or use PgBouncer"
         return fail("connections", found, advice)
-    if wanted > room.most - room.used:
-        advice = "enough only if those in use are ours: see pg_stat_activity, or raise max_connections"
+    if wanted > capacity.max_connections - capacity.used:
+        advice = "enough only if those in use belong to loragate: see pg_stat_activity, or raise max_connections"
         return warn("connections", found, advice)
     return ok("connections", found)

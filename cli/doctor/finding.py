@@ -1,11 +1,11 @@
-"""One thing that was looked at."""
+"""The result of one check."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Status(StrEnum):
-    """FAIL: loragate cannot start or serve like this. WARN: it can, with less."""
+    """FAIL: loragate cannot start or serve. WARN: it can, with limitations."""
 
     OK = "ok"
     WARN = "warn"
@@ -14,7 +14,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """`found` says what is there, `advice` what to do about it."""
+    """`found` describes the state, `advice` what to do about it."""
 
     subject: str
     status: Status
@@ -23,15 +23,30 @@ class Finding:
 
 
 def ok(subject: str, found: str) -> Finding:
-    """As it should be."""
+    """Return a finding without a problem."""
     return Finding(subject, Status.OK, found)
 
 
 def warn(subject: str, found: str, advice: str) -> Finding:
-    """Works, with less."""
+    """Return a finding about something that works with limitations."""
     return Finding(subject, Status.WARN, found, advice)
 
 
 def fail(subject: str, found: str, advice: str) -> Finding:
-    """Does not work."""
+    """Return a finding about something that does not work."""
     return Finding(subject, Status.FAIL, found, advice)
+
+
+_MAX_CLOCK_DIFFERENCE = 2.0  # seconds
+
+
+def clock_finding(service: str, seconds_ahead: float) -> Finding:
+    """Judge how far another machine's clock is ahead of this one's."""
+    found = f"{abs(seconds_ahead):.1f} s {'behind' if seconds_ahead > 0 else 'ahead of'} {service}"
+    if abs(seconds_ahead) > _MAX_CLOCK_DIFFERENCE:
+        return warn(
+            "clock",
+            found,
+            "synchronize both with NTP: otherwise usage by hour and day, and the times in logs, do not match",
+        )
+    return ok("clock", f"agrees with {service}")

@@ -1,4 +1,4 @@
-"""Python, processor, memory and disk."""
+"""Checks of Python, the processor, memory, disk and open files."""
 
 import os
 import platform
@@ -19,20 +19,20 @@ _WIDE_FLAGS = frozenset({"avx512f", "asimd"})
 
 
 def check_machine(data_dir: Path) -> list[Finding]:
-    """In the order in which they limit what can be served."""
+    """Run the checks in the order in which they limit what can be served."""
     return [check_python(), check_cpu(cpu_flags()), check_cores(), check_memory(), check_disk(data_dir), check_files()]
 
 
 def check_python() -> Finding:
-    """3.11 or newer."""
+    """Check that Python is 3.11 or newer."""
     found = f"{platform.python_version()} at {sys.executable}"
     return ok("Python", found) if sys.version_info >= (3, 11) else fail("Python", found, "use Python 3.11 or newer")
 
 
 def check_cpu(flags: frozenset[str]) -> Finding:
-    """The instructions that the CPU path lives on."""
+    """Check for the vector instructions that the CPU kernels use."""
     wide, bf16 = flags & _WIDE_FLAGS, flags & _BF16_FLAGS
-    found = f"{platform.machine()}, {', '.join(sorted(wide | bf16)) or 'no wide vectors'}"
+    found = f"{platform.machine()}, {', '.join(sorted(wide | bf16)) or 'no wide vector instructions'}"
     if not wide:
         return warn("CPU features", found, "AVX-512 would make the CPU path two to three times faster")
     if not bf16:
@@ -41,7 +41,7 @@ def check_cpu(flags: frozenset[str]) -> Finding:
 
 
 def cpu_flags() -> frozenset[str]:
-    """What the kernel says the processor can do; empty where it does not say."""
+    """Return the processor's flags as the kernel lists them; empty if it does not."""
     try:
         lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -54,39 +54,43 @@ def cpu_flags() -> frozenset[str]:
 
 
 def check_cores() -> Finding:
-    """The cores that this process may use, which in a container may be fewer than the machine's."""
+    """Check the cores that this process may use, in a container perhaps fewer than the machine has."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     if cores < 2:
-        return warn("cores", str(cores), "the gateway and the engine share one core: give it two or more")
+        return warn("cores", str(cores), "the gateway and the engine share one core: provide two or more")
     return ok("cores", str(cores))
 
 
 def check_memory() -> Finding:
-    """Free memory bounds the model, its KV cache and the adapters."""
+    """Check the free memory, which the model, its KV cache and the adapters share."""
     memory = psutil.virtual_memory()
     found = f"{memory.available / _GIB:.1f} GiB free of {memory.total / _GIB:.1f}"
     if memory.available < 2 * _GIB:
-        return warn("memory", found, "enough for the demo at most; a model needs its size and a quarter more")
+        return warn("memory", found, "enough only for the demo; a model needs its size plus a quarter")
     return ok("memory", found)
 
 
 def check_disk(data_dir: Path) -> Finding:
-    """Adapters, their cache and the database."""
+    """Check the disk, which holds adapters, their cache and the database."""
     there = next(folder for folder in (data_dir, *data_dir.parents) if folder.exists())
     free = shutil.disk_usage(there).free
     found = f"{free / _GIB:.1f} GiB free at {there}"
     if not os.access(there, os.W_OK):
-        return fail("disk", f"{there} cannot be written", "choose another --data-dir")
+        return fail("disk", f"{there} is not writable", "choose another --data-dir")
     if free < _GIB // 4:
         return fail("disk", found, "free some space, or choose another --data-dir")
     if free < 4 * _GIB:
-        return warn("disk", found, "uploads are refused when it is full: keep room for adapters")
+        return warn("disk", found, "uploads are rejected when it is full: keep space free for adapters")
     return ok("disk", found)
 
 
 def check_files() -> Finding:
-    """Each stream is an open connection."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if most < _FILES:
-        return warn("open files", f"at most {most}", f"raise it (`ulimit -n {_FILES}`): a stream takes one")
-    return ok("open files", f"at most {most}")
+    """Check the limit on open files: each streamed response holds a connection."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit < _FILES:
+        return warn(
+            "open files",
+            f"at most {limit}",
+            f"raise the limit (`ulimit -n {_FILES}`): every streamed response needs one",
+        )
+    return ok("open files", f"at most {limit}")

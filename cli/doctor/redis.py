@@ -1,4 +1,4 @@
-"""Redis: there, soon enough, and not one that forgets."""
+"""The check of Redis: reachable, close enough, and not configured to evict keys."""
 
 import time
 from collections.abc import Mapping
@@ -10,29 +10,28 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from loragate.cli.doctor.clock import clock_finding
-from loragate.cli.doctor.finding import Finding, fail, ok, warn
+from loragate.cli.doctor.finding import Finding, clock_finding, fail, ok, warn
 from loragate.cli.settings.model import Settings
 
 _SECONDS = 2.0
 _PINGS = 5
-_BUDGET_SECONDS = 0.05  # what a request waits for Redis at most
+_BUDGET_SECONDS = 0.05  # the longest that a request waits for Redis
 _LEAST_VERSION = 7
 
 
 def check_redis(settings: Settings) -> list[Finding]:
-    """Needed for more than one gateway process."""
+    """Check Redis, which several gateway processes need."""
     processes = settings.workers * settings.replicas
     if settings.redis_url is None:
         if processes > 1:
             found = f"not configured, for {processes} gateway processes (LORAGATE_WORKERS × LORAGATE_REPLICAS)"
-            return [fail("Redis", found, "they share their limits there: set LORAGATE_REDIS_URL")]
-        return [ok("Redis", "not configured; one gateway process needs none")]
+            return [fail("Redis", found, "the processes share their limits in Redis: set LORAGATE_REDIS_URL")]
+        return [ok("Redis", "not configured; not needed for one gateway process")]
     try:
         with closing(_client(settings.redis_url)) as redis:
             return _look_at(redis)
     except (RedisError, ValueError, OSError) as error:
-        return [fail("Redis", f"does not answer: {error}", "start it, or correct LORAGATE_REDIS_URL")]
+        return [fail("Redis", f"does not respond: {error}", "start it, or correct LORAGATE_REDIS_URL")]
 
 
 def _client(url: str) -> "Redis":
@@ -55,17 +54,15 @@ def _timed_ping(redis: "Redis") -> float:
 
 
 def redis_finding(info: Mapping[str, Any], seconds: float) -> Finding:
-    """`info` is INFO's answer, `seconds` what a ping takes."""
+    """Judge Redis by the response to INFO and the duration of a ping."""
     found = f"{info['redis_version']}, {1000 * seconds:.1f} ms away"
     if int(str(info["redis_version"]).split(".")[0]) < _LEAST_VERSION:
         return fail("Redis", found, f"limits need version {_LEAST_VERSION} or newer")
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if int(info.get("maxmemory", 0)) and policy != "noeviction":
-        advice = "it forgets limits when its memory is full: set maxmemory-policy to noeviction"
+        advice = "it evicts limits when its memory is full: set maxmemory-policy to noeviction"
         return warn("Redis", f"{found}, maxmemory-policy {policy}", advice)
     if seconds > _BUDGET_SECONDS:
-        advice = (
-            "farther than the 50 ms that requests wait for it: each process would hold its share of the limits alone"
-        )
+        advice = "requests wait for it at most 50 ms: each process would enforce only its share of the limits"
         return warn("Redis", found, advice)
     return ok("Redis", found)

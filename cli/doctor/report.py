@@ -1,4 +1,4 @@
-"""All findings, printed with what to do about each."""
+"""All findings, printed with advice."""
 
 import json
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from loragate.cli.doctor.finding import Finding, Status, fail
-from loragate.cli.refusal import Refusal
+from loragate.cli.errors import CliError
 from loragate.cli.settings.load import load
 
 _STYLES = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "bold red"}
 
 
 def examine(**options: object) -> list[Finding]:
-    """Looks at the machine as these settings would use it; bad settings are a finding too."""
+    """Run all checks with these settings. Invalid settings are a finding, too."""
     from loragate.cli.doctor.accelerator import check_accelerator
     from loragate.cli.doctor.machine import check_machine
     from loragate.cli.doctor.services import check_services
@@ -24,15 +24,15 @@ def examine(**options: object) -> list[Finding]:
 
     try:
         settings = load(**options)
-    except Refusal as refusal:
-        problem = fail("settings", refusal.message, "correct it; what follows is for the defaults")
+    except CliError as error:
+        problem = fail("settings", error.message, "correct it; the checks below use the defaults")
         settings = Settings.model_construct()
         return [problem, *check_machine(settings.data_dir.absolute()), *check_accelerator()]
     return [*check_machine(settings.data_dir), *check_accelerator(), *check_services(settings)]
 
 
 def show(findings: Sequence[Finding], *, as_json: bool) -> None:
-    """A line for each, on stdout."""
+    """Print one line for each finding on stdout."""
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
         return
@@ -47,5 +47,5 @@ def show(findings: Sequence[Finding], *, as_json: bool) -> None:
 
 
 def failed(findings: Sequence[Finding]) -> bool:
-    """Whether anything stands in the way of serving."""
+    """Return whether any check failed."""
     return any(finding.status is Status.FAIL for finding in findings)

@@ -1,1 +1,1 @@
-"""Parts that run alone, one per container."""
+"""Parts of the server started on their own, for example one per container."""

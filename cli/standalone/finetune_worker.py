@@ -1,28 +1,30 @@
-"""What `loragate finetune-worker` does around the worker itself."""
+"""The configuration of `loragate finetune-worker`, from the settings."""
 
 import os
 from dataclasses import replace
 from importlib.util import find_spec
 
 from loragate.adapter_store.ids import random_base62
+from loragate.cli.data_dir.preparation import make_data_dir, secret_key
+from loragate.cli.errors import BAD_SETTING, CliError
 from loragate.cli.optional_dependencies import INSTALL_FINETUNE, missing_finetune_packages
-from loragate.cli.refusal import BAD_SETTING, Refusal
 from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, FinetuneSettings, Settings
-from loragate.cli.supervisor.preparation import make_data_dir, secret_key
 from loragate.finetune.config import MAX_NICENESS, ServiceConfig
 from loragate.finetune.training.protocol.trainer_settings import TrainerSettings
 
 
 def service_config(settings: Settings, name: str | None) -> ServiceConfig:
-    """What the worker is started with. Raises Refusal."""
+    """Return the worker's configuration. Raises CliError."""
     if settings.model is None:
-        raise Refusal("no model to train on: give the engine's as --model DIR_OR_HUB_ID (LORAGATE_MODEL)", BAD_SETTING)
+        raise CliError(
+            "no model to train: give the engine's model as --model DIR_OR_HUB_ID (LORAGATE_MODEL)", BAD_SETTING
+        )
     missing = missing_finetune_packages()
     if missing:
-        raise Refusal(f"training needs {', '.join(missing)}: {INSTALL_FINETUNE}", BAD_SETTING)
+        raise CliError(f"training needs {', '.join(missing)}: {INSTALL_FINETUNE}", BAD_SETTING)
     unknown = [name for name in settings.finetune.report_to if find_spec(name) is None]
     if unknown:
-        raise Refusal(f"LORAGATE_FINETUNE__REPORT_TO: {', '.join(unknown)} is not installed", BAD_SETTING)
+        raise CliError(f"LORAGATE_FINETUNE__REPORT_TO: {', '.join(unknown)} is not installed", BAD_SETTING)
     make_data_dir(settings)
     chosen = settings.finetune
     return ServiceConfig(

@@ -1,24 +1,23 @@
-"""What `loragate gateway` does around the gateway itself."""
+"""The preparation and configuration of `loragate gateway`, from the settings."""
 
 import asyncio
 
-from loragate.cli.refusal import BAD_SETTING, Refusal
+from loragate.cli.data_dir.preparation import make_data_dir, prepare_store, print_admin_key, secret_key
+from loragate.cli.errors import BAD_SETTING, CliError
 from loragate.cli.settings.model import DEFAULT_ENGINE_ADDRESS, Settings
-from loragate.cli.supervisor.notifications import Announcements
-from loragate.cli.supervisor.preparation import make_data_dir, prepare_store, secret_key
 from loragate.gateway.config.gateway import GatewayConfig
 
 
 def prepare(settings: Settings) -> None:
-    """Without a supervisor: the data directory, the schema and the admin key are ours to see to."""
+    """Prepare the data directory, the schema and the admin key, when there is no supervisor to do so."""
     make_data_dir(settings)
     new_key = asyncio.run(prepare_store(settings))
     if new_key is not None:
-        Announcements().admin_key(new_key)
+        print_admin_key(new_key)
 
 
 def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
-    """What the gateway is started with."""
+    """Return the gateway's configuration. Raises CliError."""
     try:
         return GatewayConfig(
             database_url=settings.effective_database_url,
@@ -31,19 +30,19 @@ def gateway_config(settings: Settings, grpc_listen: str) -> GatewayConfig:
             drain_seconds=settings.drain_seconds,
             workers=settings.workers,
             sharers=settings.replicas * settings.workers,
-            default_limits=settings.limits.of_tenants,
-            imports=settings.imports.config(),
+            default_limits=settings.limits.tenant_limits,
+            imports=settings.imports,
             first_token_deadline_seconds=settings.first_token_deadline_seconds,
             max_queue_seconds=settings.max_queue_seconds,
             upload_stall_seconds=settings.upload_stall_seconds,
             min_upload_bytes_per_second=settings.min_upload_bytes_per_second,
             tool_parser=settings.tool_parser,
-            oidc=settings.oidc.config(),
-            tracing=settings.tracing.config(),
-            prices=tuple(price.price() for price in settings.prices),
+            oidc=settings.oidc if settings.oidc.issuer else None,
+            tracing=settings.tracing if settings.tracing.endpoint else None,
+            prices=settings.prices,
             currency=settings.currency,
             deleted_retention_hours=settings.deleted_retention_hours,
             usage_retention_days=settings.usage_retention_days,
         )
     except ValueError as error:
-        raise Refusal(str(error), BAD_SETTING) from None
+        raise CliError(str(error), BAD_SETTING) from None

@@ -1,4 +1,4 @@
-"""What `loragate panel` starts the panel with."""
+"""The configuration of `loragate panel`, from the settings."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def panel_config(settings: Settings) -> "PanelConfig":
-    """Its settings; the API is on this machine unless they say otherwise."""
+    """Return the panel's configuration. By default the API is on this machine."""
     from loragate.panel.config import PanelConfig
 
     panel = settings.panel

@@ -1,1 +1,1 @@
-"""`loragate serve`: starts the parts, restarts them when they die, and stops them in order."""
+"""`loragate serve`: starts the parts of a server, restarts them when they die, and stops them in order."""

@@ -1,16 +1,15 @@
-"""The commands that the supervisor runs, each with just the settings it needs."""
+"""The commands that the supervisor runs, each with only the settings that it needs."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
+from loragate.cli.data_dir.runtime_file import Addresses
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.model import Settings
 from loragate.cli.supervisor import finetuning, panel, shared_metrics
-from loragate.cli.supervisor.optional_part import OptionalPart
-from loragate.cli.supervisor.program import Program, our_command
-from loragate.cli.supervisor.runtime_file import Addresses
+from loragate.cli.supervisor.program import OptionalPart, Program, our_command
 
 _ENGINE = ("log_format", "model", "data_dir", "engine")
 _GATEWAY = (
@@ -42,42 +41,42 @@ _GATEWAY = (
 
 @dataclass(frozen=True)
 class Programs:
-    """Made from the settings once the ports are known."""
+    """Builds the programs from the settings and the held ports."""
 
     settings: Settings
     engine_target: str
     gateway_descriptor: int
     grpc_address: str
-    panel_descriptor: int | None = None  # None: no panel runs
+    panel_descriptor: int | None = None  # None: no panel
 
     def engine(self, model: str) -> Program:
-        """The engine, on its private socket unless the settings name an address."""
-        engine = self.settings.engine.model_copy(update={"listen": self.engine_target})
+        """Return the engine, on its private socket unless the settings name an address."""
+        engine = replace(self.settings.engine, listen=self.engine_target)
         chosen = self.settings.model_copy(update={"model": model, "engine": engine})
         return Program("engine", our_command("engine"), child_environment(chosen, _ENGINE))
 
     def gateway(self) -> Program:
-        """A gateway on the socket, and on gRPC's port, that we hold."""
+        """Return a gateway on the REST socket and the gRPC port that the supervisor holds."""
         chosen = self.settings.model_copy(update={"engine_target": self.engine_target})
         descriptor = str(self.gateway_descriptor)
         command = our_command("gateway", "--descriptor", descriptor, "--grpc-address", self.grpc_address)
         environment = child_environment(chosen, _GATEWAY) | shared_metrics.environment(self.settings)
         return Program("gateway", command, environment, (self.gateway_descriptor,))
 
-    def optional(self, model: str, where: Addresses, say: Callable[[str], None]) -> Iterator[OptionalPart]:
-        """Those that are wanted and installed; `say` hears of those that are wanted only."""
-        worker = finetuning.part(self.settings, model, self.engine_target, say)
+    def optional(self, model: str, where: Addresses, notify: Callable[[str], None]) -> Iterator[OptionalPart]:
+        """Yield the optional parts that are enabled and installed. `notify` receives those that are not installed."""
+        worker = finetuning.part(self.settings, model, self.engine_target, notify)
         if worker is not None:
             yield worker
         if self.panel_descriptor is not None:
             yield panel.part(self.settings, self.panel_descriptor, where)
 
     def demo_build(self) -> Program:
-        """Trains the demo when it is not there yet, and prints its model's folder."""
+        """Return the command that trains the demo if necessary and prints its model's folder."""
         return Program("demo", our_command("demo", "build"), child_environment(self.settings, ("data_dir",)))
 
     def demo_provision(self, base_url: str, admin_key: str) -> Program:
-        """Makes the demo's tenants over HTTP."""
+        """Return the command that creates the demo's tenants over HTTP."""
         chosen = self.settings.model_copy(update={"base_url": base_url, "admin_key": SecretStr(admin_key)})
         environment = child_environment(chosen, ("data_dir", "base_url", "admin_key"))
         return Program("demo", our_command("demo", "provision"), environment)

@@ -1,4 +1,4 @@
-"""The fine-tune worker among the supervisor's parts."""
+"""The fine-tuning worker as an optional part of the server."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,23 +8,22 @@ from loragate.cli.optional_dependencies import INSTALL_FINETUNE, missing_finetun
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.model import Settings
 from loragate.cli.supervisor import shared_metrics
-from loragate.cli.supervisor.optional_part import OptionalPart
-from loragate.cli.supervisor.program import Program, our_command
+from loragate.cli.supervisor.program import OptionalPart, Program, our_command
 from loragate.finetune.worker.worker_pidfile import is_running
 
 _SETTINGS = ("log_format", "model", "data_dir", "database_url", "blob_url", "secret_key", "engine_target", "finetune")
 
 
-def part(settings: Settings, model: str, engine_target: str, say: Callable[[str], None]) -> OptionalPart | None:
-    """None where it is switched off, or where `say` has to hear that its packages are not installed."""
+def part(settings: Settings, model: str, engine_target: str, notify: Callable[[str], None]) -> OptionalPart | None:
+    """Return the worker; None if it is disabled, or, after a notification, if its packages are not installed."""
     if not settings.finetune.enabled:
         return None
     missing = missing_finetune_packages()
     if missing:
-        say(f"no fine-tuning: {', '.join(missing)} not installed ({INSTALL_FINETUNE})")
+        notify(f"no fine-tuning: {', '.join(missing)} not installed ({INSTALL_FINETUNE})")
         return None
     chosen = settings.model_copy(update={"model": model, "engine_target": engine_target})
-    # The next one to have this name starts when this one has ended: what it held is let go of at once.
+    # A restarted worker keeps this name, so that leases of the previous process are released immediately.
     command = our_command("finetune-worker", "--name", f"serve-{random_base62(12)}")
     environment = child_environment(chosen, _SETTINGS) | shared_metrics.finetune_environment(settings)
     program = Program("fine-tune worker", command, environment)

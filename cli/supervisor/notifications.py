@@ -1,15 +1,15 @@
-"""What a person and a script hear from the supervisor: events on stderr, two lines of fact on stdout."""
+"""The supervisor's output: events on stderr, and two lines for scripts on stdout."""
 
 import json
 import logging
-import sys
 
 from rich.console import Console
 from rich.table import Table
 
+from loragate.cli.data_dir.demo_key import DEMO_FILE
+from loragate.cli.data_dir.preparation import print_admin_key
+from loragate.cli.data_dir.runtime_file import Addresses
 from loragate.cli.settings.model import Settings
-from loragate.cli.supervisor.demo_key import DEMO_FILE
-from loragate.cli.supervisor.runtime_file import Addresses
 from loragate.engine.runtime.log_format import Fields, LogFormat
 
 log = logging.getLogger(__name__)
@@ -17,27 +17,29 @@ log = logging.getLogger(__name__)
 READY = "loragate ready"
 
 
-class Announcements:
-    """stdout carries the admin key once in a life and `loragate ready` once a start; the rest is on stderr, for a
-    person or, as "json", for a collector of logs."""
+class Notifications:
+    """Prints the admin key once in an installation's life and `loragate ready` once per start, both on stdout.
+
+    Everything else goes to stderr: as text, or as "json" log records.
+    """
 
     def __init__(self, form: LogFormat = "text") -> None:
         self._as_log = form == "json"
         self._console = Console(stderr=True, highlight=False)
 
     def event(self, words: str) -> None:
-        """One thing that happened."""
+        """Report an event."""
         if self._as_log:
             log.info("%s", words)
             return
         self._console.print(f"loragate: {words}", style="dim", markup=False, soft_wrap=True)
 
     def admin_key(self, key: str) -> None:
-        """Printed as it is, so that it can be piped."""
-        self._line(f"admin key, shown only now: {key}")
+        """Print a new admin key."""
+        print_admin_key(key)
 
     def ready(self, settings: Settings, where: Addresses) -> None:
-        """Where everything is, then the line that scripts wait for."""
+        """Print the addresses, then the line that scripts wait for."""
         if self._as_log:
             log.info(
                 Fields(
@@ -46,7 +48,7 @@ class Announcements:
             )
         else:
             self._show(settings, where)
-        self._line(READY)
+        print(READY, flush=True)
 
     def _show(self, settings: Settings, where: Addresses) -> None:
         table = Table(show_header=False, box=None, padding=(0, 2))
@@ -55,25 +57,22 @@ class Announcements:
         if where.panel_url is not None:
             table.add_row("panel", where.panel_url)
         table.add_row("data", str(settings.data_dir))
-        table.add_row("stop", "Ctrl-C or SIGTERM; running requests finish first")
+        table.add_row("stop", "Ctrl-C or SIGTERM; running requests are finished first")
         self._console.print(table)
         if settings.demo:
             self._try_it(settings, where.base_url)
 
     def _try_it(self, settings: Settings, base_url: str) -> None:
-        """A call for each of the first two tenants, ready to paste."""
+        """Print a request for each of the first two tenants, ready to paste."""
         file = settings.data_dir / DEMO_FILE
         try:
             tenants = json.loads(file.read_text(encoding="utf-8"))["tenants"][:2]
             calls = [_curl(base_url, tenant["api_key"], tenant["adapters"][0]) for tenant in tenants]
         except (OSError, ValueError, LookupError, TypeError):
             return
-        self._console.print(f"Try it (keys are in {file}):", style="bold", soft_wrap=True)
+        self._console.print(f"Try it (the keys are in {file}):", style="bold", soft_wrap=True)
         for call in calls:
             self._console.print(call, markup=False, soft_wrap=True)
-
-    def _line(self, text: str) -> None:
-        print(text, file=sys.stdout, flush=True)
 
 
 def _curl(base_url: str, api_key: str, model: str) -> str:

@@ -1,4 +1,4 @@
-"""The web panel among the supervisor's parts, and its port, which is held for as long as the server runs."""
+"""The web panel as an optional part of the server, and its port, which the supervisor holds."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -6,26 +6,27 @@ from contextlib import closing, contextmanager
 
 import httpx
 
+from loragate.cli.data_dir.runtime_file import Addresses
 from loragate.cli.optional_dependencies import INSTALL_PANEL, is_panel_installed
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.model import Settings
-from loragate.cli.supervisor.optional_part import OptionalPart
-from loragate.cli.supervisor.ports import PANEL, listen
-from loragate.cli.supervisor.program import Program, our_command
-from loragate.cli.supervisor.runtime_file import Addresses
+from loragate.cli.standalone.ports import PANEL, listen
+from loragate.cli.supervisor.program import OptionalPart, Program, our_command
 
 _SETTINGS = ("log_format", "panel")
-_ANSWER_SECONDS = 5.0
+_RESPONSE_SECONDS = 5.0
 
 
 @contextmanager
-def panel_listener(settings: Settings, say: Callable[[str], None]) -> Iterator[socket.socket | None]:
-    """None where it is switched off, or where `say` has to hear that its packages are not installed. Raises Refusal for
-    a port that is in use."""
+def panel_listener(settings: Settings, notify: Callable[[str], None]) -> Iterator[socket.socket | None]:
+    """Yield the panel's socket; None if the panel is disabled, or, after a notification, if its packages are missing.
+
+    Raises CliError for a port that is in use.
+    """
     if not settings.panel.enabled:
         yield None
     elif not is_panel_installed():
-        say(f"no web panel: its packages are not installed ({INSTALL_PANEL})")
+        notify(f"no web panel: its packages are not installed ({INSTALL_PANEL})")
         yield None
     else:
         with closing(listen(settings.host, settings.panel_port, PANEL)) as listener:
@@ -33,17 +34,17 @@ def panel_listener(settings: Settings, say: Callable[[str], None]) -> Iterator[s
 
 
 def part(settings: Settings, descriptor: int, where: Addresses) -> OptionalPart:
-    """On the socket that we hold. It knows the API's address and no secret."""
+    """Return the panel on the held socket. It receives the API's address and no secret."""
     panel = settings.panel.model_copy(update={"gateway_url": where.base_url})
     chosen = settings.model_copy(update={"panel": panel})
     command = our_command("panel", "--descriptor", str(descriptor))
     program = Program("panel", command, child_environment(chosen, _SETTINGS), (descriptor,))
 
-    async def answers(_: int) -> bool:
+    async def responds(_: int) -> bool:
         try:
-            async with httpx.AsyncClient(timeout=_ANSWER_SECONDS, trust_env=False) as client:
+            async with httpx.AsyncClient(timeout=_RESPONSE_SECONDS, trust_env=False) as client:
                 return (await client.get(f"{where.panel_url}/healthz")).is_success
         except httpx.HTTPError:
             return False
 
-    return OptionalPart("panel", program, answers)
+    return OptionalPart("panel", program, responds)

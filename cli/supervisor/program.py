@@ -1,18 +1,18 @@
-"""Starting one of our own commands as a process."""
+"""Programs of the server, and starting them as processes."""
 
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from loragate.cli.refusal import Refusal
+from loragate.cli.errors import CliError
 
 
 @dataclass(frozen=True)
 class Program:
-    """A command with all it needs: settings by environment, open sockets by descriptor."""
+    """A command with its settings as environment variables and its open sockets as descriptors."""
 
     name: str
     command: tuple[str, ...]
@@ -21,16 +21,16 @@ class Program:
 
 
 def our_command(*arguments: str) -> tuple[str, ...]:
-    """A `loragate` command that ends with this process; `-P` keeps the folder we stand in off its import path."""
+    """Return a `loragate` command that ends with this process. `-P` keeps the working directory off its import path."""
     return (sys.executable, "-P", "-m", "loragate.cli.main", "--parent", str(os.getpid()), *arguments)
 
 
 async def spawn(program: Program, stdout: int | None = None) -> asyncio.subprocess.Process:
-    """Starts the program in a process group of its own, so that Ctrl-C reaches only the supervisor.
+    """Start the program in a process group of its own, so that Ctrl-C reaches only the supervisor.
 
-    Not in a session of its own: Linux may share the cores out among sessions first (`sched_autogroup_enabled`), and
-    a program that stands back behind the others would do so only within its own. What it prints goes to our stderr
-    unless told otherwise: our stdout is for what scripts read.
+    It has no session of its own: with `sched_autogroup_enabled`, Linux divides the cores among sessions first, and a
+    low priority would apply only within the program's own session. By default its stdout goes to our stderr, because
+    our stdout is for scripts.
     """
     return await asyncio.create_subprocess_exec(
         *program.command,
@@ -43,9 +43,9 @@ async def spawn(program: Program, stdout: int | None = None) -> asyncio.subproce
 
 
 async def run_once(program: Program) -> str:
-    """Runs the program to its end and returns what it wrote to stdout; a cancelled one is killed.
+    """Run the program to its end and return its stdout. It is killed when this call is cancelled.
 
-    Raises Refusal when it fails; it has said why on stderr.
+    Raises CliError when it fails; the program has written the reason to stderr.
     """
     process = await spawn(program, stdout=asyncio.subprocess.PIPE)
     try:
@@ -55,12 +55,12 @@ async def run_once(program: Program) -> str:
             kill(process)
             await process.wait()
     if process.returncode != 0:
-        raise Refusal(f"{program.name} failed ({describe(process.returncode or 0)}); the reason stands above")
+        raise CliError(f"{program.name} failed ({describe(process.returncode or 0)}); see the message above")
     return output.decode().strip()
 
 
 def kill(process: asyncio.subprocess.Process) -> None:
-    """Ends the process and whatever it started."""
+    """Kill the process and its children."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -68,5 +68,17 @@ def kill(process: asyncio.subprocess.Process) -> None:
 
 
 def describe(status: int) -> str:
-    """An exit status in words."""
+    """Return an exit status in words."""
     return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+
+
+@dataclass(frozen=True)
+class OptionalPart:
+    """A program that the server can do without.
+
+    `name` is its key in the runtime file; `is_up` returns whether the process with this id works.
+    """
+
+    name: str
+    program: Program
+    is_up: Callable[[int], Awaitable[bool]]

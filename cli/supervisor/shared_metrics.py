@@ -1,5 +1,5 @@
-"""Where several gateway workers keep their counters, so that a scrape of any of them tells of all; and where the
-fine-tune worker keeps its own, which any gateway tells too."""
+"""The folders for counters shared between processes: those of the gateway workers, of which any can be scraped for all,
+and those of the fine-tuning worker, which the gateways expose."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ _FOLDER = "gateway-metrics"
 
 
 def begin(settings: Settings) -> None:
-    """Empty folders, for gateways if there will be several: their counters begin with the server."""
+    """Create empty folders where they are needed, so that counters start with the server."""
     wanted = {_FOLDER: settings.workers > 1, _FINETUNE: settings.finetune.enabled}
     for name, is_wanted in wanted.items():
         shutil.rmtree(_folder(settings, name), ignore_errors=True)
@@ -21,12 +21,12 @@ def begin(settings: Settings) -> None:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """What tells a worker of the folder; a single one keeps its numbers in memory."""
+    """Return the variable that names the gateways' folder; a single gateway keeps its counters in memory."""
     return {_VARIABLE: str(_folder(settings, _FOLDER))} if settings.workers > 1 else {}
 
 
 def finetune_environment(settings: Settings) -> dict[str, str]:
-    """The same for the fine-tune worker."""
+    """Return the variable that names the fine-tuning worker's folder."""
     return {_VARIABLE: str(_folder(settings, _FINETUNE))}
 
 

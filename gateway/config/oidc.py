@@ -8,14 +8,19 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class OidcConfig:
-    """A token counts when `issuer` made it for `audience` and its claim `admin_claim` is, or holds, `admin_value`."""
+    """A token is valid when `issuer` made it for `audience` and its claim `admin_claim` is, or contains, `admin_value`.
 
-    issuer: str
-    audience: str
-    admin_value: str
+    Without an issuer, OpenID Connect is off.
+    """
+
+    issuer: str = ""
+    audience: str = ""
+    admin_value: str = ""
     admin_claim: str = "groups"  # or a path such as "realm_access.roles"
 
     def __post_init__(self) -> None:
+        if not self.issuer:
+            return
         check_provider_url("oidc.issuer", self.issuer)
         for name in ("audience", "admin_claim", "admin_value"):
             if not getattr(self, name):

@@ -9,18 +9,22 @@ _EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 
 @dataclass(frozen=True, slots=True)
 class TracingConfig:
-    """An OTLP collector's HTTP address, without `/v1/traces`. `sample_ratio` of the requests whose client does not say
-    whether they are to be traced are."""
+    """An OTLP collector's HTTP address, without `/v1/traces`. Without one, tracing is off.
 
-    endpoint: str = field(repr=False)  # it may hold a password
+    `sample_ratio` is the share that is traced of the requests whose clients leave the decision to the server.
+    """
+
+    endpoint: str = field(default="", repr=False)  # it may hold a password
     sample_ratio: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.sample_ratio <= 1:
+            raise ValueError(f"tracing.sample_ratio must be 0 to 1, got {self.sample_ratio}")
+        if not self.endpoint:
+            return
         parts = urlsplit(self.endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError("tracing.endpoint must be of the form http://host:port")
-        if not 0 <= self.sample_ratio <= 1:
-            raise ValueError(f"tracing.sample_ratio must be 0 to 1, got {self.sample_ratio}")
         if not _installed():
             raise ValueError("tracing.endpoint needs OpenTelemetry's SDK: pip install 'loragate[tracing]'")
 

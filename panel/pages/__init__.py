@@ -1,4 +1,4 @@
-"""The pages, each a module with a `draw` of its own."""
+"""The pages, each a module with a `draw` function."""
 
 from loragate.panel.pages.adapters import adapter
 from loragate.panel.pages.adapters import list as adapters
@@ -26,6 +26,6 @@ PAGES: tuple[PageSpec, ...] = (
 
 
 def register() -> None:
-    """Once a process, before NiceGUI starts."""
+    """Register all pages, once per process, before NiceGUI starts."""
     for page in PAGES:
         add_page(page)

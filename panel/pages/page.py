@@ -1,4 +1,4 @@
-"""From a request to a page: whose it is, what it is about, and when it ends."""
+"""Pages as routes: their context, access and end."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from starlette.requests import Request
 from loragate.panel.api import Api
 from loragate.panel.caller import Caller
 from loragate.panel.parts.display.empty import empty
-from loragate.panel.parts.display.tag import link
+from loragate.panel.parts.elements.tag import link
 from loragate.panel.parts.frame import Entry, frame
 from loragate.panel.sessions import Session
 
 
 @dataclass(frozen=True)
-class Here:
-    """What a page is drawn from. `names` are those in its path, `query` what stands behind it."""
+class PageContext:
+    """What a page is drawn from: the session, the names in its path and its query."""
 
     session: Session
     names: Mapping[str, str]
@@ -33,25 +33,25 @@ class Here:
 
 @dataclass(frozen=True)
 class PageSpec:
-    """`wants` is an entry's, or "" for a page that is anybody's."""
+    """A page's route. `wants` is that of a menu entry, or "" for a page that is open to every caller."""
 
     path: str
     title: str
-    draw: Callable[[Here], None]
+    draw: Callable[[PageContext], None]
     wants: str = ""
 
 
 def add_page(spec: PageSpec) -> None:
-    """Makes a route of it."""
+    """Register the page's route."""
 
     async def show(request: Request) -> None:
-        here = Here(request.state.session, request.path_params, request.query_params)
-        _belongs_to(here.session)
-        with frame(here.caller, request.url.path):
-            if spec.wants and not Entry(spec.title, spec.path, "", spec.wants).is_for(here.caller):
+        context = PageContext(request.state.session, request.path_params, request.query_params)
+        _belongs_to(context.session)
+        with frame(context.caller, request.url.path):
+            if spec.wants and not Entry(spec.title, spec.path, "", spec.wants).is_for(context.caller):
                 _closed(spec)
             else:
-                spec.draw(here)
+                spec.draw(context)
 
     ui.page(spec.path, title=f"{spec.title} · loragate")(show)
 
@@ -68,5 +68,5 @@ def _belongs_to(session: Session) -> None:
 
 
 def _closed(spec: PageSpec) -> None:
-    with empty("o_lock", "Not with this key", f"Your key does not open “{spec.title}”. Sign in with one that does."):
-        link("To the overview", "/", "button")
+    with empty("o_lock", "No access", f"Sign in with a key that can open “{spec.title}”."):
+        link("Go to the overview", "/", "button")

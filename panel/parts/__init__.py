@@ -1,1 +1,1 @@
-"""What pages are made of."""
+"""The building blocks of pages."""

@@ -1,4 +1,4 @@
-"""Dialogs."""
+"""Dialogs, and confirmations before actions."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -6,14 +6,14 @@ from typing import Any
 
 from nicegui import ui
 
-from loragate.panel.parts.controls.button import button
-from loragate.panel.parts.display.tag import div, tag
+from loragate.panel.parts.elements.button import button
+from loragate.panel.parts.elements.tag import div, tag
 
 
 @contextmanager
-def sheet(title: str) -> Iterator[ui.dialog]:
-    """Open at once; gone, with all that is in it, when it closes."""
-    with ui.context.client.layout:  # not in the dialog that it may follow, which goes
+def open_dialog(title: str) -> Iterator[ui.dialog]:
+    """Open a dialog for the block's elements. Closing it deletes it."""
+    with ui.context.client.layout:  # not in a previous dialog, which is about to be deleted
         dialog = ui.dialog()
     dialog.props["aria-label"] = title
     dialog.on("hide", dialog.delete)
@@ -24,13 +24,13 @@ def sheet(title: str) -> Iterator[ui.dialog]:
 
 
 def confirm(title: str, words: str, act: str, then: Callable[[], Awaitable[Any]]) -> None:
-    """Asks before what cannot be taken back."""
+    """Ask for confirmation before an action that cannot be undone."""
 
     async def go() -> None:
         dialog.close()
         await then()
 
-    with sheet(title) as dialog:
+    with open_dialog(title) as dialog:
         tag("p", words, classes="muted break")
         with div("row-of apart"):
             button("Cancel", dialog.close)

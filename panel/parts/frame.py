@@ -1,4 +1,4 @@
-"""What stands around every page: where one can go, who one is, light and dark."""
+"""The frame of every page: the menu, the signed-in caller, and the theme switch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from nicegui import ui
 
 from loragate.panel.caller import Caller
-from loragate.panel.parts.controls.button import icon_button
-from loragate.panel.parts.display.tag import div, tag
-from loragate.panel.parts.notify import place_for_words
+from loragate.panel.parts.elements.button import icon_button
+from loragate.panel.parts.elements.tag import div, tag
+from loragate.panel.parts.notify import add_toast_container
 
 _HEAD = '<link rel="stylesheet" href="/static/panel.css"><script src="/static/panel.js"></script>'
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One of the menu's. `wants` is a scope, "operator", "tenant", or several of them with " or " between."""
+    """An entry of the menu. `wants` is a scope, "operator", "tenant", or several of them joined with " or "."""
 
     title: str
     path: str
@@ -48,19 +48,19 @@ MENU = (
 
 @contextmanager
 def frame(caller: Caller, path: str) -> Iterator[None]:
-    """A block's elements are the page."""
+    """Draw the frame; the block's elements are the page."""
     ui.add_head_html(_HEAD)
-    tag("a", "Skip to the page", classes="skip", href="#main")
+    tag("a", "Skip to content", classes="skip", href="#main")
     with div("frame"):
         _top()
         _side(caller, path)
         with tag("main", classes="main", id="main", tabindex="-1"):
             yield
-    place_for_words()
+    add_toast_container()
 
 
 def heading(title: str, words: str = "", back: tuple[str, str] | None = None, *, level: int = 1) -> None:
-    """A page's title, or with level 2 that of a part of it; `back` is the name and the path of the page above it."""
+    """Draw the title of a page, or with level 2 of a section. `back` is the name and path of the parent page."""
     with div("words"):
         if back is not None:
             tag("a", f"← {back[0]}", classes="crumb", href=back[1])
@@ -88,7 +88,7 @@ def _side(caller: Caller, path: str) -> None:
             with div("row-of apart"):
                 with tag("form", method="post", action="/sign-out"):
                     tag("button", "Sign out", classes="button small", type="submit")
-                icon_button("o_contrast", None, "Light or dark", data_theme_switch="")
+                icon_button("o_contrast", None, "Switch between light and dark", data_theme_switch="")
 
 
 def _brand() -> None:

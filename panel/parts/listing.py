@@ -1,18 +1,18 @@
-"""Lists that the server cuts into pages: one page at a time is asked for and shown."""
+"""Paginated lists, of which one page at a time is fetched and shown."""
 
 from collections.abc import Awaitable, Callable
 
 from loragate.panel.api import Json
-from loragate.panel.parts.async_region import Region
-from loragate.panel.parts.display.tag import div
+from loragate.panel.parts.async_region import AsyncRegion
+from loragate.panel.parts.elements.tag import div
 from loragate.panel.parts.pager import Cursor, pager
 
 ROWS = 50
 
 
 class Listing:
-    """A card. `fetch` asks for the page after a row, `show` draws its rows, `nothing` what stands where there are
-    none."""
+    """A card with a page of rows: `fetch` returns the page after a row, `show` draws it, `nothing` draws an empty
+    list."""
 
     def __init__(
         self,
@@ -26,14 +26,14 @@ class Listing:
         self._show = show
         self._nothing = nothing
         self._cursor = Cursor()
-        self._region: Region[Json] = Region(self._ask, self._draw, every=every)
+        self._region: AsyncRegion[Json] = AsyncRegion(self._ask, self._draw, every=every)
 
     async def load(self) -> None:
-        """The same page again."""
+        """Reload the current page."""
         await self._region.load()
 
     async def restart(self) -> None:
-        """The first page of what is asked for now."""
+        """Load the first page, after the filters have changed."""
         self._cursor.reset()
         await self._region.load()
 

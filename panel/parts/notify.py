@@ -1,51 +1,51 @@
-"""Short words at the edge of the page, and acts that end in them."""
+"""Notifications at the edge of the page."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nicegui import ui
 
-from loragate.panel.failure import Failure, SignedOut
-from loragate.panel.parts.controls.button import button
-from loragate.panel.parts.display.tag import div, tag
+from loragate.panel.api import ApiError, SignedOut
+from loragate.panel.parts.elements.button import button
+from loragate.panel.parts.elements.tag import div, tag
 
 _PLACE = "toasts"
 _SECONDS, _WRONG_SECONDS, _UNDO_SECONDS = 5.0, 10.0, 15.0
 
 
-def place_for_words() -> None:
-    """Once a page."""
+def add_toast_container() -> None:
+    """Add the container for notifications, once per page."""
     ui.context.client.storage[_PLACE] = div("toasts", aria_live="polite")
 
 
-def said(text: str) -> None:
-    """It worked."""
+def notify(text: str) -> None:
+    """Report success."""
     _toast(text, "status", _SECONDS)
 
 
-def wrong(text: str) -> None:
-    """It did not."""
+def notify_error(text: str) -> None:
+    """Report a failure."""
     _toast(text, "alert", _WRONG_SECONDS, "bad")
 
 
-def undoable(text: str, undo: Callable[[], Awaitable[Any]]) -> None:
-    """It worked, and can be taken back for a while."""
+def notify_with_undo(text: str, undo: Callable[[], Awaitable[Any]]) -> None:
+    """Report success, with a button that undoes the action for a while."""
     _toast(text, "status", _UNDO_SECONDS, undo=undo)
 
 
-async def attempt(work: Awaitable[Any], done: str = "") -> bool:
-    """Whether it worked; says what it did, or in words why not."""
-    with ui.context.client:  # what was pressed may be gone by then
+async def run_and_notify(work: Awaitable[Any], done: str = "") -> bool:
+    """Await `work` and return whether it succeeded. Reports `done`, or the error."""
+    with ui.context.client:  # the pressed button may have been removed by then
         try:
             await work
         except SignedOut:
             ui.navigate.to("/sign-in?ended=key")
             return False
-        except Failure as failure:
-            wrong(failure.message)
+        except ApiError as failure:
+            notify_error(failure.message)
             return False
         if done:
-            said(done)
+            notify(done)
         return True
 
 

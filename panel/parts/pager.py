@@ -1,13 +1,13 @@
-"""Pages of a list that the server cuts."""
+"""Page navigation in a paginated list."""
 
 from collections.abc import Awaitable, Callable
 
-from loragate.panel.parts.controls.button import button
-from loragate.panel.parts.display.tag import div, tag
+from loragate.panel.parts.elements.button import button
+from loragate.panel.parts.elements.tag import div, tag
 
 
 class Cursor:
-    """Where one is in a list that only knows what comes after a row."""
+    """The position in a list whose pages are addressed by the last row of the previous page."""
 
     def __init__(self) -> None:
         self._before: list[str | None] = [None]
@@ -20,11 +20,11 @@ class Cursor:
         self._before = [None]
 
     def forward(self, page: int, last_id: str) -> None:
-        """From this page to what comes after its last row; pressed twice, it is one step."""
+        """Go from this page to the one after its last row. A double click is one step."""
         self._before = [*self._before[:page], last_id]
 
     def back(self, page: int) -> None:
-        """From this page to the one before it."""
+        """Go from this page to the previous one."""
         self._before = self._before[: max(1, page - 1)]
 
     @property
@@ -33,7 +33,7 @@ class Cursor:
 
 
 def pager(cursor: Cursor, last_id: str | None, has_more: bool, load: Callable[[], Awaitable[None]]) -> None:
-    """Nothing where all is on one page."""
+    """Draw the navigation, unless everything fits on one page."""
     page = cursor.page
     if page == 1 and not has_more:
         return

@@ -1,4 +1,4 @@
-// Light or dark: as the system has it until somebody chooses; the choice stays in this browser.
+// Light or dark theme: the system's setting until the user chooses; the choice is stored in this browser.
 (() => {
   const KEY = "loragate-panel-theme";
   const apply = (theme) => {
@@ -13,7 +13,7 @@
     localStorage.setItem(KEY, isDark() ? "light" : "dark");
     apply(chosen());
   });
-  // Quasar sets its own idea once it has started.
+  // Quasar sets its own theme once it has started.
   const watch = () => {
     apply(chosen());
     new MutationObserver(() => {

@@ -7,7 +7,7 @@ from nicegui import Client, ui
 from nicegui.elements.mixins.text_element import TextElement
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from loragate.panel.parts.display.tag import div
+from loragate.panel.parts.elements.tag import div
 from tests.panel.world import PATIENCE, World, a_world
 
 Cookie = Any  # playwright has no public name for it

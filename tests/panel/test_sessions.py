@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from loragate.panel.api import Api, Json
+from loragate.panel.api import Api, Json, SignedOut
 from loragate.panel.caller import Caller
 from loragate.panel.config import PanelConfig
 from loragate.panel.cookie import SessionCookie
-from loragate.panel.failure import SignedOut
-from loragate.panel.login_throttle import Attempts
+from loragate.panel.login_throttle import LoginThrottle
 from loragate.panel.origins import Origins
 from loragate.panel.sessions import Session, Sessions
 
@@ -33,7 +32,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def sessions(clock: Clock) -> AsyncIterator[Sessions]:
-    config = PanelConfig("http://127.0.0.1:9", idle_seconds=60, session_seconds=300, most_sessions=3)
+    config = PanelConfig("http://127.0.0.1:9", idle_seconds=60, session_seconds=300, max_sessions=3)
     made = Sessions(config, clock)
     yield made
     await made.close()
@@ -49,7 +48,7 @@ async def test_one_that_is_idle_ends_and_tells_its_pages(sessions: Sessions, clo
     session.pages["a"] = told.append
     clock.now += 59
     assert sessions.find(session.id) is session
-    sessions.act(session)
+    sessions.record_activity(session)
     clock.now += 59
     assert sessions.find(session.id) is session
     clock.now += 2
@@ -61,10 +60,10 @@ async def test_none_lasts_for_ever(sessions: Sessions, clock: Clock) -> None:
     session = begin(sessions)
     for _ in range(6):
         clock.now += 50
-        sessions.act(session)
+        sessions.record_activity(session)
     assert sessions.find(session.id) is session
     clock.now += 1
-    sessions.act(session)
+    sessions.record_activity(session)
     assert sessions.find(session.id) is None
 
 
@@ -90,7 +89,7 @@ async def test_whatever_comes_of_one_the_others_are_checked_on(clock: Clock) -> 
         sessions.begin(ACME, api).pages["a"] = lambda why: None
     ended, told = sessions.begin(ACME, Answers(SignedOut("no more"))), asyncio.Event()
     ended.pages |= {"gone": lambda why: 1 / 0, "there": lambda why: told.set()}  # type: ignore[dict-item]
-    checking = asyncio.create_task(sessions.keep_checking())
+    checking = asyncio.create_task(sessions.run_check_loop())
     async with asyncio.timeout(120):
         await told.wait()
         while min(odd.asked, fine.asked) < 3:
@@ -124,16 +123,16 @@ def test_a_cookie_is_worth_something_to_its_own_process_only() -> None:
 
 
 def test_attempts_come_back_with_time(clock: Clock) -> None:
-    attempts = Attempts(most=2, seconds=60, now=clock)
-    assert [attempts.make("a") for _ in range(3)] == [0, 0, 60]
-    assert attempts.make("b") == 0
+    attempts = LoginThrottle(max_attempts=2, seconds=60, now=clock)
+    assert [attempts.record("a") for _ in range(3)] == [0, 0, 60]
+    assert attempts.record("b") == 0
     clock.now += 61
-    assert attempts.make("a") == 0
+    assert attempts.record("a") == 0
 
 
 def test_attempts_of_everybody_are_bounded_together(clock: Clock) -> None:
-    attempts = Attempts(most=2, seconds=60, now=clock)
-    waits = [attempts.make(f"address {number}") for number in range(21)]
+    attempts = LoginThrottle(max_attempts=2, seconds=60, now=clock)
+    waits = [attempts.record(f"address {number}") for number in range(21)]
     assert waits[:20] == [0.0] * 20
     assert waits[20] == 60
 

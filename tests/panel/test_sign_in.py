@@ -44,7 +44,7 @@ def test_signing_out_ends_it(signed_in: Callable[..., Page], context: BrowserCon
     page = signed_in(anew=True)
     (cookie,) = [each for each in context.cookies() if each["name"].startswith("loragate-panel-")]
     page.get_by_role("button", name="Sign out").click()
-    expect(page.get_by_text("You are signed out.")).to_be_visible()
+    expect(page.get_by_text("You have signed out.")).to_be_visible()
     with world.panel.visitor(cookies={cookie["name"]: cookie["value"]}) as again:
         assert again.get("/").headers["location"] == "/sign-in?ended=over"
 
@@ -98,7 +98,7 @@ def test_a_revoked_key_ends_the_session(signed_in: Callable[..., Page], world: W
         made = admin.post(f"/admin/v1/tenants/{world.tenant_id}/keys", json={"name": "short"}).json()
         page = signed_in(made["secret"], "/adapters")
         assert admin.delete(f"/admin/v1/keys/{made['id']}").is_success
-    expect(page.get_by_text("This key is not valid any more. Sign in with another one.")).to_be_visible()
+    expect(page.get_by_text("This key is no longer valid. Sign in with another one.")).to_be_visible()
 
 
 def test_attempts_are_bounded(world: World) -> None:
@@ -112,4 +112,4 @@ def test_after_a_restart_one_signs_in_again(signed_in: Callable[..., Page], worl
     world.panel.restart()  # which forgets the attempts, too
     page = signed_in(anew=True)
     world.panel.restart()
-    expect(page.get_by_text("Your session has ended. Sign in again to go on.")).to_be_visible()
+    expect(page.get_by_text("Your session has ended. Sign in again to continue.")).to_be_visible()

@@ -1,1 +1,1 @@
-"""The HTTP API as commands call it."""
+"""HTTP calls to a server's API."""

@@ -1,35 +1,36 @@
-"""HTTP calls whose failures are sentences."""
+"""A client of the HTTP API that turns every failure into a CliError."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
-from loragate.cli.refusal import Refusal
+from loragate.cli.errors import CliError
 
 _CONNECT_SECONDS = 5.0
-_ANSWER_SECONDS = 300.0  # a long completion, or the check of a large upload
+_RESPONSE_SECONDS = 300.0  # long enough for a long completion, or the check of a large upload
 _PAGE = 100
 
 
-class Broken(Refusal):
-    """The server was not reached, or its answer was not: whether it did what was asked is open."""
+class ConnectionFailed(CliError):
+    """The server could not be reached, or its response was lost: the request may have been carried out or not."""
 
 
-class NotThere(Refusal):
-    """The server has no such thing, or none for this caller."""
+class NotFound(CliError):
+    """The resource does not exist, or is not visible to this caller."""
 
 
 class Api:
-    """One server as one caller sees it. Every method raises Refusal with the server's words and request id."""
+    """The API of one server with one key. Every method raises CliError with the server's message and request id."""
 
     def __init__(self, base_url: str, key: str) -> None:
         self._base_url = base_url
         self._client = httpx.Client(
             base_url=base_url,
             headers={"Authorization": f"Bearer {key}"},
-            timeout=httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS),
+            timeout=httpx.Timeout(_RESPONSE_SECONDS, connect=_CONNECT_SECONDS),
         )
 
     def __enter__(self) -> "Api":
@@ -39,13 +40,13 @@ class Api:
         self._client.close()
 
     def call(self, method: str, path: str, **request: Any) -> Any:
-        """The JSON that the server answers with; None for an empty answer."""
-        with self.stream(method, path, **request) as answer:
-            content = answer.read()
-            return answer.json() if content else None
+        """Send a request and return the JSON of the response; None for an empty one."""
+        with self.stream(method, path, **request) as response:
+            content = response.read()
+            return response.json() if content else None
 
-    def every(self, path: str, **filters: str | None) -> Iterator[dict[str, Any]]:
-        """All items of a list, page by page; a filter that is None is left out."""
+    def list_all(self, path: str, **filters: str | None) -> Iterator[dict[str, Any]]:
+        """Yield all items of a list, page by page. A filter that is None is left out."""
         given = {name: value for name, value in filters.items() if value is not None}
         after: str | None = None
         while True:
@@ -57,29 +58,50 @@ class Api:
 
     @contextmanager
     def stream(self, method: str, path: str, **request: Any) -> Iterator[httpx.Response]:
-        """An answer whose body is read as it comes."""
+        """Send a request and yield the response before its body is read."""
         try:
-            with self._client.stream(method, path, **request) as answer:
-                if answer.is_error:
-                    answer.read()
-                    raise (NotThere if answer.status_code == httpx.codes.NOT_FOUND else Refusal)(error_in(answer))
-                yield answer
+            with self._client.stream(method, path, **request) as response:
+                if response.is_error:
+                    response.read()
+                    kind = NotFound if response.status_code == httpx.codes.NOT_FOUND else CliError
+                    raise kind(error_message(response))
+                yield response
         except httpx.ConnectError:
-            raise Broken(
-                f"nothing answers at {self._base_url}: start the server with `loragate serve`, or say where it is "
+            raise ConnectionFailed(
+                f"no server responds at {self._base_url}: start one with `loragate serve`, or give its address "
                 "with --base-url or LORAGATE_BASE_URL"
             ) from None
         except httpx.TimeoutException:
-            raise Broken(f"{self._base_url} has not answered in time") from None
+            raise ConnectionFailed(f"{self._base_url} did not respond in time") from None
         except httpx.TransportError as error:
-            raise Broken(f"the connection to {self._base_url} broke: {error}") from None
+            raise ConnectionFailed(f"the connection to {self._base_url} was lost: {error}") from None
 
 
-def error_in(answer: httpx.Response) -> str:
-    """What an answer with an error status says, in a sentence with the request's id."""
+def error_message(response: httpx.Response) -> str:
+    """Return the message of an error response, with the request's id."""
     try:
-        message = str(answer.json()["error"]["message"])
+        message = str(response.json()["error"]["message"])
     except (ValueError, LookupError, TypeError):
-        message = f"the server answered with status {answer.status_code}"
-    request_id = answer.headers.get("x-request-id")
+        message = f"the server responded with status {response.status_code}"
+    request_id = response.headers.get("x-request-id")
     return f"{message} (request {request_id})" if request_id else message
+
+
+def path(*parts: str | int) -> str:
+    """Join the parts with slashes, each quoted, because a name may contain a slash."""
+    return "/" + "/".join(quote(str(part), safe="@") for part in parts)
+
+
+def version_path(name: str, version: int | None) -> str:
+    """Return the path of an adapter, or of one of its versions."""
+    return path("v1", "adapters", name) if version is None else path("v1", "adapters", name, "versions", version)
+
+
+def find_tenant(api: Api, id_or_name: str) -> dict[str, Any]:
+    """Return the tenant with this id, else the one with this name. Raises CliError when there is none."""
+    tenants = list(api.list_all("/admin/v1/tenants"))
+    for field in ("id", "name"):
+        for tenant in tenants:
+            if tenant[field] == id_or_name:
+                return tenant
+    raise CliError(f"there is no tenant {id_or_name}: list the tenants with `loragate tenants list`")

@@ -1,1 +1,1 @@
-"""Output on a terminal or a pipe."""
+"""Output to a terminal or a pipe."""

@@ -1,23 +1,23 @@
-"""A conversation on a terminal or through pipes."""
+"""A chat on a terminal or through pipes."""
 
 import sys
 from collections.abc import Iterator
 
 from loragate.cli.client.http.api import Api
 from loragate.cli.client.terminal.conversation import Conversation
-from loragate.cli.refusal import Refusal
+from loragate.cli.errors import CliError
 
 
 def first_model(api: Api) -> str:
-    """The base model: the server lists it first."""
+    """Return the id of the base model, which the server lists first."""
     return str(api.call("GET", "/v1/models")["data"][0]["id"])
 
 
-def answer(conversation: Conversation, prompt: str) -> None:
-    """Prints the answer as it comes, then ends the line, also of one that breaks off."""
+def print_reply(conversation: Conversation, prompt: str) -> None:
+    """Print the reply as it is generated, and end the line even when it is interrupted."""
     begun = False
     try:
-        for piece in conversation.say(prompt):
+        for piece in conversation.send(prompt):
             print(piece, end="", flush=True)
             begun = True
     finally:
@@ -25,24 +25,24 @@ def answer(conversation: Conversation, prompt: str) -> None:
             print(flush=True)
 
 
-def talk(conversation: Conversation, model: str) -> None:
-    """Turn by turn until the input ends. On a terminal a failed turn is reported and the talk goes on."""
+def run_chat(conversation: Conversation, model: str) -> None:
+    """Chat turn by turn until the input ends. On a terminal, a failed turn is reported and the chat continues."""
     if not sys.stdin.isatty():
         for line in sys.stdin:
             if line.strip():
-                answer(conversation, line.strip())
+                print_reply(conversation, line.strip())
         return
-    print(f"Talking to {model}. Ctrl-D ends the talk, Ctrl-C an answer.", file=sys.stderr)
-    for prompt in _typed():
+    print(f"Chatting with {model}. Ctrl-D ends the chat, Ctrl-C stops a reply.", file=sys.stderr)
+    for prompt in _typed_prompts():
         try:
-            answer(conversation, prompt)
-        except Refusal as refusal:
-            print(f"error: {refusal.message}", file=sys.stderr)
+            print_reply(conversation, prompt)
+        except CliError as error:
+            print(f"error: {error.message}", file=sys.stderr)
         except KeyboardInterrupt:
             continue
 
 
-def _typed() -> Iterator[str]:
+def _typed_prompts() -> Iterator[str]:
     from prompt_toolkit import PromptSession
 
     session: PromptSession[str] = PromptSession()

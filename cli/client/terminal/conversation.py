@@ -1,14 +1,15 @@
-"""A chat as the server sees it: every message so far, sent with each turn."""
+"""A conversation over the chat completions API, with its streamed replies."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from loragate.cli.client.http.api import Api
-from loragate.cli.client.http.event_stream import chat_text
+from loragate.cli.errors import CliError
 
 
 class Conversation:
-    """Remembers both sides. A turn that failed leaves no trace, so it can be tried again."""
+    """Holds every message so far and sends all of them with each turn. A failed turn is not recorded."""
 
     def __init__(self, api: Api, model: str, *, system: str | None = None, **sampling: float | int | None) -> None:
         self._api = api
@@ -16,13 +17,33 @@ class Conversation:
         self._sampling = {name: value for name, value in sampling.items() if value is not None}
         self._messages: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []
 
-    def say(self, prompt: str) -> Iterator[str]:
-        """Sends a message and yields the answer's pieces as they come."""
+    def send(self, prompt: str) -> Iterator[str]:
+        """Send a message and yield the reply in pieces as they arrive."""
         messages = [*self._messages, {"role": "user", "content": prompt}]
         body: dict[str, Any] = {"model": self._model, "messages": messages, "stream": True, **self._sampling}
-        answer: list[str] = []
+        reply: list[str] = []
         with self._api.stream("POST", "/v1/chat/completions", json=body) as response:
             for piece in chat_text(response.iter_lines()):
-                answer.append(piece)
+                reply.append(piece)
                 yield piece
-        self._messages = [*messages, {"role": "assistant", "content": "".join(answer)}]
+        self._messages = [*messages, {"role": "assistant", "content": "".join(reply)}]
+
+
+def chat_text(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the text of a streamed reply, piece by piece.
+
+    Raises CliError for an error event, and when the stream ends without `[DONE]`.
+    """
+    for line in lines:
+        if not line.startswith("data:"):
+            continue
+        data = line.removeprefix("data:").strip()
+        if data == "[DONE]":
+            return
+        event = json.loads(data)
+        if "error" in event:
+            raise CliError(str(event["error"].get("message", "the server ended the reply with an error")))
+        for choice in event.get("choices", ()):
+            if text := choice.get("delta", {}).get("content"):
+                yield text
+    raise CliError("the reply ended before it was complete")

@@ -1,4 +1,4 @@
-"""Results on stdout: a table for a person, tab-separated lines for a pipe, JSON when asked."""
+"""Results on stdout: a table on a terminal, tab-separated lines in a pipe, JSON on request."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ VERSION_COLUMNS = ("name", "version", "rank", "size_bytes", "digest", "created_a
 
 
 def show_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
-    """The named fields of each row; all fields in JSON."""
+    """Print the given columns of each row, or all fields as JSON."""
     if as_json:
         show_json(list(rows))
     elif sys.stdout.isatty():
@@ -21,18 +21,8 @@ def show_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, as_j
 
 
 def show_json(value: Any) -> None:
-    """Indented, in the server's own names."""
+    """Print indented JSON with the server's field names."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def show_alias(alias: Mapping[str, Any], *, as_json: bool) -> None:
-    """Which version gets which share of an alias' requests."""
-    from loragate.cli.client.canary import shares
-
-    if as_json:
-        show_json(alias)
-    else:
-        print(f"{alias['name']}@{alias['alias']}: {shares(alias['targets'])}")
 
 
 def _show_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -40,7 +30,7 @@ def _show_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> No
     from rich.table import Column, Table
     from rich.text import Text
 
-    whole, *others = columns  # what commands are given is never cut; the others are broken into lines
+    whole, *others = columns  # the column that commands take as an argument is never cut; the others are wrapped
     table = Table(Column(whole, no_wrap=True), box=None, pad_edge=False, header_style="bold")
     for column in others:
         table.add_column(column, overflow="fold")
@@ -50,7 +40,7 @@ def _show_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> No
 
 
 def _shown(column: str, value: Any) -> str:
-    """Seconds since 1970, as OpenAI's objects have them, are a time for people."""
+    """Return a cell's text, with Unix seconds, as OpenAI's objects have them, as a local time."""
     if column.endswith("_at") and isinstance(value, int):
         return datetime.fromtimestamp(value).astimezone().isoformat(sep=" ", timespec="seconds")
     return _cell(value)

@@ -1,4 +1,4 @@
-"""Bars on stderr, so that stdout holds results only."""
+"""Progress bars on stderr, so that stdout contains only results."""
 
 from rich.console import Console
 from rich.progress import (
@@ -11,8 +11,8 @@ from rich.progress import (
 )
 
 
-def transfer() -> Progress:
-    """Bytes, how many a second, and how long it will take."""
+def transfer_progress() -> Progress:
+    """Return a progress display with bytes, speed and the remaining time."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

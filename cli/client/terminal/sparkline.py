@@ -1,4 +1,4 @@
-"""A curve in one line of text."""
+"""A line chart in one line of text."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -7,7 +7,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """At most `width` characters, from the first value to the last; the highest bar is the largest value."""
+    """Return at most `width` characters, from the first value to the last; the tallest bar is the largest value."""
     if not values:
         return ""
     shown = _means(values, min(width, len(values)))

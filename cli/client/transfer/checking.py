@@ -1,4 +1,4 @@
-"""Whether a server would take an adapter, without sending it: the same check, against the base model it last served."""
+"""The server's check of an adapter, run locally against the base model that the server last served."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +10,7 @@ from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.database.schema import require_current
 from loragate.adapter_store.errors import StoreError
 from loragate.cli.client.transfer.folders import CONFIG, TENSORS, check_folder
-from loragate.cli.refusal import Refusal
+from loragate.cli.errors import CliError
 from loragate.cli.settings.model import Settings
 from loragate.peft_format.errors import AdapterRefused
 from loragate.peft_format.read import read_adapter
@@ -18,15 +18,15 @@ from loragate.v1 import engine_pb2
 
 
 def check(settings: Settings, folder: Path) -> dict[str, Any]:
-    """What the adapter is. Raises Refusal with the words that an upload would be refused with."""
+    """Return the adapter's properties. Raises CliError with the message that an upload would be rejected with."""
     check_folder(folder)
     manifest = _manifest(settings)
     tensors = folder / TENSORS
     try:
         with tensors.open("rb") as file:
             reading = read_adapter((folder / CONFIG).read_bytes(), file, tensors.stat().st_size, layout_of(manifest))
-    except AdapterRefused as refused:
-        raise Refusal(refused.message) from None
+    except AdapterRefused as error:
+        raise CliError(error.message) from None
     return {
         "digest": reading.digest,
         "rank": reading.plan.max_rank,
@@ -38,16 +38,16 @@ def check(settings: Settings, folder: Path) -> dict[str, Any]:
 
 
 def _manifest(settings: Settings) -> engine_pb2.Manifest:
-    hint = "start the server once, or say where its database is with --data-dir or LORAGATE_DATABASE_URL"
+    hint = "start the server once, or give its database with --data-dir or LORAGATE_DATABASE_URL"
     if settings.database_url is None and not (settings.data_dir / "loragate.db").exists():
-        raise Refusal(f"no server has run in {settings.data_dir}, so its base model is not known: {hint}")
+        raise CliError(f"no server has run in {settings.data_dir}, so its base model is not known: {hint}")
     try:
-        return asyncio.run(_asked(settings.effective_database_url))
+        return asyncio.run(_stored_manifest(settings.effective_database_url))
     except StoreError as error:
-        raise Refusal(f"{error.message} ({hint})") from None
+        raise CliError(f"{error.message} ({hint})") from None
 
 
-async def _asked(database_url: str) -> engine_pb2.Manifest:
+async def _stored_manifest(database_url: str) -> engine_pb2.Manifest:
     database = Database(database_url)
     try:
         await require_current(database)

@@ -1,35 +1,34 @@
-"""A version's two files, byte for byte as they were uploaded."""
+"""Downloads of a version's two files, byte for byte as they were uploaded."""
 
 from pathlib import Path
 
 from rich.progress import Progress
 
-from loragate.cli.client.http.api import Api
-from loragate.cli.client.http.paths import path
-from loragate.cli.client.terminal.progress import transfer
+from loragate.cli.client.http.api import Api, path
+from loragate.cli.client.terminal.progress import transfer_progress
 from loragate.cli.client.transfer.folders import CONFIG, TENSORS
-from loragate.cli.refusal import BAD_SETTING, Refusal
+from loragate.cli.errors import BAD_SETTING, CliError
 
 
 def download(api: Api, name: str, version: int, folder: Path) -> None:
-    """Writes both into `folder`, which is made. Raises Refusal rather than write over a file."""
+    """Write both files into `folder`, which is created. Raises CliError if one exists already."""
     for file in (CONFIG, TENSORS):
         if (folder / file).exists():
-            raise Refusal(f"{folder / file} is there already: name another folder", BAD_SETTING)
+            raise CliError(f"{folder / file} exists already: choose another folder", BAD_SETTING)
     folder.mkdir(parents=True, exist_ok=True)
-    with transfer() as progress:
+    with transfer_progress() as progress:
         for file in (CONFIG, TENSORS):
             _fetch(api, path("v1", "adapters", name, "versions", version, "files", file), folder / file, progress)
 
 
 def _fetch(api: Api, url: str, to: Path, progress: Progress) -> None:
-    """Under another name until it is whole."""
+    """Write a file under a temporary name until it is complete."""
     draft = to.with_name(f"{to.name}.part")
     try:
-        with api.stream("GET", url) as answer, draft.open("wb") as file:
-            length = answer.headers.get("content-length")
+        with api.stream("GET", url) as response, draft.open("wb") as file:
+            length = response.headers.get("content-length")
             task = progress.add_task(to.name, total=int(length) if length else None)
-            for piece in answer.iter_bytes():
+            for piece in response.iter_bytes():
                 file.write(piece)
                 progress.advance(task, len(piece))
         draft.rename(to)

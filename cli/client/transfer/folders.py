@@ -1,32 +1,32 @@
-"""Folders that PEFT saved."""
+"""Adapter folders as PEFT saves them."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from loragate.cli.refusal import BAD_SETTING, Refusal
+from loragate.cli.errors import BAD_SETTING, CliError
 
 CONFIG = "adapter_config.json"
 TENSORS = "adapter_model.safetensors"
 
 
 def check_folder(folder: Path) -> None:
-    """Raises Refusal that says which file is missing and what makes it."""
+    """Raise CliError if a file is missing, with the way to create it."""
     if (folder / CONFIG).is_file() and (folder / TENSORS).is_file():
         return
     missing = TENSORS if (folder / CONFIG).is_file() else CONFIG
     hint = "`model.save_pretrained(folder)` of PEFT writes both files"
     if missing == TENSORS and (folder / "adapter_model.bin").exists():
         hint = "adapter_model.bin is a pickle, which loragate never reads: save it again with safe_serialization=True"
-    raise Refusal(f"{folder} has no {missing}: {hint}", BAD_SETTING)
+    raise CliError(f"{folder} has no {missing}: {hint}", BAD_SETTING)
 
 
 def adapters_in(root: Path) -> Iterator[Path]:
-    """Every folder in there, at any depth, that has a config of PEFT's, in order."""
+    """Yield every folder below `root`, at any depth, that has a PEFT config, in sorted order."""
     return (config.parent for config in sorted(root.rglob(CONFIG)))
 
 
 def digest_of(folder: Path) -> str | None:
-    """What a server would call the adapter; None for one that it would refuse whatever its base model."""
+    """Return the digest that a server would compute; None for an adapter that no server would accept."""
     from loragate.peft_format.config.lora_config import parse_config
     from loragate.peft_format.digest import adapter_digest
     from loragate.peft_format.errors import AdapterRefused

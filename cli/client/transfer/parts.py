@@ -1,4 +1,4 @@
-"""A large file in parts: a connection that drops costs one of them, which is sent again."""
+"""Uploads of large files in parts: after a lost connection only one part is sent again."""
 
 import hashlib
 import time
@@ -9,19 +9,18 @@ from typing import Any, TypeVar
 
 from rich.progress import Progress, TaskID
 
-from loragate.cli.client.http.api import Api, Broken
-from loragate.cli.client.http.paths import path
+from loragate.cli.client.http.api import Api, ConnectionFailed, path
 
 T = TypeVar("T")
 
-SMALL_BYTES = 64 << 20  # what is not larger goes in one request
+SMALL_BYTES = 64 << 20  # files up to this size go in one request
 PART_BYTES = 16 << 20
-_TRIES = 8
-_LONGEST_PAUSE = 15.0
+_MAX_ATTEMPTS = 8
+_MAX_PAUSE_SECONDS = 15.0
 
 
 def send_in_parts(api: Api, file: Path, progress: Progress, task: TaskID, purpose: str = "adapter") -> str:
-    """The id that the server gave the file. Raises Refusal; Broken when the connection does not come back."""
+    """Upload the file and return its id. Raises CliError, and ConnectionFailed when every retry fails."""
     announced = {
         "filename": file.name,
         "purpose": purpose,
@@ -35,30 +34,30 @@ def send_in_parts(api: Api, file: Path, progress: Progress, task: TaskID, purpos
             parts.append(_send_part(api, upload["id"], part))
             digest.update(part)
             progress.advance(task, len(part))
-    told = {"part_ids": parts, "md5": digest.hexdigest()}
-    done = again(lambda: api.call("POST", path("v1", "uploads", upload["id"], "complete"), json=told))
+    described = {"part_ids": parts, "md5": digest.hexdigest()}
+    done = retry(lambda: api.call("POST", path("v1", "uploads", upload["id"], "complete"), json=described))
     return str(done["file"]["id"])
 
 
 def publish(api: Api, fields: dict[str, str], config: str, tensors_file_id: str) -> dict[str, Any]:
-    """The adapter's new version, made once however often the connection drops. The file is removed after that."""
+    """Publish an uploaded file as a new version and delete the file. Retries never create a second version."""
     body = {**fields, "adapter_config": config, "tensors_file_id": tensors_file_id}
     once = {"Idempotency-Key": uuid.uuid4().hex}
-    version = dict(again(lambda: api.call("POST", "/v1/adapters", json=body, headers=once)))
+    version = dict(retry(lambda: api.call("POST", "/v1/adapters", json=body, headers=once)))
     api.call("DELETE", path("v1", "files", tensors_file_id))
     return version
 
 
-def again(send: Callable[[], T]) -> T:
-    """What `send` returns, tried again while the connection breaks."""
-    for attempt in range(_TRIES - 1):
+def retry(send: Callable[[], T]) -> T:
+    """Return the result of `send`, retried with growing pauses while the connection fails."""
+    for attempt in range(_MAX_ATTEMPTS - 1):
         try:
             return send()
-        except Broken:
-            time.sleep(min(0.2 * 2**attempt, _LONGEST_PAUSE))
+        except ConnectionFailed:
+            time.sleep(min(0.2 * 2**attempt, _MAX_PAUSE_SECONDS))
     return send()
 
 
 def _send_part(api: Api, upload_id: str, part: bytes) -> str:
     files = {"data": ("part", part, "application/octet-stream")}
-    return str(again(lambda: api.call("POST", path("v1", "uploads", upload_id, "parts"), files=files))["id"])
+    return str(retry(lambda: api.call("POST", path("v1", "uploads", upload_id, "parts"), files=files))["id"])

@@ -1,4 +1,4 @@
-"""A file that grows: lines on their way to it, in portions that a dropped connection does not double."""
+"""Appending lines to an open file, in chunks that a lost connection does not duplicate."""
 
 import sys
 import uuid
@@ -6,40 +6,39 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from loragate.cli.client.http.api import Api
-from loragate.cli.client.http.paths import path
-from loragate.cli.client.terminal.progress import transfer
-from loragate.cli.client.transfer.parts import again
-from loragate.cli.refusal import Refusal
+from loragate.cli.client.http.api import Api, path
+from loragate.cli.client.terminal.progress import transfer_progress
+from loragate.cli.client.transfer.parts import retry
+from loragate.cli.errors import CliError
 
-_PORTION_BYTES = 4 << 20
-_LONGEST_LINE = 4 << 20  # which the server takes
+_CHUNK_BYTES = 4 << 20
+_MAX_LINE_BYTES = 4 << 20  # the server's limit
 
 
-def opened(api: Api, name: str) -> dict[str, Any]:
-    """A new one, without a line."""
+def create_open_file(api: Api, name: str) -> dict[str, Any]:
+    """Create an empty open file and return it."""
     fields = {"purpose": "fine-tune", "open": "true"}
     return dict(api.call("POST", "/v1/files", data=fields, files={"file": (name, b"")}))
 
 
 def append_all(api: Api, file_id: str, given: str) -> dict[str, Any]:
-    """The lines of a file here, or (`-`) of standard input. The file there, afterwards. Raises Refusal."""
+    """Append the lines of a local file, or of stdin for `-`, and return the server's file. Raises CliError."""
     if given == "-":
         return _send(api, file_id, sys.stdin.buffer, None)
     file = Path(given).expanduser()
     if not file.is_file():
-        raise Refusal(f"there is no file {given}")
+        raise CliError(f"there is no file {given}")
     with file.open("rb") as source:
         return _send(api, file_id, source, file.stat().st_size)
 
 
-def portions(source: BinaryIO) -> Iterator[bytes]:
-    """Whole lines, a few at a time. Raises Refusal for a line that is too long."""
+def chunks(source: BinaryIO) -> Iterator[bytes]:
+    """Yield chunks of whole lines. Raises CliError for a line that is too long."""
     before = 0
-    while lines := source.readlines(_PORTION_BYTES):
+    while lines := source.readlines(_CHUNK_BYTES):
         for number, line in enumerate(lines, before + 1):
-            if len(line) > _LONGEST_LINE:
-                raise Refusal(f"line {number} is longer than {_LONGEST_LINE >> 20} MiB")
+            if len(line) > _MAX_LINE_BYTES:
+                raise CliError(f"line {number} is longer than {_MAX_LINE_BYTES >> 20} MiB")
         before += len(lines)
         yield b"".join(lines)
 
@@ -47,24 +46,24 @@ def portions(source: BinaryIO) -> Iterator[bytes]:
 def _send(api: Api, file_id: str, source: BinaryIO, size: int | None) -> dict[str, Any]:
     grown: dict[str, Any] | None = None
     taken = 0
-    with transfer() as progress:
+    with transfer_progress() as progress:
         task = progress.add_task(f"appending to {file_id}", total=size)
-        for portion in portions(source):
+        for chunk in chunks(source):
             try:
-                grown = _append(api, file_id, portion)
-            except Refusal as refused:
-                raise Refusal(f"{refused.message}{_counted_behind(taken)}") from None
-            taken += portion.count(b"\n")
-            progress.advance(task, len(portion))
+                grown = _append(api, file_id, chunk)
+            except CliError as error:
+                raise CliError(f"{error.message}{_accepted_note(taken)}") from None
+            taken += chunk.count(b"\n")
+            progress.advance(task, len(chunk))
     if grown is None:
-        raise Refusal("there are no lines to append")
+        raise CliError("there are no lines to append")
     return grown
 
 
-def _counted_behind(taken: int) -> str:
-    return f"\n  the first {taken} lines were taken, and those that are named are counted behind them" if taken else ""
+def _accepted_note(taken: int) -> str:
+    return f"\n  the first {taken} lines were appended; the line numbers above are counted from there" if taken else ""
 
 
 def _append(api: Api, file_id: str, lines: bytes) -> dict[str, Any]:
     sent = {"files": {"data": ("lines", lines)}, "headers": {"Idempotency-Key": uuid.uuid4().hex}}
-    return dict(again(lambda: api.call("POST", path("v1", "files", file_id, "append"), **sent)))
+    return dict(retry(lambda: api.call("POST", path("v1", "files", file_id, "append"), **sent)))

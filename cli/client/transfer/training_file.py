@@ -1,57 +1,63 @@
-"""A training file on its way to the server: looked at here first, as the server will look at it."""
+"""Training files: validated locally with the server's checks, then uploaded."""
 
 from pathlib import Path
 
 from loragate.cli.client.http.api import Api
-from loragate.cli.client.terminal.progress import transfer
+from loragate.cli.client.terminal.progress import transfer_progress
 from loragate.cli.client.transfer.parts import SMALL_BYTES, send_in_parts
-from loragate.cli.refusal import Refusal
+from loragate.cli.errors import CliError
 
 _UPLOADED = "file-"  # how ids of files begin
 _PURPOSE = "fine-tune"
 
 
-def look_at(given: str, method: str, fewest: int) -> None:
-    """If it is a file here, and no id of one that is there already. Raises Refusal, with lines and reasons."""
-    file = _here(given)
+def validate_if_local(given: str, method: str, min_examples: int) -> None:
+    """Validate `given` if it is a local file and not the id of an uploaded one.
+
+    Raises CliError with the line and reason of each problem.
+    """
+    file = _local_file(given)
     if file is not None:
-        check(file, method, fewest)
+        validate(file, method, min_examples)
 
 
 def file_id(api: Api, given: str) -> str:
-    """Of a file that is there already, by its id, or of one here, sent. Raises Refusal."""
-    file = _here(given)
+    """Return `given` if it is the id of an uploaded file, else upload the local file and return its id.
+
+    Raises CliError.
+    """
+    file = _local_file(given)
     return given if file is None else _send(api, file)
 
 
-def check(file: Path, method: str, fewest: int) -> None:
-    """As far as it can be told without the base model. Raises Refusal."""
+def validate(file: Path, method: str, min_examples: int) -> None:
+    """Check everything that can be checked without the base model. Raises CliError."""
     from loragate.finetune.data.formats import Method
-    from loragate.finetune.data.validation import validate
+    from loragate.finetune.data.validation import validate as validate_file
 
-    with transfer() as progress, file.open("rb") as source:
-        task = progress.add_task(f"looking at {file.name}", total=file.stat().st_size)
-        report = validate(source, lambda done: progress.update(task, completed=done))
+    with transfer_progress() as progress, file.open("rb") as source:
+        task = progress.add_task(f"validating {file.name}", total=file.stat().st_size)
+        report = validate_file(source, lambda done: progress.update(task, completed=done))
         progress.update(task, completed=file.stat().st_size)
-    refusal = report.rejection(Method(method), fewest)
+    reason = report.rejection(Method(method), min_examples)
     if report.problem_count:
-        refusal = "\n  ".join(report.problems_by_line)
-    if refusal is not None:
-        raise Refusal(f"{file} cannot be trained on, and was not sent: {refusal}")
+        reason = "\n  ".join(report.problems_by_line)
+    if reason is not None:
+        raise CliError(f"{file} cannot be used for training and was not uploaded: {reason}")
 
 
-def _here(given: str) -> Path | None:
+def _local_file(given: str) -> Path | None:
     file = Path(given).expanduser()
     if not file.exists() and given.startswith(_UPLOADED):
         return None
     if not file.is_file():
-        raise Refusal(f"there is no file {given}")
+        raise CliError(f"there is no file {given}")
     return file
 
 
 def _send(api: Api, file: Path) -> str:
     size = file.stat().st_size
-    with transfer() as progress:
+    with transfer_progress() as progress:
         task = progress.add_task(f"uploading {file.name}", total=size)
         if size > SMALL_BYTES:
             return send_in_parts(api, file, progress, task, _PURPOSE)

@@ -1,4 +1,4 @@
-"""Uploading the folder that PEFT saved."""
+"""Uploads of adapter folders."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -7,22 +7,22 @@ from typing import Any
 from rich.progress import Progress, TaskID
 
 from loragate.cli.client.http.api import Api
-from loragate.cli.client.terminal.progress import transfer
+from loragate.cli.client.terminal.progress import transfer_progress
 from loragate.cli.client.transfer import parts
 from loragate.cli.client.transfer.folders import CONFIG, TENSORS, check_folder
-from loragate.cli.refusal import BAD_SETTING, Refusal
+from loragate.cli.errors import BAD_SETTING, CliError
 
 
 def upload(api: Api, folder: Path, name: str, alias: str | None) -> dict[str, Any]:
-    """Sends both files, with a progress bar on stderr; returns the new version."""
+    """Upload both files with a progress bar on stderr, and return the new version."""
     check_folder(folder)
-    with transfer() as progress:
+    with transfer_progress() as progress:
         task = progress.add_task(f"uploading {name}", total=None)
         return send(api, folder, name, alias, progress, task)
 
 
 def send(api: Api, folder: Path, name: str, alias: str | None, progress: Progress, task: TaskID) -> dict[str, Any]:
-    """The same, with a bar that somebody else shows. What is large goes in parts."""
+    """Upload with the caller's progress bar; large files go in parts."""
     size = (folder / TENSORS).stat().st_size
     progress.update(task, total=size)
     fields = {"name": name} | ({"alias": alias} if alias else {})
@@ -33,13 +33,13 @@ def send(api: Api, folder: Path, name: str, alias: str | None, progress: Progres
 
 
 def outcome(version: dict[str, Any], alias: str) -> str:
-    """What the new version means for who uses the alias."""
+    """Return a sentence on whether the alias now points at the new version."""
     name, number = version["name"], version["version"]
     if version["status"] != "verifying":
-        return f"{name}@{alias} is version {number} now"
+        return f"{name}@{alias} is now version {number}"
     return (
-        f"version {number} is kept: it becomes {name}@{alias} by itself once an engine is there to try it "
-        f"(`loragate adapters show {name} --version {number}` tells)"
+        f"version {number} is stored: it becomes {name}@{alias} as soon as an engine has verified it "
+        f"(see `loragate adapters show {name} --version {number}`)"
     )
 
 
@@ -58,4 +58,4 @@ def _config(folder: Path) -> str:
     try:
         return (folder / CONFIG).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise Refusal(f"{folder / CONFIG} is not UTF-8", BAD_SETTING) from None
+        raise CliError(f"{folder / CONFIG} is not UTF-8", BAD_SETTING) from None

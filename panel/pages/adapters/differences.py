@@ -1,18 +1,16 @@
-"""How two versions differ: their configs field by field, and where they came from."""
+"""The differences between two versions: their configs, properties and lineage, field by field."""
 
 import asyncio
 import json
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loragate.panel.api import Json
-from loragate.panel.parts.async_region import Region
-from loragate.panel.parts.controls.fields import choice_field
+from loragate.panel.pages.adapters.context import AdapterContext
+from loragate.panel.parts.async_region import AsyncRegion
 from loragate.panel.parts.display.table import Column, table
-from loragate.panel.parts.display.tag import div, muted, tag
-
-if TYPE_CHECKING:
-    from loragate.panel.pages.adapters.adapter import AdapterPage
+from loragate.panel.parts.elements.fields import choice_field
+from loragate.panel.parts.elements.tag import div, muted, tag
 
 _FACTS = ("digest", "rank", "size_bytes", "base_model", "lineage")
 _COLUMNS = (
@@ -22,8 +20,8 @@ _COLUMNS = (
 )
 
 
-def draw_differences(page: "AdapterPage", versions: list[Json]) -> None:
-    """Nothing while there is one version."""
+def draw_differences(context: AdapterContext, versions: list[Json]) -> None:
+    """Draw the comparison, if there is more than one version."""
     if len(versions) < 2:
         return
     by_number = {version["version"]: version for version in versions}
@@ -31,7 +29,7 @@ def draw_differences(page: "AdapterPage", versions: list[Json]) -> None:
     newest, second = list(by_number)[:2]
 
     async def fetch() -> list[tuple[str, Any, Any]]:
-        old, new = await asyncio.gather(*(_document(page, by_number[each.value]) for each in (before, after)))
+        old, new = await asyncio.gather(*(_document(context, by_number[each.value]) for each in (before, after)))
         return differences(old, new)
 
     def show(found: list[tuple[str, Any, Any]]) -> None:
@@ -39,27 +37,27 @@ def draw_differences(page: "AdapterPage", versions: list[Json]) -> None:
             with div("card flush"):
                 table("Differences", _COLUMNS, found, itemgetter(0))
         else:
-            muted("They do not differ.")
+            muted("There are no differences.")
 
     with tag("section", classes="stack"):
-        tag("h2", "What differs")
+        tag("h2", "Differences")
         with div("tools"):
             before = choice_field("Before", names, second)
             after = choice_field("After", names, newest)
-        region = Region(fetch, show)
+        region = AsyncRegion(fetch, show)
         for field in (before, after):
             field.on_value_change(region.load)
 
 
-async def _document(page: "AdapterPage", version: Json) -> Json:
-    """Its facts and its config, as one."""
-    file = page.at("versions", version["version"], "files", "adapter_config.json")
-    config: Json = json.loads(await page.here.api.text(file))
+async def _document(context: AdapterContext, version: Json) -> Json:
+    """Return a version's properties and config as one document."""
+    file = context.at("versions", version["version"], "files", "adapter_config.json")
+    config: Json = json.loads(await context.api.text(file))
     return {**{name: version[name] for name in _FACTS}, **config}
 
 
 def differences(old: Json, new: Json, prefix: str = "") -> list[tuple[str, Any, Any]]:
-    """Fields by dotted path with both values, None where one has none."""
+    """Return the fields that differ, by dotted path, with both values; None for a missing one."""
     found = []
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name), new.get(name)

@@ -1,54 +1,56 @@
-"""Adapters that the server fetches from elsewhere."""
+"""Imports: adapters that the server fetches from a hub or bucket."""
 
 from loragate.panel.api import Json, path
-from loragate.panel.pages.page import Here
-from loragate.panel.parts.async_region import Region
-from loragate.panel.parts.controls.button import button
-from loragate.panel.parts.controls.fields import text_field
-from loragate.panel.parts.dialog import sheet
+from loragate.panel.pages.page import PageContext
+from loragate.panel.parts.async_region import AsyncRegion
+from loragate.panel.parts.dialog import open_dialog
 from loragate.panel.parts.display import formats
 from loragate.panel.parts.display.chip import state_chip
 from loragate.panel.parts.display.table import Column, table
-from loragate.panel.parts.display.tag import div, muted, tag
-from loragate.panel.parts.notify import attempt
+from loragate.panel.parts.elements.button import button
+from loragate.panel.parts.elements.fields import text_field
+from loragate.panel.parts.elements.tag import div, muted, tag
+from loragate.panel.parts.notify import run_and_notify
 
 _SHOWN = 5
 _STOPPABLE = ("queued", "fetching")
 
 
 class Imports:
-    """The latest, where there are any."""
+    """The latest imports, and the dialog that starts one."""
 
-    def __init__(self, here: Here) -> None:
-        self._here = here
-        self._region: Region[list[Json]]
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._region: AsyncRegion[list[Json]]
 
     def draw(self) -> None:
-        self._region = Region(self._fetch, self._show, every=5)
+        self._region = AsyncRegion(self._fetch, self._show, every=5)
 
     def begin(self) -> None:
-        """Asks what to fetch."""
+        """Open the dialog."""
 
         async def save() -> None:
             given = {"source": source, "name": name, "alias": alias, "token": token}
             texts = {field: (element.value or "").strip() for field, element in given.items()}
             body = {field: text for field, text in texts.items() if text}
-            if await attempt(self._here.api.post("/v1/imports", body), "It is being fetched."):
+            if await run_and_notify(self._context.api.post("/v1/imports", body), "The import has started."):
                 dialog.close()
                 await self._region.load()
 
-        with sheet("Import an adapter") as dialog:
-            muted("The server fetches it, and checks it as if it had been uploaded.")
-            source = text_field("Source", hint="hf://organisation/name@commit, or s3://bucket/folder")
-            name = text_field("Name", hint="What requests call it: letters, digits, dots, dashes")
+        with open_dialog("Import an adapter") as dialog:
+            muted("The server fetches the adapter and checks it like an upload.")
+            source = text_field("Source", hint="hf://organization/name@commit, or s3://bucket/folder")
+            name = text_field("Name", hint="The name in requests: letters, digits, dots and dashes")
             alias = text_field("Alias", "default")
-            token = text_field("Token", hint="For what is not public; used once, and not kept").props("type=password")
+            token = text_field("Token", hint="For private repositories; used once and not stored").props(
+                "type=password"
+            )
             with div("row-of apart"):
                 button("Cancel", dialog.close)
-                button("Import it", save, "primary")
+                button("Import", save, "primary")
 
     async def _fetch(self) -> list[Json]:
-        found: list[Json] = (await self._here.api.get("/v1/imports", limit=_SHOWN))["data"]
+        found: list[Json] = (await self._context.api.get("/v1/imports", limit=_SHOWN))["data"]
         return found
 
     def _show(self, imports: list[Json]) -> None:
@@ -56,24 +58,26 @@ class Imports:
             return
         columns = [
             Column[Json]("Name", lambda row: str(row["name"]), "break"),
-            Column[Json]("From", lambda row: str(row["source"]), "break"),
+            Column[Json]("Source", lambda row: str(row["source"]), "break"),
             Column[Json]("State", _state),
             Column[Json]("Fetched", _fetched, "number"),
-            Column[Json]("Begun", lambda row: formats.ago(row["created_at"]), "nowrap"),
+            Column[Json]("Started", lambda row: formats.ago(row["created_at"]), "nowrap"),
             Column[Json]("", self._acts, "end"),
         ]
         with tag("section", classes="stack"):
-            tag("h2", "The latest imports")
+            tag("h2", "Latest imports")
             with div("card flush"):
-                table("The latest imports", columns, imports)
+                table("Latest imports", columns, imports)
 
     def _acts(self, row: Json) -> None:
         async def cancel() -> None:
-            if await attempt(self._here.api.delete(path("v1", "imports", row["id"])), "It is cancelled."):
+            if await run_and_notify(
+                self._context.api.delete(path("v1", "imports", row["id"])), "The import was cancelled."
+            ):
                 await self._region.load()
 
         with div("row-of"):
-            if row["status"] in _STOPPABLE and self._here.caller.may("adapters:write"):
+            if row["status"] in _STOPPABLE and self._context.caller.may("adapters:write"):
                 button("Cancel", cancel, "small quiet danger", label=f"Cancel the import of {row['name']}")
 
 

@@ -1,4 +1,4 @@
-"""Adapters: a tenant's own, or the operator's view of all."""
+"""The list of adapters: a tenant's own, or all of them for the operator."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,76 +7,79 @@ from nicegui import ui
 
 from loragate.panel.api import Json, path
 from loragate.panel.pages.adapters.imports import Imports
-from loragate.panel.pages.adapters.upload import upload_sheet
-from loragate.panel.pages.page import Here
-from loragate.panel.parts.controls.button import button
-from loragate.panel.parts.controls.fields import choice_field, text_field
+from loragate.panel.pages.adapters.upload import upload_dialog
+from loragate.panel.pages.page import PageContext
 from loragate.panel.parts.display import formats
 from loragate.panel.parts.display.chip import chip, state_chip
 from loragate.panel.parts.display.empty import empty
 from loragate.panel.parts.display.table import Column, table
-from loragate.panel.parts.display.tag import div, link, tag
+from loragate.panel.parts.elements.button import button
+from loragate.panel.parts.elements.fields import choice_field, text_field
+from loragate.panel.parts.elements.tag import div, link, tag
 from loragate.panel.parts.frame import heading
-from loragate.panel.parts.keyed_redraw import redrawn
+from loragate.panel.parts.keyed_redraw import keyed_redraw
 from loragate.panel.parts.listing import ROWS, Listing
-from loragate.panel.parts.notify import attempt
+from loragate.panel.parts.notify import run_and_notify
 from loragate.panel.tenant_names import TenantNames
 
 _STATES = {"": "All states", "ready": "Ready", "disabled": "Disabled", "deleted": "Deleted"}
-_PLACEMENTS = {"": "as used", "pinned": "pinned to the device", "prefetched": "prefetched to disk"}
+_PLACEMENTS = {"": "automatic", "pinned": "pinned to the device", "prefetched": "prefetched to disk"}
 
 
 @dataclass
-class _Asked:
-    """What the list is narrowed to."""
+class _Filter:
+    """The filter of the list."""
 
     search: str = ""
     status: str = ""
     tags: list[str] = field(default_factory=list)
 
     @property
-    def narrowed(self) -> bool:
+    def is_set(self) -> bool:
         return bool(self.search or self.status or self.tags)
 
     def params(self) -> dict[str, Any]:
         return {"search": self.search or None, "status": self.status or None, "tag": self.tags or None}
 
 
-def draw(here: Here) -> None:
-    """The list, with what narrows it on top."""
-    _Adapters(here).draw()
+def draw(context: PageContext) -> None:
+    """Draw the list and its filter."""
+    _Adapters(context).draw()
 
 
 class _Adapters:
-    def __init__(self, here: Here) -> None:
-        self._here = here
-        self._asked = _Asked(search=here.query.get("search", ""))
-        self._tenants = TenantNames(here.api)
-        self._imports = Imports(here)
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._filter = _Filter(search=context.query.get("search", ""))
+        self._tenants = TenantNames(context.api)
+        self._imports = Imports(context)
         self._list: Listing
 
     def draw(self) -> None:
         with div("head"):
             heading(
-                "Adapters", "What all tenants have." if self._all else "Each a model of its own beside the base model."
+                "Adapters",
+                "The adapters of all tenants."
+                if self._all
+                else "Each adapter is a model of its own on top of the base model.",
             )
-            if not self._all and self._here.caller.may("adapters:write"):
+            if not self._all and self._context.caller.may("adapters:write"):
                 with div("actions"):
-                    button("Import", self._imports.begin, label="Import an adapter from elsewhere")
+                    button("Import", self._imports.begin, label="Import an adapter from a hub or bucket")
                     button("Upload an adapter", self._upload, "primary")
         with div("stack"):
             self._tools()
             self._list = Listing(self._fetch, self._show, self._nothing, every=15)
-            if not self._all and self._here.caller.may("adapters:read"):
+            if not self._all and self._context.caller.may("adapters:read"):
                 self._imports.draw()
 
     @property
     def _all(self) -> bool:
-        return self._here.caller.is_operator
+        return self._context.caller.is_operator
 
     def _tools(self) -> None:
         with div("tools", role="search"):
-            search = text_field("Search names, tags and descriptions", self._asked.search).props(
+            search = text_field("Search names, tags and descriptions", self._filter.search).props(
                 "clearable debounce=300"
             )
             search.classes("grow")
@@ -87,41 +90,46 @@ class _Adapters:
 
     async def _narrow(self, **changes: Any) -> None:
         for name, value in changes.items():
-            setattr(self._asked, name, value)
-        with redrawn(self._tag_row):
-            for each in self._asked.tags:
-                button(f"{each} ×", lambda each=each: self._drop(each), "small", label=f"Any tag, not only {each}")
+            setattr(self._filter, name, value)
+        with keyed_redraw(self._tag_row):
+            for each in self._filter.tags:
+                button(
+                    f"{each} ×",
+                    lambda each=each: self._drop(each),
+                    "small",
+                    label=f"Remove the tag {each} from the filter",
+                )
         await self._list.restart()
 
     async def _drop(self, tag_name: str) -> None:
-        await self._narrow(tags=[each for each in self._asked.tags if each != tag_name])
+        await self._narrow(tags=[each for each in self._filter.tags if each != tag_name])
 
     async def _fetch(self, after: str | None) -> Json:
         place = "/admin/v1/adapters" if self._all else "/v1/adapters"
-        page = await self._here.api.get(place, **self._asked.params(), after=after, limit=ROWS)
+        page = await self._context.api.get(place, **self._filter.params(), after=after, limit=ROWS)
         if self._all:
-            await self._tenants.learn(row["tenant_id"] for row in page["data"])
+            await self._tenants.fetch(row["tenant_id"] for row in page["data"])
         return page
 
     def _show(self, page: Json) -> None:
         table("Adapters", self._columns(), page["data"])
 
     def _nothing(self) -> None:
-        if self._asked.narrowed:
+        if self._filter.is_set:
             with empty(
-                "o_search_off", "Nothing found", "No adapter is like that. Look for part of a name, a tag or a word."
+                "o_search_off",
+                "Nothing found",
+                "No adapter matches. Search for part of a name, a tag or a word of the description.",
             ):
                 pass
         elif self._all:
-            with empty("o_layers", "No adapters yet", "Tenants upload theirs with their own keys."):
-                link("To the tenants", "/tenants", "button")
+            with empty("o_layers", "No adapters yet", "Tenants upload adapters with their own keys."):
+                link("Go to tenants", "/tenants", "button")
         else:
-            words = (
-                "Train one with PEFT, save it, and drop its two files here. It can be asked as soon as it is checked."
-            )
+            words = "Train an adapter with PEFT, save it, and upload its two files here. It is ready once checked."
             with empty("o_layers", "No adapters yet", words):
-                if self._here.caller.may("adapters:write"):
-                    button("Upload the first one", self._upload, "primary")
+                if self._context.caller.may("adapters:write"):
+                    button("Upload your first adapter", self._upload, "primary")
 
     def _columns(self) -> list[Column[Json]]:
         common = [
@@ -133,13 +141,13 @@ class _Adapters:
             ),
         ]
         if not self._all:
-            where = Column[Json]("Where", lambda row: _residency(row["residency"]))
-            return [*common, where, Column("Changed", lambda row: formats.ago(row["updated_at"]), "nowrap")]
+            where = Column[Json]("Residency", lambda row: _residency(row["residency"]))
+            return [*common, where, Column("Updated", lambda row: formats.ago(row["updated_at"]), "nowrap")]
         return [
             common[0],
             Column("Tenant", lambda row: self._tenants.name(row["tenant_id"]), "break"),
             *common[1:],
-            Column("Held by engines", _held),
+            Column("Engine residency", _held),
             Column("Placement", self._placement),
         ]
 
@@ -157,7 +165,7 @@ class _Adapters:
     def _tags(self, row: Json) -> None:
         with div("row-of"):
             for each in row["tags"]:
-                made = button(each, lambda each=each: self._narrow(tags=[*{*self._asked.tags, each}]))
+                made = button(each, lambda each=each: self._narrow(tags=[*{*self._filter.tags, each}]))
                 made.classes("chip chip-button", remove="button")
             if not row["tags"]:
                 tag("span", "–", classes="muted")
@@ -168,24 +176,25 @@ class _Adapters:
         field.on_value_change(lambda event: self._place(row, event.value))
 
     async def _place(self, row: Json, placement: str) -> None:
-        work = self._here.api.patch(path("admin", "v1", "adapters", row["id"]), {"placement": placement or None})
-        words = f"is {_PLACEMENTS[placement]} now." if placement else "is loaded as it is used now."
-        await attempt(work, f"{row['name']} {words}")
+        work = self._context.api.patch(path("admin", "v1", "adapters", row["id"]), {"placement": placement or None})
+        await run_and_notify(work, f"The placement of {row['name']} is now: {_PLACEMENTS[placement]}.")
         await self._list.load()
 
     async def _restore(self, name: str) -> None:
-        if await attempt(self._here.api.post(path("v1", "adapters", name, "restore")), f"{name} is back."):
+        if await run_and_notify(
+            self._context.api.post(path("v1", "adapters", name, "restore")), f"{name} was restored."
+        ):
             await self._list.load()
 
     def _upload(self) -> None:
         async def show(name: str) -> None:
             ui.navigate.to(path("adapters", name))
 
-        upload_sheet(self._here, show)
+        upload_dialog(self._context, show)
 
 
 def _residency(where: str | None) -> Any:
-    return chip("not known") if where is None else state_chip(where)
+    return chip("unknown") if where is None else state_chip(where)
 
 
 def _held(row: Json) -> None:

@@ -1,23 +1,23 @@
-"""An upload: two files, a name, and the validator's verdict in words."""
+"""The upload dialog: two files, a name, and the result of the check."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nicegui import ui
 
-from loragate.panel.pages.page import Here
-from loragate.panel.parts.controls.button import button
-from loragate.panel.parts.controls.drop_zone import DropZone
-from loragate.panel.parts.controls.fields import text_field
-from loragate.panel.parts.dialog import sheet
-from loragate.panel.parts.display.tag import div, tag
-from loragate.panel.parts.keyed_redraw import redrawn
-from loragate.panel.parts.notify import said
+from loragate.panel.pages.page import PageContext
+from loragate.panel.parts.dialog import open_dialog
+from loragate.panel.parts.elements.button import button
+from loragate.panel.parts.elements.drop_zone import DropZone
+from loragate.panel.parts.elements.fields import text_field
+from loragate.panel.parts.elements.tag import div, tag
+from loragate.panel.parts.keyed_redraw import keyed_redraw
+from loragate.panel.parts.notify import notify
 
 
-def upload_sheet(here: Here, then: Callable[[str], Awaitable[None]], name: str = "") -> None:
-    """`then` is told the adapter's name; a given `name` is that of an adapter that gets a new version."""
-    with sheet(f"A new version of {name}" if name else "Upload an adapter") as dialog:
+def upload_dialog(context: PageContext, then: Callable[[str], Awaitable[None]], name: str = "") -> None:
+    """Open the dialog. `then` receives the adapter's name; `name` is given for a new version of an adapter."""
+    with open_dialog(f"New version of {name}" if name else "Upload an adapter") as dialog:
         _Upload(name, then, dialog)
 
 
@@ -28,9 +28,9 @@ class _Upload:
         self._dialog = dialog
         self._missing = ["the files"]
         self._zone = DropZone(self._picked, self._verdict)
-        self._name = text_field("Name", name, hint="What requests call it: letters, digits, dots, dashes")
+        self._name = text_field("Name", name, hint="The name in requests: letters, digits, dots and dashes")
         self._name.set_visibility(not name)
-        alias = "The new version takes this alias over; canary tries it beside what serves now" if name else ""
+        alias = "The alias to point at the new version; with canary, it is tried beside the current one" if name else ""
         self._alias = text_field("Alias", "default", hint=alias)
         self._tags = text_field("Tags", placeholder="team:verse, three-lines")
         self._notes = text_field("Notes on this version")
@@ -44,15 +44,15 @@ class _Upload:
         self._missing = missing
         if folder and not self._name.value:
             self._name.value = folder
-        self._tell("", "")
+        self._show_message("", "")
 
     def _send(self) -> None:
         if self._missing:
-            self._tell(f"Still missing: {' and '.join(self._missing)}.", "warn")
+            self._show_message(f"Missing: {' and '.join(self._missing)}.", "warn")
         elif not self._name.value.strip():
-            self._tell("Give the adapter a name.", "warn")
+            self._show_message("Enter a name for the adapter.", "warn")
         else:
-            self._tell("", "")
+            self._show_message("", "")
             self._busy(True)
             given = {"name": self._name, "alias": self._alias, "tags": self._tags, "notes": self._notes}
             texts = {field: (element.value or "").strip() for field, element in given.items()}
@@ -62,20 +62,22 @@ class _Upload:
         self._busy(False)
         if status == 201:
             self._dialog.close()
-            said(f"{document['name']} version {document['version']} is checked and ready.")
+            notify(f"{document['name']} version {document['version']} has been checked and is ready.")
             await self._then(document["name"])
         elif status == 401:
             ui.navigate.to("/sign-in?ended=key")
         else:
-            error = document.get("error") or {"message": "The upload was cut: the panel or the gateway went away."}
+            error = document.get("error") or {
+                "message": "The upload was interrupted: the panel or the gateway did not respond."
+            }
             field = f" ({error['param']})" if error.get("param") else ""
-            self._tell(f"Refused{field}: {error['message']}" if status else error["message"], "bad")
+            self._show_message(f"Rejected{field}: {error['message']}" if status else error["message"], "bad")
 
     def _busy(self, busy: bool) -> None:
         self._go.props["disabled"] = busy
         self._go.text = "Uploading…" if busy else "Upload"
 
-    def _tell(self, words: str, kind: str) -> None:
+    def _show_message(self, words: str, kind: str) -> None:
         self._words.classes(replace=f"notice {kind}" if words else "hidden")
-        with redrawn(self._words):
+        with keyed_redraw(self._words):
             tag("p", words, classes="grow")

@@ -1,39 +1,36 @@
-"""An adapter's versions, and what can be done with each."""
+"""The versions of an adapter, with their actions."""
 
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from loragate.panel.api import Json
-from loragate.panel.parts.controls.button import button
+from loragate.panel.pages.adapters.context import AdapterContext
 from loragate.panel.parts.display import formats
 from loragate.panel.parts.display.chip import chip, state_chip
 from loragate.panel.parts.display.table import Column, table
-from loragate.panel.parts.display.tag import div, tag
-from loragate.panel.parts.notify import attempt, undoable
-
-if TYPE_CHECKING:
-    from loragate.panel.pages.adapters.adapter import AdapterPage
+from loragate.panel.parts.elements.button import button
+from loragate.panel.parts.elements.tag import div, tag
+from loragate.panel.parts.notify import notify_with_undo, run_and_notify
 
 
-def draw_versions(page: "AdapterPage", adapter: Json, versions: list[Json]) -> None:
-    """The latest first."""
-    _Versions(page, adapter["aliases"]).draw(versions)
+def draw_versions(context: AdapterContext, adapter: Json, versions: list[Json]) -> None:
+    """Draw the versions, latest first."""
+    _Versions(context, adapter["aliases"]).draw(versions)
 
 
 class _Versions:
-    def __init__(self, page: "AdapterPage", aliases: dict[str, list[Json]]) -> None:
-        self._page = page
+    def __init__(self, context: AdapterContext, aliases: dict[str, list[Json]]) -> None:
+        self._context = context
         self._aliases = aliases
 
     def draw(self, versions: list[Json]) -> None:
         columns = [
             Column[Json]("Version", lambda row: f"v{row['version']}"),
             Column[Json]("State", self._state),
-            Column[Json]("Serves", self._serves),
+            Column[Json]("Aliases", self._serves),
             Column[Json]("Rank", lambda row: str(row["rank"]), "number"),
             Column[Json]("Size", lambda row: formats.size(row["size_bytes"]), "number"),
-            Column[Json]("Where from", self._lineage),
-            Column[Json]("Made", lambda row: formats.ago(row["created_at"]), "nowrap"),
+            Column[Json]("Source", self._lineage),
+            Column[Json]("Created", lambda row: formats.ago(row["created_at"]), "nowrap"),
             Column[Json]("", self._acts, "end"),
         ]
         with tag("section", classes="stack"):
@@ -70,14 +67,14 @@ class _Versions:
     def _lineage(self, row: Json) -> None:
         lineage = row["lineage"]
         with div("stack tight"):
-            parent = f" of v{lineage['parent_version']}" if lineage["parent_version"] else ""
+            parent = f" from v{lineage['parent_version']}" if lineage["parent_version"] else ""
             tag("span", f"{lineage['source']}{parent}", classes="break")
             if lineage["notes"]:
                 tag("span", lineage["notes"], classes="small muted break")
 
     def _acts(self, row: Json) -> None:
         number = row["version"]
-        file = f"/transfer/adapters/{self._page.name}/{number}"
+        file = f"/transfer/adapters/{self._context.name}/{number}"
         with div("row-of"):
             tag(
                 "a",
@@ -86,7 +83,7 @@ class _Versions:
                 href=f"{file}/adapter_model.safetensors",
                 aria_label=f"Download the tensors of version {number}",
             )
-            if not self._page.may_write:
+            if not self._context.may_write:
                 return
             if "default" not in self._shares(number) and row["status"] == "ready":
                 button("Promote", lambda: self._promote(number), "small", label=f"Promote version {number}")
@@ -101,25 +98,31 @@ class _Versions:
 
     async def _promote(self, number: int) -> None:
         async def undo() -> None:
-            if await attempt(api.post(page.at("rollback"), {"alias": "default"}), "Rolled back."):
-                await page.reload()
+            if await run_and_notify(
+                api.post(context.at("rollback"), {"alias": "default"}), "The promotion was undone."
+            ):
+                await context.reload()
 
-        page, api = self._page, self._page.here.api
-        if await attempt(api.post(page.at("promote"), {"alias": "default", "version": number})):
-            undoable(f"Version {number} answers all requests for {page.name} now.", undo)
-            await page.reload()
+        context, api = self._context, self._context.api
+        if await run_and_notify(api.post(context.at("promote"), {"alias": "default", "version": number})):
+            notify_with_undo(f"Version {number} now serves all requests for {context.name}.", undo)
+            await context.reload()
 
     async def _set_status(self, number: int, status: str) -> None:
-        words = f"Version {number} is {'in' if status == 'ready' else 'out of'} service."
-        if await attempt(self._page.here.api.patch(self._page.at("versions", number), {"status": status}), words):
-            await self._page.reload()
+        words = f"Version {number} is {'enabled' if status == 'ready' else 'disabled'}."
+        if await run_and_notify(
+            self._context.api.patch(self._context.at("versions", number), {"status": status}), words
+        ):
+            await self._context.reload()
 
     async def _delete(self, number: int) -> None:
         async def undo() -> None:
-            if await attempt(api.post(page.at("versions", number, "restore")), f"Version {number} is back."):
-                await page.reload()
+            if await run_and_notify(
+                api.post(context.at("versions", number, "restore")), f"Version {number} was restored."
+            ):
+                await context.reload()
 
-        page, api = self._page, self._page.here.api
-        if await attempt(api.delete(page.at("versions", number))):
-            undoable(f"Version {number} is deleted.", undo)
-            await page.reload()
+        context, api = self._context, self._context.api
+        if await run_and_notify(api.delete(context.at("versions", number))):
+            notify_with_undo(f"Version {number} was deleted.", undo)
+            await context.reload()

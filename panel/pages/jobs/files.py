@@ -1,26 +1,26 @@
-"""Files of a tenant's: examples to train with, and what jobs left."""
+"""A tenant's files: training examples and jobs' results."""
 
 from loragate.panel.api import Json, path
-from loragate.panel.pages.page import Here
-from loragate.panel.parts.controls.button import button
+from loragate.panel.pages.page import PageContext
 from loragate.panel.parts.dialog import confirm
 from loragate.panel.parts.display import formats
 from loragate.panel.parts.display.table import Column, table
-from loragate.panel.parts.display.tag import div, muted, tag
+from loragate.panel.parts.elements.button import button
+from loragate.panel.parts.elements.tag import div, muted, tag
 from loragate.panel.parts.listing import ROWS, Listing
-from loragate.panel.parts.notify import attempt
+from loragate.panel.parts.notify import run_and_notify
 
-_PURPOSES = {"fine-tune": "examples", "fine-tune-results": "a job's metrics", "adapter": "part of an adapter"}
+_PURPOSES = {"fine-tune": "examples", "fine-tune-results": "job metrics", "adapter": "part of an adapter"}
 
 
-def draw_files(here: Here) -> None:
-    """A list under the jobs."""
-    _Files(here).draw()
+def draw_files(context: PageContext) -> None:
+    """Draw the list of files below the jobs."""
+    _Files(context).draw()
 
 
 class _Files:
-    def __init__(self, here: Here) -> None:
-        self._here = here
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
         self._list: Listing
 
     def draw(self) -> None:
@@ -29,14 +29,14 @@ class _Files:
             self._list = Listing(self._fetch, self._show, _nothing, every=15)
 
     async def _fetch(self, after: str | None) -> Json:
-        return await self._here.api.get("/v1/files", after=after, limit=ROWS)
+        return await self._context.api.get("/v1/files", after=after, limit=ROWS)
 
     def _show(self, page: Json) -> None:
         columns = [
             Column[Json]("Name", lambda row: str(row["filename"]), "break"),
-            Column[Json]("What it is", lambda row: _PURPOSES.get(row["purpose"], row["purpose"])),
+            Column[Json]("Content", lambda row: _PURPOSES.get(row["purpose"], row["purpose"])),
             Column[Json]("Size", lambda row: formats.size(row["bytes"]), "number"),
-            Column[Json]("Made", lambda row: formats.ago(formats.unix(row["created_at"])), "nowrap"),
+            Column[Json]("Created", lambda row: formats.ago(formats.unix(row["created_at"])), "nowrap"),
             Column[Json]("", self._acts, "end"),
         ]
         table("Files", columns, page["data"])
@@ -50,7 +50,7 @@ class _Files:
 
     def _delete(self, row: Json) -> None:
         async def go() -> None:
-            if await attempt(self._here.api.delete(path("v1", "files", row["id"])), "It is deleted."):
+            if await run_and_notify(self._context.api.delete(path("v1", "files", row["id"])), "The file was deleted."):
                 await self._list.load()
 
         words = "Jobs that have not read it yet will fail. This cannot be undone."
@@ -59,4 +59,4 @@ class _Files:
 
 def _nothing() -> None:
     with div("empty"):
-        muted("Files of examples stay here, for further jobs.")
+        muted("Uploaded files are listed here and can be used by further jobs.")

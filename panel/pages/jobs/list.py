@@ -1,19 +1,19 @@
-"""Fine-tuning jobs: a tenant's own, or the operator's view of all."""
+"""The list of fine-tuning jobs: a tenant's own, or all of them for the operator."""
 
 from loragate.panel.api import Json, path
-from loragate.panel.pages.jobs.creation import create_sheet
+from loragate.panel.pages.jobs.creation import creation_dialog
 from loragate.panel.pages.jobs.files import draw_files
-from loragate.panel.pages.page import Here
-from loragate.panel.parts.controls.button import button
-from loragate.panel.parts.controls.fields import choice_field
+from loragate.panel.pages.page import PageContext
 from loragate.panel.parts.display import formats
 from loragate.panel.parts.display.chip import state_chip
 from loragate.panel.parts.display.empty import empty
 from loragate.panel.parts.display.table import Column, table
-from loragate.panel.parts.display.tag import div, link, muted, tag
+from loragate.panel.parts.elements.button import button
+from loragate.panel.parts.elements.fields import choice_field
+from loragate.panel.parts.elements.tag import div, link, muted, tag
 from loragate.panel.parts.frame import heading
 from loragate.panel.parts.listing import ROWS, Listing
-from loragate.panel.parts.notify import attempt
+from loragate.panel.parts.notify import run_and_notify
 from loragate.panel.tenant_names import TenantNames
 
 ENDED = ("succeeded", "failed", "cancelled")
@@ -29,28 +29,28 @@ _STATES = {
 }
 
 
-def draw(here: Here) -> None:
-    """The list."""
-    if here.caller.is_operator or here.caller.may("finetune"):
-        _Jobs(here).draw()
+def draw(context: PageContext) -> None:
+    """Draw the list."""
+    if context.caller.is_operator or context.caller.may("finetune"):
+        _Jobs(context).draw()
         return
     with div("head"):
         heading("Fine-tuning")
-    with div("card"), empty("o_lock", "Not with this key", "Jobs are for keys with the scope “finetune”."):
-        muted("Ask whoever manages your tenant's keys for one.")
+    with div("card"), empty("o_lock", "No access", "This page needs a key with the scope “finetune”."):
+        muted("Ask the administrator of your tenant's keys for one.")
 
 
 class _Jobs:
-    def __init__(self, here: Here) -> None:
-        self._here = here
-        self._all = here.caller.is_operator
-        self._tenants = TenantNames(here.api)
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._all = context.caller.is_operator
+        self._tenants = TenantNames(context.api)
         self._status = ""
         self._list: Listing
 
     def draw(self) -> None:
         with div("head"):
-            words = "What all tenants train." if self._all else "A file of examples becomes an adapter of your own."
+            words = "The jobs of all tenants." if self._all else "Train an adapter of your own from a file of examples."
             heading("Fine-tuning", words)
             if not self._all:
                 with div("actions"):
@@ -62,29 +62,29 @@ class _Jobs:
                 state.on_value_change(lambda event: self._narrow(event.value))
             self._list = Listing(self._fetch, self._show, self._nothing, every=5)
         if not self._all:
-            draw_files(self._here)
+            draw_files(self._context)
 
     async def _narrow(self, status: str) -> None:
         self._status = status
         await self._list.restart()
 
     def _make(self) -> None:
-        create_sheet(self._here)
+        creation_dialog(self._context)
 
     async def _fetch(self, after: str | None) -> Json:
         if not self._all:
-            return await self._here.api.get("/v1/fine_tuning/jobs", after=after, limit=ROWS)
-        page = await self._here.api.get("/admin/v1/jobs", status=self._status or None, after=after, limit=ROWS)
-        await self._tenants.learn(row["tenant_id"] for row in page["data"])
+            return await self._context.api.get("/v1/fine_tuning/jobs", after=after, limit=ROWS)
+        page = await self._context.api.get("/admin/v1/jobs", status=self._status or None, after=after, limit=ROWS)
+        await self._tenants.fetch(row["tenant_id"] for row in page["data"])
         return page
 
     def _show(self, page: Json) -> None:
         columns = [
             Column[Json]("Job", self._name, "break"),
             Column[Json]("State", lambda row: state_chip(row["status"])),
-            Column[Json]("Begins with", lambda row: str(row["model"]), "break"),
+            Column[Json]("Starts from", lambda row: str(row["model"]), "break"),
             Column[Json]("Steps", progress_words, "number"),
-            Column[Json]("Made", lambda row: formats.ago(formats.unix(row["created_at"])), "nowrap"),
+            Column[Json]("Created", lambda row: formats.ago(formats.unix(row["created_at"])), "nowrap"),
         ]
         if self._all:
             columns.insert(1, Column[Json]("Tenant", lambda row: self._tenants.name(row["tenant_id"]), "break"))
@@ -95,10 +95,10 @@ class _Jobs:
         if self._status:
             with empty("o_search_off", "Nothing found", "No job is in this state."):
                 return
-        words = "Ten examples of questions and good answers are enough to begin with, one a line, as JSON."
-        with empty("o_school", "No jobs yet", "No tenant trains anything." if self._all else words):
+        words = "Ten examples of questions and good answers are enough to start, one JSON object per line."
+        with empty("o_school", "No jobs yet", "No tenant has created a job." if self._all else words):
             if not self._all:
-                button("Make the first one", self._make, "primary")
+                button("Create a job", self._make, "primary")
 
     def _name(self, row: Json) -> None:
         with div("stack tight"):
@@ -110,19 +110,19 @@ class _Jobs:
         with div("row-of"):
             if row["status"] in ENDED:
                 return
-            act, words = ("resume", "It goes on.") if row["status"] == "paused" else ("pause", "It pauses.")
+            act, words = ("resume", "The job continues.") if row["status"] == "paused" else ("pause", "The job pauses.")
             self._act(row["id"], act, words, "small")
-            self._act(row["id"], "cancel", "It is being cancelled.", "small danger")
+            self._act(row["id"], "cancel", "The job is being cancelled.", "small danger")
 
     def _act(self, job: str, act: str, words: str, kind: str) -> None:
         async def order() -> None:
-            if await attempt(self._here.api.post(path("admin", "v1", "jobs", job, act)), words):
+            if await run_and_notify(self._context.api.post(path("admin", "v1", "jobs", job, act)), words):
                 await self._list.load()
 
         button(act.capitalize(), order, kind, label=f"{act.capitalize()} {job}")
 
 
 def progress_words(job: Json) -> str:
-    """Steps of steps."""
+    """Return the finished steps and all steps, such as "3 of 10"."""
     done = job["progress"]
     return "–" if done is None else f"{done['step']} of {done['total_steps'] or '?'}"

@@ -1,45 +1,45 @@
-"""Who did what."""
+"""The audit log."""
 
 import json
 from typing import Any
 
 from loragate.panel.api import Json
-from loragate.panel.pages.page import Here
-from loragate.panel.parts.controls.fields import text_field
+from loragate.panel.pages.page import PageContext
 from loragate.panel.parts.display import formats
 from loragate.panel.parts.display.empty import empty
 from loragate.panel.parts.display.table import Column, table
-from loragate.panel.parts.display.tag import div, tag
+from loragate.panel.parts.elements.fields import text_field
+from loragate.panel.parts.elements.tag import div, tag
 from loragate.panel.parts.frame import heading
 from loragate.panel.parts.listing import ROWS, Listing
 
 _COLUMNS = (
-    Column[Json]("When", lambda row: formats.moment(row["created_at"]), "nowrap"),
-    Column[Json]("Who", lambda row: str(row["actor"]), "break"),
-    Column[Json]("What", lambda row: str(row["action"]), "nowrap"),
-    Column[Json]("To what", lambda row: str(row["target"]), "break"),
+    Column[Json]("Time", lambda row: formats.moment(row["created_at"]), "nowrap"),
+    Column[Json]("Actor", lambda row: str(row["actor"]), "break"),
+    Column[Json]("Action", lambda row: str(row["action"]), "nowrap"),
+    Column[Json]("Target", lambda row: str(row["target"]), "break"),
     Column[Json]("Change", lambda row: _change(row), "break"),
 )
 
 
-def draw(here: Here) -> None:
-    """The list, with what narrows it on top."""
-    _Audit(here).draw()
+def draw(context: PageContext) -> None:
+    """Draw the log and its filter."""
+    _Audit(context).draw()
 
 
 class _Audit:
-    def __init__(self, here: Here) -> None:
-        self._here = here
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
         self._only: dict[str, str | None] = {}
         self._list: Listing
 
     def draw(self) -> None:
         with div("head"):
-            heading("Audit", "Every change, newest first. Secrets are never in it.")
+            heading("Audit", "All changes, newest first. Secrets are never recorded.")
         with div("stack"):
             with div("tools", role="search"):
-                actor = text_field("Who", placeholder="admin_key").props("clearable debounce=300")
-                action = text_field("What", placeholder="adapter_version.create").props("clearable debounce=300")
+                actor = text_field("Actor", placeholder="admin_key").props("clearable debounce=300")
+                action = text_field("Action", placeholder="adapter_version.create").props("clearable debounce=300")
             self._list = Listing(self._fetch, _show, _nothing)
         actor.on_value_change(lambda event: self._narrow("actor", event.value))
         action.on_value_change(lambda event: self._narrow("action", event.value))
@@ -49,7 +49,7 @@ class _Audit:
         await self._list.restart()
 
     async def _fetch(self, after: str | None) -> Json:
-        return await self._here.api.get("/admin/v1/audit", after=after, limit=ROWS, **self._only)
+        return await self._context.api.get("/admin/v1/audit", after=after, limit=ROWS, **self._only)
 
 
 def _show(page: Json) -> None:
@@ -57,7 +57,7 @@ def _show(page: Json) -> None:
 
 
 def _nothing() -> None:
-    with empty("o_history", "Nothing found", "No change is like that."):
+    with empty("o_history", "Nothing found", "No change matches."):
         pass
 
 
@@ -75,7 +75,7 @@ def _change(row: Json) -> None:
 
 
 def facts_set(facts: Json | None) -> Json:
-    """Those that say something: without nulls, in them and in their parts."""
+    """Return the fields that are set, without nulls at any depth."""
     told = {name: facts_set(value) if isinstance(value, dict) else value for name, value in (facts or {}).items()}
     return {name: value for name, value in told.items() if value not in (None, {})}
 

@@ -1,27 +1,27 @@
-"""The engine, for the operator: batch, memory, who sits in which slot, and how long steps take."""
+"""The engine, for the operator: batch, queues, memory, adapter slots and step times."""
 
 from collections import deque
 from operator import itemgetter
 
 from loragate.panel.api import Json
 from loragate.panel.exposition import Exposition, parse
-from loragate.panel.pages.page import Here
-from loragate.panel.parts.async_region import Region
+from loragate.panel.pages.page import PageContext
+from loragate.panel.parts.async_region import AsyncRegion
 from loragate.panel.parts.display import chart, formats
 from loragate.panel.parts.display.chip import state_chip
 from loragate.panel.parts.display.empty import empty
 from loragate.panel.parts.display.figure import figure
 from loragate.panel.parts.display.queues import Queue, queues
 from loragate.panel.parts.display.table import Column, table
-from loragate.panel.parts.display.tag import div, muted, tag
+from loragate.panel.parts.elements.tag import div, muted, tag
 from loragate.panel.parts.frame import heading
 from loragate.panel.tenant_names import TenantNames
 
 _EVERY = 2.0
-_KEPT = 60
-_MOST_SLOTS = 256
-_MOST_QUEUES = 20
-_MOST_COUNTED = 50
+_SAMPLES = 60
+_MAX_SLOTS = 256
+_MAX_QUEUES = 20
+_MAX_TENANTS = 50
 _OTHERS = "other"
 _COUNTED = {
     "requests": "requests",
@@ -32,36 +32,36 @@ _COUNTED = {
 _TENANTS = (
     Column[Json]("Tenant", lambda row: str(row["name"]), "break"),
     Column[Json]("Requests", lambda row: formats.count(row["requests"]), "number"),
-    Column[Json]("Over a limit", lambda row: formats.count(row["rejected"]), "number"),
+    Column[Json]("Rate limited", lambda row: formats.count(row["rejected"]), "number"),
     Column[Json]("Shed", lambda row: formats.count(row["shed"]), "number"),
     Column[Json]("Tokens out", lambda row: formats.count(row["tokens"]), "number"),
 )
 
 
-def draw(here: Here) -> None:
-    """Live."""
+def draw(context: PageContext) -> None:
+    """Draw the page, which is updated live."""
     with div("head"):
-        heading("Engine", "What it serves and does, every two seconds.")
+        heading("Engine", "Its current work, updated every two seconds.")
         with div("actions"):
-            words = "The last steps as a trace, to open in Perfetto"
+            words = "The last steps as a trace for Perfetto"
             tag("a", "Download a trace", classes="button", href="/transfer/trace.json", title=words)
-    _Engine(here).draw()
+    _Engine(context).draw()
 
 
 class _Engine:
-    def __init__(self, here: Here) -> None:
-        self._here = here
-        self._running: deque[float] = deque(maxlen=_KEPT)
-        self._waiting: deque[float] = deque(maxlen=_KEPT)
-        self._tenants = TenantNames(here.api)
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._running: deque[float] = deque(maxlen=_SAMPLES)
+        self._waiting: deque[float] = deque(maxlen=_SAMPLES)
+        self._tenants = TenantNames(context.api)
 
     def draw(self) -> None:
-        Region(self._fetch, self._show, every=_EVERY)
+        AsyncRegion(self._fetch, self._show, every=_EVERY)
 
     async def _fetch(self) -> tuple[Json, list[Json]]:
-        (engine,) = (await self._here.api.get("/admin/v1/engines"))["data"]
-        counted = _counted(parse(await self._here.api.text("/metrics")))
-        await self._tenants.learn(each["tenant_id"] for each in [*engine["residents"], *counted])
+        (engine,) = (await self._context.api.get("/admin/v1/engines"))["data"]
+        counted = _counted(parse(await self._context.api.text("/metrics")))
+        await self._tenants.fetch(each["tenant_id"] for each in [*engine["residents"], *counted])
         if engine["batch"] is not None:
             self._running.append(engine["batch"]["running"])
             self._waiting.append(engine["queue"]["waiting"])
@@ -79,8 +79,8 @@ class _Engine:
                 div("card"),
                 empty(
                     "o_memory",
-                    "The engine does not answer",
-                    "It is started again by itself; this page goes on looking.",
+                    "The engine is not responding",
+                    "It is restarted automatically. This page updates when it is back.",
                 ),
             ):
                 pass
@@ -88,22 +88,22 @@ class _Engine:
         self._figures(engine)
         with div("grid-2"):
             with div("card"), div("stack"):
-                tag("h2", "In the batch, and waiting")
-                chart.line("In the batch, and waiting", self._running, most=_KEPT, second=self._waiting)
-                muted("The last two minutes; waiting in the second colour.", "small")
+                tag("h2", "Running and waiting")
+                chart.line("Running and waiting", self._running, max_points=_SAMPLES, second=self._waiting)
+                muted("The last two minutes. The second colour is waiting.", "small")
             with div("card"), div("stack"):
                 tag("h2", "Memory")
-                _room("KV cache, blocks", engine["kv_blocks"])
+                _capacity("KV cache, blocks", engine["kv_blocks"])
                 for tier in ("device", "host", "disk"):
-                    _room(f"Adapters, {tier}", engine["adapter_bytes"][tier], in_bytes=True)
+                    _capacity(f"Adapters, {tier}", engine["adapter_bytes"][tier], in_bytes=True)
         _queues(engine["tenants"])
         self._slots(engine)
-        self._of_tenants(counted)
+        self._by_tenant(counted)
 
     def _figures(self, engine: Json) -> None:
         steps, queue = engine["step_seconds"], engine["queue"]
         with div("grid-figures"):
-            figure("In the batch", formats.count(engine["batch"]["running"]))
+            figure("Running", formats.count(engine["batch"]["running"]))
             figure("Waiting", formats.count(queue["waiting"]), f"{queue['waiting_for_adapter']} for their adapter")
             figure(
                 "Step, median", formats.seconds(steps and steps["p50"]), f"of {steps['steps']} steps" if steps else ""
@@ -115,9 +115,9 @@ class _Engine:
     def _slots(self, engine: Json) -> None:
         residents = {each["slot"]: each for each in engine["residents"]}
         with tag("section", classes="stack"):
-            tag("h2", "Who sits where")
+            tag("h2", "Slots")
             with tag("ul", classes="slots", aria_label="Adapter slots"):
-                for number in range(min(engine["adapter_slots"]["total"], _MOST_SLOTS)):
+                for number in range(min(engine["adapter_slots"]["total"], _MAX_SLOTS)):
                     self._slot(number, residents.get(number))
 
     def _slot(self, number: int, resident: Json | None) -> None:
@@ -137,9 +137,9 @@ class _Engine:
             ]
             tag("span", " · ".join(fact for fact in facts if fact))
 
-    def _of_tenants(self, counted: list[Json]) -> None:
+    def _by_tenant(self, counted: list[Json]) -> None:
         with tag("section", classes="stack"):
-            tag("h2", "By tenant, since the gateway's start")
+            tag("h2", "By tenant, since the gateway started")
             with div("card flush"):
                 if counted:
                     rows = [{**row, "name": self._tenants.name(row["tenant_id"])} for row in counted]
@@ -150,9 +150,9 @@ class _Engine:
 
 
 def _counted(page: Exposition) -> list[Json]:
-    """What each of the busiest tenants did, those that are counted one by one."""
+    """Return the counters of the busiest tenants, without those that are summed up as other."""
     sums = {field: page.by("tenant", f"loragate_tenant_{name}_total") for field, name in _COUNTED.items()}
-    busiest = sorted(sums["requests"].keys() - {_OTHERS}, key=lambda each: -sums["requests"][each])[:_MOST_COUNTED]
+    busiest = sorted(sums["requests"].keys() - {_OTHERS}, key=lambda each: -sums["requests"][each])[:_MAX_TENANTS]
     return [
         {"tenant_id": tenant} | {field: of_tenants.get(tenant, 0.0) for field, of_tenants in sums.items()}
         for tenant in busiest
@@ -161,21 +161,21 @@ def _counted(page: Exposition) -> list[Json]:
 
 def _queues(tenants: list[Json]) -> None:
     with tag("section", classes="stack"):
-        tag("h2", "Who waits")
+        tag("h2", "Queues")
         with div("card"), div("stack"):
             if not tenants:
-                muted("Nobody asks anything at the moment.")
+                muted("There are no requests at the moment.")
                 return
             rows = [Queue(row["name"] or row["tenant_id"], row["running"], row["waiting"]) for row in tenants]
-            queues("Queue by tenant", rows[:_MOST_QUEUES])
-            if len(rows) > _MOST_QUEUES:
-                rest = rows[_MOST_QUEUES:]
+            queues("Queue by tenant", rows[:_MAX_QUEUES])
+            if len(rows) > _MAX_QUEUES:
+                rest = rows[_MAX_QUEUES:]
                 running, waiting = sum(row.running for row in rest), sum(row.waiting for row in rest)
-                muted(Queue(f"{len(rest)} more tenants", running, waiting).told, "small")
+                muted(Queue(f"{len(rest)} more tenants", running, waiting).description, "small")
 
 
-def _room(name: str, room: Json, *, in_bytes: bool = False) -> None:
-    used, total = room["used"], room["total"]
+def _capacity(name: str, capacity: Json, *, in_bytes: bool = False) -> None:
+    used, total = capacity["used"], capacity["total"]
     share = used / total if total else 0.0
     written = formats.size if in_bytes else formats.count
     with div("stack tight"):

@@ -1,50 +1,50 @@
-"""A tenant's keys: made, shown once, replaced, revoked."""
+"""A tenant's keys: created, shown once, rotated, limited and revoked."""
 
 from datetime import UTC, datetime, timedelta
 
 from nicegui import ui
 
 from loragate.panel.api import Api, Json, path
-from loragate.panel.pages.page import Here
-from loragate.panel.parts.controls.button import button
-from loragate.panel.parts.controls.fields import choice_field, number_field, text_field
-from loragate.panel.parts.controls.limit_fields import LimitFields
-from loragate.panel.parts.dialog import confirm, sheet
+from loragate.panel.pages.page import PageContext
+from loragate.panel.parts.code_block import copy
+from loragate.panel.parts.dialog import confirm, open_dialog
 from loragate.panel.parts.display import formats
 from loragate.panel.parts.display.chip import chip, state_chip
-from loragate.panel.parts.display.code import copy
 from loragate.panel.parts.display.empty import empty
 from loragate.panel.parts.display.table import Column, table
-from loragate.panel.parts.display.tag import div, muted, tag
+from loragate.panel.parts.elements.button import button
+from loragate.panel.parts.elements.fields import choice_field, number_field, text_field
+from loragate.panel.parts.elements.limit_fields import LimitFields
+from loragate.panel.parts.elements.tag import div, muted, tag
 from loragate.panel.parts.frame import heading
 from loragate.panel.parts.listing import ROWS, Listing
-from loragate.panel.parts.notify import attempt, wrong
+from loragate.panel.parts.notify import notify_error, run_and_notify
 
 SCOPES = {
-    "all": "all but managing keys",
-    "inference": "ask models",
-    "adapters:read": "see adapters",
+    "all": "all except managing keys",
+    "inference": "use models",
+    "adapters:read": "read adapters",
     "adapters:write": "change adapters",
     "finetune": "train adapters",
-    "usage": "see usage",
+    "usage": "read usage",
     "admin": "manage keys",
 }
 
 
-def draw(here: Here) -> None:
-    """The caller's own tenant's."""
-    assert here.caller.tenant_id is not None
-    if not here.caller.may("admin"):
+def draw(context: PageContext) -> None:
+    """Draw the keys of the caller's own tenant."""
+    assert context.caller.tenant_id is not None
+    if not context.caller.may("admin"):
         with div("head"):
             heading("Keys")
-        with div("card"), empty("o_lock", "Not with this key", "Keys are managed with one that has the scope “admin”."):
-            muted("Ask whoever runs this server for one, or for another key.")
+        with div("card"), empty("o_lock", "No access", "This page needs a key with the scope “admin”."):
+            muted("Ask the operator of this server for one.")
         return
-    Keys(here.api, here.caller.tenant_id, own=here.caller.key_id).draw()
+    Keys(context.api, context.caller.tenant_id, own=context.caller.key_id).draw()
 
 
 class Keys:
-    """Those of one tenant; `own` is the one that is signed in with."""
+    """The keys of one tenant. `own` is the id of the key that the caller signed in with."""
 
     def __init__(self, api: Api, tenant_id: str, *, own: str | None = None) -> None:
         self._api = api
@@ -53,9 +53,9 @@ class Keys:
         self._list: Listing
 
     def draw(self, *, level: int = 1) -> None:
-        """A page's worth, or a part of one."""
+        """Draw the list, as a page or as a section of one."""
         with div("head"):
-            words = "Each opens what its scopes say. A secret is shown once, when it is made."
+            words = "A key's scopes define what it can do. Its secret is shown only once, when it is created."
             heading("Keys", words, level=level)
             with div("actions"):
                 button("New key", self._make, "primary")
@@ -70,20 +70,20 @@ class Keys:
             Column[Json]("State", lambda row: _state(row)),
             Column[Json]("Scopes", _scopes),
             Column[Json]("Last used", lambda row: formats.ago(row["last_used_at"]), "nowrap"),
-            Column[Json]("Ends", lambda row: formats.moment(row["expires_at"]), "nowrap"),
+            Column[Json]("Expires", lambda row: formats.moment(row["expires_at"]), "nowrap"),
             Column[Json]("", self._acts, "end"),
         ]
         table("Keys", columns, page["data"])
 
     def _nothing(self) -> None:
-        with empty("o_key", "No keys yet", "Programs sign their requests with one."):
-            button("Make the first one", self._make, "primary")
+        with empty("o_key", "No keys yet", "Programs need a key to send requests."):
+            button("Create a key", self._make, "primary")
 
     def _name(self, row: Json) -> None:
         with div("stack tight"):
             tag("b", row["name"] or "(no name)", classes="break")
-            here = " · the one you signed in with" if row["id"] == self._own else ""
-            tag("span", f"lg-{row['id']}-…{here}", classes="muted small mono break")
+            note = " · your current key" if row["id"] == self._own else ""
+            tag("span", f"lg-{row['id']}-…{note}", classes="muted small mono break")
 
     def _acts(self, row: Json) -> None:
         name = row["name"] or row["id"]
@@ -101,23 +101,23 @@ class Keys:
                 body["expires_at"] = ends.isoformat(timespec="seconds")
             await self._obtain(self._at, body, dialog, "Your new key")
 
-        with sheet("A new key") as dialog:
-            name = text_field("Name", hint="For whom or what it is")
+        with open_dialog("New key") as dialog:
+            name = text_field("Name", hint="The key's owner or purpose")
             scopes = choice_field("Scopes", SCOPES, ["all"], multiple=True).props("use-chips")
-            days = number_field("Ends after days", least=0.01)
+            days = number_field("Expires after days", minimum=0.01)
             with div("row-of apart"):
                 button("Cancel", dialog.close)
-                button("Make it", save, "primary")
+                button("Create", save, "primary")
 
     def _limit(self, row: Json) -> None:
         async def save() -> None:
             work = self._api.patch(path("admin", "v1", "keys", row["id"]), {"limits": limits.body()})
-            if await attempt(work, "Saved. It holds from the next request on."):
+            if await run_and_notify(work, "Saved. The limits apply from the next request."):
                 dialog.close()
                 await self._list.load()
 
-        with sheet(f"Limits of {row['name'] or row['id']}") as dialog:
-            muted("They hold beside the tenant's own. An empty field is unlimited.")
+        with open_dialog(f"Limits of {row['name'] or row['id']}") as dialog:
+            muted("These limits apply in addition to the tenant's. Empty means unlimited.")
             with div("controls"):
                 limits = LimitFields(row["limits"])
             with div("row-of apart"):
@@ -128,11 +128,13 @@ class Keys:
         async def go() -> None:
             url = path("admin", "v1", "keys", row["id"], "rotate")
             body = {"grace_seconds": int(float(hours.value or 0) * 3600)}
-            await self._obtain(url, body, dialog, "The key in its place")
+            await self._obtain(url, body, dialog, "The new key")
 
-        with sheet(f"Rotate {row['name'] or row['id']}") as dialog:
-            muted("A new key takes its place. The old one works on for a while, so that programs can change over.")
-            hours = number_field("The old one works for hours", 24)
+        with open_dialog(f"Rotate {row['name'] or row['id']}") as dialog:
+            muted(
+                "A new key replaces this one. The old key keeps working for a while, so that programs can be updated."
+            )
+            hours = number_field("Hours until the old key stops working", 24)
             with div("row-of apart"):
                 button("Cancel", dialog.close)
                 button("Rotate", go, "primary")
@@ -143,33 +145,35 @@ class Keys:
         async def ask() -> None:
             made.append(await self._api.post(url, body))
 
-        if await attempt(ask()):
+        if await run_and_notify(ask()):
             dialog.close()
             _show_secret(title, made[0]["secret"])
             await self._list.load()
 
     def _revoke(self, row: Json) -> None:
         async def go() -> None:
-            if await attempt(self._api.delete(path("admin", "v1", "keys", row["id"])), "It is revoked."):
+            if await run_and_notify(self._api.delete(path("admin", "v1", "keys", row["id"])), "The key was revoked."):
                 await self._list.load()
 
         name = row["name"] or row["id"]
         if row["id"] == self._own:
-            wrong("This is the key that you signed in with: sign in with another one to revoke it.")
+            notify_error("You are signed in with this key. Sign in with another one to revoke it.")
             return
-        confirm(f"Revoke {name}?", "Programs that use it are refused at once. This cannot be undone.", "Revoke", go)
+        confirm(
+            f"Revoke {name}?", "Programs that use it are rejected immediately. This cannot be undone.", "Revoke", go
+        )
 
 
 def _show_secret(title: str, secret: str) -> None:
-    with sheet(title) as dialog:
+    with open_dialog(title) as dialog:
         dialog.props("persistent")
-        muted("Copy it now: it is not shown again.")
+        muted("Copy the key now. It will not be shown again.")
         with div("secret"):
             tag("code", secret)
             button("Copy", lambda: copy(secret), "small", label="Copy the key")
         with div("row-of apart"):
             tag("span")
-            button("I have it", dialog.close, "primary")
+            button("Done", dialog.close, "primary")
 
 
 def _state(row: Json) -> None:

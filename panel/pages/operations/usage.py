@@ -1,24 +1,24 @@
-"""What was used: by day, tenant, key, adapter."""
+"""Usage by day, tenant, key, adapter, model or endpoint."""
 
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 from loragate.panel.api import Json
-from loragate.panel.pages.page import Here
-from loragate.panel.parts.async_region import Region
-from loragate.panel.parts.controls.fields import choice_field
+from loragate.panel.pages.page import PageContext
+from loragate.panel.parts.async_region import AsyncRegion
 from loragate.panel.parts.display import chart, formats
 from loragate.panel.parts.display.empty import empty
 from loragate.panel.parts.display.figure import figure
 from loragate.panel.parts.display.table import Column, table
-from loragate.panel.parts.display.tag import div, tag
+from loragate.panel.parts.elements.fields import choice_field
+from loragate.panel.parts.elements.tag import div, tag
 from loragate.panel.parts.frame import heading
 from loragate.panel.parts.listing import ROWS, Listing
 from loragate.panel.tenant_names import TenantNames
 
 _PERIODS = {1: "Today", 7: "7 days", 30: "30 days", 90: "90 days"}
-_GROUPS = {"day": "By day", "adapter": "By adapter", "key": "By key", "model": "By version", "endpoint": "By endpoint"}
-_OPERATORS = {"tenant": "By tenant"}
+_GROUPS = {"day": "Day", "adapter": "Adapter", "key": "Key", "model": "Version", "endpoint": "Endpoint"}
+_OPERATORS = {"tenant": "Tenant"}
 _NAMES = {
     "day": "Day",
     "tenant": "Tenant",
@@ -29,22 +29,22 @@ _NAMES = {
 }
 
 
-def draw(here: Here) -> None:
-    """Sums, a picture of the days, and a table."""
-    _Usage(here).draw()
+def draw(context: PageContext) -> None:
+    """Draw the totals, a chart by day, and a table."""
+    _Usage(context).draw()
 
 
 class _Usage:
-    def __init__(self, here: Here) -> None:
-        self._here = here
-        self._at = "/admin/v1/usage" if here.caller.is_operator else "/v1/usage"
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._at = "/admin/v1/usage" if context.caller.is_operator else "/v1/usage"
         self._days = 30
-        self._group = "tenant" if here.caller.is_operator else "adapter"
-        self._tenants = TenantNames(here.api)
+        self._group = "tenant" if context.caller.is_operator else "adapter"
+        self._tenants = TenantNames(context.api)
 
     def draw(self) -> None:
         with div("head"):
-            heading("Usage", "Whole days, UTC. A request is counted within five seconds of its end.")
+            heading("Usage", "Whole days in UTC. A request is counted within five seconds after its end.")
             with div("actions"):
                 self._csv = tag("a", "Download CSV", classes="button", href=self._csv_address(), download="usage.csv")
         with div("stack wide"):
@@ -53,9 +53,9 @@ class _Usage:
     def _parts(self) -> None:
         with div("tools"):
             period = choice_field("Period", _PERIODS, self._days)
-            groups = (_OPERATORS if self._here.caller.is_operator else {}) | _GROUPS
-            group = choice_field("Told apart", groups, self._group)
-        self._sums = Region(self._fetch_days, self._show_days, every=30)
+            groups = (_OPERATORS if self._context.caller.is_operator else {}) | _GROUPS
+            group = choice_field("Group by", groups, self._group)
+        self._sums = AsyncRegion(self._fetch_days, self._show_days, every=30)
         self._rows = Listing(self._fetch_rows, self._show_rows, _nothing, every=30)
         period.on_value_change(lambda event: self._choose(days=event.value))
         group.on_value_change(lambda event: self._choose(group=event.value))
@@ -76,12 +76,12 @@ class _Usage:
         return f"/transfer/usage.csv?{urlencode({**self._period(), 'group_by': self._group})}"
 
     async def _fetch_days(self) -> Json:
-        return await self._here.api.get(self._at, **self._period(), group_by="day", limit=100)
+        return await self._context.api.get(self._at, **self._period(), group_by="day", limit=100)
 
     async def _fetch_rows(self, after: str | None) -> Json:
-        page = await self._here.api.get(self._at, **self._period(), group_by=self._group, after=after, limit=ROWS)
+        page = await self._context.api.get(self._at, **self._period(), group_by=self._group, after=after, limit=ROWS)
         if self._group == "tenant":
-            await self._tenants.learn(row["tenant_id"] for row in page["data"])
+            await self._tenants.fetch(row["tenant_id"] for row in page["data"])
         return page
 
     def _show_days(self, page: Json) -> None:
@@ -119,13 +119,13 @@ class _Usage:
             case "key":
                 return str(row["key_id"])
             case "adapter":
-                return str(row["adapter"] or "the base model alone")
+                return str(row["adapter"] or "base model only")
             case _:
                 return str(row[self._group])
 
 
 def _nothing() -> None:
-    with empty("o_bar_chart", "Nothing used yet", "Requests show up here a few seconds after they end."):
+    with empty("o_bar_chart", "No usage yet", "Requests appear here a few seconds after they end."):
         pass
 
 

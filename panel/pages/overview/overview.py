@@ -1,13 +1,13 @@
-"""What goes on at this moment: the operator sees the server, a tenant its own."""
+"""The overview: of the server for the operator, of its own use for a tenant."""
 
 from loragate.panel.pages.overview.server import draw_server
 from loragate.panel.pages.overview.tenant import draw_tenant
-from loragate.panel.pages.page import Here
+from loragate.panel.pages.page import PageContext
 
 
-def draw(here: Here) -> None:
-    """Whichever it is."""
-    if here.caller.is_operator:
-        draw_server(here)
+def draw(context: PageContext) -> None:
+    """Draw the caller's overview."""
+    if context.caller.is_operator:
+        draw_server(context)
     else:
-        draw_tenant(here)
+        draw_tenant(context)

@@ -1,4 +1,4 @@
-"""A tenant's overview: the last day, and which adapters are busiest."""
+"""A tenant's overview: the last day, and its busiest adapters."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -6,15 +6,14 @@ from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from loragate.panel.api import Json, path
-from loragate.panel.failure import Failure, SignedOut
-from loragate.panel.pages.page import Here
-from loragate.panel.parts.async_region import Region
+from loragate.panel.api import ApiError, Json, SignedOut, path
+from loragate.panel.pages.page import PageContext
+from loragate.panel.parts.async_region import AsyncRegion
 from loragate.panel.parts.display import chart, formats
 from loragate.panel.parts.display.empty import empty
 from loragate.panel.parts.display.figure import figure
 from loragate.panel.parts.display.table import Column, table
-from loragate.panel.parts.display.tag import div, link, muted, tag
+from loragate.panel.parts.elements.tag import div, link, muted, tag
 from loragate.panel.parts.frame import heading
 
 _BUSIEST = 5
@@ -23,34 +22,34 @@ _HOURS = 24
 T = TypeVar("T")
 
 
-def draw_tenant(here: Here) -> None:
-    """Anew every few seconds."""
+def draw_tenant(context: PageContext) -> None:
+    """Draw the page, which is updated every few seconds."""
     with div("head"):
-        heading("Overview", f"What {here.caller.name} did in the last {_HOURS} hours.")
-    _Tenant(here).draw()
+        heading("Overview", f"The last {_HOURS} hours of {context.caller.name}.")
+    _Tenant(context).draw()
 
 
 class _Tenant:
-    def __init__(self, here: Here) -> None:
-        self._here = here
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
 
     def draw(self) -> None:
-        if self._here.caller.may("usage"):
-            Region(self._fetch, self._show, every=5)
+        if self._context.caller.may("usage"):
+            AsyncRegion(self._fetch, self._show, every=5)
         else:
             with (
                 div("card"),
-                empty("o_bar_chart", "Not with this key", "What was used is shown to keys with the scope “usage”."),
+                empty("o_bar_chart", "No access", "The overview needs a key with the scope “usage”."),
             ):
-                link("To the adapters", "/adapters", "button")
+                link("Go to adapters", "/adapters", "button")
 
     async def _fetch(self) -> dict[str, Any]:
         now = datetime.now(UTC)
         period = {"start": (now - timedelta(hours=_HOURS - 1)).isoformat(), "end": now.isoformat()}
         hours, adapters, service = await asyncio.gather(
-            self._here.api.get("/v1/usage", **period, group_by="hour", limit=100),
-            self._here.api.get("/v1/usage", **period, group_by="adapter", limit=100),
-            self._here.api.get("/v1/usage/service", hours=_HOURS),
+            self._context.api.get("/v1/usage", **period, group_by="hour", limit=100),
+            self._context.api.get("/v1/usage", **period, group_by="adapter", limit=100),
+            self._context.api.get("/v1/usage/service", hours=_HOURS),
         )
         rows = sorted((row for row in adapters["data"] if row["adapter"]), key=lambda row: -row["requests"])[:_BUSIEST]
         targets = await asyncio.gather(*(self._targets(row["adapter"]) for row in rows))
@@ -58,11 +57,11 @@ class _Tenant:
         return {"hours": hours, "service": service, "rows": rows}
 
     async def _targets(self, name: str) -> Json:
-        """How its default alias did: errors, and the first token's times of the target with most requests."""
-        if not self._here.caller.may("adapters:read"):
+        """Return the errors of its default alias, and the time to first token of the target with the most requests."""
+        if not self._context.caller.may("adapters:read"):
             return {"errors": None, "first": None}
         url = path("v1", "adapters", name, "aliases", "default", "metrics")
-        found = await _or_none(self._here.api.get(url, hours=_HOURS))
+        found = await _or_none(self._context.api.get(url, hours=_HOURS))
         targets = [] if found is None else found["targets"]
         busiest = max(targets, key=lambda target: target["requests"], default=None)
         return {"errors": sum(target["errors"] for target in targets), "first": busiest and busiest["ttft_ms"]}
@@ -81,7 +80,7 @@ class _Tenant:
             tag("h2", "Tokens by hour")
             names, values = _by_hour(found["hours"]["data"])
             chart.bars("Tokens by hour", values, names)
-            muted("Hours of UTC.", "small")
+            muted("Hours in UTC.", "small")
         with tag("section", classes="stack"):
             tag("h2", "Your busiest adapters")
             self._busiest(found["rows"])
@@ -92,40 +91,42 @@ class _Tenant:
             Column[Json]("Requests", lambda row: formats.count(row["requests"]), "number"),
             Column[Json]("Tokens out", lambda row: formats.count(row["completion_tokens"]), "number"),
             Column[Json]("Errors", lambda row: formats.count(row["errors"]), "number"),
-            Column[Json]("First token, median", lambda row: _ms(row["first"] and row["first"]["p50"]), "number"),
-            Column[Json]("First token, p99", lambda row: _ms(row["first"] and row["first"]["p99"]), "number"),
+            Column[Json](
+                "Time to first token, median", lambda row: _ms(row["first"] and row["first"]["p50"]), "number"
+            ),
+            Column[Json]("Time to first token, p99", lambda row: _ms(row["first"] and row["first"]["p99"]), "number"),
         ]
         with div("card flush"):
             if rows:
                 table("Your busiest adapters", columns, rows, itemgetter("adapter"))
             else:
-                with empty("o_layers", "The base model alone", "No adapter was asked in this time."):
-                    link("To the adapters", "/adapters", "button")
+                with empty("o_layers", "Only the base model", "No adapter was used in this period."):
+                    link("Go to adapters", "/adapters", "button")
 
 
 def _nothing() -> None:
-    words = "Upload an adapter, or ask the base model in the playground."
-    with div("card"), empty("o_rocket_launch", "Nothing asked yet", words), div("row-of"):
+    words = "Upload an adapter, or try the base model in the playground."
+    with div("card"), empty("o_rocket_launch", "No requests yet", words), div("row-of"):
         link("Upload an adapter", "/adapters", "button primary")
-        link("To the playground", "/playground", "button")
+        link("Open the playground", "/playground", "button")
 
 
 def _service_figures(service: Json) -> None:
     first, rejected = service["ttft_ms"], service["rejected"]
-    slow = f"95 % within {_ms(first['p95'])}" if first else "no answers yet"
-    figure("First token, median", _ms(first and first["p50"]), slow)
+    slow = f"95 % within {_ms(first['p95'])}" if first else "no responses yet"
+    figure("Time to first token, median", _ms(first and first["p50"]), slow)
     figure("Errors", formats.count(service["errors"]), f"of the last {formats.count(service['requests'])} requests")
     limited, overloaded = formats.count(rejected["rate_limited"]), formats.count(rejected["overloaded"])
     figure("Rejected", formats.count(sum(rejected.values())), f"{limited} rate limited, {overloaded} overloaded")
 
 
 async def _or_none(work: Awaitable[T]) -> T | None:
-    """None for what is not there, such as a deleted adapter's metrics."""
+    """Return None for an error, such as for a deleted adapter's metrics."""
     try:
         return await work
     except SignedOut:
         raise
-    except Failure:
+    except ApiError:
         return None
 
 

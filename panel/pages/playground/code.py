@@ -1,4 +1,4 @@
-"""A request as a program makes it. The key stays a name: nobody's stands in what is copied around."""
+"""A request as code. The key is a variable, so that no key is copied with the code."""
 
 import json
 import shlex
@@ -8,7 +8,7 @@ from loragate.panel.api import Json
 
 
 def as_curl(base_url: str, body: Json) -> str:
-    """For a shell."""
+    """Return the request as a curl command."""
     data = json.dumps(body, ensure_ascii=False, indent=2)
     return (
         f"curl {base_url}/v1/chat/completions \\\n"
@@ -19,7 +19,7 @@ def as_curl(base_url: str, body: Json) -> str:
 
 
 def as_python(base_url: str, body: Json) -> str:
-    """With the official client."""
+    """Return the request as Python with OpenAI's client."""
     arguments = "".join(f"    {name}={pformat(value, width=88)},\n" for name, value in body.items())
     return (
         "import os\n\nfrom openai import OpenAI\n\n"

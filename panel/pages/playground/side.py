@@ -1,4 +1,4 @@
-"""One of the two conversations that stand side by side."""
+"""One of the two conversations shown side by side."""
 
 import time
 from collections.abc import Callable
@@ -6,25 +6,24 @@ from collections.abc import Callable
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from loragate.panel.api import Json
-from loragate.panel.failure import Failure, SignedOut
-from loragate.panel.pages.page import Here
+from loragate.panel.api import ApiError, Json, SignedOut
+from loragate.panel.pages.page import PageContext
 from loragate.panel.parts.display import formats
-from loragate.panel.parts.display.tag import div, muted, tag
+from loragate.panel.parts.elements.tag import div, muted, tag
 
-_DRAW_SECONDS = 0.05  # between two drawings of what has come
+_DRAW_SECONDS = 0.05  # between two updates of a streamed answer
 
 
 class Side:
-    """A model and what was said with it. An empty `model` is none."""
+    """A conversation with a model. An empty `model` means none."""
 
-    def __init__(self, here: Here, model: str) -> None:
+    def __init__(self, context: PageContext, model: str) -> None:
         self.model = model
         self.messages: list[Json] = []
-        self._here = here
+        self._context = context
 
     def draw(self, label: str) -> None:
-        """An empty card; nothing while there is no model."""
+        """Draw the conversation's card, which is hidden while there is no model."""
         self._card = tag("section", classes="card", aria_label=label)
         with self._card, div("stack"):
             self._title = tag("h2", self.model, classes="break")
@@ -33,22 +32,22 @@ class Side:
         self.choose(self.model)
 
     def choose(self, model: str) -> None:
-        """Another model, and a new conversation."""
+        """Switch to another model and start a new conversation."""
         self.model = model
         self._title.text = model
         self._card.set_visibility(bool(model))
-        self.forget()
+        self.restart()
 
-    def forget(self) -> None:
-        """Begins anew."""
+    def restart(self) -> None:
+        """Start a new conversation."""
         self.messages = []
         self._talk.clear()
         self._figures.text = ""
         with self._talk:
-            muted("Nothing said yet.", "small")
+            muted("No messages yet.", "small")
 
     async def ask(self, prompt: str, body: Callable[[str, list[Json]], Json]) -> None:
-        """Draws the answer as it comes; a failure stands where it would."""
+        """Send a message and draw the answer while it is generated, or the error in its place."""
         if not self.messages:
             self._talk.clear()
         self.messages.append({"role": "user", "content": prompt})
@@ -63,7 +62,7 @@ class Side:
         except SignedOut:
             with self._talk:
                 ui.navigate.to("/sign-in?ended=key")
-        except Failure as failure:
+        except ApiError as failure:
             with self._talk, div("notice bad", role="alert"):
                 tag("p", failure.message, classes="grow")
         finally:
@@ -74,8 +73,8 @@ class Side:
 
     async def _stream(self, body: Json, answer: "_Answer") -> None:
         asked = body | {"stream": True, "stream_options": {"include_usage": True}}
-        async for event in self._here.api.stream("/v1/chat/completions", asked):
-            answer.take(event)
+        async for event in self._context.api.stream("/v1/chat/completions", asked):
+            answer.add(event)
 
 
 class _Answer:
@@ -86,7 +85,7 @@ class _Answer:
         self._last = self._began
         self._tokens: int | None = None
 
-    def take(self, event: Json) -> None:
+    def add(self, event: Json) -> None:
         for choice in event.get("choices", ()):
             piece = choice.get("delta", {}).get("content") or ""
             if piece:
@@ -98,9 +97,9 @@ class _Answer:
 
     @property
     def figures(self) -> str:
-        """How fast it was."""
+        """Return the answer's timing in words."""
         if self._first is None:
-            return "" if self._tokens is None else "It ended at once, without a word."
+            return "" if self._tokens is None else "The answer is empty."
         first = f"First token after {formats.seconds(self._first - self._began)}"
         if self._tokens is None or self._tokens < 2:
             return first

@@ -1,4 +1,4 @@
-"""Pictures of figures: shapes as SVG that fills its place, words beside it, colours from the theme."""
+"""Charts: SVG shapes that fill their container, labels beside them, colours from the theme."""
 
 from collections.abc import Sequence
 from html import escape
@@ -7,27 +7,29 @@ from nicegui import ui
 
 from loragate.panel.parts.display import formats
 
-_MOST_NAMES = 6
+_MAX_LABELS = 6
 
 
 def bars(label: str, values: Sequence[float], names: Sequence[str]) -> None:
-    """One bar each; some of the names stand below."""
+    """Draw a bar for each value, with some of the names below."""
     top = _ceiling(values)
     step = 100 / max(1, len(values))
     shapes = "".join(_bar(i * step, step, value / top * 100, names[i], value) for i, value in enumerate(values))
-    shown = min(len(names), _MOST_NAMES)
+    shown = min(len(names), _MAX_LABELS)
     _draw(label, top, shapes, [names[round(i * (len(names) - 1) / max(1, shown - 1))] for i in range(shown)])
 
 
-def line(label: str, values: Sequence[float], *, most: int = 60, second: Sequence[float] = ()) -> None:
-    """The last `most` values from left to right, the latest at the right edge; `second` in another colour."""
+def line(label: str, values: Sequence[float], *, max_points: int = 60, second: Sequence[float] = ()) -> None:
+    """Draw the last `max_points` values, the latest at the right edge, and `second` in another colour."""
     top = _ceiling([*values, *second])
-    shapes = _way(values, most, top) + (f'<g class="second">{_way(second, most, top)}</g>' if second else "")
+    shapes = _way(values, max_points, top) + (
+        f'<g class="second">{_way(second, max_points, top)}</g>' if second else ""
+    )
     _draw(label, top, shapes, ())
 
 
 def curve(label: str, points: Sequence[tuple[float, float]], second: Sequence[tuple[float, float]] = ()) -> None:
-    """Values by where they stand, such as a job's step; `second` on the same scale in another colour."""
+    """Draw values over x, such as a job's step, and `second` on the same scale in another colour."""
     places = [x for x, _ in (*points, *second)]
     first, last = min(places), max(places)
     top = _ceiling([y for _, y in (*points, *second)])
@@ -46,14 +48,14 @@ def _bar(x: float, step: float, height: float, name: str, value: float) -> str:
     )
 
 
-def _way(values: Sequence[float], most: int, top: float) -> str:
-    step = 100 / max(1, most - 1)
+def _way(values: Sequence[float], max_points: int, top: float) -> str:
+    step = 100 / max(1, max_points - 1)
     first = 100 - step * (len(values) - 1)
     return _drawn([(first + i * step, value / top * 100) for i, value in enumerate(values)])
 
 
 def _drawn(line: Sequence[tuple[float, float]]) -> str:
-    """From places and heights, both in hundredths."""
+    """Return the SVG of a line through points given in percent."""
     if not line:
         return ""
     points = " ".join(f"{x:.2f},{100 - y:.2f}" for x, y in line)
@@ -79,7 +81,7 @@ def _mark(value: float) -> str:
 
 
 def _ceiling(values: Sequence[float]) -> float:
-    """A round number that none is above."""
+    """Return a round number that no value exceeds."""
     most = max(values, default=0)
     if most <= 0:
         return 1.0

@@ -1,8 +1,8 @@
-"""States in a word and a colour."""
+"""Chips: states as a word in a colour."""
 
 from nicegui.elements.mixins.text_element import TextElement
 
-from loragate.panel.parts.display.tag import tag
+from loragate.panel.parts.elements.tag import tag
 
 _COLOURS = {
     "ready": "good",
@@ -32,10 +32,10 @@ _WORDS = {"device": "on the device", "host": "in memory", "disk": "on disk", "no
 
 
 def state_chip(state: str) -> TextElement:
-    """The state of an adapter, a key, a job, or where an adapter is."""
+    """Draw the state of an adapter, key or job, or an adapter's residency."""
     return chip(_WORDS.get(state, state.replace("_", " ")), f"{_COLOURS.get(state, '')} nowrap")
 
 
 def chip(text: str, colour: str = "") -> TextElement:
-    """`colour`: good, warn, bad, info, accent; none is quiet."""
+    """Draw a chip. `colour`: good, warn, bad, info, accent, or "" for a neutral one."""
     return tag("span", text, classes=f"chip {colour}".strip())

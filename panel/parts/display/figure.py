@@ -1,10 +1,10 @@
-"""A figure with its name."""
+"""Key figures."""
 
-from loragate.panel.parts.display.tag import div, tag
+from loragate.panel.parts.elements.tag import div, tag
 
 
 def figure(name: str, value: str, note: str = "") -> None:
-    """In a small card."""
+    """Draw a figure with its name and a note in a small card."""
     with div("card figure"):
         tag("span", name, classes="name")
         tag("span", value, classes="value")

@@ -1,4 +1,4 @@
-"""Figures and times as people read them."""
+"""Formatting of numbers, sizes and times."""
 
 from datetime import UTC, datetime
 
@@ -7,7 +7,7 @@ _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def count(value: float | None) -> str:
-    """1,234 as it is; from ten thousand on 12.3k."""
+    """Format a count: 1,234 in full, 12.3k from ten thousand on."""
     if value is None:
         return "–"
     if abs(value) < 10_000:
@@ -19,7 +19,7 @@ def count(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes."""
+    """Format a number of bytes."""
     if value is None:
         return "–"
     unit = 0
@@ -29,26 +29,26 @@ def size(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A duration."""
+    """Format a duration in seconds."""
     if value is None:
         return "–"
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"
 
 
 def limit(value: float | None) -> str:
-    """Null is unlimited."""
+    """Format a limit, of which None means unlimited."""
     return "unlimited" if value is None else count(value)
 
 
 def moment(text: str | None) -> str:
-    """Of RFC 3339."""
+    """Format an RFC 3339 time as date and time in UTC."""
     if text is None:
         return "–"
     return _parsed(text).strftime("%d %b %Y, %H:%M UTC")
 
 
 def ago(text: str | None) -> str:
-    """How long ago that was."""
+    """Format an RFC 3339 time as the time that has passed since."""
     if text is None:
         return "never"
     passed = (datetime.now(UTC) - _parsed(text)).total_seconds()
@@ -60,12 +60,12 @@ def ago(text: str | None) -> str:
 
 
 def unix(seconds_since: float) -> str:
-    """Unix time as RFC 3339."""
+    """Convert Unix time to RFC 3339."""
     return datetime.fromtimestamp(seconds_since, UTC).isoformat()
 
 
 def is_past(text: str | None) -> bool:
-    """Whether the moment is over; None never is."""
+    """Return whether an RFC 3339 time is in the past; None is not."""
     return text is not None and _parsed(text) <= datetime.now(UTC)
 
 

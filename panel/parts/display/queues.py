@@ -1,32 +1,32 @@
-"""Queues beside each other: a bar for each, and its figures in words."""
+"""Queues as bars with their figures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loragate.panel.parts.display import formats
-from loragate.panel.parts.display.tag import div, tag
+from loragate.panel.parts.elements.tag import div, tag
 
 
 @dataclass(frozen=True)
 class Queue:
-    """Whose it is, how many are being served, and how many wait."""
+    """A tenant's running and waiting requests."""
 
     name: str
     running: int
     waiting: int
 
     @property
-    def told(self) -> str:
-        """A line for those who see no bar."""
+    def description(self) -> str:
+        """Return the queue as one line of text."""
         return f"{self.name}: {self.words}"
 
     @property
     def words(self) -> str:
-        return f"{formats.count(self.running)} in the batch, {formats.count(self.waiting)} waiting"
+        return f"{formats.count(self.running)} running, {formats.count(self.waiting)} waiting"
 
 
 def queues(label: str, rows: Sequence[Queue]) -> None:
-    """All on one scale."""
+    """Draw all queues on one scale."""
     most = max((row.running + row.waiting for row in rows), default=0) or 1
     with tag("ul", classes="queues", aria_label=label):
         for row in rows:

@@ -1,18 +1,18 @@
-"""Tables of rows; on a phone each row is a card."""
+"""Tables. On a phone, each row is a card."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
-from loragate.panel.parts.display.tag import div, tag
+from loragate.panel.parts.elements.tag import div, tag
 
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """`cell` gives a text, or draws elements."""
+    """A column. `cell` returns a text or draws elements."""
 
     title: str
     cell: Callable[[Row], Any]
@@ -22,7 +22,7 @@ class Column(Generic[Row]):
 def table(
     label: str, columns: Sequence[Column[Any]], rows: Iterable[Any], key: Callable[[Any], Any] = itemgetter("id")
 ) -> None:
-    """In a card of its own, told to screen readers as `label`. Drawn anew, a row stays the row of the same `key`."""
+    """Draw a table, with `label` as its name for screen readers. When it is redrawn, rows are matched by `key`."""
     with div("table-box", tabindex="0", role="region", aria_label=label), tag("table", classes="rows"):
         tag("caption", label, classes="visually-hidden")
         with tag("thead"), tag("tr"):

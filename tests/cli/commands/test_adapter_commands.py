@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from loragate.cli.client.canary import shares, with_share
-from loragate.cli.refusal import Refusal
+from loragate.cli.client.aliases import shares, with_share
+from loragate.cli.errors import CliError
 from tests.cli.command_runner import as_new_tenant, run
 from tests.cli.running import real_gateway, write_adapter
 
@@ -80,7 +80,7 @@ def test_an_adapter_is_shown_and_versions_are_compared(tmp_path: Path) -> None:
     run("adapters", "upload", str(folder))
     config = json.loads((folder / "adapter_config.json").read_text())
     (folder / "adapter_config.json").write_text(json.dumps(config | {"lora_alpha": 7, "lora_dropout": 0.5}))
-    assert "bot@canary is version 2 now" in run("adapters", "upload", str(folder), "--alias", "canary").stderr
+    assert "bot@canary is now version 2" in run("adapters", "upload", str(folder), "--alias", "canary").stderr
     assert json.loads(run("adapters", "show", "bot").stdout)["latest_version"] == 2
     assert json.loads(run("adapters", "show", "bot", "--version", "1").stdout)["version"] == 1
     found = {
@@ -98,7 +98,7 @@ def test_an_upload_without_an_engine_is_kept(tmp_path: Path, monkeypatch: pytest
     with real_gateway(tmp_path, engine_runs=False) as url:
         as_new_tenant(url, monkeypatch)
         kept = run("adapters", "upload", str(write_adapter(tmp_path / "bot"))).stderr
-        assert "version 1 is kept: it becomes bot@default by itself" in kept
+        assert "version 1 is stored: it becomes bot@default as soon as" in kept
         assert json.loads(run("adapters", "show", "bot", "--version", "1").stdout)["status"] == "verifying"
 
 
@@ -109,7 +109,7 @@ def test_an_alias_is_deleted_without_its_versions(tmp_path: Path) -> None:
     assert "deleted bot@live" in run("adapters", "delete", "bot", "--alias", "live", "--yes").stdout
     assert set(json.loads(run("adapters", "show", "bot").stdout)["aliases"]) == {"default"}
     assert "point it elsewhere" in run("adapters", "delete", "bot", "--alias", "default", "--yes", status=1).stderr
-    assert "give one of" in run("adapters", "delete", "bot", "--alias", "x", "--version", "1", status=2).stderr
+    assert "give either" in run("adapters", "delete", "bot", "--alias", "x", "--version", "1", status=2).stderr
 
 
 @pytest.mark.usefixtures("tenant")
@@ -122,7 +122,7 @@ def test_a_canary_gets_its_share_and_gives_it_back(tmp_path: Path) -> None:
     assert run("adapters", "rollback", "bot").stdout == "bot@default: version 1: 90 %, version 2: 10 %\n"
     assert run("adapters", "promote", "bot").stdout == "bot@default: version 2: 100 %\n"
     assert run("adapters", "promote", "bot", "--version", "1").stdout == "bot@default: version 1: 100 %\n"
-    assert "all of these requests" in run("adapters", "canary", "bot", "--version", "1", status=1).stderr
+    assert "already gets all requests" in run("adapters", "canary", "bot", "--version", "1", status=1).stderr
     assert "no alias nothing" in run("adapters", "canary", "bot", "--alias", "nothing", status=1).stderr
     for percent in ("0", "100", "ten"):
         run("adapters", "canary", "bot", "--percent", percent, status=2)
@@ -157,5 +157,5 @@ def test_shares_are_percent(targets: dict[int, int], version: int, percent: int,
 
 def test_weights_that_would_not_fit_are_refused() -> None:
     given = [{"version": 1, "weight": (1 << 31) - 1}, {"version": 2, "weight": (1 << 31) - 2}]
-    with pytest.raises(Refusal, match="too fine"):
+    with pytest.raises(CliError, match="too large to be split"):
         with_share(given, 3, 7)

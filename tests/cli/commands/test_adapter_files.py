@@ -43,13 +43,13 @@ def test_many_at_once_and_again(tmp_path: Path) -> None:
     assert found == {
         "french-checkpoint-1": ["uploaded", "1"],
         "french-checkpoint-2": ["uploaded", "1"],
-        "pickled": ["refused", "-"],
-        "poisoned": ["refused", "-"],
+        "pickled": ["rejected", "-"],
+        "poisoned": ["rejected", "-"],
         "support": ["uploaded", "1"],
     }
     assert "NaN" in first.stdout
     assert "is a pickle" in first.stdout
-    assert "3 uploaded, 0 there already, 2 refused" in first.stderr
+    assert "3 uploaded, 0 unchanged, 2 rejected" in first.stderr
 
     for name in ("poisoned", "pickled"):
         for file in (root / name).iterdir():
@@ -80,7 +80,7 @@ def test_what_is_downloaded_is_what_was_uploaded(tmp_path: Path) -> None:
     assert run("adapters", "download", "bot", "--version", "1").stdout == "bot-1\n"
     assert all((tmp_path / "bot-1" / file).read_bytes() == (folder / file).read_bytes() for file in FILES)
     assert sorted(path.name for path in (tmp_path / "bot-1").iterdir()) == sorted(FILES)
-    assert "is there already" in run("adapters", "download", "bot", "--version", "1", status=2).stderr
+    assert "exists already" in run("adapters", "download", "bot", "--version", "1", status=2).stderr
     assert "version" in run("adapters", "download", "bot", "--version", "7", "--output", "x", status=1).stderr
     assert list((tmp_path / "x").iterdir()) == []
 
@@ -136,17 +136,17 @@ def test_a_large_adapter_survives_connections_that_drop(tmp_path: Path, monkeypa
         run("adapters", "download", "bot", "--version", "1", "--output", "back")
         assert all((tmp_path / "back" / file).read_bytes() == (folder / file).read_bytes() for file in FILES)
         with as_tenant(None, None, tmp_path) as api:
-            assert list(api.every("/v1/files")) == []
+            assert list(api.list_all("/v1/files")) == []
 
 
 def test_a_connection_that_never_comes_back_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "SMALL_BYTES", 1000)
-    monkeypatch.setattr(parts, "_TRIES", 2)
+    monkeypatch.setattr(parts, "_MAX_ATTEMPTS", 2)
     folder = write_adapter(tmp_path / "bot")
     with real_gateway(tmp_path) as url:
         as_new_tenant(url, monkeypatch)
         with dropping_proxy(url, after=1500, drops=1000) as proxy:
             monkeypatch.setenv("LORAGATE_BASE_URL", proxy.url)
-            assert "broke" in run("adapters", "upload", str(folder), status=1).stderr
+            assert "was lost" in run("adapters", "upload", str(folder), status=1).stderr
         monkeypatch.setenv("LORAGATE_BASE_URL", url)
         assert run("adapters", "list").stdout == ""

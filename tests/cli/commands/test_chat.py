@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from loragate.cli.data_dir import runtime_file
+from loragate.cli.data_dir.runtime_file import Pids, Runtime
 from loragate.cli.main import app
-from loragate.cli.supervisor import runtime_file
-from loragate.cli.supervisor.runtime_file import Pids, Runtime
 from tests.cli.running import ChatServer, chat_server
 
 
@@ -66,7 +66,7 @@ def test_an_error_event_ends_the_line_and_the_command(server: ChatServer) -> Non
 
 def test_a_stream_without_its_end_is_an_error(server: ChatServer) -> None:
     server.break_off = True
-    assert "broke off" in chat("hello", status=1).stderr
+    assert "ended before it was complete" in chat("hello", status=1).stderr
 
 
 def test_openais_variable_holds_the_key_too(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,12 @@ from typer.testing import CliRunner
 
 from loragate.adapter_store.database.schema import upgrade
 from loragate.cli.doctor import machine
-from loragate.cli.doctor.clock import clock_finding
-from loragate.cli.doctor.database import Room, connections_finding
-from loragate.cli.doctor.finding import Status
+from loragate.cli.doctor.database import ConnectionCapacity, connections_finding
+from loragate.cli.doctor.finding import Status, clock_finding
 from loragate.cli.doctor.redis import redis_finding
 from loragate.cli.main import app
 from loragate.cli.settings.model import Settings
-from loragate.cli.supervisor.ports import listen
+from loragate.cli.standalone.ports import listen
 
 
 def findings(*arguments: str, status: int = 0) -> dict[str, dict[str, Any]]:
@@ -110,7 +109,7 @@ def test_a_redis_that_is_old_or_far(version: str, seconds: float, status: Status
 
 @pytest.mark.parametrize(("workers", "used", "status"), [(1, 0, Status.OK), (6, 20, Status.WARN), (7, 0, Status.FAIL)])
 def test_connections_are_reckoned(workers: int, used: int, status: Status) -> None:
-    finding = connections_finding(Settings(workers=workers), Room(97, used))
+    finding = connections_finding(Settings(workers=workers), ConnectionCapacity(97, used))
     assert finding.status is status
     assert status is Status.OK or "max_connections" in finding.advice
     assert f"{workers} workers" in finding.found
@@ -133,7 +132,7 @@ def test_a_postgres_says_what_it_allows(monkeypatch: pytest.MonkeyPatch, redis_s
 
 @pytest.mark.parametrize(
     ("ahead", "status", "words"),
-    [(0.3, Status.OK, "as Redis's"), (90, Status.WARN, "behind Redis"), (-90, Status.WARN, "ahead of Redis")],
+    [(0.3, Status.OK, "agrees with Redis"), (90, Status.WARN, "behind Redis"), (-90, Status.WARN, "ahead of Redis")],
 )
 def test_clocks_that_disagree(ahead: float, status: Status, words: str) -> None:
     finding = clock_finding("Redis", ahead)
@@ -166,7 +165,7 @@ def test_a_bucket_is_tried_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with s3_server() as server:
         url = server.new_url()
         monkeypatch.setenv("LORAGATE_BLOB_URL", url)
-        assert "can be written" in findings("--port", "0")["blobs"]["found"]
+        assert "writable" in findings("--port", "0")["blobs"]["found"]
         fs, root = url_to_fs(url, use_listings_cache=False)
         assert fs.find(root) == []
         monkeypatch.setenv("LORAGATE_BLOB_URL", "s3://a-bucket-that-is-not-there/prefix")
@@ -189,8 +188,8 @@ def test_a_bad_setting_is_a_finding_not_an_end(monkeypatch: pytest.MonkeyPatch) 
         ({"avx512f", "avx512_bf16", "sse"}, Status.OK, "avx512_bf16, avx512f"),
         ({"asimd", "bf16"}, Status.OK, "asimd, bf16"),
         ({"avx512f"}, Status.WARN, "no bf16"),
-        ({"avx2"}, Status.WARN, "no wide vectors"),
-        (set(), Status.WARN, "no wide vectors"),
+        ({"avx2"}, Status.WARN, "no wide vector instructions"),
+        (set(), Status.WARN, "no wide vector instructions"),
     ],
 )
 def test_cpu_features(flags: set[str], status: Status, words: str) -> None:

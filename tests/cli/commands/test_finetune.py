@@ -19,11 +19,11 @@ from rich.progress import Progress, TextColumn
 
 from loragate.adapter_store.jobs.job import JobStatus
 from loragate.adapter_store.store import Store
-from loragate.cli.client.http.api import Broken
-from loragate.cli.client.job import hyperparameters
-from loragate.cli.client.terminal.job_progress import Bar, Lines, follow
+from loragate.cli.client.http.api import ConnectionFailed
+from loragate.cli.client.job import parse_hyperparameters
+from loragate.cli.client.job_progress import BarDisplay, LineDisplay, follow_job
 from loragate.cli.client.terminal.sparkline import sparkline
-from loragate.cli.refusal import Refusal
+from loragate.cli.errors import CliError
 from tests.cli.command_runner import as_new_tenant, run
 from tests.cli.running import real_gateway
 from tests.gateway.worker_side import WorkerSide
@@ -163,7 +163,7 @@ def test_ctrl_c_leaves_it_running_and_says_how_to_see_it_again(world: World) -> 
         watching.send_signal(signal.SIGINT)
         said = watching.stderr.read()
     assert watching.returncode == 130
-    assert said == f"the job goes on; see again how it does with: loragate finetune watch {job_id}\n"
+    assert said == f"the job continues; to follow it again: loragate finetune watch {job_id}\n"
     assert "running" in run("finetune", "list").stdout
 
 
@@ -171,7 +171,7 @@ def test_a_bad_file_is_told_by_line_and_not_sent(world: World) -> None:
     file = Path(world.data())
     file.write_text(file.read_text() + "\nnot json\n{}")
     refused = run("finetune", "create", str(file), status=1).stderr
-    assert "was not sent: Line 13: " in refused
+    assert "was not uploaded: Line 13: " in refused
     assert "\n  Line 14: " in refused
     assert "at least 10" in run("finetune", "create", world.data(3), status=1).stderr
     assert "for the method 'supervised'" in run("finetune", "create", world.data(), "--method", "dpo", status=1).stderr
@@ -197,7 +197,10 @@ def test_what_the_server_refuses_is_said(world: World) -> None:
     [
         ("n_epochs=900", "--set n_epochs: "),
         ("epochs=3", "--set epochs: supervised has no such hyperparameter; did you mean n_epochs?"),
-        ("momentum=0.1", "--set momentum: supervised has no such hyperparameter; there are n_epochs, batch_size, "),
+        (
+            "momentum=0.1",
+            "--set momentum: supervised has no such hyperparameter; the known ones are n_epochs, batch_size, ",
+        ),
         ("n_steps=3", "--set n_steps: it is only allowed with `streaming`"),
         ("early_stopping_patience=3", "needs a --validation-file"),
     ],
@@ -216,7 +219,7 @@ def test_orders_that_take_a_while_say_so(world: World) -> None:
 
 def test_hyperparameters_are_read_as_json_where_they_are() -> None:
     given = ["a=1", "b=0.5", "c=true", "d=auto", 'e=["q_proj"]', "f=x=y"]
-    assert hyperparameters(given) == {"a": 1, "b": 0.5, "c": True, "d": "auto", "e": ["q_proj"], "f": "x=y"}
+    assert parse_hyperparameters(given) == {"a": 1, "b": 0.5, "c": True, "d": "auto", "e": ["q_proj"], "f": "x=y"}
 
 
 @pytest.mark.parametrize(
@@ -234,7 +237,7 @@ def test_on_a_terminal_there_is_a_bar_a_curve_and_words_above_it() -> None:
     events = [{"type": "message", "message": "[b]good"}]
     events += [{"type": "metrics", "message": "", "data": {"train_loss": loss}} for loss in (2.0, 1.0)]  # type: ignore[dict-item]
     with Progress(columns, console=console) as progress:
-        Bar(progress).show({"status": "validating_files", "progress": {"step": 2, "total_steps": 8}}, events)
+        BarDisplay(progress).show({"status": "validating_files", "progress": {"step": 2, "total_steps": 8}}, events)
     assert "[b]good" in out.getvalue()
     assert "validating files 2/8 █▁ loss 1.0000" in out.getvalue()
 
@@ -248,20 +251,20 @@ class FlakyApi:
     def call(self, method: str, path: str, **_: Any) -> Any:
         self._failures -= 1
         if self._failures >= 0:
-            raise Broken("nothing answers")
+            raise ConnectionFailed("nothing answers")
         return {"data": [], "has_more": False} if path.endswith("/events") else {"status": "succeeded"}
 
 
 def test_a_server_that_is_away_is_waited_for_but_not_for_ever() -> None:
     api: Any = FlakyApi(3)
-    assert follow(api, "ftjob-1", Lines(print), sleep=lambda _: None)["status"] == "succeeded"
+    assert follow_job(api, "ftjob-1", LineDisplay(print), sleep=lambda _: None)["status"] == "succeeded"
     api = FlakyApi(1000)
-    with pytest.raises(Refusal, match="nothing answers"):
-        follow(api, "ftjob-1", Lines(print), sleep=lambda _: None)
+    with pytest.raises(CliError, match="no server responds"):
+        follow_job(api, "ftjob-1", LineDisplay(print), sleep=lambda _: None)
 
 
 def test_lines_go_to_a_file_that_grows_until_it_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loragate.cli.client.transfer.streaming_file._PORTION_BYTES", 100)
+    monkeypatch.setattr("loragate.cli.client.transfer.streaming_file._CHUNK_BYTES", 100)
     file = run("files", "open", "--name", "calls.jsonl").stdout.strip()
     data = world.data(3)
     size = len(Path(data).read_bytes()) + 1
@@ -275,7 +278,7 @@ def test_lines_go_to_a_file_that_grows_until_it_is_closed(world: World, monkeypa
     Path(data).write_text(Path(world.data(4)).read_text() + '\n{"text": "x"}\n')
     said = run("files", "append", file, data, status=1).stderr
     assert "Line 1: its format differs" in said
-    assert "the first 4 lines were taken" in said
+    assert "the first 4 lines were appended" in said
     size = (2 * size + 4 * size // 3) // 2
     assert "there are no lines" in run("files", "append", file, "-", status=1).stderr
     assert "there is no file nowhere" in run("files", "append", file, "nowhere", status=1).stderr

@@ -124,7 +124,7 @@ def test_without_a_server_it_says_how_to_start_one(monkeypatch: pytest.MonkeyPat
     assert "`loragate serve`" in run("tenants", "list", status=1).stderr
     monkeypatch.setenv("LORAGATE_ADMIN_KEY", ADMIN_KEY)
     down = run("tenants", "list", "--base-url", "http://127.0.0.1:9", status=1)
-    assert "nothing answers at http://127.0.0.1:9" in down.stderr
+    assert "no server responds at http://127.0.0.1:9" in down.stderr
     assert "`loragate serve`" in down.stderr
 
 

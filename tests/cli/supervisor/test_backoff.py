@@ -1,4 +1,4 @@
-from loragate.cli.supervisor.backoff import Backoff
+from loragate.cli.supervisor.child import Backoff
 
 
 def test_at_once_then_doubling_up_to_a_bound() -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from loragate.cli.refusal import Refusal
-from loragate.cli.supervisor.backoff import Backoff
-from loragate.cli.supervisor.child import Child
+from loragate.cli.errors import CliError
+from loragate.cli.supervisor.child import Backoff, Child
 from loragate.cli.supervisor.program import Program, run_once
 
 
@@ -25,7 +24,7 @@ class Watched:
         self.said: list[str] = []
         self.troubles: list[str | None] = []
         self.child = Child(
-            program(code), on_change=self._on_change, say=self.said.append, backoff=Backoff(first=0.01), **options
+            program(code), on_change=self._on_change, notify=self.said.append, backoff=Backoff(first=0.01), **options
         )
         self.at_once = asyncio.Event()
         self.running = asyncio.create_task(self.child.run())
@@ -46,8 +45,8 @@ async def test_a_dead_child_is_started_again_each_time() -> None:
     pids = {await watched.started.get() for _ in range(4)}
     await watched.stop()
     assert len(pids) == 4
-    assert watched.said[0] == "part ended with status 3; starting it again now"
-    assert watched.said[1] == "part ended with status 3; starting it again in 0.01 s"
+    assert watched.said[0] == "part ended with status 3; restarting it now"
+    assert watched.said[1] == "part ended with status 3; restarting it in 0.01 s"
 
 
 async def test_a_killed_child_is_started_again() -> None:
@@ -89,7 +88,7 @@ async def test_a_stubborn_child_is_killed_when_its_time_is_up() -> None:
     watched = Watched(STUBBORN)
     await until(Path("up").exists)
     await watched.stop(seconds=0.05)
-    assert watched.said == ["part has not stopped by itself: killed"]
+    assert watched.said == ["part did not stop in time and was killed"]
 
 
 async def test_a_stubborn_child_is_killed_at_once_on_order() -> None:
@@ -112,7 +111,7 @@ async def test_a_child_stopped_while_it_waits_to_start_again_stays_down() -> Non
 
 async def test_a_refusal_to_start_ends_it_and_is_not_tried_again() -> None:
     watched = Watched("raise SystemExit(2)")
-    with pytest.raises(Refusal, match="the part refused to start") as caught:
+    with pytest.raises(CliError, match="the part failed to start") as caught:
         await watched.running
     assert caught.value.status == 2
     assert watched.started.qsize() == 1
@@ -120,17 +119,17 @@ async def test_a_refusal_to_start_ends_it_and_is_not_tried_again() -> None:
 
 async def test_a_child_that_has_worked_may_refuse_for_a_while() -> None:
     watched = Watched("raise SystemExit(2)")
-    watched.child.proven = True
+    watched.child.has_worked = True
     for _ in range(3):
         await watched.started.get()
     await watched.stop()
 
 
-async def test_one_that_is_not_essential_may_refuse_to_start() -> None:
+async def test_a_part_that_is_not_essential_may_fail_to_start() -> None:
     watched = Watched("raise SystemExit(2)", essential=False)
     await watched.running
-    assert watched.said == ["the part refused to start; the reason stands above; going on without it"]
-    assert (watched.child.pid, watched.child.trouble) == (None, "has refused to start")
+    assert watched.said == ["the part failed to start; see the message above; continuing without it"]
+    assert (watched.child.pid, watched.child.trouble) == (None, "failed to start")
     await watched.stop()
 
 
@@ -140,7 +139,7 @@ async def test_it_is_told_when_it_works_and_when_no_longer() -> None:
 
     watched = Watched("import signal; signal.pause()", is_up=is_up)
     await until(lambda: watched.child.pid is not None)
-    assert watched.child.trouble == "is being started"
+    assert watched.child.trouble == "is starting"
     Path("up").touch()
     first = await watched.started.get()
     Path("up").unlink()
@@ -150,7 +149,7 @@ async def test_it_is_told_when_it_works_and_when_no_longer() -> None:
     Path("up").touch()
     await watched.started.get()
     await watched.stop()
-    assert watched.troubles[1:4] == [None, "ended with signal SIGKILL", "is being started"]
+    assert watched.troubles[1:4] == [None, "ended with signal SIGKILL", "is starting"]
 
 
 async def test_children_have_a_process_group_of_their_own_in_our_session() -> None:
@@ -166,7 +165,7 @@ async def test_run_once_returns_what_was_printed() -> None:
 
 
 async def test_run_once_fails_in_words() -> None:
-    with pytest.raises(Refusal, match="part failed \\(status 7\\)"):
+    with pytest.raises(CliError, match="part failed \\(status 7\\)"):
         await run_once(program("raise SystemExit(7)"))
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from loragate.adapter_store.limits import TenantLimits
-from loragate.cli.refusal import Refusal
+from loragate.cli import optional_dependencies
+from loragate.cli.errors import CliError
 from loragate.cli.settings.environment import child_environment
 from loragate.cli.settings.load import load
 from loragate.cli.settings.model import Settings
@@ -23,7 +24,8 @@ def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
     def find(name: str) -> Any:
         return None if name in missing else find_spec("json")
 
-    monkeypatch.setattr(finetuning, "find_spec", find)
+    for module in (finetuning, optional_dependencies):
+        monkeypatch.setattr(module, "find_spec", find)
 
 
 def settings(**finetune: Any) -> Settings:
@@ -31,7 +33,7 @@ def settings(**finetune: Any) -> Settings:
 
 
 def refused(chosen: Settings) -> str:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(CliError) as caught:
         service_config(chosen, None)
     assert caught.value.status == 2
     return caught.value.message
@@ -54,7 +56,7 @@ def test_a_place_to_report_to_that_is_not_installed_is_named(monkeypatch: pytest
         "LORAGATE_FINETUNE__REPORT_TO: mlflow is not installed"
     )
     assert service_config(settings(report_to=["tensorboard"]), None).trainer.report_to == ("tensorboard",)
-    with pytest.raises(Refusal, match=r"^--report-to: input should be 'tensorboard', 'mlflow' or 'wandb'$"):
+    with pytest.raises(CliError, match=r"^--report-to: input should be 'tensorboard', 'mlflow' or 'wandb'$"):
         settings(report_to=["elsewhere"])
 
 
@@ -75,7 +77,7 @@ def test_places_to_report_to_are_named_in_the_environment(
 @pytest.mark.parametrize("text", ["elsewhere", '["elsewhere"]', "mlflow,elsewhere", '["mlflow"', "[7]"])
 def test_places_that_nobody_knows_are_refused_by_the_settings_name(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(VARIABLE, text)
-    with pytest.raises(Refusal, match=rf"^{VARIABLE}: "):
+    with pytest.raises(CliError, match=rf"^{VARIABLE}: "):
         load()
 
 
@@ -92,6 +94,6 @@ def test_a_workers_settings_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tenants_that_are_made_without_have_32_unfinished_jobs_and_unlimited_is_unlimited() -> None:
-    assert load().limits.of_tenants.max_unfinished_jobs == 32
-    assert load(limits={"max_unfinished_jobs": "unlimited"}).limits.of_tenants.max_unfinished_jobs is None
+    assert load().limits.tenant_limits.max_unfinished_jobs == 32
+    assert load(limits={"max_unfinished_jobs": "unlimited"}).limits.tenant_limits.max_unfinished_jobs is None
     assert TenantLimits().max_unfinished_jobs is None

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from loragate.cli.refusal import Refusal
-from loragate.cli.supervisor.lock import exclusive
+from loragate.cli.data_dir.lock import lock_data_dir
+from loragate.cli.errors import CliError
 
 HOLD = """
 import sys
 from pathlib import Path
-from loragate.cli.supervisor.lock import exclusive
-with exclusive(Path(sys.argv[1])):
+from loragate.cli.data_dir.lock import lock_data_dir
+with lock_data_dir(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -22,17 +22,17 @@ def test_a_second_holder_is_refused_with_the_firsts_pid_until_that_dies(tmp_path
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(Refusal) as caught, exclusive(tmp_path):
+        with pytest.raises(CliError) as caught, lock_data_dir(tmp_path):
             pytest.fail("two holders")
         assert f"pid {holder.pid}" in caught.value.message
         assert str(tmp_path) in caught.value.message
         holder.kill()
         holder.wait()
-    with exclusive(tmp_path):
+    with lock_data_dir(tmp_path):
         pass
 
 
 def test_the_lock_is_free_after_the_block(tmp_path: Path) -> None:
     for _ in range(2):
-        with exclusive(tmp_path):
+        with lock_data_dir(tmp_path):
             pass

@@ -4,14 +4,14 @@ import grpc
 import grpc.aio
 import pytest
 
-from loragate.cli.refusal import Refusal
-from loragate.cli.supervisor.ports import address_of, hold, listen, target_of, url_of
+from loragate.cli.errors import CliError
+from loragate.cli.standalone.ports import address_of, listen, reserve, target_of, url_of
 
 
 def test_a_port_in_use_is_refused_by_its_number_and_option() -> None:
     with listen("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
-        with pytest.raises(Refusal, match=rf"port {port} .* in use.*--port or LORAGATE_PORT"):
+        with pytest.raises(CliError, match=rf"port {port} .* in use.*--port or LORAGATE_PORT"):
             listen("127.0.0.1", port)
 
 
@@ -31,7 +31,7 @@ def test_a_port_can_be_taken_again_at_once() -> None:
 
 
 def test_an_unknown_host_is_refused_by_option() -> None:
-    with pytest.raises(Refusal, match="--host"):
+    with pytest.raises(CliError, match="--host"):
         listen("no such host", 0)
 
 
@@ -45,37 +45,37 @@ def test_the_url_is_one_that_a_client_here_can_use(host: str, seen: str) -> None
 def test_ipv6_addresses_are_bracketed() -> None:
     try:
         listener = listen("::1", 0)
-    except Refusal:
+    except CliError:
         pytest.skip("no IPv6 loopback here")
     with listener:
         assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"
 
 
 async def test_grpc_servers_share_a_held_port_that_nobody_else_gets() -> None:
-    with hold("127.0.0.1", 0) as held:
+    with reserve("127.0.0.1", 0) as held:
         port = held.getsockname()[1]
         servers = [grpc.aio.server(options=[("grpc.so_reuseport", 1)]) for _ in range(2)]
         assert [server.add_insecure_port(address_of(held)) for server in servers] == [port, port]
-        with pytest.raises(Refusal, match=rf"port {port} .*--grpc-port or LORAGATE_GRPC_PORT"):
-            hold("127.0.0.1", port)
+        with pytest.raises(CliError, match=rf"port {port} .*--grpc-port or LORAGATE_GRPC_PORT"):
+            reserve("127.0.0.1", port)
         for server in servers:
             await server.start()
-        with pytest.raises(Refusal, match=str(port)):
-            hold("127.0.0.1", port)
+        with pytest.raises(CliError, match=str(port)):
+            reserve("127.0.0.1", port)
         for server in servers:
             await server.stop(None)
-        with pytest.raises(Refusal, match=str(port)):
-            hold("127.0.0.1", port)
-    hold("127.0.0.1", port).close()
+        with pytest.raises(CliError, match=str(port)):
+            reserve("127.0.0.1", port)
+    reserve("127.0.0.1", port).close()
 
 
-@pytest.mark.parametrize("other", [listen, hold])
+@pytest.mark.parametrize("other", [listen, reserve])
 def test_a_port_in_use_cannot_be_held(other) -> None:  # type: ignore[no-untyped-def]
-    with other("127.0.0.1", 0) as used, pytest.raises(Refusal, match="--grpc-port"):
-        hold("127.0.0.1", used.getsockname()[1])
+    with other("127.0.0.1", 0) as used, pytest.raises(CliError, match="--grpc-port"):
+        reserve("127.0.0.1", used.getsockname()[1])
 
 
 def test_a_target_is_one_that_a_client_here_can_use() -> None:
-    with hold("0.0.0.0", 0) as held:
+    with reserve("0.0.0.0", 0) as held:
         port = held.getsockname()[1]
         assert (address_of(held), target_of(held)) == (f"0.0.0.0:{port}", f"127.0.0.1:{port}")

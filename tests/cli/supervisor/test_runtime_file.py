@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loragate.cli.supervisor import runtime_file
-from loragate.cli.supervisor.runtime_file import Pids, Runtime
+from loragate.cli.data_dir import runtime_file
+from loragate.cli.data_dir.runtime_file import Pids, Runtime
 
 
 def test_it_is_private_complete_and_replaced_at_once(tmp_path: Path) -> None:

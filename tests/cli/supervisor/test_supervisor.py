@@ -187,7 +187,7 @@ def test_a_killed_engine_is_replaced_and_the_gateway_stays(start: Callable[..., 
 def test_a_part_that_is_not_essential_is_told_of_and_holds_nobody_up(start: Callable[..., Server]) -> None:
     server = start(finetune__threads="1").until_ready()
     first = server.runtime["pids"]["finetune"]
-    assert server.runtime["optional"] == {"finetune": "is being started"}
+    assert server.runtime["optional"] == {"finetune": "is starting"}
     Path("works").touch()
     wait_until(lambda: server.runtime["optional"] == {"finetune": None})
     Path("works").unlink()
@@ -203,11 +203,11 @@ def test_a_part_that_is_not_essential_is_told_of_and_holds_nobody_up(start: Call
 def test_a_part_that_is_not_essential_may_refuse_to_start(start: Callable[..., Server]) -> None:
     Path("unfit").touch()
     server = start(finetune__threads="1").until_ready()
-    wait_until(lambda: server.runtime["optional"] == {"finetune": "has refused to start"})
+    wait_until(lambda: server.runtime["optional"] == {"finetune": "failed to start"})
     assert server.runtime["pids"]["finetune"] is None
     server.process.terminate()
     assert server.ends() == 0
-    assert "the worker refused to start; the reason stands above; going on without it" in Path("stderr").read_text()
+    assert "the worker failed to start; see the message above; continuing without it" in Path("stderr").read_text()
 
 
 def test_several_gateways_share_the_port(start: Callable[..., Server]) -> None:
@@ -274,7 +274,7 @@ def test_a_second_server_on_the_same_directory_is_refused(start: Callable[..., S
 def test_an_engine_that_refuses_its_model_ends_the_start(start: Callable[..., Server]) -> None:
     server = start(engine_status=2)
     assert server.ends() == 2
-    assert "the engine refused to start" in Path("stderr").read_text()
+    assert "the engine failed to start" in Path("stderr").read_text()
     assert server.lines[1:] == [], "only the admin key was said"
 
 

@@ -31,7 +31,7 @@ def test_an_upload_is_checked_and_served(signed_in: Callable[..., Page], world: 
     page = signed_in(path="/adapters")
     page.get_by_role("button", name="Upload an adapter").click()
     page.get_by_role("button", name="Upload", exact=True).click()
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("Still missing")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("Missing")
     _upload(page, world, "fresh", "fresh-folder", seed=3)
     expect(page.get_by_role("heading", name="fresh", exact=True)).to_be_visible()
     expect(page.get_by_role("cell", name="v1", exact=True).first).to_be_visible()
@@ -43,7 +43,7 @@ def test_a_broken_one_is_refused_in_words(signed_in: Callable[..., Page], world:
     page.get_by_role("button", name="Upload an adapter").click()
     _upload(page, world, "broken", "broken-folder", poison=True)
     alert = page.get_by_role("dialog").get_by_role("alert")
-    expect(alert).to_contain_text("Refused")
+    expect(alert).to_contain_text("Rejected")
     expect(alert).to_contain_text("lora_B")
     with world.api() as api:
         assert api.get("/v1/adapters/broken").status_code == 404
@@ -63,10 +63,10 @@ def test_moving_an_alias_is_felt_by_the_next_request(
     page = signed_in(path="/adapters/judge")
     assert second in _answer(world, "judge")
     page.get_by_role("button", name="Promote version 1").click()
-    expect(page.get_by_role("status").filter(has_text="Version 1 answers all requests")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="Version 1 now serves all requests")).to_be_visible()
     assert first in _answer(world, "judge")
     page.get_by_role("button", name="Undo").click()
-    expect(page.get_by_text("Rolled back.")).to_be_visible()
+    expect(page.get_by_text("The promotion was undone.")).to_be_visible()
     assert second in _answer(world, "judge")
 
 
@@ -74,14 +74,14 @@ def test_a_canary_gets_its_share_and_is_rolled_back(
     signed_in: Callable[..., Page], world: World, two_versions: tuple[str, str]
 ) -> None:
     page = signed_in(path="/adapters/judge")
-    page.get_by_label("Try a version beside it").click()
+    page.get_by_label("Add a version").click()
     page.get_by_role("option", name="Version 1").click()
     share = page.get_by_role("slider", name="Share of version 1 in default")
     expect(share).to_have_value("10")
     share.fill("25")
     expect(page.get_by_role("slider", name="Share of version 2 in default")).to_have_value("75")
     expect(share).to_have_value("25")
-    page.get_by_role("button", name="Save the traffic of default").click()
+    page.get_by_role("button", name="Save the shares of default").click()
     expect(page.get_by_role("cell", name="default 25 %")).to_be_visible()
     with world.api() as api:
         targets = api.get("/v1/adapters/judge").json()["aliases"]["default"]
@@ -90,7 +90,7 @@ def test_a_canary_gets_its_share_and_is_rolled_back(
     for _ in range(8):
         answer = _answer(world, "judge")
         assert any(digest in answer for digest in two_versions), answer
-    expect(page.get_by_role("region", name="The last 24 hours of default")).to_be_visible()
+    expect(page.get_by_role("region", name="default, last 24 hours")).to_be_visible()
     page.get_by_role("button", name="Roll default back").click()
     expect(page.get_by_role("cell", name="default 25 %")).to_have_count(0)
     with world.api() as api:
@@ -103,7 +103,7 @@ def test_from_an_upload_to_a_tenth_of_the_traffic_and_back(signed_in: Callable[.
     page.get_by_role("button", name="Upload an adapter").click()
     _upload(page, world, "novice", "novice-folder", seed=13)
     page.get_by_role("link", name="Try it").click()
-    page.get_by_label("Beside it").click()
+    page.get_by_label("Compare with").click()
     page.get_by_role("option", name="tiny/base-model", exact=True).click()
     page.get_by_label("Your message").fill("Who are you?")
     page.get_by_role("button", name="Send", exact=True).click()
@@ -117,9 +117,9 @@ def test_from_an_upload_to_a_tenth_of_the_traffic_and_back(signed_in: Callable[.
     expect(page.get_by_role("region", name="Versions").get_by_role("row").filter(has_text="canary")).to_contain_text(
         "v2"
     )
-    page.get_by_label("Try a version beside it").first.click()
+    page.get_by_label("Add a version").first.click()
     page.get_by_role("option", name="Version 2").click()
-    page.get_by_role("button", name="Save the traffic of default").click()
+    page.get_by_role("button", name="Save the shares of default").click()
     expect(page.get_by_role("cell", name="default 10 %")).to_be_visible()
     page.get_by_role("button", name="Roll default back").click()
     expect(page.get_by_role("cell", name="default 10 %")).to_have_count(0)
@@ -139,7 +139,7 @@ def test_what_is_deleted_comes_back(signed_in: Callable[..., Page], world: World
     world.upload("brief", seed=21)
     page = signed_in(path="/adapters/brief")
     page.get_by_role("button", name="Delete brief").click()
-    expect(page.get_by_text("It is deleted.")).to_be_visible()
+    expect(page.get_by_text("This adapter was deleted.")).to_be_visible()
     with world.api() as api:
         assert api.get("/v1/adapters/brief").status_code == 404
     page.get_by_role("button", name="Undo").click()
@@ -164,7 +164,7 @@ def test_long_lists_are_cut_and_searched_by_the_server(signed_in: Callable[..., 
     page.get_by_role("button", name="many", exact=True).click()
     page.get_by_label("Search names, tags and descriptions").fill("")
     expect(rows).to_have_count(51)
-    expect(page.get_by_role("button", name="Any tag, not only many")).to_be_visible()
+    expect(page.get_by_role("button", name="Remove the tag many from the filter")).to_be_visible()
 
 
 def test_markup_in_names_stays_text(signed_in: Callable[..., Page], world: World) -> None:
@@ -192,7 +192,7 @@ def test_another_tenants_adapters_do_not_exist(signed_in: Callable[..., Page], w
     expect(page.get_by_text("No adapters yet")).to_be_visible()
     for path in ("/adapters/secretive", f"/tenants/{world.tenant_id}", "/tenants", "/engine"):
         page.goto(f"{world.panel.url}{path}")
-        expect(page.get_by_text("Not with this key").or_(page.get_by_text("does not exist")).first).to_be_visible()
+        expect(page.get_by_text("No access").or_(page.get_by_text("does not exist")).first).to_be_visible()
         expect(page.get_by_text("acme")).to_have_count(0)
     answer = page.request.get(f"{world.panel.url}/transfer/adapters/secretive/1/adapter_config.json")
     assert answer.status == 404
@@ -201,11 +201,11 @@ def test_another_tenants_adapters_do_not_exist(signed_in: Callable[..., Page], w
 def test_an_adapter_gets_limits_of_its_own(signed_in: Callable[..., Page], world: World) -> None:
     world.upload("bounded", seed=24)
     page = signed_in(path="/adapters/bounded")
-    expect(page.get_by_text("none of its own")).to_be_visible()
+    expect(page.get_by_text("only the tenant's limits")).to_be_visible()
     page.get_by_role("button", name="Limits of bounded").click()
-    page.get_by_role("dialog").get_by_label("Requests a minute").fill("60")
+    page.get_by_role("dialog").get_by_label("Requests per minute").fill("60")
     page.get_by_role("button", name="Save", exact=True).click()
-    expect(page.get_by_text("60 requests a minute")).to_be_visible()
+    expect(page.get_by_text("60 requests per minute")).to_be_visible()
     with world.api() as api:
         assert api.get("/v1/adapters/bounded").json()["limits"]["requests_per_minute"] == 60
 
@@ -216,11 +216,11 @@ def test_a_deleted_alias_comes_back(signed_in: Callable[..., Page], world: World
     page = signed_in(path="/adapters/spare")
     expect(page.get_by_role("button", name="Delete the alias default")).to_have_count(0)
     page.get_by_role("button", name="Delete the alias canary").click()
-    expect(page.get_by_text("canary is deleted; its versions stay.")).to_be_visible()
+    expect(page.get_by_text("canary was deleted. Its versions remain.")).to_be_visible()
     with world.api() as api:
         assert "canary" not in api.get("/v1/adapters/spare").json()["aliases"]
     page.get_by_role("button", name="Undo").click()
-    expect(page.get_by_text("canary is back.")).to_be_visible()
+    expect(page.get_by_text("canary was restored.")).to_be_visible()
     with world.api() as api:
         assert [target["version"] for target in api.get("/v1/adapters/spare").json()["aliases"]["canary"]] == [2]
 
@@ -232,4 +232,4 @@ def test_the_browser_asks_before_an_upload_is_left(signed_in: Callable[..., Page
     _upload(page, world, "left", "left-folder", seed=27)
     expect(page.get_by_role("progressbar", name="Upload")).to_be_visible()
     assert asks_before_leaving(page)
-    expect(page.get_by_text("Leaving this page would end it.")).to_be_visible()
+    expect(page.get_by_text("Leaving this page would stop the upload.")).to_be_visible()

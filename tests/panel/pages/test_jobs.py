@@ -27,9 +27,9 @@ def test_bad_lines_are_named_before_anything_is_sent(signed_in: Callable[..., Pa
     lines = [*map(_example, range(10)), "{", '{"prompts": "x"}', '{"text": "alone"}']
     page.get_by_label("Training file").set_input_files(_file(world.folder, "bad.jsonl", lines))
     alert = page.get_by_role("dialog").get_by_role("alert")
-    for words in ("Line 11: it is not JSON.", "Line 12: it has none of", "Line 13: it is text, the first one is chat."):
+    for words in ("Line 11: it is not JSON.", "Line 12: it does not have the fields", "Line 13: its format"):
         expect(alert).to_contain_text(words)
-    page.get_by_role("button", name="Train", exact=True).click()
+    page.get_by_role("button", name="Create job", exact=True).click()
     expect(page.get_by_text("Choose a training file first.")).to_be_visible()
     with world.api() as api:
         assert api.get("/v1/files").json()["data"] == []
@@ -47,7 +47,7 @@ def test_a_file_becomes_a_job_that_is_paused_and_cancelled(signed_in: Callable[.
     page.get_by_role("dialog").get_by_label("Name").fill("support")
     page.get_by_text("Hyperparameters", exact=True).click()
     page.get_by_label("Epochs").fill("2")
-    page.get_by_role("button", name="Train", exact=True).click()
+    page.get_by_role("button", name="Create job", exact=True).click()
     page.wait_for_url("**/fine-tuning/ftjob-*")
     with world.api() as api:
         (job,) = api.get("/v1/fine_tuning/jobs").json()["data"]
@@ -88,13 +88,13 @@ def test_the_operator_sees_all_and_strangers_none(signed_in: Callable[..., Page]
     job = _waiting(world)
     page = signed_in(world.other_key, f"/fine-tuning/{job}")
     expect(page.get_by_role("alert").filter(has_text="does not exist")).to_be_visible()
-    expect(page.get_by_text("begins with")).to_have_count(0)
+    expect(page.get_by_text("starts from")).to_have_count(0)
     page = signed_in(world.admin_key, "/fine-tuning")
     row = page.get_by_role("row").filter(has_text=job)
     expect(row).to_contain_text("acme")
     page.get_by_role("link", name=job).click()
-    expect(page.get_by_text("Of the tenant acme.")).to_be_visible()
-    expect(page.get_by_text("begins with tiny/base-model")).to_be_visible()
+    expect(page.get_by_text("A job of the tenant acme.")).to_be_visible()
+    expect(page.get_by_text("starts from tiny/base-model")).to_be_visible()
     page.get_by_role("button", name="Pause").click()
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
@@ -128,10 +128,10 @@ def test_a_file_of_preferences_is_learned_by_dpo(signed_in: Callable[..., Page],
     expect(dialog.get_by_text("12 examples, preference")).to_be_visible()
     for words in ("0?", "preferred", "Gladly.", "not preferred", "<b>No.</b>"):
         expect(dialog.get_by_text(words, exact=True).first).to_be_visible()
-    expect(dialog.get_by_text("which of two answers is preferred")).to_be_visible()
+    expect(dialog.get_by_text("preferred and rejected answers")).to_be_visible()
     page.get_by_text("Hyperparameters", exact=True).click()
     dialog.get_by_label("Beta").fill("0.25")
-    page.get_by_role("button", name="Train", exact=True).click()
+    page.get_by_role("button", name="Create job", exact=True).click()
     page.wait_for_url("**/fine-tuning/ftjob-*")
     with world.api() as api:
         method = api.get("/v1/fine_tuning/jobs").json()["data"][0]["method"]
@@ -160,9 +160,9 @@ def test_files_stay_for_further_jobs_until_they_are_deleted(signed_in: Callable[
         api.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("kept.jsonl", body)}).raise_for_status()
     page = signed_in(path="/fine-tuning")
     page.get_by_role("button", name="New job").click()
-    page.get_by_label("Or a file that is there").click()
+    page.get_by_label("Or an uploaded file").click()
     page.get_by_role("option", name="kept.jsonl").click()
-    page.get_by_role("button", name="Train", exact=True).click()
+    page.get_by_role("button", name="Create job", exact=True).click()
     page.wait_for_url("**/fine-tuning/ftjob-*")
     page.goto(f"{world.panel.url}/fine-tuning")
     with page.expect_download() as download:
@@ -183,6 +183,6 @@ def test_the_browser_asks_before_a_file_on_its_way_is_left(signed_in: Callable[.
     page.get_by_label("Training file").set_input_files(_file(world.folder, "left.jsonl", lines))
     expect(page.get_by_role("progressbar", name="Uploading")).to_be_visible()
     assert asks_before_leaving(page)
-    page.get_by_role("button", name="Train", exact=True).click()
-    expect(page.get_by_text("A file is still on its way: train once it is there.")).to_be_visible()
+    page.get_by_role("button", name="Create job", exact=True).click()
+    expect(page.get_by_text("A file is still being uploaded. Start the job when it is complete.")).to_be_visible()
     expect(page.get_by_text("Choose a training file first.")).to_have_count(0)

@@ -13,11 +13,11 @@ def test_a_key_is_made_shown_once_rotated_and_revoked(signed_in: Callable[..., P
     page = signed_in(path="/keys")
     page.get_by_role("button", name="New key").click()
     page.get_by_role("dialog").get_by_label("Name").fill("backend")
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_role("button", name="Create", exact=True).click()
     secret = page.get_by_role("dialog").locator("code").inner_text()
     with world.api(secret) as api:
         assert api.get("/v1/models").is_success
-    page.get_by_role("button", name="I have it").click()
+    page.get_by_role("button", name="Done").click()
     row = page.get_by_role("row").filter(has_text="backend")
     expect(row).to_contain_text("active")
     page.reload()
@@ -27,7 +27,7 @@ def test_a_key_is_made_shown_once_rotated_and_revoked(signed_in: Callable[..., P
     page.get_by_role("button", name="Rotate backend").click()
     page.get_by_role("button", name="Rotate", exact=True).click()
     second = page.get_by_role("dialog").locator("code").inner_text()
-    page.get_by_role("button", name="I have it").click()
+    page.get_by_role("button", name="Done").click()
     with world.api(second) as api:
         assert api.get("/v1/models").is_success
     expect(row.filter(has_text="expiring")).to_be_visible()
@@ -45,7 +45,7 @@ def test_a_key_without_the_scope_is_told_so(signed_in: Callable[..., Page], worl
         body = {"name": "reader", "scopes": ["adapters:read"]}
         key = admin.post(f"/admin/v1/tenants/{world.tenant_id}/keys", json=body).json()["secret"]
     page = signed_in(key, "/keys")
-    expect(page.get_by_text("Not with this key")).to_be_visible()
+    expect(page.get_by_text("No access")).to_be_visible()
     expect(page.get_by_role("link", name="Playground")).to_have_count(0)
     page.goto(f"{world.panel.url}/adapters")
     expect(page.get_by_role("button", name="Upload an adapter")).to_have_count(0)
@@ -53,14 +53,14 @@ def test_a_key_without_the_scope_is_told_so(signed_in: Callable[..., Page], worl
 
 def test_a_limit_holds_from_the_next_request_on(signed_in: Callable[..., Page], world: World) -> None:
     page = signed_in(world.admin_key, f"/tenants/{world.other_tenant_id}")
-    page.get_by_label("Requests a minute").fill("1")
+    page.get_by_label("Requests per minute").fill("1")
     page.get_by_role("button", name="Save limits").click()
-    expect(page.get_by_text("Saved. It holds").first).to_be_visible()
+    expect(page.get_by_text("Saved. ").first).to_be_visible()
     body = {"model": "tiny/base-model", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
     with world.api(world.other_key) as api:
         statuses = {api.post("/v1/chat/completions", json=body).status_code for _ in range(3)}
     assert 429 in statuses
-    page.get_by_label("Requests a minute").fill("")
+    page.get_by_label("Requests per minute").fill("")
     page.get_by_role("button", name="Save limits").click()
     with world.api(world.admin_key) as admin:
         place = f"/admin/v1/tenants/{world.other_tenant_id}"
@@ -71,7 +71,7 @@ def test_a_tenant_is_made_and_deleted(signed_in: Callable[..., Page], world: Wor
     page = signed_in(world.admin_key, "/tenants")
     page.get_by_role("button", name="New tenant").click()
     page.get_by_role("dialog").get_by_label("Name").fill("initech")
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_role("button", name="Create", exact=True).click()
     page.get_by_role("link", name="initech").click()
     expect(page.get_by_text("No keys yet")).to_be_visible()
     page.get_by_role("button", name="Delete initech").click()
@@ -87,7 +87,7 @@ def test_usage_is_shown_and_downloaded(signed_in: Callable[..., Page], world: Wo
         until(lambda: bool(api.get("/v1/usage").json()["data"]), PATIENCE)
     page = signed_in(path="/usage")
     expect(page.get_by_role("img", name="Tokens by day")).to_be_visible()
-    expect(page.get_by_role("cell", name="the base model alone")).to_be_visible()
+    expect(page.get_by_role("cell", name="base model only")).to_be_visible()
     with page.expect_download() as download:
         page.get_by_role("link", name="Download CSV").click()
     assert "prompt_tokens" in download.value.path().read_text()
@@ -96,9 +96,9 @@ def test_usage_is_shown_and_downloaded(signed_in: Callable[..., Page], world: Wo
 def test_the_engine_and_the_audit_log(signed_in: Callable[..., Page], world: World) -> None:
     page = signed_in(world.admin_key, "/engine")
     expect(page.get_by_text("tiny/base-model").first).to_be_visible()
-    expect(page.get_by_role("heading", name="Who sits where")).to_be_visible()
+    expect(page.get_by_role("heading", name="Slots")).to_be_visible()
     page.goto(f"{world.panel.url}/audit")
-    page.get_by_label("What").fill("tenant.update")
+    page.get_by_label("Action").fill("tenant.update")
     expect(page.get_by_role("cell", name="tenant.update").first).to_be_visible()
     expect(page.get_by_role("cell", name="api_key.create")).to_have_count(0)
 
@@ -114,11 +114,11 @@ def test_who_waits_is_shown_tenant_by_tenant(signed_in: Callable[..., Page], wor
     queues = page.get_by_role("list", name="Queue by tenant").get_by_role("listitem")
     expect(queues).to_have_count(20)
     expect(queues.nth(0)).to_contain_text("globex")
-    expect(queues.nth(0)).to_contain_text("1 in the batch, 14 waiting")
+    expect(queues.nth(0)).to_contain_text("1 running, 14 waiting")
     expect(queues.nth(1)).to_contain_text("acme")
-    expect(page.get_by_text("2 more tenants: 2 in the batch, 0 waiting")).to_be_visible()
+    expect(page.get_by_text("2 more tenants: 2 running, 0 waiting")).to_be_visible()
     world.gateway.engine.stats = full_stats()
-    expect(page.get_by_text("Nobody asks anything at the moment.")).to_be_visible()
+    expect(page.get_by_text("There are no requests at the moment.")).to_be_visible()
 
 
 def test_a_tenant_sees_how_it_was_served(signed_in: Callable[..., Page], world: World) -> None:
@@ -131,7 +131,7 @@ def test_a_tenant_sees_how_it_was_served(signed_in: Callable[..., Page], world: 
             pass
         assert admin.patch(place, json={"limits": {"requests_per_minute": None}}).is_success
     page = signed_in()
-    expect(page.get_by_text("1 over a limit, 0 too busy")).to_be_visible()
+    expect(page.get_by_text("1 rate limited, 0 overloaded")).to_be_visible()
     expect(page.get_by_text("95 % within")).to_be_visible()
 
 
@@ -140,9 +140,9 @@ def test_a_key_gets_limits_of_its_own(signed_in: Callable[..., Page], world: Wor
         made = admin.post(f"/admin/v1/tenants/{world.tenant_id}/keys", json={"name": "narrow"}).json()
     page = signed_in(path="/keys")
     page.get_by_role("button", name="Limits of narrow").click()
-    page.get_by_role("dialog").get_by_label("Tokens a day").fill("500")
+    page.get_by_role("dialog").get_by_label("Tokens per day").fill("500")
     page.get_by_role("button", name="Save", exact=True).click()
-    expect(page.get_by_text("Saved. It holds")).to_be_visible()
+    expect(page.get_by_text("Saved. ")).to_be_visible()
     with world.api(world.admin_key) as admin:
         limits = admin.get(f"/admin/v1/keys/{made['id']}").json()["limits"]
     assert {name: value for name, value in limits.items() if value is not None} == {"tokens_per_day": 500}

@@ -43,7 +43,7 @@ OF_OPERATORS = {
 }
 SHEETS = {
     "sheet-upload": ("/adapters", "Upload an adapter"),
-    "sheet-import": ("/adapters", "Import an adapter from elsewhere"),
+    "sheet-import": ("/adapters", "Import an adapter from a hub or bucket"),
     "sheet-limits": ("/adapters/haiku", "Limits of haiku"),
     "sheet-job": ("/fine-tuning", "New job"),
     "sheet-key": ("/keys", "New key"),
@@ -164,7 +164,7 @@ def test_they_are_fit_for_everybody(
 
 
 def _two_answer(page: Page) -> None:
-    page.get_by_label("Beside it").click()
+    page.get_by_label("Compare with").click()
     page.get_by_role("option", name="haiku", exact=True).click()
     page.get_by_label("Your message").fill("My parcel is three days late. Where is it?")
     page.get_by_role("button", name="Send", exact=True).click()
@@ -177,7 +177,7 @@ def test_the_menu_and_a_dialog_are_reached_by_keys(signed_in: Callable[..., Page
     page = signed_in(path="/adapters")
     _settled(page)
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the page")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     button = page.get_by_role("button", name="Upload an adapter")
     button.focus()
     page.keyboard.press("Enter")

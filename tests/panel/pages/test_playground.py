@@ -27,7 +27,7 @@ def test_an_answer_streams(signed_in: Callable[..., Page], world: World) -> None
         world.gateway.hold_after(None)
     expect(talk).to_contain_text("This is the base model speaking.")
     expect(page.get_by_text("First token after")).to_be_visible()
-    page.get_by_text("The same from a program").click()
+    page.get_by_text("This request as code").click()
     expect(page.locator("pre").first).to_contain_text("$LORAGATE_API_KEY")
     assert world.key not in page.content()
 
@@ -35,7 +35,7 @@ def test_an_answer_streams(signed_in: Callable[..., Page], world: World) -> None
 def test_two_answer_the_same_question(signed_in: Callable[..., Page], world: World) -> None:
     digest = world.upload("poet", seed=5)["digest"][7:15]
     page = signed_in(path="/playground")
-    page.get_by_label("Beside it").click()
+    page.get_by_label("Compare with").click()
     page.get_by_role("option", name="poet", exact=True).click()
     _say(page, "Who are you?")
     expect(page.get_by_role("log", name="First answer: conversation")).to_contain_text("the base model speaking.")
@@ -54,7 +54,7 @@ def test_a_gateway_that_comes_back_is_found(signed_in: Callable[..., Page], worl
     world.gateway.stop()
     try:
         page.goto(f"{world.panel.url}/playground")
-        expect(page.get_by_role("alert")).to_contain_text("does not answer")
+        expect(page.get_by_role("alert")).to_contain_text("is not responding")
     finally:
         world.gateway.start()
     expect(page.get_by_role("alert")).to_have_count(0)  # by itself, though this page does not poll

@@ -5,8 +5,8 @@ import shlex
 
 import pytest
 
+from loragate.panel.api import ApiError
 from loragate.panel.exposition import parse, quantile
-from loragate.panel.failure import Failure
 from loragate.panel.pages.adapters.differences import differences
 from loragate.panel.pages.operations.audit import facts_set
 from loragate.panel.pages.playground.code import as_curl, as_python
@@ -32,7 +32,7 @@ def test_samples_are_summed_by_their_labels() -> None:
 
 
 def test_what_is_no_exposition_is_said_in_words() -> None:
-    with pytest.raises(Failure, match="cannot be read"):
+    with pytest.raises(ApiError, match="cannot be read"):
         parse("<html>{")
 
 

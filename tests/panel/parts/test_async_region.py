@@ -8,11 +8,11 @@ import pytest
 from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
-from loragate.panel.failure import Failure
-from loragate.panel.parts.async_region import Region
-from loragate.panel.parts.display.tag import tag
+from loragate.panel.api import ApiError
+from loragate.panel.parts.async_region import AsyncRegion
+from loragate.panel.parts.elements.tag import tag
 
-UNEXPECTED = "Something unexpected came back, which this page cannot show."
+UNEXPECTED = "The gateway returned an unexpected response, which this page cannot show."
 
 
 class Gateway:
@@ -34,12 +34,12 @@ def _shown(box: Element, role: str = "") -> list[str]:
 
 def _region(
     box: TextElement, gateway: Gateway, draw: Callable[[str], Any] = lambda words: tag("p", words)
-) -> Region[str]:
+) -> AsyncRegion[str]:
     with box:
-        return Region(gateway.ask, draw)
+        return AsyncRegion(gateway.ask, draw)
 
 
-async def _asks(region: Region[str], gateway: Gateway) -> asyncio.Task[None]:
+async def _asks(region: AsyncRegion[str], gateway: Gateway) -> asyncio.Task[None]:
     """Under way when this ends."""
     before = len(gateway.asked)
     loading = asyncio.create_task(region.load())
@@ -48,7 +48,7 @@ async def _asks(region: Region[str], gateway: Gateway) -> asyncio.Task[None]:
     return loading
 
 
-async def _answered(region: Region[str], gateway: Gateway, answer: str | Exception) -> None:
+async def _answered(region: AsyncRegion[str], gateway: Gateway, answer: str | Exception) -> None:
     loading = await _asks(region, gateway)
     _answer(gateway.asked[-1], answer)
     await loading
@@ -61,7 +61,7 @@ def _answer(asked: "asyncio.Future[str]", answer: str | Exception) -> None:
         asked.set_result(answer)
 
 
-@pytest.mark.parametrize("late", ["older", Failure("older"), KeyError("older")], ids=["answer", "failure", "surprise"])
+@pytest.mark.parametrize("late", ["older", ApiError("older"), KeyError("older")], ids=["answer", "failure", "surprise"])
 async def test_what_was_overtaken_replaces_nothing(box: TextElement, late: str | Exception) -> None:
     gateway = Gateway()
     region = _region(box, gateway)
@@ -92,7 +92,7 @@ async def test_what_was_shown_stays_beside_a_failure(box: TextElement) -> None:
     gateway = Gateway()
     region = _region(box, gateway)
     await _answered(region, gateway, "there")
-    for answer, words in ((Failure("The gateway is away.", 503), "The gateway is away."), (KeyError("x"), UNEXPECTED)):
+    for answer, words in ((ApiError("The gateway is away.", 503), "The gateway is away."), (KeyError("x"), UNEXPECTED)):
         await _answered(region, gateway, answer)
         assert _shown(box) == [words, "Try again", "there"]
     await _answered(region, gateway, "there")
@@ -117,7 +117,7 @@ async def test_it_asks_again_by_itself_only_while_somebody_is_away(box: TextElem
     gateway = Gateway()
     region = _region(box, gateway)
     seen = []
-    for answer in (Failure("There is no such job.", 404), Failure("Nobody answers.", 503), "there"):
+    for answer in (ApiError("There is no such job.", 404), ApiError("Nobody answers.", 503), "there"):
         await _answered(region, gateway, answer)
-        seen.append(region._again.active)
+        seen.append(region._timer.active)
     assert seen == [False, True, False]

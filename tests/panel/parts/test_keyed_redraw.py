@@ -9,11 +9,11 @@ from nicegui.element import Element
 from nicegui.elements.mixins.text_element import TextElement
 
 from loragate.panel.api import Json
-from loragate.panel.parts.controls.button import button
-from loragate.panel.parts.controls.slider import slider
 from loragate.panel.parts.display.table import Column, table
-from loragate.panel.parts.display.tag import div
-from loragate.panel.parts.keyed_redraw import redrawn
+from loragate.panel.parts.elements.button import button
+from loragate.panel.parts.elements.slider import slider
+from loragate.panel.parts.elements.tag import div
+from loragate.panel.parts.keyed_redraw import keyed_redraw
 from loragate.panel.parts.pager import Cursor
 
 Pressed = list[str]
@@ -54,10 +54,10 @@ def _sent(client: Client) -> dict[int, Any]:
 
 async def test_a_click_on_what_was_drawn_before_is_carried_out_on_what_is_there_now(box: TextElement) -> None:
     pressed: Pressed = []
-    with redrawn(box):
+    with keyed_redraw(box):
         _rows(pressed, _row("a", "Resume", "Cancel"), _row("b", "Cancel"))
     resume, cancel, other = map(_seen, _buttons(box))
-    with redrawn(box):
+    with keyed_redraw(box):
         _rows(pressed, _row("new", "Cancel"), _row("a", "Pause", "Cancel", state="running"), _row("b", "Cancel"))
     for seen in (cancel, other, resume):
         _click(box.client, seen)
@@ -65,11 +65,11 @@ async def test_a_click_on_what_was_drawn_before_is_carried_out_on_what_is_there_
 
 
 async def test_only_what_differs_is_sent(box: TextElement) -> None:
-    with redrawn(box):
+    with keyed_redraw(box):
         _rows([], _row("a", "Cancel"), _row("b", "Cancel"))
     known = set(box.client.elements)
     _sent(box.client)
-    with redrawn(box):
+    with keyed_redraw(box):
         _rows([], _row("a", "Cancel"), _row("b", "Cancel", state="running"))
     (state,) = [each for each in box.descendants() if getattr(each, "text", "") == "running"]
     assert set(_sent(box.client)) == {box.id, state.id}
@@ -77,11 +77,11 @@ async def test_only_what_differs_is_sent(box: TextElement) -> None:
 
 
 async def test_what_is_gone_goes_from_the_page(box: TextElement) -> None:
-    with redrawn(box):
+    with keyed_redraw(box):
         _rows([], _row("a", "Cancel"), _row("b", "Cancel"))
     gone = _buttons(box)[1].id
     _sent(box.client)
-    with redrawn(box):
+    with keyed_redraw(box):
         _rows([], _row("a", "Cancel"))
     assert gone not in box.client.elements
     assert not isinstance(_sent(box.client)[gone], Element)
@@ -90,10 +90,10 @@ async def test_what_is_gone_goes_from_the_page(box: TextElement) -> None:
 
 async def test_where_drawing_fails_what_was_shown_stays(box: TextElement) -> None:
     pressed: Pressed = []
-    with redrawn(box):
+    with keyed_redraw(box):
         _rows(pressed, _row("a", "Cancel"))
     shown, seen = list(box), _seen(_buttons(box)[0])
-    with pytest.raises(KeyError), redrawn(box):
+    with pytest.raises(KeyError), keyed_redraw(box):
         _rows(pressed, _row("b", "Cancel"), {})
     assert list(box) == shown
     _click(box.client, seen)
@@ -102,7 +102,7 @@ async def test_where_drawing_fails_what_was_shown_stays(box: TextElement) -> Non
 
 async def test_what_was_begun_in_a_row_ends_there_though_it_was_drawn_anew(box: TextElement) -> None:
     def draw() -> None:
-        with redrawn(box), div("row-of"):
+        with keyed_redraw(box), div("row-of"):
             button("Go", lambda: None)
 
     draw()
@@ -114,7 +114,7 @@ async def test_what_was_begun_in_a_row_ends_there_though_it_was_drawn_anew(box: 
 
 async def test_what_was_moved_by_hand_is_put_back_when_it_is_drawn_as_before(box: TextElement) -> None:
     def draw() -> TextElement:
-        with redrawn(box):
+        with keyed_redraw(box):
             return slider("Share", 90, lambda value: None)
 
     number, listener = _seen(draw())

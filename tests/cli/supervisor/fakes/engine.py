@@ -5,9 +5,9 @@ import signal
 import sys
 from pathlib import Path
 
-from loragate.cli.parent_death import die_with
+from loragate.cli.parent_death import exit_when_parent_dies
 
-die_with(int(sys.argv[1]))
+exit_when_parent_dies(int(sys.argv[1]))
 if status := int(sys.argv[3]):
     sys.exit(status)
 

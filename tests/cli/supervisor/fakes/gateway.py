@@ -11,9 +11,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from loragate.cli.parent_death import die_with
+from loragate.cli.parent_death import exit_when_parent_dies
 
-die_with(int(sys.argv[1]))
+exit_when_parent_dies(int(sys.argv[1]))
 ENGINE = Path(sys.argv[3])
 
 

@@ -7,17 +7,16 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from loragate.cli.refusal import Refusal
+from loragate.cli.data_dir.runtime_file import Addresses
+from loragate.cli.errors import CliError
 from loragate.cli.settings.load import load
 from loragate.cli.supervisor import panel
 from loragate.cli.supervisor.child_commands import Programs
-from loragate.cli.supervisor.optional_part import OptionalPart
-from loragate.cli.supervisor.program import Program
-from loragate.cli.supervisor.runtime_file import Addresses
+from loragate.cli.supervisor.program import OptionalPart, Program
 from loragate.cli.supervisor.serve import serve
 
 HERE = Path(__file__).parent
-die_with_us = f"from loragate.cli.parent_death import die_with; die_with({os.getpid()}); "
+die_with_us = f"from loragate.cli.parent_death import exit_when_parent_dies; exit_when_parent_dies({os.getpid()}); "
 
 
 async def works(pid: int) -> bool:
@@ -39,7 +38,7 @@ class FakePrograms(Programs):
         command = (sys.executable, str(HERE / "gateway.py"), str(os.getpid()), str(descriptor), self._socket)
         return Program("gateway", command, dict(os.environ), (descriptor,))
 
-    def optional(self, model: str, where: Addresses, say: Callable[[str], None]) -> Iterator[OptionalPart]:
+    def optional(self, model: str, where: Addresses, notify: Callable[[str], None]) -> Iterator[OptionalPart]:
         """A worker that works while the file `works` exists, when LORAGATE_FINETUNE__THREADS asks for one; the
         panel is the real one."""
         if self.settings.finetune.threads is not None:
@@ -68,6 +67,6 @@ class FakePrograms(Programs):
 
 try:
     sys.exit(asyncio.run(serve(load(), FakePrograms)))
-except Refusal as refusal:
-    print(refusal.message, file=sys.stderr)
-    sys.exit(refusal.status)
+except CliError as error:
+    print(error.message, file=sys.stderr)
+    sys.exit(error.status)

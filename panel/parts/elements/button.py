@@ -1,4 +1,4 @@
-"""Buttons, all of one kind."""
+"""Buttons."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from loragate.panel.parts.display.tag import tag
+from loragate.panel.parts.elements.tag import tag
 
 
 def button(text: str, on_click: Callable[..., Any] | None, kind: str = "", *, label: str | None = None) -> TextElement:
-    """`kind`: primary, danger, quiet, small, or several. `label` says to a screen reader what the text leaves out."""
+    """Draw a button. `kind`: primary, danger, quiet, small, or several. `label` is the text for screen readers."""
     made = tag("button", text, classes=f"button {kind}".strip(), type="button", aria_label=label)
     if on_click is not None:
         made.on("click", on_click, args=[])
@@ -18,7 +18,7 @@ def button(text: str, on_click: Callable[..., Any] | None, kind: str = "", *, la
 
 
 def icon_button(icon: str, on_click: Callable[..., Any] | None, label: str, **attributes: Any) -> TextElement:
-    """A picture that says its name to those who cannot see it."""
+    """Draw an icon as a button, with `label` as tooltip and for screen readers."""
     made = tag("button", classes="button quiet icon", type="button", aria_label=label, title=label, **attributes)
     with made:
         ui.icon(icon)

@@ -1,37 +1,37 @@
-"""The demo's admin key between its making and the moment `demo.json` holds it."""
+"""The demo's admin key, kept in a draft file until it is in `demo.json`."""
 
 import json
 import os
 from pathlib import Path
 
-from loragate.cli.refusal import Refusal
+from loragate.cli.errors import CliError
 
 DEMO_FILE = "demo.json"
 _DRAFT = "demo-admin-key"
 
 
-def keep(data_dir: Path, key: str) -> None:
-    """Remembers a key that was just made, so that an interrupted first start can be tried again."""
+def save(data_dir: Path, key: str) -> None:
+    """Store a new key, so that an interrupted first start can be repeated."""
     descriptor = os.open(data_dir / _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(key)
 
 
 def find(data_dir: Path) -> str:
-    """The key of an earlier start. Raises Refusal when only its hash is left."""
+    """Return the key of an earlier start. Raises CliError if only its hash is stored."""
     for read in (_from_demo_file, _from_draft):
         try:
             return read(data_dir)
         except (OSError, ValueError, KeyError, TypeError):
             continue
-    raise Refusal(
-        f"{data_dir} belongs to a server without a demo, whose admin key is not kept: give it as "
+    raise CliError(
+        f"{data_dir} belongs to a server without a demo, whose admin key is not stored: give it as "
         "LORAGATE_ADMIN_KEY, or choose another --data-dir for the demo"
     )
 
 
-def forget_draft(data_dir: Path) -> None:
-    """Once `demo.json` holds the key."""
+def remove_draft(data_dir: Path) -> None:
+    """Remove the draft once `demo.json` holds the key."""
     (data_dir / _DRAFT).unlink(missing_ok=True)
 
 

@@ -1,14 +1,14 @@
-"""Text to copy."""
+"""Code blocks with a copy button."""
 
 from nicegui import ui
 
-from loragate.panel.parts.controls.button import button
-from loragate.panel.parts.display.tag import div, tag
-from loragate.panel.parts.notify import said
+from loragate.panel.parts.elements.button import button
+from loragate.panel.parts.elements.tag import div, tag
+from loragate.panel.parts.notify import notify
 
 
 def code_block(text: str, label: str) -> None:
-    """A piece of code with a button that copies it."""
+    """Draw a piece of code with a button that copies it."""
     with div("stack tight"):
         with div("row-of apart"):
             tag("span", label, classes="muted small")
@@ -17,6 +17,6 @@ def code_block(text: str, label: str) -> None:
 
 
 def copy(text: str) -> None:
-    """To the clipboard, which browsers open to pages with TLS or on this machine."""
+    """Copy to the clipboard, which browsers allow only with TLS or on localhost."""
     ui.clipboard.write(text)
-    said("Copied.")
+    notify("Copied.")

@@ -1,5 +1,5 @@
-// Two files of an adapter, dropped or chosen, on their way to the API with progress. The page stays usable meanwhile;
-// leaving it would end the upload, and the browser asks first.
+// A drop zone for the two files of an adapter, which are uploaded with progress. The page stays usable meanwhile; leaving
+// it would stop the upload, so the browser asks for confirmation.
 const WANTED = ["adapter_config.json", "adapter_model.safetensors"];
 
 async function filesIn(entry) {
@@ -24,7 +24,7 @@ export default {
   template: `
     <div class="drop" :class="{over}" @dragover.prevent="over = true" @dragleave="over = false" @drop.prevent="dropped">
       <i class="q-icon material-icons-outlined" aria-hidden="true" style="font-size: 30px">upload_file</i>
-      <p>Drop the two files that PEFT saves here, or their folder.</p>
+      <p>Drop the two files saved by PEFT here, or their folder.</p>
       <div class="row-of">
         <label class="button" tabindex="0" role="button" @keydown.enter="$refs.files.click()" @keydown.space.prevent="$refs.files.click()">Choose files
           <input ref="files" class="hidden" type="file" multiple aria-label="The adapter's files" @change="chosen"></label>
@@ -72,19 +72,19 @@ export default {
       request.upload.onprogress = (event) => {
         this.share = event.loaded / event.total;
         this.words = event.loaded < event.total
-          ? `Uploading: ${size(event.loaded)} of ${size(event.total)}. Leaving this page would end it.`
-          : "Checking: the files are read, and the engine computes with them once.";
+          ? `Uploading: ${size(event.loaded)} of ${size(event.total)}. Leaving this page would stop the upload.`
+          : "Checking: the files are read, and the engine runs them once.";
       };
       request.onloadend = () => {
         this.busy = false;
         let document = {};
-        try { document = JSON.parse(request.responseText); } catch { /* nobody answered */ }
+        try { document = JSON.parse(request.responseText); } catch { /* there was no response */ }
         if (request.status === 201) this.files = {};
         this.$emit("verdict", { status: request.status, document });
       };
       this.busy = true;
       this.share = 0;
-      this.words = "Uploading. Leaving this page would end it.";
+      this.words = "Uploading. Leaving this page would stop the upload.";
       request.open("POST", url);
       request.send(form);
     },

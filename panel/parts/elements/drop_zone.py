@@ -1,4 +1,4 @@
-"""Where an adapter's two files are dropped."""
+"""A drop zone for the two files of an adapter."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,8 +8,10 @@ from nicegui.events import GenericEventArguments
 
 
 class DropZone(Element, component="drop_zone.js"):
-    """`on_picked` hears the name of a dropped folder, and which files are missing; `on_verdict` how an upload ended:
-    the API's status, 0 where nobody answered, and its document."""
+    """`on_picked` receives the name of a dropped folder and the missing files.
+
+    `on_verdict` receives the API's status, or 0 if there was no response, and its document.
+    """
 
     def __init__(
         self,
@@ -21,7 +23,7 @@ class DropZone(Element, component="drop_zone.js"):
         self.on("verdict", lambda event: on_verdict(event.args["status"], event.args["document"]))
 
     def send(self, url: str, fields: Mapping[str, str]) -> None:
-        """Begins the upload."""
+        """Start the upload."""
         self.run_method("send", url, dict(fields))
 
 

@@ -1,4 +1,4 @@
-"""Following a job to its end: what happens, in words; on a terminal also how far it is, and its loss as a curve."""
+"""Following a job to its end: its events and, on a terminal, a progress bar and the loss curve."""
 
 import json
 import time
@@ -9,60 +9,65 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from loragate.cli.client.http.api import Api, Broken
+from loragate.cli.client.http.api import Api, ConnectionFailed
 from loragate.cli.client.job import WAITING, Document, job_path, new_events
 from loragate.cli.client.terminal.sparkline import sparkline
 
-_LOOK_SECONDS = 1.0
-_PATIENCE = 60  # looks at a server that does not answer
-_CURVE = 32  # characters
+_POLL_SECONDS = 1.0
+_MAX_FAILED_POLLS = 60  # in a row, while the server does not respond
+_CURVE_WIDTH = 32  # characters
 
 
-class Screen(Protocol):
-    """Whoever shows what happens."""
+class ProgressDisplay(Protocol):
+    """Displays a job's progress."""
 
     def show(self, job: Document, events: list[Document]) -> None:
-        """How the job is, and what has happened since the last time, oldest first."""
+        """Show the job's state and the events since the last call, oldest first."""
         ...
 
 
-def follow(api: Api, job_id: str, screen: Screen, sleep: Callable[[float], None] = time.sleep) -> Document:
-    """The job, once it waits for nobody but its tenant. Raises Refusal; a server that is away is waited for."""
+def follow_job(
+    api: Api, job_id: str, display: ProgressDisplay, sleep: Callable[[float], None] = time.sleep
+) -> Document:
+    """Poll the job until it has ended or is paused, and return it.
+
+    A server that does not respond is retried for a minute. Raises CliError.
+    """
     seen: str | None = None
     failures = 0
     while True:
         try:
             job = api.call("GET", job_path(job_id))
             events = new_events(api, job_id, seen)
-        except Broken:
+        except ConnectionFailed:
             failures += 1
-            if failures > _PATIENCE:
+            if failures > _MAX_FAILED_POLLS:
                 raise
-            sleep(_LOOK_SECONDS)
+            sleep(_POLL_SECONDS)
             continue
         failures = 0
         seen = events[-1]["id"] if events else seen
-        screen.show(job, events)
+        display.show(job, events)
         if job["status"] not in WAITING:
             return dict(job)
-        sleep(_LOOK_SECONDS)
+        sleep(_POLL_SECONDS)
 
 
-class Lines:
-    """One line for each event."""
+class LineDisplay:
+    """Prints one line for each event."""
 
     def __init__(self, write: Callable[[str], None], *, as_json: bool = False) -> None:
         self._write = write
         self._as_json = as_json
 
     def show(self, job: Document, events: list[Document]) -> None:
-        """See Screen."""
+        """See ProgressDisplay."""
         for event in events:
             self._write(json.dumps(event, ensure_ascii=False) if self._as_json else event["message"])
 
 
-class Bar:
-    """A line that moves, with what is more than figures above it."""
+class BarDisplay:
+    """A progress bar, with messages printed above it."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -70,7 +75,7 @@ class Bar:
         self._task = progress.add_task("", total=None, curve="", loss="")
 
     def show(self, job: Document, events: list[Document]) -> None:
-        """See Screen."""
+        """See ProgressDisplay."""
         for event in events:
             if event["type"] == "metrics":
                 self._losses += [event["data"]["train_loss"]] if "train_loss" in event["data"] else []
@@ -82,17 +87,17 @@ class Bar:
             description=job["status"].replace("_", " "),
             completed=done.get("step", 0),
             total=done.get("total_steps"),
-            curve=sparkline(self._losses, _CURVE),
+            curve=sparkline(self._losses, _CURVE_WIDTH),
             loss=f"loss {self._losses[-1]:.4f}" if self._losses else "",
         )
 
 
 @contextmanager
-def screen(write: Callable[[str], None], *, as_json: bool) -> Iterator[Screen]:
-    """A bar on stderr where that is a terminal; else lines, to `write`."""
+def progress_display(write: Callable[[str], None], *, as_json: bool) -> Iterator[ProgressDisplay]:
+    """Yield a bar if stderr is a terminal, else a display that passes lines to `write`."""
     console = Console(stderr=True)
     if as_json or not console.is_terminal:
-        yield Lines(write, as_json=as_json)
+        yield LineDisplay(write, as_json=as_json)
         return
     with Progress(
         TextColumn("{task.description}"),
@@ -102,4 +107,4 @@ def screen(write: Callable[[str], None], *, as_json: bool) -> Iterator[Screen]:
         TimeRemainingColumn(),
         console=console,
     ) as progress:
-        yield Bar(progress)
+        yield BarDisplay(progress)

@@ -1,4 +1,4 @@
-"""Fields of forms, all of one look."""
+"""Form fields with a common look."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,29 +9,29 @@ _LOOK = "outlined dense"
 
 
 def text_field(label: str, value: str = "", *, hint: str = "", placeholder: str = "") -> ui.input:
-    """One line."""
+    """Draw a one-line text field."""
     made = ui.input(label, value=value, placeholder=placeholder or None).props(_LOOK)
     made.props["hint"] = hint or None
     return made
 
 
 def area_field(label: str, value: str = "", *, rows: int = 3, placeholder: str = "") -> ui.textarea:
-    """Several lines."""
+    """Draw a multi-line text field."""
     made = ui.textarea(label, value=value, placeholder=placeholder or None).props(_LOOK)
     made.props["rows"] = rows
     return made
 
 
 def number_field(
-    label: str, value: float | None = None, *, least: float = 0, most: float | None = None, step: float = 1
+    label: str, value: float | None = None, *, minimum: float = 0, maximum: float | None = None, step: float = 1
 ) -> ui.number:
-    """Empty is None."""
-    made = ui.number(label, value=value, min=least, max=most, step=step).props(_LOOK)
+    """Draw a number field; the value of an empty one is None."""
+    made = ui.number(label, value=value, min=minimum, max=maximum, step=step).props(_LOOK)
     made.props["inputmode"] = "decimal"
     return made
 
 
 def choice_field(label: str, choices: Mapping[Any, str] | Sequence[str], value: Any = None, **more: Any) -> ui.select:
-    """One of several; or some of them, with `multiple=True`."""
+    """Draw a selection of one choice, or of several with `multiple=True`."""
     options = dict(choices) if isinstance(choices, Mapping) else list(choices)
     return ui.select(options, label=label or None, value=value, **more).props(f"{_LOOK} options-dense")

@@ -1,72 +1,73 @@
-// A file of examples: looked through line by line as it is read, never whole in memory; shown, and sent on with progress.
+// A picker for files of examples: validates a file line by line without holding it in memory, shows some examples, and
+// uploads it with progress.
 const FORMATS = {
   chat: ["messages"], completion: ["prompt", "completion"], text: ["text"],
   preference: ["input", "preferred_output", "non_preferred_output"], "text preference": ["prompt", "chosen", "rejected"],
 };
-const MOST_PROBLEMS = 20, MOST_SHOWN = 3, MOST_LINE = 4 << 20, MOST_LETTERS = 600, MOST_TURNS = 6;
+const MAX_PROBLEMS = 20, MAX_SHOWN = 3, MAX_LINE = 4 << 20, MAX_LETTERS = 600, MAX_TURNS = 6;
 
 function formatsOf(line) { return Object.keys(FORMATS).filter((format) => FORMATS[format].every((field) => field in line)); }
 
 function problemOf(line, format) {
-  if (line === null || typeof line !== "object" || Array.isArray(line)) return "it is no object";
+  if (line === null || typeof line !== "object" || Array.isArray(line)) return "it is not an object";
   const [own, other] = formatsOf(line);
-  if (!own) return "it has none of the formats' fields";
-  if (other) return `it could be ${own} or ${other}`;
-  if (format && own !== format) return `it is ${own}, the first one is ${format}`;
+  if (!own) return "it does not have the fields of any format";
+  if (other) return `it matches both ${own} and ${other}`;
+  if (format && own !== format) return `its format is ${own}, but that of the first line is ${format}`;
   if (own === "chat" && (!Array.isArray(line.messages) || !line.messages.some((each) => each?.role === "assistant")))
-    return "its messages have no answer of the assistant's";
+    return "its messages contain none from the assistant";
   return "";
 }
 
-// Of a line that is longer than any may be: null.
-async function* linesOf(file, told) {
+// Yields the lines of a file; null for one that is too long.
+async function* linesOf(file, onProgress) {
   const reader = file.stream().getReader(), decoder = new TextDecoder();
   let rest = "", cut = false, read = 0;
-  const whole = (text) => { const line = cut || text.length > MOST_LINE ? null : text; cut = false; return line; };
+  const whole = (text) => { const line = cut || text.length > MAX_LINE ? null : text; cut = false; return line; };
   for (;;) {
     const { value, done } = await reader.read();
     rest += done ? decoder.decode() : decoder.decode(value, { stream: true });
     const pieces = rest.split("\n");
     rest = pieces.pop();
     for (const piece of pieces) yield whole(piece);
-    if (rest.length > MOST_LINE) { cut = true; rest = ""; }
+    if (rest.length > MAX_LINE) { cut = true; rest = ""; }
     if (done) { if (rest || cut) yield whole(rest); return; }
     read += value.length;
-    told(read / file.size);
+    onProgress(read / file.size);
   }
 }
 
-async function examined(file, told) {
+async function examine(file, onProgress) {
   const problems = [], shown = [];
   let format = "", examples = 0, number = 0;
-  for await (const text of linesOf(file, told)) {
+  for await (const text of linesOf(file, onProgress)) {
     number += 1;
     if (text !== null && !text.trim()) continue;
     let line = null, problem = "";
     if (text === null) problem = "it is longer than 4 MiB";
     else try { line = JSON.parse(text); problem = problemOf(line, format); } catch { problem = "it is not JSON"; }
-    if (problem) { if (problems.length < MOST_PROBLEMS) problems.push(`Line ${number}: ${problem}.`); continue; }
+    if (problem) { if (problems.length < MAX_PROBLEMS) problems.push(`Line ${number}: ${problem}.`); continue; }
     format ||= formatsOf(line)[0];
     examples += 1;
-    if (shown.length < MOST_SHOWN) shown.push(partsOf(line, format));
+    if (shown.length < MAX_SHOWN) shown.push(partsOf(line, format));
   }
-  if (examples < 10 && !problems.length) problems.push(`There are ${examples} examples; a job needs ten.`);
+  if (examples < 10 && !problems.length) problems.push(`There are ${examples} examples, but a job needs at least ten.`);
   return { format, examples, problems, shown };
 }
 
 function wordsOf(content) {
   const text = typeof content === "string" ? content : JSON.stringify(content ?? "");
-  return text.length > MOST_LETTERS ? `${text.slice(0, MOST_LETTERS)}…` : text;
+  return text.length > MAX_LETTERS ? `${text.slice(0, MAX_LETTERS)}…` : text;
 }
 
 function turnsOf(messages) {
   if (!Array.isArray(messages)) return [];
-  return messages.slice(-MOST_TURNS).map((each) => [String(each?.role ?? "?"), wordsOf(each?.content ?? each?.tool_calls)]);
+  return messages.slice(-MAX_TURNS).map((each) => [String(each?.role ?? "?"), wordsOf(each?.content ?? each?.tool_calls)]);
 }
 
 function answerOf(output) { return wordsOf(Array.isArray(output) ? output[0]?.content : output); }
 
-// What an example says, part by part: a name and words.
+// Returns the parts of an example, each with a name and a text.
 function partsOf(line, format) {
   if (format === "chat") return turnsOf(line.messages);
   if (format === "text") return [["text", wordsOf(line.text)]];
@@ -103,11 +104,11 @@ export default {
     dropped(event) { this.over = false; this.take(event.dataTransfer.files[0]); },
     async take(file) {
       if (!file || this.doing) return;
-      Object.assign(this, { name: file.name, found: null, share: 0, doing: "Looking through the file" });
+      Object.assign(this, { name: file.name, found: null, share: 0, doing: "Checking the file" });
       try {
-        this.found = await examined(file, (share) => { this.share = share; });
+        this.found = await examine(file, (share) => { this.share = share; });
       } catch {
-        this.found = { format: "", examples: 0, problems: ["The file cannot be read."], shown: [] };
+        this.found = { format: "", examples: 0, problems: ["The file could not be read."], shown: [] };
       }
       this.doing = "";
       this.$emit("examined", { problems: this.found.problems.length, format: this.found.format });
@@ -123,10 +124,10 @@ export default {
       request.onloadend = () => {
         Object.assign(this, { doing: "", sending: false });
         let document = {};
-        try { document = JSON.parse(request.responseText); } catch { /* nobody answered */ }
+        try { document = JSON.parse(request.responseText); } catch { /* there was no response */ }
         this.$emit("verdict", { status: request.status, document });
       };
-      Object.assign(this, { doing: "Uploading: leaving this page would end it", share: 0, sending: true });
+      Object.assign(this, { doing: "Uploading. Leaving this page would stop the upload.", share: 0, sending: true });
       request.open("POST", "/transfer/files");
       request.send(form);
     },

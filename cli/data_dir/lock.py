@@ -1,4 +1,4 @@
-"""One server per data directory."""
+"""The lock that allows one server per data directory."""
 
 import fcntl
 import os
@@ -6,25 +6,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from loragate.cli.refusal import Refusal
+from loragate.cli.errors import CliError
 
 FILE_NAME = "lock"
 
 
 @contextmanager
-def exclusive(data_dir: Path) -> Iterator[None]:
-    """Holds the directory until the block ends or the process dies, whichever way.
+def lock_data_dir(data_dir: Path) -> Iterator[None]:
+    """Lock the directory until the block ends or the process dies.
 
-    Raises Refusal naming the process that holds it already. The file stays: removing it would let a third process
-    lock a new file beside the old one.
+    Raises CliError with the id of the process that holds the lock. The file is never removed: otherwise a third process
+    could lock a new file while the second one holds the old one.
     """
     descriptor = os.open(data_dir / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Refusal(
-                f"another loragate server (pid {_holder(descriptor)}) uses {data_dir}: stop it, or choose another "
+            raise CliError(
+                f"another loragate server (pid {_holder(descriptor)}) is using {data_dir}: stop it, or choose another "
                 "directory with --data-dir or LORAGATE_DATA_DIR"
             ) from None
         os.ftruncate(descriptor, 0)

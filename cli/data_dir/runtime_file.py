@@ -1,4 +1,4 @@
-"""`runtime.json` in the data directory: where a running server is, for scripts and for our own commands."""
+"""`runtime.json` in the data directory: the addresses and process ids of a running server, for scripts and commands."""
 
 import json
 import os
@@ -22,9 +22,9 @@ class Pids:
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where the parts of one running server are reached; None for a part that does not run.
+    """The addresses of a running server's parts; None for a part that does not run.
 
-    `optional` are the parts without which it serves all the same: each with what is wrong with it, None for nothing.
+    `optional` are the parts that the server can do without, each with its problem, or None.
     """
 
     base_url: str
@@ -35,7 +35,7 @@ class Runtime:
 
 
 def write(data_dir: Path, runtime: Runtime) -> None:
-    """Replaces the file at once, readable by its owner only."""
+    """Replace the file atomically, readable only by its owner."""
     draft = data_dir / f".{FILE_NAME}.{os.getpid()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
@@ -44,12 +44,12 @@ def write(data_dir: Path, runtime: Runtime) -> None:
 
 
 def remove(data_dir: Path) -> None:
-    """Says that no server runs here."""
+    """Remove the file, because no server is running."""
     (data_dir / FILE_NAME).unlink(missing_ok=True)
 
 
 def base_url(data_dir: Path) -> str | None:
-    """The running server's address, or None when none runs here."""
+    """Return the running server's address, or None if no server is running."""
     try:
         content = json.loads((data_dir / FILE_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -60,7 +60,7 @@ def base_url(data_dir: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Known before anything runs: the supervisor holds the ports."""
+    """The server's addresses, known before any part runs because the supervisor holds the ports."""
 
     base_url: str
     grpc_target: str

@@ -1,4 +1,4 @@
-"""Plain HTML elements. Text and attributes are data to the browser, never markup."""
+"""Plain HTML elements, whose texts and attributes are never parsed as markup."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from nicegui.elements.mixins.text_element import TextElement
 
 
 def tag(name: str, text: str = "", *, classes: str = "", **attributes: Any) -> TextElement:
-    """`aria_label` is the attribute `aria-label`, `for_` is `for`; one that is None is left out."""
+    """Draw an element. `aria_label` becomes `aria-label`, `for_` becomes `for`; None leaves an attribute out."""
     element = TextElement(tag=name, text=text)
     if classes:
         element.classes(classes)
@@ -18,15 +18,15 @@ def tag(name: str, text: str = "", *, classes: str = "", **attributes: Any) -> T
 
 
 def div(classes: str = "", **attributes: Any) -> TextElement:
-    """A box of this kind."""
+    """Draw a div with these classes."""
     return tag("div", classes=classes, **attributes)
 
 
 def muted(text: str, classes: str = "") -> TextElement:
-    """A quiet line."""
+    """Draw a paragraph in a muted colour."""
     return tag("p", text, classes=f"muted {classes}".strip())
 
 
 def link(text: str, href: str, classes: str = "") -> TextElement:
-    """To another page of the panel."""
+    """Draw a link to another page of the panel."""
     return tag("a", text, classes=classes, href=href)

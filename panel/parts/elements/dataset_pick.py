@@ -1,4 +1,4 @@
-"""Where a file of examples is chosen: looked through in the browser, then sent to the API's files."""
+"""A picker for files of examples, which are validated in the browser and then uploaded."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +7,10 @@ from nicegui.element import Element
 
 
 class DatasetPick(Element, component="dataset_pick.js"):
-    """`on_examined` hears a file's format, or "" where it has problems, which are shown and keep it from being sent;
-    `on_sent` the API's status, 0 where nobody answered, and its document."""
+    """`on_examined` receives a file's format, or "" if it has problems, which are shown and prevent the upload.
+
+    `on_sent` receives the API's status, or 0 if there was no response, and its document.
+    """
 
     def __init__(
         self,

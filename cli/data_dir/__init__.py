@@ -1,0 +1,1 @@
+"""The files that a server keeps in its data directory."""

@@ -1,0 +1,87 @@
+"""The types of single settings, each with its check."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    SecretStr,
+)
+from pydantic_settings import (
+    NoDecode,
+)
+
+from loragate.adapter_store.auth.credentials import check_admin_key
+from loragate.adapter_store.errors import Invalid
+from loragate.adapter_store.limits import MAX_LIMIT
+from loragate.gateway.tools.formats.detection import FORMATS
+
+NONE = "none"  # how None is written where the default is something else
+
+
+def _admin_key(secret: SecretStr) -> SecretStr:
+    try:
+        check_admin_key(secret.get_secret_value())
+    except Invalid as error:
+        raise ValueError(error.message) from None
+    return secret
+
+
+def _secret_key(secret: SecretStr) -> SecretStr:
+    if len(secret.get_secret_value()) < 16:
+        raise ValueError("needs at least 16 characters")
+    return secret
+
+
+def _http_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        raise ValueError("must be of the form http://host:port")
+    return url
+
+
+def _redis_url(url: str) -> str:
+    if urlsplit(url).scheme not in ("redis", "rediss", "unix"):
+        raise ValueError("must be of the form redis://host:port, rediss://host:port or unix:///path")
+    return url
+
+
+def _tool_parser(name: str) -> str:
+    if name not in FORMATS:
+        raise ValueError(f"must be one of {', '.join(FORMATS)}")
+    return name
+
+
+def _parse_list(given: Any) -> Any:
+    """Parse a text, as in the environment: comma-separated names, or JSON."""
+    if not isinstance(given, str):
+        return given
+    if given.lstrip().startswith("["):
+        return json.loads(given)
+    return [name.strip() for name in given.split(",") if name.strip()]
+
+
+def _none_if_named(given: Any) -> Any:
+    return None if given == NONE else given
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+Limit = Annotated[NonNegativeInt, Field(le=MAX_LIMIT)] | Literal["unlimited"]
+ToolParser = Annotated[str, AfterValidator(_tool_parser)]
+Reporter = Literal["tensorboard", "mlflow", "wandb"]
+Reporters = Annotated[tuple[Reporter, ...], NoDecode, BeforeValidator(_parse_list)]
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
+AdminKey = Annotated[SecretStr, AfterValidator(_admin_key)]
+SecretKey = Annotated[SecretStr, AfterValidator(_secret_key)]
+HubUrl = Annotated[str | None, BeforeValidator(_none_if_named)]

@@ -1,1 +1,0 @@
-"""Buttons, fields and pickers."""

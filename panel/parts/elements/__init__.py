@@ -1,0 +1,1 @@
+"""HTML elements, buttons, fields and pickers."""
