@@ -251,7 +251,7 @@ class FlakyApi:
     def call(self, method: str, path: str, **_: Any) -> Any:
         self._failures -= 1
         if self._failures >= 0:
-            raise ConnectionFailed("nothing answers")
+            raise ConnectionFailed("no server responds")
         return {"data": [], "has_more": False} if path.endswith("/events") else {"status": "succeeded"}
 
 

@@ -236,7 +236,7 @@ def test_the_grpc_port_is_held_from_the_start_and_refused_to_others(start: Calla
     port = server.runtime["grpc_target"].rpartition(":")[2]
     second = start(grpc_port=port, data_dir="elsewhere")
     assert second.ends() == 1
-    assert f"port {port} on 127.0.0.1 is in use: choose another with --grpc-port" in Path("stderr").read_text()
+    assert f"port {port} on 127.0.0.1 is in use: choose another one with --grpc-port" in Path("stderr").read_text()
     gateways = server.runtime["pids"]["gateway"]
     os.kill(gateways[0], signal.SIGKILL)
     wait_until(lambda: server.runtime["pids"]["gateway"] != gateways)
