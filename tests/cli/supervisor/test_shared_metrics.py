@@ -40,7 +40,7 @@ def test_the_fine_tune_worker_has_a_folder_of_its_own_that_gateways_read(tmp_pat
     assert shared_metrics.finetune_environment(settings) == {VARIABLE: str(folder)}
     code = """
 from loragate.finetune.run.metrics import FinetuneMetrics
-from loragate.finetune.training.messages import Metrics
+from loragate.finetune.training.protocol.messages import Metrics
 times = iter([0.0, 2.0, 9.0])
 metrics = FinetuneMetrics(lambda: next(times))
 for step, loss in ((1, 3.0), (2, 1.5), (7, 0.5)):
