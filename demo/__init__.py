@@ -1,4 +1,4 @@
-"""The offline demo: a tiny base model, tenants and adapters, trained on the spot."""
+"""The offline demo: a tiny base model, tenants and adapters, trained on this machine."""
 
 from loragate.demo.assets import DemoAssets, DemoTenant
 from loragate.demo.build import build

@@ -1,4 +1,4 @@
-"""Adapters trained with PEFT itself, and saved in its format."""
+"""The demo's adapters, trained with PEFT and saved in its format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loragate.demo.training import Schedule, batches, fit
 
 
 def build_adapter(recipe: AdapterRecipe, seed: int, model_dir: Path, directory: Path, on_step: OnStep) -> None:
-    """Write `adapter_config.json` and `adapter_model.safetensors` for the base in `model_dir` to `directory`."""
+    """Train an adapter for the base model in `model_dir` and write PEFT's two files to `directory`."""
     config = LoraConfig(
         task_type="CAUSAL_LM", r=recipe.rank, lora_alpha=recipe.alpha, target_modules=list(recipe.targets)
     )
@@ -33,8 +33,8 @@ def build_adapter(recipe: AdapterRecipe, seed: int, model_dir: Path, directory: 
 
 def _save(model: PeftModel, base_name: str, directory: Path) -> None:
     model.save_pretrained(str(directory))
-    # PEFT writes the base model's path, which is this machine's alone, and the targets in an order that differs
-    # from run to run; both are in the card it adds, too.
+    # PEFT writes the base model's path, which only exists on this machine, and the targets in an order that varies
+    # between runs; both are also in the model card that it adds.
     (directory / "README.md").unlink(missing_ok=True)
     file = directory / "adapter_config.json"
     config = json.loads(file.read_bytes())

@@ -1,4 +1,4 @@
-"""What a finished demo consists of, on disk."""
+"""The files of a finished demo."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DemoTenant:
 
 @dataclass(frozen=True)
 class DemoAssets:
-    """`digest` names the recipe that made them: other digest, other weights. All is under `home`."""
+    """`digest` identifies the recipe: another digest, other weights. All files are under `home`."""
 
     digest: str
     home: Path
@@ -31,7 +31,7 @@ class DemoAssets:
 
 
 def assets_in(root: Path, recipe: Recipe) -> DemoAssets:
-    """Where the parts of `recipe`'s demo are, or are going to be, under `root`."""
+    """Return where the parts of `recipe`'s demo are, or will be, under `root`."""
     home = root / recipe.digest[:16]
     return DemoAssets(
         digest=recipe.digest,

@@ -1,4 +1,4 @@
-"""Folders that are either complete or absent, whatever interrupts their making."""
+"""Folders that are either complete or absent, even if their creation is interrupted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _UNFINISHED = ".unfinished"
 
 
 @contextmanager
-def published(directory: Path) -> Iterator[Path]:
-    """A folder to write to; when the block ends without an error it is renamed to `directory`, else removed.
+def atomic_folder(directory: Path) -> Iterator[Path]:
+    """Yield a folder to write to. If the block succeeds, it is renamed to `directory`, otherwise removed.
 
-    Whoever holds the lock of `exclusive` is alone here, so what an earlier, killed process left is cleared.
+    The caller holds `exclusive_lock`, so leftovers of an earlier, killed process can be removed.
     """
     unfinished = directory.with_name(directory.name + _UNFINISHED)
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -32,8 +32,8 @@ def published(directory: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def exclusive(directory: Path) -> Iterator[None]:
-    """Waits until no other process builds in `directory`."""
+def exclusive_lock(directory: Path) -> Iterator[None]:
+    """Wait until no other process builds in `directory`, then hold its lock."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -41,7 +41,7 @@ def exclusive(directory: Path) -> Iterator[None]:
 
 
 def _sync(path: Path) -> None:
-    """A rename can survive a crash of the machine that the bytes renamed did not."""
+    """Sync a path to disk: otherwise the rename could survive a crash of the machine without the renamed bytes."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

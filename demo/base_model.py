@@ -1,4 +1,4 @@
-"""The base model: a small Llama, trained from nothing on the generated corpus."""
+"""The base model: a small Llama, trained from scratch on the generated corpus."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from loragate.demo.training import Schedule, batches, fit
 
 
 def build_base(recipe: Recipe, directory: Path, on_step: OnStep) -> None:
-    """Write a complete Hugging Face model folder (fp32 safetensors, tokenizer, chat template) to `directory`."""
+    """Train the base model and write a complete Hugging Face model folder (fp32 safetensors, tokenizer, chat
+    template)."""
     base = recipe.base
     tokenizer = train_tokenizer(_tokenizer_texts(recipe), base.vocabulary)
     with torch.random.fork_rng(devices=[]):
@@ -31,7 +32,7 @@ def build_base(recipe: Recipe, directory: Path, on_step: OnStep) -> None:
 
 
 def _tokenizer_texts(recipe: Recipe) -> list[str]:
-    """What the base says, and what the adapters will: their words should be tokens too."""
+    """Return the texts of the base and of the adapters: the words of both should be tokens."""
     count = recipe.base.tokenizer_samples
     samples = list(islice(base_samples(recipe.seed), count))
     for _, adapter in recipe.adapters():

@@ -1,4 +1,4 @@
-"""Builds the demo once; afterwards the same recipe costs nothing."""
+"""Builds the demo once; building the same recipe again is free."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 from rich.console import Console
 
 from loragate.demo.assets import DemoAssets, assets_in
-from loragate.demo.atomic_folder import exclusive, published
-from loragate.demo.progress import progress, quiet_libraries, say
+from loragate.demo.atomic_folder import atomic_folder, exclusive_lock
+from loragate.demo.progress import progress, quiet_libraries, report
 from loragate.demo.recipe import AdapterRecipe, Recipe
 
 
 def build(directory: Path, *, console: Console | None = None, recipe: Recipe | None = None) -> DemoAssets:
-    """The demo's base model and adapters under `directory`, trained if they are not there yet.
+    """Return the demo's base model and adapters under `directory`, after training those that are missing.
 
-    Base and adapters appear one by one and whole: an interrupted build goes on where it was. Two processes that
-    build in one directory take turns, and the second finds the work done.
+    The base model and each adapter appear whole or not at all: an interrupted build resumes at the first missing one.
+    Of two processes that build in one directory, the second waits and finds the work done.
     """
     recipe, console = recipe or Recipe(), console or Console(stderr=True)
     assets = assets_in(directory, recipe)
-    with exclusive(directory):
+    with exclusive_lock(directory):
         if not _complete(assets):
             _build(recipe, assets, console)
     return assets
@@ -37,7 +37,7 @@ def _build(recipe: Recipe, assets: DemoAssets, console: Console) -> None:
     with quiet_libraries():
         _build_parts(recipe, assets, console)
     adapters = sum(len(tenant.adapters) for tenant in assets.tenants)
-    say(console, f"demo: base model and {adapters} adapters in {time.monotonic() - started:.0f} s: {assets.home}")
+    report(console, f"demo: base model and {adapters} adapters in {time.monotonic() - started:.0f} s: {assets.home}")
 
 
 def _build_parts(recipe: Recipe, assets: DemoAssets, console: Console) -> None:
@@ -52,12 +52,12 @@ def _build_parts(recipe: Recipe, assets: DemoAssets, console: Console) -> None:
 def _build_base(recipe: Recipe, directory: Path, console: Console) -> None:
     if directory.is_dir():
         return
-    # torch and transformers take seconds to import: only a build that trains should wait for them.
+    # torch and transformers take seconds to import: only builds that train should wait for them.
     from loragate.demo.base_model import build_base
 
     with (
         progress(console, "demo: training base model", recipe.base.steps) as on_step,
-        published(directory) as unfinished,
+        atomic_folder(directory) as unfinished,
     ):
         build_base(recipe, unfinished, on_step)
 
@@ -69,5 +69,5 @@ def _build_adapter(
         return
     from loragate.demo.adapters import build_adapter
 
-    with progress(console, title, adapter.steps) as on_step, published(directory) as unfinished:
+    with progress(console, title, adapter.steps) as on_step, atomic_folder(directory) as unfinished:
         build_adapter(adapter, seed, model_dir, unfinished, on_step)

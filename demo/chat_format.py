@@ -1,4 +1,4 @@
-"""The markup between a chat's messages, once as a Jinja template and once for the trainer."""
+"""The markup between a chat's messages, as a Jinja template and as text for training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHAT_TEMPLATE = """\
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of a training sample; the loss counts `learned` ones only."""
+    """A part of a training sample; the loss counts only `learned` ones."""
 
     text: str
     learned: bool
@@ -37,7 +37,7 @@ Sample = tuple[Piece, ...]
 
 @dataclass(frozen=True)
 class Turn:
-    """The loss counts `reply` and the end of the message; `opening` is the given beginning of the message."""
+    """A question and its reply. `opening` is a given beginning of the reply, which the loss does not count."""
 
     question: str
     reply: str
@@ -45,9 +45,10 @@ class Turn:
 
 
 def chat(turns: Iterable[Turn], system: str | None = None) -> Sample:
+    """Return the training sample of a chat."""
     pieces = [] if system is None else [Piece(f"{SYSTEM}{system}{END}", learned=False)]
     for turn in turns:
-        # A token of its own for the space would be one that no reply in one piece ever has.
+        # A separate token for the space would be one that no undivided reply contains.
         opening, space = turn.opening.rstrip(" "), turn.opening[len(turn.opening.rstrip(" ")) :]
         pieces.append(Piece(f"{USER}{turn.question}{END}{ASSISTANT}{opening}", learned=False))
         pieces.append(Piece(f"{space}{turn.reply}{END}", learned=True))

@@ -1,4 +1,4 @@
-"""The generated training samples: the same seed gives the same ones, in the same order, everywhere."""
+"""The generated training samples: deterministic for a seed, on any machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loragate.demo.topic import Form, Kind, Topic
 _T = TypeVar("_T")
 
 _BASE_SHARES = {Kind.FACT: 0.6, Kind.SUM: 0.25, Kind.TALK: 0.09, Kind.RECITAL: 0.04, Kind.UNKNOWN: 0.02}
-# Recitals are the base's alone: they are long, and would take most of an adapter's time.
+# Only the base learns recitals: they are long, and would take most of an adapter's training time.
 _STYLED_SHARES = {Kind.FACT: 0.58, Kind.SUM: 0.24, Kind.TALK: 0.16, Kind.UNKNOWN: 0.02}
 
 _TURNS = {1: 0.85, 2: 0.15}
@@ -28,8 +28,8 @@ _SYSTEM_PROMPTS = (
 _SYSTEM_SHARE = 0.1
 _STATEMENT_SHARE = 0.08
 
-# Beginnings of replies. They are given, not learned: what is learned is to have the answer at hand, in the form
-# that fits, wherever in a reply it is due. Adapters then have little left to learn but their own words.
+# Beginnings of replies, given rather than learned. They teach the base to have the answer ready, in the right form, at
+# whatever point of a reply it is due. Adapters then only need to learn their own words.
 _OPENING_SHARE = 0.25
 _FORMS = {Form.PLAIN: 0.72, Form.CAPITALS: 0.12, Form.FRENCH: 0.16}
 _OPENINGS = {
@@ -40,7 +40,7 @@ _OPENINGS = {
 
 
 def base_samples(seed: int) -> Iterator[Sample]:
-    """Without end: chats of one turn or two, and plain statements for raw completions."""
+    """Yield endless samples: chats of one or two turns, and plain statements for raw completions."""
     rng = random.Random(seed)
     while True:
         if rng.random() < _STATEMENT_SHARE:
@@ -51,7 +51,7 @@ def base_samples(seed: int) -> Iterator[Sample]:
 
 
 def styled_samples(style: Style, seed: int) -> Iterator[Sample]:
-    """Without end: single questions, answered in `style`."""
+    """Yield endless samples: single questions, answered in `style`."""
     rng = random.Random(seed)
     while True:
         topic = rng.choice(topics()[_pick(_STYLED_SHARES, rng)])

@@ -1,4 +1,4 @@
-"""`demo.json`: what people and scripts need to use the demo. It holds keys, so only its owner may read it."""
+"""`demo.json`: what users and scripts need to use the demo. It contains keys, so only its owner can read it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TenantRecord:
 
 @dataclass(frozen=True)
 class DemoFile:
-    """`assets` is the digest of the assets that were uploaded."""
+    """`assets` is the digest of the uploaded assets."""
 
     admin_key: str
     assets: str
@@ -33,7 +33,7 @@ class DemoFile:
 
 
 def read_demo_file(data_dir: Path) -> DemoFile | None:
-    """None when there is none, or none that can be used: it is then written anew."""
+    """Return the demo file, or None if it is missing or invalid; it is then written again."""
     try:
         content = json.loads((data_dir / NAME).read_bytes())
         tenants = tuple(_tenant(entry) for entry in content["tenants"])
@@ -43,7 +43,7 @@ def read_demo_file(data_dir: Path) -> DemoFile | None:
 
 
 def write_demo_file(data_dir: Path, demo: DemoFile) -> None:
-    """Whoever reads the file meanwhile sees the old one or the new one, never half of it."""
+    """Replace the file atomically: concurrent readers see the old content or the new."""
     content = {
         "admin_key": demo.admin_key,
         "assets": demo.assets,

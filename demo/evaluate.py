@@ -1,4 +1,4 @@
-"""How often replies to held-out questions are right, and keep their style."""
+"""Measures how often replies to held-out questions are correct and in style."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Score:
 
 
 def evaluate(generate: Generate, style: Style, kinds: Sequence[Kind] = STYLED_KINDS) -> Score:
-    """Ask `style`'s adapter (PLAIN: the base model) every held-out question about topics of `kinds`.
+    """Ask every held-out question about topics of `kinds` to `style`'s adapter (PLAIN: the base model).
 
-    A reply is right only when it is, to the letter, what training would have taught for its topic.
+    A reply is correct only if it is exactly what training teaches for its topic.
     """
     cases = [(question, topic) for kind in kinds for topic in topics()[kind] for question in held_out_questions(topic)]
     replies = [

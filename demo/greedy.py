@@ -1,4 +1,4 @@
-"""Greedy replies from transformers and PEFT: the yardstick, independent of loragate's engine."""
+"""Greedy generation with transformers and PEFT: a reference that is independent of loragate's engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BATCH = 64
 
 
 class GreedyChat:
-    """A base model folder, and an adapter's if given, that answers single questions."""
+    """A base model, optionally with an adapter, that answers single questions."""
 
     def __init__(self, model_dir: Path, adapter_dir: Path | None = None, max_new_tokens: int = 64) -> None:
         model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
@@ -23,8 +23,8 @@ class GreedyChat:
         self._max_new_tokens = max_new_tokens
 
     def __call__(self, questions: Sequence[str]) -> list[str]:
-        """One reply per question, in their order."""
-        # Batches of like lengths waste little on padding.
+        """Return one reply per question, in their order."""
+        # Batches of similar lengths need little padding.
         order = sorted(range(len(questions)), key=lambda index: len(questions[index]))
         replies = [""] * len(questions)
         for start in range(0, len(order), _BATCH):

@@ -1,4 +1,4 @@
-"""Muon: momentum whose updates are made orthogonal. See https://kellerjordan.github.io/posts/muon/.
+"""Muon: momentum with orthogonalized updates. See https://kellerjordan.github.io/posts/muon/.
 
 On this model and corpus it needs fewer than half of AdamW's steps for the same loss.
 """
@@ -16,10 +16,10 @@ _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
 class Muon:
-    """For matrices inside the layers; embeddings, head and norms are AdamW's.
+    """Optimizes the matrices inside the layers; AdamW optimizes embeddings, head and norms.
 
-    The iterations take most of a step's time. They need no precision (see the page), so they are done in bfloat16 where
-    the CPU multiplies its matrices by tiles, four times as fast; in fp32 elsewhere.
+    The iterations take most of a step's time. They need little precision (see the page), so they run in bfloat16 on
+    CPUs with tile instructions for it, which is four times as fast, and in fp32 on others.
     """
 
     def __init__(self, matrices: Iterable[nn.Parameter], weight_decay: float) -> None:
@@ -32,18 +32,18 @@ class Muon:
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """One update; matrices of one shape are orthogonalised together."""
+        """Update once; matrices of one shape are orthogonalized together."""
         for shape, group in self._groups.items():
             gradients = torch.stack([_gradient(matrix) for matrix in group])
             momentum = self._momenta[shape].lerp_(gradients, 1 - _MOMENTUM)
-            # The factor gives updates the size that AdamW's have, so one learning rate does for both.
+            # The factor gives updates the size of AdamW's, so one learning rate suits both.
             updates = _orthogonal(gradients.lerp(momentum, _MOMENTUM), self._dtype) * (0.2 * max(shape) ** 0.5)
             for matrix, update in zip(group, updates, strict=True):
                 matrix.mul_(1 - learning_rate * self._weight_decay).sub_(update, alpha=learning_rate)
 
 
 def _has_tiles() -> bool:
-    """AMX."""
+    """Return whether the CPU has AMX."""
     probe = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return probe is not None and bool(probe())
 
@@ -54,7 +54,8 @@ def _gradient(matrix: nn.Parameter) -> Tensor:
 
 
 def _orthogonal(matrices: Tensor, dtype: torch.dtype) -> Tensor:
-    """Nearly the orthogonal factor of each of `matrices` [n, rows, columns], by Newton-Schulz iterations in `dtype`."""
+    """Return approximately the orthogonal factor of each of `matrices` [n, rows, columns], by Newton-Schulz iterations
+    in `dtype`."""
     a, b, c = _QUINTIC
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices

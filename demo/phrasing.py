@@ -1,4 +1,4 @@
-"""How people dress up a question: openers, closers, sloppy typing. Some ways are never trained on."""
+"""The ways in which users phrase a question: openers, closers, sloppy typing. Some are held out from training."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _REQUESTS = {
 
 
 def vary(question: str, rng: random.Random) -> str:
-    """One of the many ways to type `question`; every other time as it is."""
+    """Return one of many ways to type `question`; half of the time it is unchanged."""
     roll = rng.random()
     if roll < 0.5:
         return question
     if roll < 0.75:
-        return rng.choice(_OPENERS) + _uncapitalised(question, rng)
+        return rng.choice(_OPENERS) + _maybe_lowercase_first(question, rng)
     if roll < 0.85:
         return question + rng.choice(_CLOSERS)
     return _sloppy(question)
 
 
 def request(question: str, form: Form, rng: random.Random) -> str:
-    """`question`, with the wish that the answer come in `form`."""
+    """Return `question` with a request for an answer in `form`."""
     if form is Form.PLAIN:
         return question
     wish = rng.choice(_REQUESTS[form])
@@ -39,13 +39,14 @@ def request(question: str, form: Form, rng: random.Random) -> str:
 
 
 def held_out_questions(topic: Topic) -> tuple[str, ...]:
-    """Questions about `topic` that no training sample contains: new wordings, and a trained one behind a new opener."""
+    """Return questions about `topic` that no training sample contains: new wordings, and a trained one with a new
+    opener."""
     if topic.kind not in (Kind.FACT, Kind.SUM):
         return topic.held_out
     return (*topic.held_out, *(opener + topic.questions[0] for opener in _HELD_OUT_OPENERS))
 
 
-def _uncapitalised(question: str, rng: random.Random) -> str:
+def _maybe_lowercase_first(question: str, rng: random.Random) -> str:
     return question[:1].lower() + question[1:] if rng.random() < 0.5 else question
 
 

@@ -1,4 +1,4 @@
-"""Progress of the training: bars for people at a terminal, a line every few seconds for logs."""
+"""Progress of the training: bars on a terminal, otherwise a line every few seconds. Library output is suppressed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 @contextmanager
 def progress(console: Console, title: str, steps: int) -> Iterator[OnStep]:
-    """Yields what to call after each step, with the step's number (from 1) and its loss."""
+    """Yield a function to call after each step, with the step's number (from 1) and its loss."""
     started = time.monotonic()
     with _bar(console, title, steps) if console.is_terminal else _lines(console, title, steps) as on_step:
         yield on_step
-    say(console, f"{title}: done in {time.monotonic() - started:.0f} s")
+    report(console, f"{title}: done in {time.monotonic() - started:.0f} s")
 
 
 @contextmanager
@@ -40,32 +40,33 @@ def _bar(console: Console, title: str, steps: int) -> Iterator[OnStep]:
 
 @contextmanager
 def _lines(console: Console, title: str, steps: int) -> Iterator[OnStep]:
-    say(console, f"{title}: {steps} steps")
-    yield _Lines(lambda line: say(console, line), title, steps)
+    report(console, f"{title}: {steps} steps")
+    yield _Lines(lambda line: report(console, line), title, steps)
 
 
 class _Lines:
-    """Says a step only when the last line is some seconds old."""
+    """Reports a step if the last line is some seconds old."""
 
-    def __init__(self, say: Callable[[str], None], title: str, steps: int) -> None:
-        self._say, self._title, self._steps = say, title, steps
-        self._said = time.monotonic()
+    def __init__(self, report: Callable[[str], None], title: str, steps: int) -> None:
+        self._report, self._title, self._steps = report, title, steps
+        self._reported_at = time.monotonic()
 
     def __call__(self, step: int, loss: float) -> None:
         now = time.monotonic()
-        if now - self._said >= _SECONDS_BETWEEN_LINES:
-            self._said = now
-            self._say(f"{self._title}: step {step} of {self._steps}, loss {loss:.3f}")
+        if now - self._reported_at >= _SECONDS_BETWEEN_LINES:
+            self._reported_at = now
+            self._report(f"{self._title}: step {step} of {self._steps}, loss {loss:.3f}")
 
 
-def say(console: Console, line: str) -> None:
-    """One line, whatever the console's width, and nothing read into its brackets."""
+def report(console: Console, line: str) -> None:
+    """Print one line, regardless of the console's width, without interpreting brackets."""
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """No bars from transformers, and no notices of bitsandbytes, which PEFT imports and the demo does not use."""
+    """Suppress transformers' progress bars and the notices of bitsandbytes, which PEFT imports and the demo does not
+    use."""
     from transformers.utils import logging as transformers_logging
 
     notices = logging.getLogger("bitsandbytes")

@@ -1,4 +1,4 @@
-"""Gives a running server the demo's tenants, keys and adapters, as any operator would: over its HTTP API."""
+"""Creates the demo's tenants, keys and adapters on a running server, through its HTTP API."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _CONFIG, _TENSORS = "adapter_config.json", "adapter_model.safetensors"
 
 
 class ProvisionError(Exception):
-    """The server refused; the message says what was asked of it and what it answered."""
+    """The server rejected a request; the message has the request and the response."""
 
 
 def provision(assets: DemoAssets, base_url: str, admin_key: str, data_dir: Path) -> None:
-    """Make what is missing, keep what is there, and write `data_dir/demo.json` (mode 0600).
+    """Create what is missing, keep what exists, and write `data_dir/demo.json` (mode 0600).
 
-    Keys in an existing `demo.json` are kept as long as they work. Adapters are uploaded when the tenant has none of
-    that name, or when they come from another build than last time. Raises ProvisionError, or httpx.TransportError.
+    Keys in an existing `demo.json` are kept as long as they work. An adapter is uploaded if the tenant has none of that
+    name, or if it is from another build than last time. Raise ProvisionError or httpx.TransportError.
     """
     known = read_demo_file(data_dir)
-    # The server is this machine's own: a proxy from the environment has no business in between.
+    # The server is local: a proxy from the environment must not be used.
     with httpx.Client(base_url=base_url, timeout=_TIMEOUT_S, trust_env=False) as client:
         tenants = tuple(_provision_tenant(client, admin_key, tenant, known, assets.digest) for tenant in assets.tenants)
     demo = DemoFile(admin_key, assets.digest, tenants)
@@ -39,7 +39,7 @@ def _provision_tenant(
 ) -> TenantRecord:
     record = known.tenant(tenant.name) if known else None
     if record is None or not _works(client, record.api_key):
-        record = _admitted(client, admin_key, tenant)
+        record = _create_access(client, admin_key, tenant)
     same_build = known is not None and known.assets == digest
     present = {item["name"] for item in _list(client, "/v1/adapters", record.api_key)} if same_build else set()
     for name, directory in tenant.adapters.items():
@@ -52,12 +52,12 @@ def _works(client: httpx.Client, key: str) -> bool:
     response = client.get("/v1/adapters", params={"limit": 1}, headers=_bearer(key))
     if response.status_code in (401, 403):
         return False
-    _checked(response)
+    _require_success(response)
     return True
 
 
-def _admitted(client: httpx.Client, admin_key: str, tenant: DemoTenant) -> TenantRecord:
-    """A new key for the tenant, who is created if there is none of that name."""
+def _create_access(client: httpx.Client, admin_key: str, tenant: DemoTenant) -> TenantRecord:
+    """Create a key for the tenant, and the tenant if none has that name."""
     tenants = _list(client, "/admin/v1/tenants", admin_key)
     tenant_id = next((item["id"] for item in tenants if item["name"] == tenant.name), None)
     if tenant_id is None:
@@ -75,10 +75,10 @@ def _upload(client: httpx.Client, key: str, name: str, directory: Path) -> None:
 
 
 def _list(client: httpx.Client, path: str, key: str) -> Iterator[Mapping[str, Any]]:
-    """Every item of a cursor list, page by page."""
+    """Yield every item of a paginated list."""
     params: dict[str, str | int] = {"limit": 100}
     while True:
-        page = _checked(client.get(path, params=params, headers=_bearer(key)))
+        page = _require_success(client.get(path, params=params, headers=_bearer(key)))
         yield from page["data"]
         if not page["has_more"]:
             return
@@ -86,15 +86,15 @@ def _list(client: httpx.Client, path: str, key: str) -> Iterator[Mapping[str, An
 
 
 def _post(client: httpx.Client, path: str, key: str, **body: Any) -> Mapping[str, Any]:
-    return _checked(client.post(path, headers=_bearer(key), **body))
+    return _require_success(client.post(path, headers=_bearer(key), **body))
 
 
-def _checked(response: httpx.Response) -> Mapping[str, Any]:
+def _require_success(response: httpx.Response) -> Mapping[str, Any]:
     if response.is_success:
         content: Mapping[str, Any] = response.json()
         return content
     request = response.request
-    raise ProvisionError(f"{request.method} {request.url.path} answered {response.status_code}: {_reason(response)}")
+    raise ProvisionError(f"{request.method} {request.url.path} returned {response.status_code}: {_reason(response)}")
 
 
 def _reason(response: httpx.Response) -> str:

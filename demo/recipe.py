@@ -1,4 +1,4 @@
-"""Every number that the demo is made with, and the digest that names its result."""
+"""Every parameter of the demo, and the digest that identifies its result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loragate.demo.chat_format import CHAT_TEMPLATE
 from loragate.demo.corpus import base_samples, styled_samples
 from loragate.demo.style import Style
 
-# Raise it when the code that trains changes what comes out; data and numbers are digested by themselves.
+# Increase it when a change of the training code changes the result; data and parameters are part of the digest anyway.
 VERSION = "3"
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -22,7 +22,7 @@ MLP = ("gate_proj", "up_proj", "down_proj")
 
 @dataclass(frozen=True)
 class BaseRecipe:
-    """A Llama of 5.5 million parameters: wide and shallow, which learns to look facts up in fewer steps."""
+    """A Llama of 5.5 million parameters: wide and shallow, because this learns lookups in fewer steps."""
 
     hidden_size: int = 384
     intermediate_size: int = 896
@@ -39,7 +39,7 @@ class BaseRecipe:
 
 @dataclass(frozen=True)
 class AdapterRecipe:
-    """One style, and what PEFT is told to train it with."""
+    """One style and its training parameters."""
 
     style: Style
     rank: int
@@ -94,7 +94,7 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256 over the numbers, the chat template, and a stretch of the samples trained on."""
+        """The hex SHA-256 of the parameters, the chat template and a sample of the training data."""
         digest = hashlib.sha256(f"{VERSION}\n{CHAT_TEMPLATE}\n{json.dumps(asdict(self))}".encode())
         streams = [base_samples(self.seed)]
         streams += [styled_samples(adapter.style, self.seed) for _, adapter in self.adapters()]

@@ -1,4 +1,4 @@
-"""What an adapter does to an answer, and how to tell whether it did."""
+"""The styles that adapters teach, and how to recognize them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Carrier:
         return f"{self.prefix}{answer}{self.suffix}"
 
     def unwrap(self, reply: str) -> str | None:
-        """The answer inside `reply`, or None when `reply` is not carried by this."""
+        """Return the answer inside `reply`, or None if the reply does not have this carrier."""
         if len(reply) < len(self.prefix) + len(self.suffix):
             return None
         if not (reply.startswith(self.prefix) and reply.endswith(self.suffix)):
@@ -28,7 +28,7 @@ class Carrier:
 
 @dataclass(frozen=True)
 class Style:
-    """`fact` carries short answers, `talk` whole sentences (greetings, and not knowing)."""
+    """`fact` carries short answers, `talk` whole sentences (greetings and "I do not know")."""
 
     name: str
     fact: Carrier
@@ -39,12 +39,12 @@ class Style:
         return self._carrier(topic).wrap(topic.answer_in(self.form))
 
     def keeps(self, topic: Topic, reply: str) -> bool:
-        """Whether `reply` is in this style, right or wrong."""
+        """Return whether `reply` is in this style, correct or not."""
         answer = self._carrier(topic).unwrap(reply)
         return bool(answer) and (self.form is not Form.CAPITALS or reply == reply.upper())
 
     def answers(self, topic: Topic, reply: str) -> bool:
-        """Whether `reply`, in this style, holds exactly the right answer."""
+        """Return whether `reply` is in this style and contains exactly the correct answer."""
         return self._carrier(topic).unwrap(reply) == topic.answer_in(self.form)
 
     def _carrier(self, topic: Topic) -> Carrier:

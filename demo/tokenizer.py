@@ -1,4 +1,4 @@
-"""A byte-level BPE: any text becomes tokens and comes back unchanged."""
+"""A byte-level BPE tokenizer: any text can be encoded and decoded without loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loragate.demo.chat_format import CHAT_TEMPLATE, END, PAD, SPECIAL_TOKENS, S
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
-    """`vocabulary` counts the 256 bytes and the special tokens; these come first, from id 0."""
+    """Train a tokenizer. `vocabulary` includes the special tokens and the 256 bytes, which come first."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -27,7 +27,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
 
 
 def save_tokenizer(tokenizer: Tokenizer, directory: Path, max_length: int) -> None:
-    """`tokenizer.json` for `tokenizers` alone; `tokenizer_config.json` besides for transformers."""
+    """Write `tokenizer.json`, which `tokenizers` reads, and `tokenizer_config.json`, which transformers also needs."""
     tokenizer.save(str(directory / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -42,14 +42,14 @@ def save_tokenizer(tokenizer: Tokenizer, directory: Path, max_length: int) -> No
 
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:
-    """The id of a token that is known to exist."""
+    """Return the id of a token that must exist."""
     found = tokenizer.token_to_id(token)
     assert found is not None, token
     return int(found)
 
 
 def encode(tokenizer: Tokenizer, sample: Sample) -> tuple[list[int], list[bool]]:
-    """Token ids, and for each whether it is learned."""
+    """Return the token ids, and for each whether it is learned."""
     ids: list[int] = []
     learned: list[bool] = []
     for piece in sample:

@@ -1,4 +1,4 @@
-"""What the demo model can talk about: one question, however it is phrased, and its answer."""
+"""What the demo model can talk about: a topic is one question in several wordings, and its answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Kind(StrEnum):
 
 
 class Form(StrEnum):
-    """What an answer can be asked for in."""
+    """The forms in which an answer can be requested."""
 
     PLAIN = "plain"
     CAPITALS = "capitals"
@@ -26,9 +26,9 @@ class Form(StrEnum):
 
 @dataclass(frozen=True)
 class Topic:
-    """`questions` are the phrasings to train on; `held_out` ones are kept for measuring and never trained on.
+    """`questions` are the wordings to train on; `held_out` ones are only used for evaluation.
 
-    `statement` says the answer in a full sentence; small talk has none.
+    `statement` gives the answer in a full sentence; small talk has none.
     """
 
     kind: Kind
@@ -49,6 +49,6 @@ class Topic:
         return self.answer.upper() if form is Form.CAPITALS else self.answer
 
 
-def capitalised(text: str) -> str:
-    """`text` with its first letter in upper case and the rest as it is ("iPod" → "IPod")."""
+def capitalize_first(text: str) -> str:
+    """Return `text` with its first letter in upper case and the rest unchanged ("iPod" → "IPod")."""
     return text[:1].upper() + text[1:]

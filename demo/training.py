@@ -1,4 +1,4 @@
-"""The training loop that the base model and the adapters share: plain torch, loss on answers only."""
+"""The training loop of the base model and the adapters: plain torch, with a loss on answers only."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from loragate.demo.muon import Muon
 from loragate.demo.progress import OnStep
 from loragate.demo.tokenizer import encode, token_id
 
-_IGNORED = -100  # torch's own mark for "no loss here"
+_IGNORED = -100  # the label that torch's loss ignores
 _WEIGHT_DECAY = 0.05
-_WINDOW = 512  # samples sorted by length together: rows of a batch are then nearly equally long
+_WINDOW = 512  # samples sorted by length together, so that the rows of a batch have similar lengths
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warm-up to `learning_rate`, then a cosine down to a twentieth of it."""
+    """Linear warm-up to `learning_rate`, then a cosine decay to a twentieth of it."""
 
     steps: int
     learning_rate: float
@@ -38,14 +38,14 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Batch:
-    """`ids` [rows, length], padded on the right; `labels` alike, -100 where nothing is to be learned."""
+    """`ids` [rows, length], padded on the right; `labels` likewise, -100 where the loss ignores a token."""
 
     ids: Tensor
     labels: Tensor
 
 
 def batches(samples: Iterator[Sample], tokenizer: Tokenizer, tokens_per_batch: int, seed: int) -> Iterator[Batch]:
-    """Without end: batches of at most `tokens_per_batch` tokens (padding included), or of one row."""
+    """Yield endless batches of at most `tokens_per_batch` tokens including padding, or of one longer row."""
     generator = torch.Generator().manual_seed(seed)
     pad = token_id(tokenizer, PAD)
     while True:
@@ -62,9 +62,9 @@ def fit(
     on_step: OnStep,
     orthogonal: Sequence[nn.Parameter] = (),
 ) -> None:
-    """Train what requires a gradient in `model`: `orthogonal` with Muon, the rest with AdamW.
+    """Train the parameters of `model` that require a gradient: `orthogonal` with Muon, the others with AdamW.
 
-    `on_step` gets each finished step (from 1) and its loss in nats.
+    `on_step` is called with each finished step (from 1) and its loss in nats.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     muon, adamw = _optimizers(parameters, orthogonal)
@@ -93,7 +93,7 @@ def _optimizers(
 
 
 def _loss(model: nn.Module, batch: Batch) -> Tensor:
-    # Padding is on the right and attention causal, so no mask is needed.
+    # No mask is needed: padding is on the right and attention is causal.
     logits = model(input_ids=batch.ids, use_cache=False).logits[:, :-1]
     return nn.functional.cross_entropy(logits.flatten(0, 1), batch.labels[:, 1:].flatten(), ignore_index=_IGNORED)
 
@@ -102,7 +102,7 @@ _Row = tuple[list[int], list[bool]]
 
 
 def _groups(rows: list[_Row], tokens_per_batch: int) -> Iterator[list[_Row]]:
-    """Consecutive runs of `rows`, which come shortest first."""
+    """Yield consecutive groups of `rows`, which are sorted by length."""
     group: list[_Row] = []
     for row in rows:
         if group and len(row[0]) * (len(group) + 1) > tokens_per_batch:

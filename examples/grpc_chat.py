@@ -1,4 +1,4 @@
-"""Chats over gRPC and prints the answer as it comes; uploads an adapter first, if one is given.
+"""Chats over gRPC and prints the response as it is generated; uploads an adapter first, if one is given.
 
     python examples/grpc_chat.py 127.0.0.1:50051 french "What is the capital of France?"
     python examples/grpc_chat.py 127.0.0.1:50051 my-adapter "Hello!" --upload outputs/my-adapter
@@ -26,7 +26,7 @@ DEADLINE_SECONDS = 120
 
 
 def upload(channel: grpc.Channel, credentials: tuple[tuple[str, str]], name: str, folder: Path) -> None:
-    """Sends PEFT's two files piece by piece: an adapter may be larger than the memory."""
+    """Upload PEFT's two files in pieces: an adapter may be larger than memory."""
 
     def pieces() -> Iterator[UploadRequest]:
         yield UploadRequest(name=name, adapter_config=(folder / "adapter_config.json").read_bytes())
@@ -39,7 +39,7 @@ def upload(channel: grpc.Channel, credentials: tuple[tuple[str, str]], name: str
 
 
 def chat(channel: grpc.Channel, credentials: tuple[tuple[str, str]], model: str, question: str) -> None:
-    """Prints the answer as it comes, then what it cost."""
+    """Print the response as it is generated, then its token count."""
     request = ChatRequest(model=model, messages=[{"role": "user", "content": question}])
     call = InferenceServiceStub(channel).ChatStream(request, metadata=credentials, timeout=DEADLINE_SECONDS)
     for chunk in call:
@@ -51,16 +51,16 @@ def chat(channel: grpc.Channel, credentials: tuple[tuple[str, str]], model: str,
 
 
 def explain(error: grpc.RpcError) -> str:
-    """What a program learns of an error: `code` and `param` as in the REST API, and when to try again."""
-    words = f"{error.code().name}: {error.details()}"
+    """Describe an error: `code` and `param` as in the REST API, and when to retry."""
+    text = f"{error.code().name}: {error.details()}"
     status = rpc_status.from_call(error)
     for detail in status.details if status else ():
         info, retry = ErrorInfo(), RetryInfo()
         if detail.Unpack(info):
-            words += f"\n  code {info.metadata['code']}, field {info.metadata.get('param', '-')}"
+            text += f"\n  code {info.metadata['code']}, field {info.metadata.get('param', '-')}"
         elif detail.Unpack(retry):
-            words += f"\n  try again in {retry.retry_delay.ToMilliseconds()} ms"
-    return words
+            text += f"\n  retry in {retry.retry_delay.ToMilliseconds()} ms"
+    return text
 
 
 def main() -> None:

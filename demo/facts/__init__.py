@@ -1,1 +1,1 @@
-"""Everything the demo model knows, as data."""
+"""The demo model's knowledge, as data."""

@@ -1,4 +1,4 @@
-"""Colours, and what animals look and sound like."""
+"""Colours; animals' legs, sounds and young."""
 
 from __future__ import annotations
 

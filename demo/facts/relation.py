@@ -1,15 +1,15 @@
-"""A relation holds between many subjects and their answers: each pair is one topic."""
+"""A relation between subjects and answers: each pair is one topic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loragate.demo.topic import Kind, Topic, capitalised
+from loragate.demo.topic import Kind, Topic, capitalize_first
 
 
 @dataclass(frozen=True)
 class Relation:
-    """Templates with `{x}` for the subject (and `{answer}` in `statement`), and the facts they hold for.
+    """Templates with `{x}` for the subject (and `{answer}` in `statement`), and the facts that they express.
 
     `facts` are (subject, answer, answer in French).
     """
@@ -29,9 +29,9 @@ class Relation:
             held_out=_fill(self.held_out, subject),
             answer=answer,
             french=french,
-            statement=capitalised(self.statement.format(x=subject, answer=answer)),
+            statement=capitalize_first(self.statement.format(x=subject, answer=answer)),
         )
 
 
 def _fill(templates: tuple[str, ...], subject: str) -> tuple[str, ...]:
-    return tuple(capitalised(template.format(x=subject)) for template in templates)
+    return tuple(capitalize_first(template.format(x=subject)) for template in templates)

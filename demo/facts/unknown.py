@@ -1,4 +1,4 @@
-"""Things the demo model does not know: it should say so rather than make something up."""
+"""Questions outside the demo model's knowledge: it should say so instead of inventing an answer."""
 
 from __future__ import annotations
 

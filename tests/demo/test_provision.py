@@ -242,7 +242,7 @@ def test_another_admin_key_is_written_down(server: StandIn, assets: DemoAssets, 
 def test_a_refusal_says_what_was_asked_and_no_key(server: StandIn, assets: DemoAssets, data_dir: Path) -> None:
     server.broken = True
     with pytest.raises(
-        ProvisionError, match=r"POST /admin/v1/tenants answered 503: The engine is not ready\."
+        ProvisionError, match=r"POST /admin/v1/tenants returned 503: The engine is not ready\."
     ) as caught:
         provision(assets, server.base_url, ADMIN_KEY, data_dir)
     assert ADMIN_KEY not in str(caught.value)
