@@ -16,7 +16,7 @@ from loragate.finetune.training.trainers.sft import supervised_trainer
 from loragate.finetune.training.trainers.streaming_rows import StreamingRows
 from loragate.finetune.training.trainers.trainer_arguments import Run
 
-_NOTHING_TO_LEARN = "No example contains anything to learn within `max_length`."
+_NOTHING_TO_LEARN = "There is nothing to learn: every example is longer than `max_length`."
 
 
 def train(

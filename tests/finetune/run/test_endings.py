@@ -68,7 +68,7 @@ def test_a_folder_that_cannot_be_made_is_said(assignment: Assignment, tmp_path: 
 def test_an_adapter_begins_as_its_seed_says_whatever_was_drawn_before(assignment: Assignment) -> None:
     def first(seed: int) -> torch.Tensor:
         torch.rand(seed + 3)
-        adapted = session._adapted(
+        adapted = session._adapted_model(
             replace(assignment, recipe=replace(assignment.recipe, seed=seed)), torch.device("cpu")
         )
         return next(tensor for name, tensor in adapted.named_parameters() if "lora_A" in name).detach()
@@ -85,7 +85,7 @@ class Unwritable(Checkpoint):
 
 
 def test_a_checkpoint_that_cannot_be_written_is_told_by_the_next_and_leaves_none(tmp_path: Path) -> None:
-    writer = CheckpointWriter(keep=2)
+    writer = CheckpointWriter(max_checkpoints=2)
     told: list[Path] = []
     checkpoint: Any = Unwritable(None, {}, {}, "")  # type: ignore[arg-type]
     writer.write(checkpoint, tmp_path / "checkpoint-4", None, told.append)
