@@ -1,13 +1,16 @@
 """Construction of the engine: a loaded and checked model, and everything that a step needs."""
 
 import logging
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from loragate.engine.adapters.arena import AdapterArena
 from loragate.engine.adapters.copier import AdapterCopier
@@ -75,9 +78,24 @@ def load(config: EngineConfig) -> LoadedModel:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     try:
-        return _load(config)
+        with _quiet_transformers():
+            return _load(config)
     finally:
         end_team()
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Keep transformers' progress bars and announcements of deprecations out of the engine's output."""
+    had_progress_bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\b")
+            yield
+    finally:
+        if had_progress_bars:
+            transformers_logging.enable_progress_bar()
 
 
 def _load(config: EngineConfig) -> LoadedModel:
