@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from loragate.engine.grammar.token_pieces import from_alphabet, from_marked_or_byte
+from loragate.engine.grammar.token_pieces import from_alphabet, from_marked_or_byte, is_byte_level
 
 
 class TokenBytes:
@@ -16,7 +16,7 @@ class TokenBytes:
 
     def __init__(self, tokenizer: Tokenizer, decoder: dict[str, Any] | None) -> None:
         self._tokenizer = tokenizer
-        self.byte_level = _is_byte_level(decoder)
+        self.byte_level = is_byte_level(decoder)
         self._added = {id_: token.content for id_, token in tokenizer.get_added_tokens_decoder().items()}
         self._known: dict[int, bytes] = {}
 
@@ -35,11 +35,3 @@ class TokenBytes:
         if token_id in self._added:
             return piece.encode()
         return from_marked_or_byte(piece)
-
-
-def _is_byte_level(decoder: dict[str, Any] | None) -> bool:
-    if decoder is None:
-        return False
-    if decoder["type"] == "Sequence":
-        return [inner["type"] for inner in decoder["decoders"]] == ["ByteLevel"]
-    return bool(decoder["type"] == "ByteLevel")

@@ -1,8 +1,8 @@
-"""What each token of a `tokenizer.json` adds to a text, as bytes: exact, so that a grammar over text can choose tokens.
+"""The exact bytes that each token of a `tokenizer.json` adds to a text, so that a grammar over text can choose tokens.
 
 Two families have such bytes: byte-level vocabularies (GPT-2, Llama 3, Qwen), and those that write a space as U+2581
-(SentencePiece's, with or without byte fallback: Llama 2, Mistral, Gemma). The space that the second kind drops at a
-text's start is kept here: a completion continues its prompt.
+(SentencePiece's, with or without byte fallback: Llama 2, Mistral, Gemma). The second kind drops a space at the start
+of a text; here it is kept, because a completion continues its prompt.
 """
 
 import json
@@ -10,28 +10,35 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from loragate.engine.grammar.token_pieces import WORD_MARK, from_alphabet, from_marked, from_marked_or_byte
+from loragate.engine.grammar.token_pieces import (
+    WORD_MARK,
+    decoder_steps,
+    from_alphabet,
+    from_marked,
+    from_marked_or_byte,
+    is_byte_level,
+)
 
 
 class UnknownTokenizer(Exception):
-    """The tokens have no bytes of their own that we know of; the message says why."""
+    """The bytes of the tokens cannot be determined; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Token id → bytes; None for ids that are no text: special tokens, and the padding of the embeddings."""
+    """The bytes of each token id; None for ids without text: special tokens, and the padding of the embeddings."""
 
     tokens: tuple[bytes | None, ...]
-    special: dict[int, str]  # the special tokens' names
+    special: dict[int, str]  # names of the special tokens
 
 
 def read_vocabulary(tokenizer_json: bytes, size: int, never_text: Iterable[int]) -> Vocabulary:
-    """The first `size` tokens. `never_text` are special whatever the file says, as EOS is. Raises UnknownTokenizer."""
+    """Return the first `size` tokens. `never_text` are special in any case, such as EOS. Raises UnknownTokenizer."""
     if not tokenizer_json:
         raise UnknownTokenizer("the base model has no tokenizer.json")
     document = json.loads(tokenizer_json)
     model, added = document["model"], document.get("added_tokens") or []
-    to_bytes = _reader(_decoders(document))
+    to_bytes = _reader(document.get("decoder"))
     pieces = _pieces(model)
     texts = {token_id: to_bytes(piece) for token_id, piece in pieces.items()}
     texts |= {token["id"]: token["content"].encode() for token in added}
@@ -44,7 +51,7 @@ def read_vocabulary(tokenizer_json: bytes, size: int, never_text: Iterable[int])
 
 
 def _text(token: bytes | None) -> bytes | None:
-    """No text has the byte 0xFF, though most vocabularies do."""
+    """Return the token, or None if it has the byte 0xFF, which no text has although most vocabularies do."""
     return None if token is None or b"\xff" in token else token
 
 
@@ -58,26 +65,22 @@ def _pieces(model: dict[str, Any]) -> dict[int, str]:
 
 
 def _unknown(model: dict[str, Any], pieces: dict[int, str]) -> list[int]:
-    """The token that stands for text outside the vocabulary."""
+    """Return the ids of the token for text outside the vocabulary."""
     return [i for i, piece in pieces.items() if i == model.get("unk_id") or piece == model.get("unk_token")]
 
 
-def _decoders(document: dict[str, Any]) -> list[dict[str, Any]]:
-    decoder = document.get("decoder")
-    if decoder is None:
-        return []
-    return list(decoder["decoders"]) if decoder["type"] == "Sequence" else [decoder]
-
-
-def _reader(decoders: list[dict[str, Any]]) -> Callable[[str], bytes]:
-    """How the file's decoder turns one piece into bytes, if it does so piece by piece."""
-    kinds = [decoder["type"] for decoder in decoders]
-    if kinds == ["ByteLevel"]:
+def _reader(decoder: dict[str, Any] | None) -> Callable[[str], bytes]:
+    """Return a function from a piece to its bytes, if the file's decoder works piece by piece."""
+    if is_byte_level(decoder):
         return from_alphabet
-    unmarks = [decoder for decoder in decoders if _unmarks(decoder)]
-    others = [decoder for decoder in decoders if not _unmarks(decoder) and not _keeps_pieces(decoder)]
+    steps = decoder_steps(decoder)
+    kinds = [step["type"] for step in steps]
+    unmarks = [step for step in steps if _unmarks(step)]
+    others = [step for step in steps if not _unmarks(step) and not _keeps_pieces(step)]
     if not unmarks or others:
-        raise UnknownTokenizer(f"its tokenizer's decoder ({', '.join(kinds) or 'none'}) joins tokens in its own way")
+        raise UnknownTokenizer(
+            f"its tokenizer's decoder ({', '.join(kinds) or 'none'}) joins tokens in an unsupported way"
+        )
     return from_marked_or_byte if "ByteFallback" in kinds else from_marked
 
 
@@ -90,7 +93,7 @@ def _unmarks(decoder: dict[str, Any]) -> bool:
 
 
 def _keeps_pieces(decoder: dict[str, Any]) -> bool:
-    """It changes nothing but perhaps the first space of a whole text."""
+    """Return whether the step changes nothing except possibly the first space of a whole text."""
     if decoder["type"] == "Strip":
         return bool(decoder["content"] == " " and decoder["start"] <= 1 and decoder["stop"] == 0)
     return decoder["type"] in ("ByteFallback", "Fuse")
