@@ -67,8 +67,8 @@ class _Server:
             first = [
                 quantile(share, oldest.page.buckets(_FIRST_TOKEN), page.buckets(_FIRST_TOKEN)) for share in (0.5, 0.99)
             ]
-            slow = "no responses yet" if first[1] is None else f"99 % within {formats.seconds(first[1])}"
-            figure("Time to first token, median", formats.seconds(first[0]), slow)
+            slow = "no responses yet" if first[1] is None else f"median; 99 % within {formats.seconds(first[1])}"
+            figure("Time to first token", formats.seconds(first[0]), slow)
             figure(
                 "Errors",
                 formats.count(max(0.0, _errors(page) - _errors(oldest.page))),

@@ -113,8 +113,8 @@ def _nothing() -> None:
 
 def _service_figures(service: Json) -> None:
     first, rejected = service["ttft_ms"], service["rejected"]
-    slow = f"95 % within {_ms(first['p95'])}" if first else "no responses yet"
-    figure("Time to first token, median", _ms(first and first["p50"]), slow)
+    slow = f"median; 95 % within {_ms(first['p95'])}" if first else "no responses yet"
+    figure("Time to first token", _ms(first and first["p50"]), slow)
     figure("Errors", formats.count(service["errors"]), f"of the last {formats.count(service['requests'])} requests")
     limited, overloaded = formats.count(rejected["rate_limited"]), formats.count(rejected["overloaded"])
     figure("Rejected", formats.count(sum(rejected.values())), f"{limited} rate limited, {overloaded} overloaded")
