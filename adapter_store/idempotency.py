@@ -31,7 +31,7 @@ _PARAM = "Idempotency-Key"
 
 
 @dataclass(frozen=True)
-class Reply:
+class StoredResponse:
     """An answer as it was given the first time."""
 
     status: int
@@ -39,14 +39,14 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Claim:
+class IdempotencyClaim:
     """The right to do the work once."""
 
     key: str
     token: str
 
 
-class Replies:
+class IdempotencyRepository:
     """Part of both scopes; sees its scope's owner's only."""
 
     def __init__(self, session: AsyncSession, secret_key: bytes) -> None:
@@ -54,7 +54,7 @@ class Replies:
         self._secret = derive_key(secret_key, "idempotent replies")
         self._owner = tenant_of(session) or ""
 
-    async def claim(self, key: str, request: bytes) -> Claim | Reply:
+    async def claim(self, key: str, request: bytes) -> IdempotencyClaim | StoredResponse:
         """A claim, or what was answered to the same key and request before.
 
         Raises Conflict when the key stands for another request, or when that request still runs.
@@ -69,26 +69,26 @@ class Replies:
         if not hmac.compare_digest(row.fingerprint, fingerprint):
             raise Conflict("This key was used for another request.", code="idempotency_key_reused", param=_PARAM)
         if row.sealed is not None and row.status is not None:
-            return Reply(row.status, self._opened(key, row.sealed))
+            return StoredResponse(row.status, self._opened(key, row.sealed))
         if row.claimed_until > now:
             raise Conflict("A request with this key still runs.", code="idempotency_key_in_use", param=_PARAM)
         return await self._take_over(key, now)
 
-    async def keep(self, claim: Claim, reply: Reply) -> None:
+    async def complete(self, claim: IdempotencyClaim, reply: StoredResponse) -> None:
         """To be called in the work's transaction. Raises Conflict when the claim ran out and was taken over."""
         sealed = self._sealed(claim.key, reply.body)
         kept = update(IdempotencyReplyRow).where(*self._of(claim)).values(status=reply.status, sealed=sealed)
         if (await self._session.execute(kept.returning(IdempotencyReplyRow.token))).one_or_none() is None:
             raise Conflict("A request with this key still runs.", code="idempotency_key_in_use", param=_PARAM)
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: IdempotencyClaim) -> None:
         """The work failed; the next request may try again."""
         await self._session.execute(
             delete(IdempotencyReplyRow).where(*self._of(claim), IdempotencyReplyRow.status.is_(None))
         )
 
-    async def _add(self, key: str, fingerprint: bytes, now: datetime) -> Claim:
-        claim = Claim(key, random_base62(20))
+    async def _add(self, key: str, fingerprint: bytes, now: datetime) -> IdempotencyClaim:
+        claim = IdempotencyClaim(key, random_base62(20))
         row = insert(IdempotencyReplyRow).values(
             tenant_id=self._owner,
             key_hash=self._hash("key", key.encode()),
@@ -100,15 +100,15 @@ class Replies:
         await self._session.execute(row)
         return claim
 
-    async def _take_over(self, key: str, now: datetime) -> Claim:
-        claim = Claim(key, random_base62(20))
+    async def _take_over(self, key: str, now: datetime) -> IdempotencyClaim:
+        claim = IdempotencyClaim(key, random_base62(20))
         here = IdempotencyReplyRow.key_hash == self._hash("key", key.encode())
         await self._session.execute(
             update(IdempotencyReplyRow).where(here).values(token=claim.token, claimed_until=now + _CLAIM)
         )
         return claim
 
-    def _of(self, claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    def _of(self, claim: IdempotencyClaim) -> tuple[ColumnElement[bool], ...]:
         return IdempotencyReplyRow.key_hash == self._hash(
             "key", claim.key.encode()
         ), IdempotencyReplyRow.token == claim.token

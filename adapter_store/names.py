@@ -8,6 +8,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FINE_TUNE_PREFIX = "ft:"
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _LABEL_LENGTH = 100
+_SHOWN_LENGTH = 100
 _MAX_VERSION = 2**31 - 1  # what the database's integer holds
 
 
@@ -37,6 +38,11 @@ def could_be_name(name: str) -> bool:
 def is_tuned(name: str) -> bool:
     """Whether only a model that a fine-tuning job has made can have this name."""
     return name.startswith(_FINE_TUNE_PREFIX)
+
+
+def shortened(text: str) -> str:
+    """Return a name or id from a request in the length that a message may repeat."""
+    return text[:_SHOWN_LENGTH]
 
 
 def could_be_version(version: int) -> bool:

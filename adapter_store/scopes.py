@@ -8,16 +8,16 @@ from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.auth.api_keys import ApiKeyRepository
 from loragate.adapter_store.files.repository import FileRepository
 from loragate.adapter_store.files.uploads import FileUploadRepository
-from loragate.adapter_store.idempotency import Replies
-from loragate.adapter_store.imports.lease import ImportWork
+from loragate.adapter_store.idempotency import IdempotencyRepository
+from loragate.adapter_store.imports.lease import ImportLease
 from loragate.adapter_store.imports.repository import ImportRepository
-from loragate.adapter_store.jobs.all_jobs import AllJobs
-from loragate.adapter_store.jobs.lease import JobWork
+from loragate.adapter_store.jobs.admin_jobs import AdminJobs
+from loragate.adapter_store.jobs.lease import JobLease
 from loragate.adapter_store.jobs.queue import JobQueue
 from loragate.adapter_store.jobs.repository import JobRepository
-from loragate.adapter_store.jobs.run_snapshots import KeptRuns
+from loragate.adapter_store.jobs.run_snapshots import RunSnapshots
 from loragate.adapter_store.publishing.all_published import PublishedAdapters
-from loragate.adapter_store.publishing.publisher import Publications
+from loragate.adapter_store.publishing.publisher import Publisher
 from loragate.adapter_store.publishing.quarantine import Quarantine
 from loragate.adapter_store.tenants.repository import TenantRepository
 from loragate.adapter_store.usage.repository import UsageRepository
@@ -33,13 +33,13 @@ class TenantScope:
     files: FileRepository
     file_uploads: FileUploadRepository
     imports: ImportRepository
-    import_work: ImportWork
-    publications: Publications
+    import_lease: ImportLease
+    publisher: Publisher
     jobs: JobRepository
-    job_work: JobWork
-    kept_runs: KeptRuns
+    job_lease: JobLease
+    run_snapshots: RunSnapshots
     usage: UsageRepository
-    replies: Replies
+    idempotency: IdempotencyRepository
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class AdminScope:
     published: PublishedAdapters
     desired: DesiredState
     job_queue: JobQueue
-    jobs: AllJobs
+    jobs: AdminJobs
     audit: AuditLog
-    replies: Replies
+    idempotency: IdempotencyRepository
     usage: UsageRepository
     settlement: UsageSettlement

@@ -14,7 +14,7 @@ from loragate.adapter_store.auth.api_keys import ApiKeyRepository
 from loragate.adapter_store.auth.authentication import Authenticator
 from loragate.adapter_store.auth.credentials import KeyHasher
 from loragate.adapter_store.auth.installation import check_secret_key
-from loragate.adapter_store.auth.principal import Snapshot
+from loragate.adapter_store.auth.principal import Authentication
 from loragate.adapter_store.base_model.manifests import Manifests
 from loragate.adapter_store.blobs.blobs import Blobs, StoredAdapter, TenantBlobs
 from loragate.adapter_store.database.database import Database
@@ -22,21 +22,21 @@ from loragate.adapter_store.database.schema import require_current
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.files.repository import FileRepository
 from loragate.adapter_store.files.uploads import FileUploadRepository
-from loragate.adapter_store.idempotency import Replies
-from loragate.adapter_store.imports.lease import ImportWork
+from loragate.adapter_store.idempotency import IdempotencyRepository
+from loragate.adapter_store.imports.lease import ImportLease
 from loragate.adapter_store.imports.repository import ImportRepository
-from loragate.adapter_store.jobs.all_jobs import AllJobs
-from loragate.adapter_store.jobs.lease import JobWork
+from loragate.adapter_store.jobs.admin_jobs import AdminJobs
+from loragate.adapter_store.jobs.lease import JobLease
 from loragate.adapter_store.jobs.queue import JobQueue
 from loragate.adapter_store.jobs.repository import JobRepository
-from loragate.adapter_store.jobs.run_snapshots import KeptRuns
+from loragate.adapter_store.jobs.run_snapshots import RunSnapshots
 from loragate.adapter_store.notices.notices import LocalNotices, Notices
 from loragate.adapter_store.publishing.all_published import PublishedAdapters
-from loragate.adapter_store.publishing.publisher import Publications
-from loragate.adapter_store.publishing.quarantine import Damaged, Quarantine, damage_of, verified
+from loragate.adapter_store.publishing.publisher import Publisher
+from loragate.adapter_store.publishing.quarantine import CorruptBlob, Quarantine, find_damage, verified
 from loragate.adapter_store.publishing.staging import Stage
 from loragate.adapter_store.scopes import AdminScope, TenantScope
-from loragate.adapter_store.sweep import DEFAULT_GRACE, DEFAULT_KEPT, SweepReport, sweep
+from loragate.adapter_store.sweep import DEFAULT_GRACE, DEFAULT_RETENTION, SweepReport, sweep
 from loragate.adapter_store.tenants.repository import TenantRepository, tenant_not_found
 from loragate.adapter_store.usage.repository import UsageRepository
 from loragate.adapter_store.usage.settlement import UsageSettlement
@@ -48,17 +48,19 @@ log = logging.getLogger(__name__)
 class Store:
     """One per process. Every method may raise Unavailable (the database is away) besides what it names."""
 
-    def __init__(self, database: Database, blobs: Blobs, secret_key: bytes, notices: Notices, kept: timedelta) -> None:
+    def __init__(
+        self, database: Database, blobs: Blobs, secret_key: bytes, notices: Notices, retention: timedelta
+    ) -> None:
         self.blobs = blobs
         self.notices = notices
         self._database = database
         self._secret_key = secret_key
-        self._kept = kept
+        self._retention = retention
         self._hasher = KeyHasher(secret_key)
         self._authenticator = Authenticator(database, self._hasher)
         self._manifests = Manifests(database)
         self._stage = Stage()
-        self.heard_of_damage: Callable[[], None] = lambda: None
+        self.on_damage: Callable[[], None] = lambda: None
 
     @classmethod
     async def open(
@@ -68,19 +70,25 @@ class Store:
         secret_key: bytes,
         notices: Notices | None = None,
         *,
-        kept: timedelta = DEFAULT_KEPT,
+        retention: timedelta = DEFAULT_RETENTION,
     ) -> "Store":
         """Raises Invalid (the URL), SchemaMismatch (before `upgrade`), WrongSecretKey, Unavailable.
 
         Without `notices` other processes are not told of changes. What is deleted can be restored for as long as it
-        is `kept`.
+        is `retention`.
         """
         database = Database(database_url)
         try:
             await require_current(database)
             async with database.operator(write=True) as session:
                 await check_secret_key(session, secret_key)
-            return cls(database, Blobs(blob_url), secret_key, notices or LocalNotices(), kept)
+            return cls(
+                database=database,
+                blobs=Blobs(blob_url),
+                secret_key=secret_key,
+                notices=notices or LocalNotices(),
+                retention=retention,
+            )
         except BaseException:
             await database.close()
             raise
@@ -100,24 +108,29 @@ class Store:
         opened = self._database.tenant(tenant_id, write=write)
         async with self._announcing(tenant_id) as changed, opened as session:
             audit = AuditLog(session, by, changed)
-            adapters, files = (
-                AdapterRepository(session, audit, self._kept),
-                FileRepository(session, blobs.pieces, audit),
-            )
-            work = JobWork(session)
+            adapters = AdapterRepository(session, audit, self._retention)
+            files = FileRepository(session, blobs.pieces, audit)
+            job_lease = JobLease(session)
             yield TenantScope(
-                adapters,
-                Quarantine(session, blobs, audit),
-                files,
-                FileUploadRepository(session, blobs.pieces, files, audit),
-                ImportRepository(session, self._manifests, audit),
-                ImportWork(session),
-                Publications(session, adapters, blobs, self._stage, self._manifests, audit),
-                JobRepository(session, audit),
-                work,
-                KeptRuns(session, blobs.pieces, work),
-                UsageRepository(session),
-                Replies(session, self._secret_key),
+                adapters=adapters,
+                quarantine=Quarantine(session, blobs, audit),
+                files=files,
+                file_uploads=FileUploadRepository(session, blobs.pieces, files, audit),
+                imports=ImportRepository(session, self._manifests, audit),
+                import_lease=ImportLease(session),
+                publisher=Publisher(
+                    session=session,
+                    adapters=adapters,
+                    blobs=blobs,
+                    stage=self._stage,
+                    manifests=self._manifests,
+                    audit=audit,
+                ),
+                jobs=JobRepository(session, audit),
+                job_lease=job_lease,
+                run_snapshots=RunSnapshots(session, blobs.pieces, job_lease),
+                usage=UsageRepository(session),
+                idempotency=IdempotencyRepository(session, self._secret_key),
             )
 
     def _blobs_of(self, tenant_id: str) -> TenantBlobs:
@@ -135,16 +148,16 @@ class Store:
         async with self._announcing() as changed, opened as session:
             audit = AuditLog(session, by, changed)
             yield AdminScope(
-                TenantRepository(session, audit),
-                ApiKeyRepository(session, self._hasher, audit),
-                PublishedAdapters(session),
-                DesiredState(session, audit),
-                JobQueue(session),
-                AllJobs(session),
-                audit,
-                Replies(session, self._secret_key),
-                UsageRepository(session),
-                UsageSettlement(session),
+                tenants=TenantRepository(session, audit),
+                keys=ApiKeyRepository(session, self._hasher, audit),
+                published=PublishedAdapters(session),
+                desired=DesiredState(session, audit),
+                job_queue=JobQueue(session),
+                jobs=AdminJobs(session),
+                audit=audit,
+                idempotency=IdempotencyRepository(session, self._secret_key),
+                usage=UsageRepository(session),
+                settlement=UsageSettlement(session),
             )
 
     @asynccontextmanager
@@ -158,7 +171,7 @@ class Store:
             for tenant_id in changed:
                 await self.notices.announce(tenant_id or own)
 
-    async def authenticate(self, key: str) -> Snapshot | None:
+    async def authenticate(self, key: str) -> Authentication | None:
         """None for anything that is not, or no longer, a key of this installation."""
         return await self._authenticator.authenticate(key)
 
@@ -182,7 +195,7 @@ class Store:
         """The bytes of a published adapter, also of a deleted version until the sweep.
 
         Raises LookupError when they are not there, OSError (also while iterating) when they cannot be read. They are
-        checked while they are read: what is damaged ends in `Damaged` before its last chunk, and in quarantine.
+        checked while they are read: what is damaged ends in `CorruptBlob` before its last chunk, and in quarantine.
         """
         stored = await self.blobs.of(tenant_id).open(digest)
         return replace(stored, tensors=self._verified(tenant_id, digest, stored))
@@ -191,14 +204,14 @@ class Store:
         try:
             async for chunk in verified(stored, digest):
                 yield chunk
-        except Damaged:
+        except CorruptBlob:
             await self._quarantine(tenant_id, digest)
             raise
 
     async def _quarantine(self, tenant_id: str, digest: str) -> None:
         """Unless it was a fault on the way: they are read once more."""
         try:
-            reason = await damage_of(self.blobs.of(tenant_id), digest)
+            reason = await find_damage(self.blobs.of(tenant_id), digest)
             if reason is None:
                 return
             async with self.tenant(tenant_id, write=True) as scope:
@@ -207,18 +220,18 @@ class Store:
             log.warning("cannot put %s of %s into quarantine: %s", digest, tenant_id, error)
         else:
             log.error("%s of %s is damaged, %d versions are in quarantine: %s", digest, tenant_id, versions, reason)
-            self.heard_of_damage()
+            self.on_damage()
 
     def read_pieces(self, tenant_id: str, pieces: Sequence[str]) -> AsyncIterator[bytes]:
         """The bytes of a file, from what `files.pieces` said of it. Raises Unavailable while iterating."""
         return self._blobs_of(tenant_id).pieces.read(pieces)
 
-    async def sweep(self, grace: timedelta = DEFAULT_GRACE, kept: timedelta | None = None) -> SweepReport:
+    async def sweep(self, grace: timedelta = DEFAULT_GRACE, retention: timedelta | None = None) -> SweepReport:
         """Reclaims bytes that nothing needs and nobody has touched for `grace`, and gives up what was being published
-        then. What was deleted stays for as long as it can be restored, or else for `kept`."""
+        then. What was deleted stays for as long as it can be restored, or else for `retention`."""
         async with self.admin() as admin:
             tenants = await admin.published.tenants_with_abandoned(grace)
         for tenant_id in tenants:
             async with self.tenant(tenant_id, write=True) as scope:
-                await scope.publications.reject_abandoned(grace)
-        return await sweep(self._database, self.blobs, grace, self._kept if kept is None else kept)
+                await scope.publisher.reject_abandoned(grace)
+        return await sweep(self._database, self.blobs, grace, self._retention if retention is None else retention)

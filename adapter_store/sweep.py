@@ -15,7 +15,7 @@ from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploa
 from loragate.adapter_store.timestamps import utc_now
 
 DEFAULT_GRACE = timedelta(hours=1)
-DEFAULT_KEPT = timedelta(days=7)
+DEFAULT_RETENTION = timedelta(days=7)
 _SET_ASIDE = timedelta(days=30)
 
 
@@ -27,15 +27,15 @@ class SweepReport:
     pieces: int = 0  # of files, and parts of uploads
 
 
-async def sweep(database: Database, blobs: Blobs, grace: timedelta, kept: timedelta) -> SweepReport:
-    """Removes bytes that were written at least `grace`, and whose last version was deleted at least `kept` ago.
+async def sweep(database: Database, blobs: Blobs, grace: timedelta, retention: timedelta) -> SweepReport:
+    """Removes bytes that were written at least `grace`, and whose last version was deleted at least `retention` ago.
 
     The grace is for requests in flight, which finish on a deleted version, and for uploads that are being
     published; what was deleted is kept longer, to be restored, but for what was rejected. Folders of tenants that
     this database never had are left alone.
     """
     now = utc_now()
-    before, restorable = now - grace, now - max(grace, kept)
+    before, restorable = now - grace, now - max(grace, retention)
     adapters = pieces = 0
     for tenant_id in await blobs.tenant_ids():
         owned = blobs.of(tenant_id)

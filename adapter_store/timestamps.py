@@ -1,12 +1,22 @@
-"""Time as the store keeps it: aware datetimes in UTC inside, RFC 3339 outside."""
+"""Time in the store: aware datetimes in UTC inside, RFC 3339 outside."""
 
 from datetime import UTC, datetime
+from typing import overload
 
 
 def utc_now() -> datetime:
+    """Return the time by this process's clock."""
     return datetime.now(UTC)
 
 
-def rfc3339(moment: datetime) -> str:
-    """`2026-01-31T09:30:00Z`, with microseconds where there are any."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+@overload
+def rfc3339(moment: datetime) -> str: ...
+
+
+@overload
+def rfc3339(moment: None) -> None: ...
+
+
+def rfc3339(moment: datetime | None) -> str | None:
+    """Return `2026-01-31T09:30:00.000Z`: in UTC, to the millisecond, as the API writes times."""
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

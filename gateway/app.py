@@ -121,10 +121,10 @@ async def _open_services(
 ) -> AsyncIterator[Services]:
     """Open in an order in which each service is closed before those that it uses."""
     async with AsyncExitStack() as stack:
-        kept = timedelta(hours=config.deleted_retention_hours)
-        store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices, kept=kept)
+        retention = timedelta(hours=config.deleted_retention_hours)
+        store = await Store.open(config.database_url, config.blob_url, config.secret_key, notices, retention=retention)
         stack.push_async_callback(store.close)
-        store.heard_of_damage = metrics.quarantines.inc
+        store.on_damage = metrics.quarantines.inc
         ledger = Ledger(store, config.usage_dir, Prices(config.prices), metrics.usage)
         ledger.start()
         stack.push_async_callback(ledger.close)

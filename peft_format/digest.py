@@ -18,7 +18,7 @@ from io import BytesIO
 from typing import BinaryIO
 
 from loragate.peft_format.config.lora_config import LoraConfig, parse_config
-from loragate.peft_format.errors import TENSOR_FILE, AdapterRefused
+from loragate.peft_format.errors import TENSOR_FILE, AdapterRejected
 from loragate.peft_format.plan.targets import is_all_linear
 from loragate.peft_format.safetensors.header import Header, TensorSpec, header_bytes, read_header
 from loragate.peft_format.safetensors.streaming import chunks
@@ -86,7 +86,7 @@ def _names(value: str | tuple[str, ...]) -> str | list[str]:
 class StreamDigest:
     """`feed` takes the tensors' file in order; `value` is what `adapter_digest` says of the whole.
 
-    All raise AdapterRefused for what can be no adapter, or one of another size.
+    All raise AdapterRejected for what can be no adapter, or one of another size.
     """
 
     def __init__(self, config_json: bytes, size: int) -> None:
@@ -116,14 +116,14 @@ class StreamDigest:
         """Once all has been fed."""
         self._end_tensors()
         if self._header is None or self._left or self._at != self._size:
-            raise AdapterRefused(f"{TENSOR_FILE} is cut short.", TENSOR_FILE)
+            raise AdapterRejected(f"{TENSOR_FILE} is cut short.", TENSOR_FILE)
         return digest_of_hashes(self._config, self._header, self._hashes)
 
     def _take(self, data: memoryview) -> None:
         while data:
             self._end_tensors()
             if not self._left:
-                raise AdapterRefused(f"{TENSOR_FILE} goes on after its end.", TENSOR_FILE)
+                raise AdapterRejected(f"{TENSOR_FILE} goes on after its end.", TENSOR_FILE)
             part = data[: self._left[-1].end - self._at]
             self._hash.update(part)
             self._at += len(part)

@@ -6,7 +6,7 @@ TENSOR_FILE = "adapter_model.safetensors"
 _SHOWN = 160
 
 
-class AdapterRefused(ValueError):
+class AdapterRejected(ValueError):
     """The adapter cannot be served.
 
     Attributes:
@@ -20,14 +20,14 @@ class AdapterRefused(ValueError):
         self.param = param
 
 
-def in_config(field: str, message: str) -> AdapterRefused:
+def in_config(field: str, message: str) -> AdapterRejected:
     """A refusal that names a field of adapter_config.json."""
-    return AdapterRefused(message, f"{CONFIG_FILE}: {clipped(field)}")
+    return AdapterRejected(message, f"{CONFIG_FILE}: {clipped(field)}")
 
 
-def in_tensor(name: str, message: str) -> AdapterRefused:
+def in_tensor(name: str, message: str) -> AdapterRejected:
     """A refusal that names a tensor of adapter_model.safetensors."""
-    return AdapterRefused(message, f"{TENSOR_FILE}: {clipped(name)}")
+    return AdapterRejected(message, f"{TENSOR_FILE}: {clipped(name)}")
 
 
 def clipped(text: str) -> str:

@@ -21,7 +21,7 @@ class AdapterReading:
 
 
 def read_adapter(config_json: bytes, tensors: BinaryIO, size: int, layout: BaseLayout) -> AdapterReading:
-    """Check an adapter whole against a base model; raises AdapterRefused.
+    """Check an adapter whole against a base model; raises AdapterRejected.
 
     `tensors` is a seekable safetensors file of `size` bytes. What is cheap comes first; the tensors' bytes
     are read only once everything else holds, and a megabyte at a time.

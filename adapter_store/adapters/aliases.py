@@ -7,7 +7,7 @@ from sqlalchemy import delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import PUBLISHED, AliasTarget, VersionStatus
-from loragate.adapter_store.adapters.route_summary import tell_versions
+from loragate.adapter_store.adapters.route_summary import refresh_summary
 from loragate.adapter_store.adapters.versions import is_deferred
 from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound
@@ -78,7 +78,7 @@ async def move_alias(
     for target in targets:
         values = {"adapter_id": adapter_id, "alias": alias, "version": target.version, "weight": target.weight}
         await session.execute(insert(AliasTargetRow).values(**values))
-    await tell_versions(session, adapter_id)
+    await refresh_summary(session, adapter_id)
 
 
 async def delete_alias(session: AsyncSession, adapter_id: str, alias: str) -> None:
@@ -86,7 +86,7 @@ async def delete_alias(session: AsyncSession, adapter_id: str, alias: str) -> No
     target, row = AliasTargetRow, AdapterAliasRow
     await session.execute(delete(target).where(target.adapter_id == adapter_id, target.alias == alias))
     await session.execute(delete(row).where(row.adapter_id == adapter_id, row.name == alias))
-    await tell_versions(session, adapter_id)
+    await refresh_summary(session, adapter_id)
 
 
 async def aliases_pointing_at(session: AsyncSession, adapter_id: str, version: int) -> Sequence[str]:

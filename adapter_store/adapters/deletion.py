@@ -7,14 +7,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.adapters.aliases import aliases_pointing_at
-from loragate.adapter_store.adapters.route_summary import tell_versions
+from loragate.adapter_store.adapters.route_summary import refresh_summary
 from loragate.adapter_store.adapters.versions import find_adapter
 from loragate.adapter_store.errors import Conflict, NotFound
-from loragate.adapter_store.names import could_be_name
+from loragate.adapter_store.names import could_be_name, shortened
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.timestamps import rfc3339, utc_now
-
-_ECHOED = 100  # characters of an unknown name
 
 
 async def delete_adapter(session: AsyncSession, adapter: AdapterRow) -> None:
@@ -23,7 +21,7 @@ async def delete_adapter(session: AsyncSession, adapter: AdapterRow) -> None:
     versions = update(AdapterVersionRow).where(AdapterVersionRow.adapter_id == adapter.id)
     await session.execute(versions.where(AdapterVersionRow.deleted_at.is_(None)).values(**gone))
     await session.execute(update(AdapterRow).where(AdapterRow.id == adapter.id).values(**gone))
-    await tell_versions(session, adapter.id)
+    await refresh_summary(session, adapter.id)
 
 
 async def delete_version(session: AsyncSession, adapter: AdapterRow, version: int) -> None:
@@ -38,7 +36,7 @@ async def delete_version(session: AsyncSession, adapter: AdapterRow, version: in
         )
     here = (AdapterVersionRow.adapter_id == adapter.id, AdapterVersionRow.version == version)
     await session.execute(update(AdapterVersionRow).where(*here).values(deleted_at=utc_now()))
-    await tell_versions(session, adapter.id)
+    await refresh_summary(session, adapter.id)
 
 
 async def find_deleted(session: AsyncSession, name: str) -> AdapterRow:
@@ -49,7 +47,7 @@ async def find_deleted(session: AsyncSession, name: str) -> AdapterRow:
     latest = query.order_by(AdapterRow.deleted_at.desc(), AdapterRow.id.desc()).limit(1)
     row = (await session.scalars(latest)).one_or_none() if could_be_name(name) else None
     if row is None:
-        raise NotFound(f"No adapter named `{name[:_ECHOED]}` was deleted.", code="adapter_not_found", param="name")
+        raise NotFound(f"No adapter named `{shortened(name)}` was deleted.", code="adapter_not_found", param="name")
     return row
 
 
@@ -69,7 +67,7 @@ async def restore_adapter(session: AsyncSession, adapter: AdapterRow, since: dat
     )
     back = {"deleted_at": None, "updated_at": utc_now()}
     await session.execute(update(AdapterRow).where(AdapterRow.id == adapter.id).values(**back))
-    await tell_versions(session, adapter.id)
+    await refresh_summary(session, adapter.id)
 
 
 async def restore_version(
@@ -79,7 +77,7 @@ async def restore_version(
     _check_time(f"Version {version} of `{adapter.name}`", deleted_at, since)
     here = (AdapterVersionRow.adapter_id == adapter.id, AdapterVersionRow.version == version)
     await session.execute(update(AdapterVersionRow).where(*here).values(deleted_at=None))
-    await tell_versions(session, adapter.id)
+    await refresh_summary(session, adapter.id)
 
 
 def _check_time(what: str, deleted_at: datetime | None, since: datetime) -> None:

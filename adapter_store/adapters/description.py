@@ -21,7 +21,7 @@ class Description:
     text: str = ""
 
 
-NOTHING_SAID = Description()
+EMPTY_DESCRIPTION = Description()
 
 
 def described(before: Description, tags: Iterable[str] | None, text: str | None) -> Description:

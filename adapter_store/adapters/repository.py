@@ -42,11 +42,11 @@ from loragate.adapter_store.timestamps import utc_now
 class AdapterRepository:
     """Part of a TenantScope; every method sees that tenant's adapters only."""
 
-    def __init__(self, session: AsyncSession, audit: AuditLog, kept: timedelta) -> None:
-        """What was deleted can be restored for as long as it is `kept`."""
+    def __init__(self, session: AsyncSession, audit: AuditLog, retention: timedelta) -> None:
+        """What was deleted can be restored for as long as it is `retention`."""
         self._session = session
         self._audit = audit
-        self._kept = kept
+        self._retention = retention
         self._moves = AliasMoves(session, audit)
 
     async def list(
@@ -139,7 +139,7 @@ class AdapterRepository:
         Raises NotFound, Conflict (`name_taken`, `restore_expired`, `quota_exceeded`).
         """
         adapter = await deletion.find_deleted(self._session, name)
-        await deletion.restore_adapter(self._session, adapter, utc_now() - self._kept)
+        await deletion.restore_adapter(self._session, adapter, utc_now() - self._retention)
         await check_quotas(self._session, await limits_of(self._session))
         await self._audit.record("adapter.restore", f"adapter:{name}", after={"last_version": adapter.last_version})
         return await self.get(name)
@@ -148,7 +148,7 @@ class AdapterRepository:
         """Raises NotFound, Conflict (`restore_expired`, `quota_exceeded`)."""
         adapter = await require_adapter(self._session, name)
         found = await require_version(self._session, adapter, version, deleted=True)
-        await deletion.restore_version(self._session, adapter, version, found.deleted_at, utc_now() - self._kept)
+        await deletion.restore_version(self._session, adapter, version, found.deleted_at, utc_now() - self._retention)
         await check_quotas(self._session, await limits_of(self._session))
         facts = {"digest": found.digest}
         await self._audit.record("adapter_version.restore", _version_target(name, version), after=facts)

@@ -19,7 +19,7 @@ RoutedTarget = tuple[str, int, int, str]
 """An alias, a version that it points at, with what weight, and the version's digest."""
 
 
-async def tell_versions(session: AsyncSession, adapter_id: str) -> None:
+async def refresh_summary(session: AsyncSession, adapter_id: str) -> None:
     """As they are now. A tenant's session."""
     version, target = AdapterVersionRow, AliasTargetRow
     highest = select(func.max(version.version)).where(
@@ -30,12 +30,12 @@ async def tell_versions(session: AsyncSession, adapter_id: str) -> None:
     targeted = and_(version.adapter_id == target.adapter_id, version.version == target.version)
     targets = select(target.alias, target.version, target.weight, version.digest).join(version, targeted)
     found = (await session.execute(targets.where(target.adapter_id == adapter_id))).tuples().all()
-    told = {"latest_version": await session.scalar(highest), "routes": told_routes(found)}
+    told = {"latest_version": await session.scalar(highest), "routes": encode_routes(found)}
     await session.execute(update(AdapterRow).where(AdapterRow.id == adapter_id).values(**told))
 
 
-def told_routes(targets: Iterable[RoutedTarget]) -> str | None:
-    """As `routes_of` reads it; digests once each."""
+def encode_routes(targets: Iterable[RoutedTarget]) -> str | None:
+    """As `decode_routes` reads it; digests once each."""
     targets = sorted(targets)
     if not targets:
         return None
@@ -43,7 +43,7 @@ def told_routes(targets: Iterable[RoutedTarget]) -> str | None:
     return orjson.dumps((aliases, sorted({(version, digest) for _, version, _, digest in targets}))).decode()
 
 
-def routes_of(told: str | None) -> tuple[Aliases, dict[int, str]]:
+def decode_routes(told: str | None) -> tuple[Aliases, dict[int, str]]:
     """The aliases, and the digests of the versions that they point at."""
     if told is None:
         return {}, {}

@@ -14,10 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.adapters.adapter import ResolvedAdapter, VersionStatus
 from loragate.adapter_store.adapters.rows import published
 from loragate.adapter_store.base_model.manifests import base_model_unknown
-from loragate.adapter_store.database.scoped_statements import OWN, own
+from loragate.adapter_store.database.scoped_statements import TENANT_PARAM, scoped
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.errors import Conflict, Forbidden, NotFound, StoreError, Unavailable
-from loragate.adapter_store.names import could_be_name, could_be_version
+from loragate.adapter_store.names import could_be_name, could_be_version, shortened
 from loragate.adapter_store.tables.base import (
     AdapterRow,
     AdapterVersionRow,
@@ -28,14 +28,13 @@ from loragate.adapter_store.tables.base import (
 
 _HASH_RANGE = 1 << 64
 _ALMOST_ONE = math.nextafter(1, 0)
-_ECHOED = 100  # characters of an unknown name
 _system_random = random.SystemRandom()
 
 
 def adapter_not_found(name: str) -> NotFound:
     """The same words and code for a missing adapter and for someone else's."""
     return NotFound(
-        f"The model `{name[:_ECHOED]}` does not exist or you do not have access to it.",
+        f"The model `{shortened(name)}` does not exist or you do not have access to it.",
         code="model_not_found",
         param="model",
     )
@@ -125,7 +124,7 @@ async def route_to_version(session: AsyncSession, name: str, version: int) -> Ro
     """Raises NotFound, and Conflict for one that waits for an engine."""
     if not (could_be_name(name) and could_be_version(version)):
         raise adapter_not_found(name)
-    asked = {OWN.key: tenant_of(session), "name": name, "version": version}
+    asked = {TENANT_PARAM.key: tenant_of(session), "name": name, "version": version}
     row = (await session.execute(_versions_of(by_alias=False), asked)).one_or_none()
     if row is None:
         raise await _missing(session, name, DeferredPublicationRow.version == version)
@@ -136,7 +135,7 @@ async def route_to_alias(session: AsyncSession, name: str, alias: str) -> Route:
     """Raises NotFound, and Conflict where the only version that it is to have waits for an engine."""
     if not (could_be_name(name) and could_be_name(alias)):
         raise adapter_not_found(name)
-    asked = {OWN.key: tenant_of(session), "name": name, "alias": alias}
+    asked = {TENANT_PARAM.key: tenant_of(session), "name": name, "alias": alias}
     rows = (await session.execute(_versions_of(by_alias=True), asked)).all()
     if not rows:
         raise await _missing(session, name, DeferredPublicationRow.alias == alias)
@@ -165,7 +164,7 @@ def _versions_of(*, by_alias: bool) -> Select[Any]:
     """The published versions of the adapter `name`, each beside the base that the engine serves: those that an `alias`
     points at, in order, or one `version`."""
     adapter, version, target = (each.__table__.c for each in (AdapterRow, AdapterVersionRow, AliasTargetRow))
-    of_adapter = and_(version.tenant_id == OWN, version.adapter_id == adapter.id)
+    of_adapter = and_(version.tenant_id == TENANT_PARAM, version.adapter_id == adapter.id)
     query: Select[Any] = (
         select(
             version.adapter_id,
@@ -180,18 +179,18 @@ def _versions_of(*, by_alias: bool) -> Select[Any]:
             select(EngineManifestRow.__table__.c.base_digest).scalar_subquery().label("served_base"),
         )
         .join_from(AdapterRow.__table__, AdapterVersionRow.__table__, of_adapter)
-        .where(adapter.tenant_id == OWN, adapter.name == bindparam("name"), adapter.deleted_at.is_(None))
+        .where(adapter.tenant_id == TENANT_PARAM, adapter.name == bindparam("name"), adapter.deleted_at.is_(None))
         .where(version.deleted_at.is_(None), published(version.status))
     )
     if not by_alias:
-        return own(query.where(version.version == bindparam("version")))
+        return scoped(query.where(version.version == bindparam("version")))
     of_version = and_(
-        target.tenant_id == OWN,
+        target.tenant_id == TENANT_PARAM,
         target.adapter_id == version.adapter_id,
         target.version == version.version,
         target.alias == bindparam("alias"),
     )
-    return own(query.add_columns(target.weight).join(AliasTargetRow.__table__, of_version).order_by(target.version))
+    return scoped(query.add_columns(target.weight).join(AliasTargetRow.__table__, of_version).order_by(target.version))
 
 
 def _status_of(row: Any) -> VersionStatus:

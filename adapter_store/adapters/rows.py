@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import PUBLISHED, Adapter, AdapterStatus
 from loragate.adapter_store.adapters.description import Description
-from loragate.adapter_store.adapters.route_summary import routes_of
-from loragate.adapter_store.database.scoped_statements import OWN, own
+from loragate.adapter_store.adapters.route_summary import decode_routes
+from loragate.adapter_store.database.scoped_statements import TENANT_PARAM, scoped
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.tables.base import AdapterRow
 
@@ -33,7 +33,7 @@ _TOLD = (
 )
 
 
-def told_of(adapter: Any, **others: ColumnElement[Any]) -> tuple[ColumnElement[Any], ...]:
+def summary_columns(adapter: Any, **others: ColumnElement[Any]) -> tuple[ColumnElement[Any], ...]:
     """Its columns that `adapters_of` reads, or `others` that say the same."""
     return tuple(others.get(name, adapter[name]).label(name) for name in _TOLD)
 
@@ -45,30 +45,30 @@ def published(status: ColumnElement[str]) -> ColumnElement[bool]:
 
 @lru_cache
 def _one(by: str, *, of_one_tenant: bool) -> Select[Any]:
-    query = select(*told_of(_ADAPTER)).where(_ADAPTER[by] == bindparam("key"))
+    query = select(*summary_columns(_ADAPTER)).where(_ADAPTER[by] == bindparam("key"))
     if of_one_tenant:
-        query = query.where(_ADAPTER.tenant_id == OWN)
+        query = query.where(_ADAPTER.tenant_id == TENANT_PARAM)
     if by == "name":
         query = query.where(_ADAPTER.deleted_at.is_(None), _ADAPTER.published_at.is_not(None))
-    return own(query) if of_one_tenant else query
+    return scoped(query) if of_one_tenant else query
 
 
 async def adapter_of(session: AsyncSession, adapter_id: str) -> Adapter:
     """One that is there."""
     owner = tenant_of(session)
     query = _one("id", of_one_tenant=owner is not None)
-    [adapter] = adapters_of((await session.execute(query, {"key": adapter_id, OWN.key: owner})).all())
+    [adapter] = adapters_of((await session.execute(query, {"key": adapter_id, TENANT_PARAM.key: owner})).all())
     return adapter
 
 
 async def adapter_named(session: AsyncSession, name: str) -> Adapter | None:
     """The living, published one of the scope's tenant."""
-    rows = await session.execute(_one("name", of_one_tenant=True), {"key": name, OWN.key: tenant_of(session)})
+    rows = await session.execute(_one("name", of_one_tenant=True), {"key": name, TENANT_PARAM.key: tenant_of(session)})
     return next(iter(adapters_of(rows.all())), None)
 
 
 def adapters_of(rows: Sequence[Any]) -> list[Adapter]:
-    """Of what is `told_of` them."""
+    """Return the adapters in rows of `summary_columns`."""
     return [_adapter_of(*row) for row in rows]
 
 
@@ -87,7 +87,7 @@ def _adapter_of(
     latest_version: int | None,
     routes: str | None,
 ) -> Adapter:
-    aliases, routed = routes_of(routes)
+    aliases, routed = decode_routes(routes)
     return Adapter(
         id=adapter_id,
         tenant_id=tenant_id,

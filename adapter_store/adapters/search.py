@@ -41,11 +41,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import Adapter, AdapterStatus
 from loragate.adapter_store.adapters.filter import AdapterFilter, in_state
-from loragate.adapter_store.adapters.rows import adapters_of, told_of
+from loragate.adapter_store.adapters.rows import adapters_of, summary_columns
 from loragate.adapter_store.adapters.search_text import has_trigrams, sought
 from loragate.adapter_store.database.keyset import position_of
 from loragate.adapter_store.database.page import MAX_LIMIT, Page, checked_limit, cut_page
-from loragate.adapter_store.database.scoped_statements import OWN, own
+from loragate.adapter_store.database.scoped_statements import TENANT_PARAM, scoped
 from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.tables.base import AdapterRow, AdapterTagRow
@@ -53,7 +53,7 @@ from loragate.adapter_store.tables.base import AdapterRow, AdapterTagRow
 _NOWHERE = '"\x02\x02\x02"'  # neither names nor descriptions hold control characters
 _ADAPTERS, _TAGS = AdapterRow.__table__, AdapterTagRow.__table__
 _SEEN, _SHOWN = _ADAPTERS.alias("seen").c, _ADAPTERS.alias("shown").c
-_MOST: BindParameter[int] = bindparam("most", type_=Integer)
+_LIMIT: BindParameter[int] = bindparam("most", type_=Integer)
 _AFTER: BindParameter[str] = bindparam("after", type_=String)
 _PATTERN: BindParameter[str] = bindparam("pattern", type_=Text)
 
@@ -100,7 +100,13 @@ async def adapter_page(
         on_sqlite=on_sqlite,
         walk=_walk(owner is not None, on_sqlite),
     )
-    values = {OWN.key: owner, "most": limit + 1, "after": after, **_said_of_text(text), **_said_of_tags(wanted.tags)}
+    values = {
+        TENANT_PARAM.key: owner,
+        "most": limit + 1,
+        "after": after,
+        **_said_of_text(text),
+        **_said_of_tags(wanted.tags),
+    }
     rows: Sequence[Any] = ()
     if after is None or could_be_id(after):
         rows = (await session.execute(_page(shape), values)).all()
@@ -137,22 +143,22 @@ def _said_of_tags(tags: tuple[str, ...]) -> dict[str, str]:
 def _page(shape: _Shape) -> Select[Any]:
     if shape.by_trigrams:
         found = _searched(shape).subquery("found").c
-        told = select(*told_of(_SHOWN)).where(_SHOWN.id == found.id, *_owned(shape, _SHOWN))
-        statement = _newest_first(told, found).limit(_hidden(_MOST))
+        told = select(*summary_columns(_SHOWN)).where(_SHOWN.id == found.id, *_owned(shape, _SHOWN))
+        statement = _newest_first(told, found).limit(_hidden(_LIMIT))
     else:
         page = _listed(shape).subquery("page").c
-        statement = _newest_first(select(*told_of(page)), page).limit(_MOST)
-    return own(statement) if shape.of_one_tenant else statement
+        statement = _newest_first(select(*summary_columns(page)), page).limit(_LIMIT)
+    return scoped(statement) if shape.of_one_tenant else statement
 
 
 def _listed(shape: _Shape) -> Select[Any]:
     """In the order of an index: of the adapters, or of the first tag."""
     adapter, tags = _ADAPTERS.c, [_TAGS.alias(f"of_tag_{number}") for number in range(shape.tags)]
     made, named = (tags[0].c.created_at, tags[0].c.adapter_id) if tags else (adapter.created_at, adapter.id)
-    query = select(*told_of(adapter, created_at=made)).where(*in_state(adapter, shape.status))
+    query = select(*summary_columns(adapter, created_at=made)).where(*in_state(adapter, shape.status))
     query = query.where(*_owned(shape, adapter), *_past(shape, made, named))
     for number, row in enumerate(tags):
-        owner = OWN if shape.of_one_tenant else adapter.tenant_id
+        owner = TENANT_PARAM if shape.of_one_tenant else adapter.tenant_id
         tagged = (row.c.tenant_id == owner, row.c.adapter_id == adapter.id, row.c.tag == bindparam(f"tag_{number}"))
         query = query.join(row, and_(*tagged))
     if shape.search:
@@ -168,19 +174,19 @@ def _searched(shape: _Shape) -> SelectBase:
     alive = alive.where(*in_state(adapter, shape.status))
     alive = _newest_first(alive.where(*_owned(shape, adapter), *_past(shape, adapter.created_at, adapter.id)), adapter)
     near = _walked(shape, alive.limit(_hidden(_written(shape.walk.newest))), "near")
-    found, too_few = [select(near)], _count(near) < _MOST
+    found, too_few = [select(near)], _count(near) < _LIMIT
     if shape.walk.more > shape.walk.newest:
-        often = _looked_at_once("often", _count(near).between(_written(shape.walk.often), _MOST - 1))
+        often = _looked_at_once("often", _count(near).between(_written(shape.walk.often), _LIMIT - 1))
         far = _walked(shape, alive.limit(_hidden(_written(shape.walk.more))), "far", often)
         found = [found[0].where(~often), select(far).where(often)]
-        too_few = and_(too_few, _count(far) < _MOST)
+        too_few = and_(too_few, _count(far) < _LIMIT)
     if shape.of_one_tenant:
         others = alive.with_only_columns(adapter.id).order_by(None).offset(_written(shape.walk.newest))
         too_few = and_(too_few, others.limit(_written(1)).exists())
     few = _looked_at_once("few", too_few)
     # The offset keeps the planner from going through all in order instead, to spare the sorting.
     everywhere = _indexed(shape, few).offset(_written(0)).subquery("everywhere")
-    rest = _newest_first(select(everywhere).where(few), everywhere.c).limit(_hidden(_MOST)).subquery("rest")
+    rest = _newest_first(select(everywhere).where(few), everywhere.c).limit(_hidden(_LIMIT)).subquery("rest")
     return union_all(*(walked.where(~few) for walked in found), select(rest))
 
 
@@ -188,7 +194,7 @@ def _walked(shape: _Shape, adapters: Select[Any], name: str, *only_if: ColumnEle
     """Those of them that hold the text. They come in order and one by one, until there are enough."""
     among = adapters.subquery(f"{name}_ones").c
     found = select(among.id, among.created_at).where(_holds(shape, among.search_text), *_has_tags(shape, among))
-    return _newest_first(found.where(*only_if), among).limit(_hidden(_MOST)).cte(name).prefix_with("MATERIALIZED")
+    return _newest_first(found.where(*only_if), among).limit(_hidden(_LIMIT)).cte(name).prefix_with("MATERIALIZED")
 
 
 def _count(found: CTE) -> ColumnElement[int]:
@@ -224,7 +230,7 @@ def _matching(only_if: ColumnElement[bool]) -> Select[Any]:
 
 
 def _owned(shape: _Shape, adapter: Any) -> tuple[ColumnElement[bool], ...]:
-    return (adapter.tenant_id == OWN,) if shape.of_one_tenant else ()
+    return (adapter.tenant_id == TENANT_PARAM,) if shape.of_one_tenant else ()
 
 
 def _past(shape: _Shape, made: Any, named: Any) -> tuple[ColumnElement[bool], ...]:

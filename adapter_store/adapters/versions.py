@@ -11,11 +11,10 @@ from sqlalchemy.orm import InstrumentedAttribute
 from loragate.adapter_store.adapters.adapter import PUBLISHED, AdapterVersion, VersionStatus
 from loragate.adapter_store.adapters.lineage import Lineage
 from loragate.adapter_store.errors import Conflict, NotFound
-from loragate.adapter_store.names import could_be_name, could_be_version, is_tuned
+from loragate.adapter_store.names import could_be_name, could_be_version, is_tuned, shortened
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, DeferredPublicationRow
 
 VersionSelect = Select[*tuple[Any, ...]]
-_ECHOED = 100  # characters of an unknown name
 
 
 async def find_adapter(session: AsyncSession, name: str) -> AdapterRow | None:
@@ -37,12 +36,12 @@ def adapter_missing(name: str) -> NotFound:
     """The tenant has published none of this name."""
     if is_tuned(name):
         return NotFound(
-            f"The adapter `{name[:_ECHOED]}` does not exist: `ft:` begins names of models. The adapter behind one that "
-            "a job of yours has made is called `<suffix>-<end of the job's id>`, or `ft-<end of the job's id>`.",
+            f"The adapter `{shortened(name)}` does not exist: names that start with `ft:` are names of models. The "
+            "adapter of a fine-tuned model is named `<suffix>-<end of the job's id>`, or `ft-<end of the job's id>`.",
             code="adapter_not_found",
             param="name",
         )
-    return NotFound(f"The adapter `{name[:_ECHOED]}` does not exist.", code="adapter_not_found", param="name")
+    return NotFound(f"The adapter `{shortened(name)}` does not exist.", code="adapter_not_found", param="name")
 
 
 async def require_version(

@@ -88,7 +88,7 @@ class ApiKeyRepository:
         await self._audit.record("api_key.rotate", _target(new.key.id), tenant=old.tenant_id, after=facts_of(new.key))
         return new
 
-    async def note_use(self, last_used: Mapping[str, datetime]) -> None:
+    async def record_use(self, last_used: Mapping[str, datetime]) -> None:
         """When keys were last used, by key id. What is known to be later stays; unknown keys are left out."""
         keys = ApiKeyRow.__table__
         assert isinstance(keys, Table)

@@ -18,7 +18,7 @@ from loragate.adapter_store.auth.credentials import (
     public_id_of,
 )
 from loragate.adapter_store.auth.installation import ADMIN_KEY_HASH, read_fact, write_fact
-from loragate.adapter_store.auth.principal import AdminPrincipal, Snapshot, TenantPrincipal
+from loragate.adapter_store.auth.principal import AdminPrincipal, Authentication, TenantPrincipal
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
@@ -30,7 +30,7 @@ class Authenticator:
         self._hasher = hasher
         self._latest = datetime.min.replace(tzinfo=UTC)
 
-    async def authenticate(self, key: str) -> Snapshot | None:
+    async def authenticate(self, key: str) -> Authentication | None:
         """None for anything that is not, or no longer, a key of this installation."""
         if not key or len(key) > MAX_KEY_LENGTH or not key.isprintable():
             return None
@@ -60,7 +60,7 @@ class Authenticator:
         await write_fact(session, ADMIN_KEY_HASH, hashed)
         await AuditLog(session, SYSTEM).record("admin_key.set", "installation:admin_key")
 
-    async def _tenant(self, session: AsyncSession, key: str) -> Snapshot | None:
+    async def _tenant(self, session: AsyncSession, key: str) -> Authentication | None:
         public_id = public_id_of(key)
         if public_id is None:
             return None
@@ -81,18 +81,18 @@ class Authenticator:
             limits=tenant.limits,
             key_limits=row.limits,
         )
-        return Snapshot(principal, seconds_left)
+        return Authentication(principal, seconds_left)
 
     def _seconds_left(self, expires_at: datetime | None, now: datetime) -> float:
         """Time never runs backwards here, so that a clock which is set back revives no key."""
         self._latest = max(self._latest, now)
         return math.inf if expires_at is None else (expires_at - self._latest).total_seconds()
 
-    async def _admin(self, session: AsyncSession, key: str) -> Snapshot | None:
+    async def _admin(self, session: AsyncSession, key: str) -> Authentication | None:
         stored = await read_fact(session, ADMIN_KEY_HASH)
         if stored is None or not self._hasher.matches(key, stored):
             return None
-        return Snapshot(AdminPrincipal(), math.inf)
+        return Authentication(AdminPrincipal(), math.inf)
 
 
 def _is_gone(key: ApiKeyRow, tenant: TenantRow) -> bool:

@@ -64,7 +64,7 @@ Principal = TenantPrincipal | AdminPrincipal
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Authentication:
     """What the database said about a key at one moment. Immutable: cache it only for a short time."""
 
     principal: Principal

@@ -39,7 +39,7 @@ _POOL_TIMEOUT = 10.0  # seconds to wait for a free connection
 _TRUSTED_SECONDS = 1.0  # after which an idle connection of Postgres' is tried before it is used
 _IDLE_SINCE = "loragate_idle_since"
 _KEPT, _MORE = 5, 10  # connections of one process: as long as it lives, and while many are wanted
-MOST_CONNECTIONS = _KEPT + _MORE
+MAX_CONNECTIONS = _KEPT + _MORE
 _OPERATOR_LOCK = 0x6C6F7261  # any fixed number: the advisory lock of the operator's writers
 
 

@@ -1,6 +1,6 @@
 """Statements about bare tables, made once and used by all tenants. The ORM adds nothing to them: they name the tenant.
 
-`own` looks at one when it is made: each use of a tenant's table in it, in each of its subqueries, has to be held to OWN
+`scoped` looks at one when it is made: each use of a tenant's table in it, in each of its subqueries, has to be held to TENANT_PARAM
 there. A tenant's session runs no other statement about bare tables.
 """
 
@@ -30,29 +30,29 @@ from sqlalchemy.sql.visitors import ExternallyTraversible, iterate
 
 S = TypeVar("S", bound=Select[Any])
 
-OWN: BindParameter[str] = bindparam("tenant_id", type_=String)
+TENANT_PARAM: BindParameter[str] = bindparam("tenant_id", type_=String)
 """Whose rows such a statement is about; its value is `tenant_of` the session."""
 
-_MADE = "loragate_own"
+_SCOPED = "loragate_own"
 
 
 class UnscopedStatement(RuntimeError):
     """A bug in a repository: it was about to reach beyond its scope."""
 
 
-def own(statement: S) -> S:
-    """For tenants' sessions. Raises UnscopedStatement when it does not keep to OWN."""
+def scoped(statement: S) -> S:
+    """For tenants' sessions. Raises UnscopedStatement when it does not keep to TENANT_PARAM."""
     _check(statement, frozenset())
-    return statement.execution_options(**{_MADE: True})
+    return statement.execution_options(**{_SCOPED: True})
 
 
-def refuse_bare(statement: Executable) -> None:
-    """Raises UnscopedStatement for one about tenants' tables that was not made with `own`."""
-    if statement.get_execution_options().get(_MADE):
+def reject_unscoped(statement: Executable) -> None:
+    """Raises UnscopedStatement for one about tenants' tables that was not made with `scoped`."""
+    if statement.get_execution_options().get(_SCOPED):
         return
     assert isinstance(statement, ClauseElement)
     if any(isinstance(part, Table) and _is_owned(part) for part in iterate(statement)):
-        raise UnscopedStatement("a statement about bare tables is made with `own`")
+        raise UnscopedStatement("a statement about bare tables is made with `scoped`")
 
 
 def _tables_of(query: SelectBase) -> set[FromClause]:
@@ -96,7 +96,7 @@ def _check(query: SelectBase, around: frozenset[FromClause]) -> None:
 
 
 def _held_by(query: Select[Any]) -> Iterator[FromClause]:
-    """What `table.tenant_id = OWN` is about, in conditions that all it reads fulfils."""
+    """What `table.tenant_id = TENANT_PARAM` is about, in conditions that all it reads fulfils."""
     told = {id(each) for each in query.selected_columns}
     for part in query.get_children():
         if id(part) not in told:
@@ -113,6 +113,6 @@ def _held_in(condition: object) -> Iterator[FromClause]:
         yield from _held_in(condition.left)
     elif isinstance(condition, BinaryExpression) and condition.operator is eq:
         left, right = condition.left, condition.right
-        is_own = isinstance(right, BindParameter) and right.key == OWN.key
+        is_own = isinstance(right, BindParameter) and right.key == TENANT_PARAM.key
         if is_own and isinstance(left, Column) and left.name == "tenant_id":
             yield left.table

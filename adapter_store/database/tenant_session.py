@@ -6,7 +6,7 @@ Two mechanisms, the second of which does not trust the first:
    subqueries and joins too; every INSERT gets the value. Repositories therefore never mention the tenant.
    Statements that are made once and used by all tenants are about bare tables: the ORM leaves them alone, and
    loragate.adapter_store.database.scoped_statements holds them to their tenant when they are made.
-2. Just before a statement reaches the driver, `refuse_unscoped` reads the SQL that is really sent and raises
+2. Just before a statement reaches the driver, `check_sql_scope` reads the SQL that is really sent and raises
    unless each tenant-owned table in it carries that predicate with that tenant. This catches what the ORM
    does not see: statements on bare tables, text, raw driver SQL.
 
@@ -26,7 +26,7 @@ from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction, with_lo
 import loragate.adapter_store.tables.files
 import loragate.adapter_store.tables.jobs
 import loragate.adapter_store.tables.usage  # noqa: F401
-from loragate.adapter_store.database.scoped_statements import UnscopedStatement, refuse_bare
+from loragate.adapter_store.database.scoped_statements import UnscopedStatement, reject_unscoped
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.tables.base import Base, TenantOwned, TenantRow
 
@@ -65,7 +65,7 @@ def _add_tenant(state: ORMExecuteState) -> None:
         criteria = with_loader_criteria(TenantOwned, lambda row: row.tenant_id == tenant_id, include_aliases=True)
         state.statement = state.statement.options(criteria)
     else:
-        refuse_bare(state.statement)
+        reject_unscoped(state.statement)
 
 
 def tenant_of(session: AsyncSession) -> str | None:
@@ -76,10 +76,10 @@ def tenant_of(session: AsyncSession) -> str | None:
 
 def guard(engine: Engine) -> None:
     """Has every statement of this engine's scopes checked."""
-    event.listen(engine, "before_cursor_execute", refuse_unscoped)
+    event.listen(engine, "before_cursor_execute", check_sql_scope)
 
 
-def refuse_unscoped(
+def check_sql_scope(
     connection: Connection,
     cursor: object,
     statement: str,

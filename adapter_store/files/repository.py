@@ -13,17 +13,16 @@ from loragate.adapter_store.database.page import Page, cut_page
 from loragate.adapter_store.errors import Conflict, Invalid, NotFound, Unavailable
 from loragate.adapter_store.files.file import File, FileFacts, Purpose
 from loragate.adapter_store.ids import new_id, random_base62
-from loragate.adapter_store.names import could_be_id
+from loragate.adapter_store.names import could_be_id, shortened
 from loragate.adapter_store.quotas import check_storage
 from loragate.adapter_store.tables.files import FilePieceRow, FileRow
 from loragate.adapter_store.timestamps import utc_now
 
-MOST_LISTED = 10_000  # of one page, as with OpenAI
-MOST_APPENDS = 10_000  # to one file
-MOST_OPEN_BYTES = 1 << 30  # of one open file
+MAX_LISTED = 10_000  # of one page, as with OpenAI
+MAX_APPENDS = 10_000  # to one file
+MAX_OPEN_BYTES = 1 << 30  # of one open file
 OPEN_FOR = timedelta(hours=1)  # after the last append
-_MOST_OPEN = 100  # files of one tenant
-_ECHOED = 100  # characters of an unknown id
+_MAX_OPEN = 100  # files of one tenant
 
 
 class FileRepository:
@@ -80,9 +79,9 @@ class FileRepository:
                 f"until somebody closes them, or nothing comes for {OPEN_FOR.total_seconds() / 60:.0f} minutes."
             )
             raise Conflict(words, code="file_closed", param="file_id")
-        if file.size_bytes + size > MOST_OPEN_BYTES or await self._count(file_id) > MOST_APPENDS:
+        if file.size_bytes + size > MAX_OPEN_BYTES or await self._count(file_id) > MAX_APPENDS:
             words = (
-                f"The file is full: {MOST_OPEN_BYTES} bytes and {MOST_APPENDS} appends are the most. Close it, and go "
+                f"The file is full: {MAX_OPEN_BYTES} bytes and {MAX_APPENDS} appends are the most. Close it, and go "
                 "on with another."
             )
             raise Conflict(words, code="file_full", param="file_id")
@@ -126,7 +125,7 @@ class FileRepository:
         return file
 
     async def list(
-        self, purposes: Collection[Purpose], *, after: str | None = None, limit: int = MOST_LISTED, oldest: bool = False
+        self, purposes: Collection[Purpose], *, after: str | None = None, limit: int = MAX_LISTED, oldest: bool = False
     ) -> Page[File]:
         """Newest first, or `oldest` first; `after` is the id of the last one seen. Raises Invalid."""
         row = FileRow
@@ -146,7 +145,7 @@ class FileRepository:
             query = select(FileRow).where(FileRow.id == file_id, _alive()).execution_options(populate_existing=True)
             row = (await self._session.scalars(query)).one_or_none()
         if row is None or row.purpose not in purposes:
-            raise NotFound(f"The file `{file_id[:_ECHOED]}` does not exist.", code="file_not_found", param=param)
+            raise NotFound(f"The file `{shortened(file_id)}` does not exist.", code="file_not_found", param=param)
         return file_of(row)
 
     async def pieces(self, file_id: str, *, skip: int = 0) -> Sequence[str]:
@@ -193,8 +192,8 @@ class FileRepository:
 
     async def _check_open(self) -> None:
         now_open = select(func.count(FileRow.id)).where(_alive(), FileRow.open_until > utc_now())
-        if (await self._session.scalar(now_open) or 0) >= _MOST_OPEN:
-            words = f"{_MOST_OPEN} files of this tenant are open; close some."
+        if (await self._session.scalar(now_open) or 0) >= _MAX_OPEN:
+            words = f"{_MAX_OPEN} files of this tenant are open; close some."
             raise Conflict(words, code="too_many_open_files", param="open")
 
     async def _position(self, file_id: str) -> tuple[object, object]:

@@ -1,4 +1,4 @@
-"""Which rows of `files` are a job's run: see `kept_runs`."""
+"""Which rows of `files` are a job's run: see `run_snapshots`."""
 
 from sqlalchemy import ColumnElement, and_, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -13,6 +13,6 @@ def of_run(job_id: str) -> ColumnElement[bool]:
     return and_(FileRow.purpose == RUN, named, FileRow.deleted_at.is_(None))
 
 
-async def forget_run(session: AsyncSession, job_id: str) -> None:
+async def discard_run(session: AsyncSession, job_id: str) -> None:
     """Its bytes go with a later sweep."""
     await session.execute(update(FileRow).where(of_run(job_id)).values(deleted_at=utc_now()))

@@ -18,17 +18,16 @@ from loragate.adapter_store.files.file import FileFacts, Purpose, check_text
 from loragate.adapter_store.files.repository import FileRepository, file_of
 from loragate.adapter_store.files.upload import FileUpload, Part
 from loragate.adapter_store.ids import new_id
-from loragate.adapter_store.names import could_be_id
+from loragate.adapter_store.names import could_be_id, shortened
 from loragate.adapter_store.quotas import check_storage
 from loragate.adapter_store.tables.files import FilePieceRow, FileRow, FileUploadRow, UploadStatus
 from loragate.adapter_store.timestamps import utc_now
 
-MOST_PART_BYTES = 64 << 20
-MOST_PARTS = 1000
+MAX_PART_BYTES = 64 << 20
+MAX_PARTS = 1000
 _LIFETIME = timedelta(hours=1)
-_MOST_PENDING = 100
+_MAX_PENDING = 100
 _SENT_TWICE = 2  # so many times its size may an upload's parts be together
-_ECHOED = 100
 
 
 class FileUploadRepository:
@@ -80,7 +79,7 @@ class FileUploadRepository:
         row = FilePieceRow
         query = select(func.count(row.id), func.coalesce(func.sum(row.size_bytes), 0)).where(row.upload_id == upload_id)
         count, sent = (await self._session.execute(query)).one()
-        if count >= MOST_PARTS or sent + size > _SENT_TWICE * upload.size_bytes:
+        if count >= MAX_PARTS or sent + size > _SENT_TWICE * upload.size_bytes:
             words = (
                 f"The upload has {count} parts of {sent} bytes together, and can take no more; complete or cancel it."
             )
@@ -135,9 +134,9 @@ class FileUploadRepository:
     async def _check_pending(self) -> None:
         row = FileUploadRow
         query = select(func.count(row.id)).where(row.status == UploadStatus.PENDING.value, row.expires_at > utc_now())
-        if (await self._session.scalar(query) or 0) >= _MOST_PENDING:
+        if (await self._session.scalar(query) or 0) >= _MAX_PENDING:
             raise Conflict(
-                f"{_MOST_PENDING} uploads of this tenant are pending; complete or cancel some.", code="too_many_uploads"
+                f"{_MAX_PENDING} uploads of this tenant are pending; complete or cancel some.", code="too_many_uploads"
             )
 
     async def _check_parts(self, upload: FileUploadRow, part_ids: Sequence[str]) -> None:
@@ -168,7 +167,7 @@ class FileUploadRepository:
             query = select(FileUploadRow).where(FileUploadRow.id == upload_id)
             row = (await self._session.scalars(query)).one_or_none()
         if row is None or row.purpose not in purposes:
-            words = f"The upload `{upload_id[:_ECHOED]}` does not exist."
+            words = f"The upload `{shortened(upload_id)}` does not exist."
             raise NotFound(words, code="upload_not_found", param="upload_id")
         return row
 

@@ -16,14 +16,14 @@ from loragate.adapter_store.errors import Conflict, Failure
 from loragate.adapter_store.imports.rows import INTERRUPTED, RUNNING, SILENCE, Import, ImportStatus, import_of
 from loragate.adapter_store.tables.base import AdapterImportRow, AdapterVersionRow, TenantRow
 
-MOST_ATTEMPTS = 5
+MAX_ATTEMPTS = 5
 """To go on. When its process ends each time, that may be the import's fault."""
 
-_HOPELESS = Failure("import_interrupted", f"The server stopped {MOST_ATTEMPTS + 1} times before the import was done.")
+_HOPELESS = Failure("import_interrupted", f"The server stopped {MAX_ATTEMPTS + 1} times before the import was done.")
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingImport:
     """An import that nobody works on; `weight` is its tenant's."""
 
     tenant_id: str
@@ -32,14 +32,14 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenImport:
     """An import that is to be done anew, in the name of whoever asked for it."""
 
     wanted: Import
     actor: str
 
 
-async def next_waiting(session: AsyncSession) -> Waiting | None:
+async def next_waiting(session: AsyncSession) -> WaitingImport | None:
     """The operator's session. The one that has been silent for longest."""
     row = AdapterImportRow
     silent_since = (await session.execute(select(database_now()))).scalar_one() - SILENCE
@@ -51,7 +51,7 @@ async def next_waiting(session: AsyncSession) -> Waiting | None:
         .limit(1)
     )
     found = (await session.execute(query)).one_or_none()
-    return None if found is None else Waiting(*found)
+    return None if found is None else WaitingImport(*found)
 
 
 async def claim_version(session: AsyncSession, wanted: Import, version: AdapterVersion) -> None:
@@ -64,13 +64,13 @@ async def claim_version(session: AsyncSession, wanted: Import, version: AdapterV
         raise Conflict("The import was cancelled, or taken by another server.", code="import_lost")
 
 
-class ImportWork:
+class ImportLease:
     """Part of a TenantScope. What is said of an import that has ended, or was taken by another, changes nothing."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
-    async def take(self, import_id: str) -> Taken | None:
+    async def take(self, import_id: str) -> TakenImport | None:
         """None where another was faster, or it has ended: as the version that it had become, or as a failure."""
         row = AdapterImportRow
         now = await self._now()
@@ -85,11 +85,11 @@ class ImportWork:
             await self._conclude(wanted, found.adapter_id, found.version)
         elif not found.resumable:
             await self.fail(wanted, INTERRUPTED)
-        elif found.attempts > MOST_ATTEMPTS:
+        elif found.attempts > MAX_ATTEMPTS:
             await self.fail(wanted, _HOPELESS)
         else:
             await self._change(wanted, status=ImportStatus.QUEUED)
-            return Taken(wanted, found.actor or "system")
+            return TakenImport(wanted, found.actor or "system")
         return None
 
     async def progress(self, wanted: Import, status: ImportStatus, done: int, total: int | None) -> bool:
@@ -109,7 +109,7 @@ class ImportWork:
         nothing = or_(row.version.is_(None), rejected.correlate(row))
         await self._change(wanted, nothing, status=ImportStatus.FAILED, **told)
 
-    async def let_go(self, wanted: Import) -> None:
+    async def release(self, wanted: Import) -> None:
         """Whoever worked on it stops: another may take it at once."""
         await self._change(wanted, updated_at=await self._now() - SILENCE)
 

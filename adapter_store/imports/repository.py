@@ -20,7 +20,7 @@ from loragate.adapter_store.tables.base import AdapterImportRow
 KEPT = timedelta(days=30)
 """For so long it is told what became of an import."""
 
-_MOST_AT_ONCE = 8  # of one tenant; the others would only wait
+_MAX_RUNNING = 8  # of one tenant; the others would only wait
 
 
 class ImportRepository:
@@ -41,8 +41,8 @@ class ImportRepository:
             AdapterImportRow.status.in_(RUNNING),
             or_(AdapterImportRow.resumable, AdapterImportRow.updated_at > await self._silent_since()),
         )
-        if (await self._session.scalar(running) or 0) >= _MOST_AT_ONCE:
-            raise Conflict(f"{_MOST_AT_ONCE} imports run already; wait for one of them.", code="too_many_imports")
+        if (await self._session.scalar(running) or 0) >= _MAX_RUNNING:
+            raise Conflict(f"{_MAX_RUNNING} imports run already; wait for one of them.", code="too_many_imports")
         now = await self._now()
         await self._session.execute(delete(AdapterImportRow).where(AdapterImportRow.created_at <= now - KEPT))
         import_id = new_id("im")

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.errors import Conflict, Failure
-from loragate.adapter_store.files.run_files import forget_run
+from loragate.adapter_store.files.run_files import discard_run
 from loragate.adapter_store.ids import random_base62
 from loragate.adapter_store.jobs.job import JobStatus, Order
 from loragate.adapter_store.tables.jobs import JobCheckpointRow, JobEventRow, JobRow
@@ -24,8 +24,8 @@ class LeaseLost(Conflict):
     default_code = "lease_lost"
 
 
-class JobWork:
-    """Part of a TenantScope. Every method but `tell` needs the lease, and raises LeaseLost without it."""
+class JobLease:
+    """Part of a TenantScope. Every method but `log_event` needs the lease, and raises LeaseLost without it."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
@@ -36,7 +36,7 @@ class JobWork:
         wanted = await self._change(job_id, worker, held_until=now + LEASE)
         return None if wanted is None else Order(wanted)
 
-    async def hold(self, job_id: str, worker: str) -> None:
+    async def require(self, job_id: str, worker: str) -> None:
         """Nothing: whatever else is done in this transaction is done only if the job is held."""
         await self._change(job_id, worker)
 
@@ -45,7 +45,7 @@ class JobWork:
         numbers = {"recipe": orjson.dumps(recipe).decode(), "trained_tokens": trained_tokens}
         await self._release(job_id, worker, JobStatus.QUEUED, **numbers)
 
-    async def learned(self, job_id: str, worker: str, trained_tokens: int) -> None:
+    async def record_trained_tokens(self, job_id: str, worker: str, trained_tokens: int) -> None:
         """It has gone through so many tokens, which nobody knew beforehand."""
         await self._change(job_id, worker, trained_tokens=trained_tokens)
 
@@ -69,16 +69,16 @@ class JobWork:
         """As its tenant wanted."""
         await self._release(job_id, worker, JobStatus.PAUSED)
 
-    async def give_back(self, job_id: str, worker: str) -> None:
+    async def requeue(self, job_id: str, worker: str) -> None:
         """The worker stops; the job waits for another."""
         row = await self._session.scalar(select(JobRow.recipe).where(JobRow.id == job_id))
         await self._release(job_id, worker, JobStatus.VALIDATING if row is None else JobStatus.QUEUED)
 
-    async def step_aside(self, job_id: str, worker: str) -> None:
+    async def requeue_for_waiting(self, job_id: str, worker: str) -> None:
         """It waits for something that is not there: whatever else waits for a turn has it first."""
         await self._release(job_id, worker, JobStatus.QUEUED, started_at=database_now())
 
-    async def stumble(self, job_id: str, worker: str) -> None:
+    async def record_failure(self, job_id: str, worker: str) -> None:
         """What trained it has died; it waits to be tried again."""
         await self._release(job_id, worker, JobStatus.QUEUED, attempts=JobRow.attempts + 1)
 
@@ -96,7 +96,7 @@ class JobWork:
         """As its tenant wanted."""
         await self._release(job_id, worker, JobStatus.CANCELLED, finished_at=database_now())
 
-    async def tell(
+    async def log_event(
         self, job_id: str, message: str, *, level: str = "info", type: str = "message", data: Mapping[str, Any] = {}
     ) -> None:
         """An event."""
@@ -117,7 +117,7 @@ class JobWork:
     async def _release(self, job_id: str, held_by: str, status: JobStatus, **values: object) -> None:
         free = {"status": status, "worker": None, "held_until": None, "wanted": None, "attempts": 0}
         if status.ended:
-            await forget_run(self._session, job_id)
+            await discard_run(self._session, job_id)
         await self._change(job_id, held_by, **{**free, **values})
 
     async def _change(self, job_id: str, held_by: str, /, **values: object) -> str | None:

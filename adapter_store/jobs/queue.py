@@ -13,12 +13,12 @@ from loragate.adapter_store.jobs.rows import job_of
 from loragate.adapter_store.tables.base import TenantRow
 from loragate.adapter_store.tables.jobs import JobRow
 
-MOST_ATTEMPTS = 3  # without getting on: what kills its worker again and again is the job itself
+MAX_ATTEMPTS = 3  # without getting on: what kills its worker again and again is the job itself
 _TRIES = 8
 
 
 @dataclass(frozen=True)
-class Claim:
+class JobClaim:
     """A job, held by whoever claimed it. `died`: its last worker fell silent; `hopeless`: it was one too many."""
 
     tenant_id: str
@@ -33,16 +33,16 @@ class JobQueue:
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
-    async def claim(self, worker: str, stage: JobStatus, most_of_tenant: int) -> Claim | None:
+    async def claim(self, worker: str, stage: JobStatus, max_per_tenant: int) -> JobClaim | None:
         """The next job whose files are to be validated (VALIDATING) or that is to be trained (QUEUED); None for none.
 
         The tenant with the fewest jobs in training comes first, then the one that has waited longest since one of its
-        jobs began, then of its jobs the one that has; no tenant has more than `most_of_tenant` in training. A job whose
+        jobs began, then of its jobs the one that has; no tenant has more than `max_per_tenant` in training. A job whose
         worker is silent is anybody's.
         """
         assert stage in (JobStatus.VALIDATING, JobStatus.QUEUED)
         for _ in range(_TRIES):
-            found = (await self._session.execute(_next(stage, most_of_tenant))).one_or_none()
+            found = (await self._session.execute(_next(stage, max_per_tenant))).one_or_none()
             if found is None:
                 return None
             claim = await self._take(worker, stage, *found)
@@ -50,7 +50,7 @@ class JobQueue:
                 return claim
         return None
 
-    async def _take(self, worker: str, stage: JobStatus, tenant_id: str, job_id: str) -> Claim | None:
+    async def _take(self, worker: str, stage: JobStatus, tenant_id: str, job_id: str) -> JobClaim | None:
         """None when somebody else was faster."""
         lock = select(TenantRow.id).where(TenantRow.id == tenant_id).with_for_update(key_share=True)
         await self._session.execute(lock)
@@ -67,9 +67,9 @@ class JobQueue:
             values |= {"status": JobStatus.RUNNING, "started_at": row.started_at or now}
         await self._session.execute(update(JobRow).where(*here).values(**values))
         await self._session.refresh(row)
-        return Claim(tenant_id, job_of(row), died, hopeless=row.attempts >= MOST_ATTEMPTS)
+        return JobClaim(tenant_id, job_of(row), died, hopeless=row.attempts >= MAX_ATTEMPTS)
 
-    async def let_go(self, worker: str) -> None:
+    async def release_all(self, worker: str) -> None:
         """Whoever had this name is gone: what it held is anybody's at once, as if it had fallen silent."""
         held = (JobRow.worker == worker, JobRow.held_until > database_now())
         await self._session.execute(update(JobRow).where(*held).values(held_until=database_now()))
@@ -80,7 +80,7 @@ class JobQueue:
         return {JobStatus(status): count for status, count in await self._session.execute(query)}
 
 
-def _next(stage: JobStatus, most_of_tenant: int) -> Select[str, str]:
+def _next(stage: JobStatus, max_per_tenant: int) -> Select[str, str]:
     other = aliased(JobRow)
     of_tenant = other.tenant_id == JobRow.tenant_id
     running = and_(of_tenant, other.status == JobStatus.RUNNING, other.held_until > database_now())
@@ -88,7 +88,7 @@ def _next(stage: JobStatus, most_of_tenant: int) -> Select[str, str]:
     served = select(func.max(other.started_at)).where(of_tenant).correlate(JobRow).scalar_subquery()
     query = select(JobRow.tenant_id, JobRow.id).where(_free(stage))
     if stage is JobStatus.QUEUED:
-        query = query.where(at_work < most_of_tenant)
+        query = query.where(at_work < max_per_tenant)
     began = JobRow.started_at.asc().nulls_first()
     return query.order_by(at_work, served.asc().nulls_first(), began, JobRow.created_at, JobRow.id).limit(1)
 

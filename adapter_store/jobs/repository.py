@@ -11,7 +11,7 @@ from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.database.keyset import newest_first
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, MAX_LIMIT, Page
 from loragate.adapter_store.errors import Conflict, NotFound
-from loragate.adapter_store.files.run_files import forget_run
+from loragate.adapter_store.files.run_files import discard_run
 from loragate.adapter_store.ids import random_base62
 from loragate.adapter_store.jobs.history import checkpoints_before, events_before, events_since
 from loragate.adapter_store.jobs.job import Job, JobCheckpoint, JobEvent, JobRequest, JobStatus, Order, TunedModel
@@ -127,7 +127,7 @@ class JobRepository:
         else:
             ended = {"finished_at": database_now()} if end.ended else {}
             if end.ended:
-                await forget_run(self._session, job_id)
+                await discard_run(self._session, job_id)
             await self._change(job_id, status=end, wanted=None, worker=None, held_until=None, **ended)
         await self._audited(order, row)
         return await self.get(job_id)

@@ -13,50 +13,52 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.blobs.pieces import TenantPieces
 from loragate.adapter_store.errors import Unavailable
-from loragate.adapter_store.files.run_files import forget_run, of_run
+from loragate.adapter_store.files.run_files import discard_run, of_run
 from loragate.adapter_store.ids import new_id, random_base62
-from loragate.adapter_store.jobs.lease import JobWork
+from loragate.adapter_store.jobs.lease import JobLease
 from loragate.adapter_store.tables.files import RUN, FilePieceRow, FileRow
 from loragate.adapter_store.timestamps import utc_now
 
 
 @dataclass(frozen=True)
-class KeptRun:
+class RunSnapshot:
     """`files` by their names within the run, which may have a folder in front; each is a piece's id."""
 
     step: int
     files: Mapping[str, str]
 
 
-class KeptRuns:
+class RunSnapshots:
     """Part of a TenantScope."""
 
-    def __init__(self, session: AsyncSession, pieces: TenantPieces, work: JobWork) -> None:
+    def __init__(self, session: AsyncSession, pieces: TenantPieces, lease: JobLease) -> None:
         self._session = session
         self._pieces = pieces
-        self._work = work
+        self._lease = lease
 
-    async def keep(self, job_id: str, worker: str, step: int, files: Mapping[str, Path]) -> None:
+    async def save(self, job_id: str, worker: str, step: int, files: Mapping[str, Path]) -> None:
         """Instead of what was kept before. It must be the first call in its scope, which has to be a writing one.
 
         Raises LeaseLost (nothing has changed then), StorageFull, Unavailable, OSError for a file that cannot be read.
         """
-        assert not self._session.in_transaction(), "keep must be the first call in its scope"
+        assert not self._session.in_transaction(), "save must be the first call in its scope"
         kept = {name: await self._stored(path) for name, path in files.items()}
-        await self._work.hold(job_id, worker)
-        await forget_run(self._session, job_id)
+        await self._lease.require(job_id, worker)
+        await discard_run(self._session, job_id)
         for name, path in files.items():
             await self._add(f"{job_id}/{step}/{name}", kept[name], path.stat().st_size)
         for piece_id in kept.values():
             if not await self._pieces.has(piece_id):
                 raise Unavailable("The checkpoint was swept away before it was registered.")
 
-    async def kept(self, job_id: str) -> KeptRun | None:
+    async def latest(self, job_id: str) -> RunSnapshot | None:
         """What a run can go on from; None where nothing is kept."""
         pieces = select(FileRow.filename, FilePieceRow.id).join(FilePieceRow, FilePieceRow.file_id == FileRow.id)
         found = dict((await self._session.execute(pieces.where(of_run(job_id)))).tuples().all())
         steps = {int(name.split("/")[1]) for name in found}
-        return KeptRun(steps.pop(), {name.split("/", 2)[2]: piece for name, piece in found.items()}) if found else None
+        return (
+            RunSnapshot(steps.pop(), {name.split("/", 2)[2]: piece for name, piece in found.items()}) if found else None
+        )
 
     async def _stored(self, path: Path) -> str:
         piece_id = new_id("part")

@@ -30,12 +30,12 @@ class LocalNotices:
         self._listeners: list[Listener] = []
 
     async def announce(self, tenant_id: str) -> None:
-        self.tell(tenant_id)
+        self.notify(tenant_id)
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def tell(self, tenant_id: str | None) -> None:
+    def notify(self, tenant_id: str | None) -> None:
         """To this process's listeners only."""
         for listener in self._listeners:
             listener(tenant_id)

@@ -44,10 +44,10 @@ class RedisNotices:
         self._local = LocalNotices()
         # Deadlines are kept out here: with a timeout of its own redis-py sends through `asyncio.wait_for`, which before
         # Python 3.12 loses a cancel that comes as it ends, and whoever closes this would wait for ever.
-        self._redis = Redis.from_url(url, socket_timeout=None, socket_connect_timeout=None, retry=only_once())
+        self._redis = Redis.from_url(url, socket_timeout=None, socket_connect_timeout=None, retry=no_retries())
 
     async def announce(self, tenant_id: str) -> None:
-        self._local.tell(tenant_id)
+        self._local.notify(tenant_id)
         try:
             async with asyncio.timeout(_SEND_SECONDS):
                 await self._redis.publish(_CHANNEL, tenant_id)
@@ -64,7 +64,7 @@ class RedisNotices:
                 async with self._redis.pubsub() as channel:
                     async with asyncio.timeout(_SEND_SECONDS):
                         await channel.subscribe(_CHANNEL)
-                    await self._hear(channel)
+                    await self._receive(channel)
             except _FAULTS as error:
                 log.warning("change notices are not heard: %s", type(error).__name__)
             await asyncio.sleep(_RECONNECT_SECONDS)
@@ -72,7 +72,7 @@ class RedisNotices:
     async def close(self) -> None:
         await self._redis.aclose()
 
-    async def _hear(self, channel: PubSub) -> None:
+    async def _receive(self, channel: PubSub) -> None:
         """Raises TimeoutError when the other end is gone."""
         asked = False
         while True:
@@ -90,11 +90,11 @@ class RedisNotices:
 
     def _pass_on(self, message: dict[str, Any]) -> None:
         if message["type"] == "subscribe":
-            self._local.tell(None)  # what was announced before this moment was missed
+            self._local.notify(None)  # what was announced before this moment was missed
         elif message["type"] == "message":
-            self._local.tell(message["data"].decode())
+            self._local.notify(message["data"].decode())
 
 
-def only_once() -> Retry:
+def no_retries() -> Retry:
     """Of a client or a pool of connections."""
     return Retry(NoBackoff(), 0)

@@ -14,7 +14,7 @@ from loragate.adapter_store.adapters.search import adapter_page
 from loragate.adapter_store.adapters.versions import is_deferred
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.database.tenant_session import tenant_of
-from loragate.adapter_store.imports.lease import Waiting, next_waiting
+from loragate.adapter_store.imports.lease import WaitingImport, next_waiting
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.publishing.deferred import Due, next_due
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
@@ -85,6 +85,6 @@ class PublishedAdapters:
         """Of the versions that wait for an engine, one that may be tried now."""
         return await next_due(self._session)
 
-    async def next_import(self) -> Waiting | None:
+    async def next_import(self) -> WaitingImport | None:
         """Of the imports that nobody works on any more, one."""
         return await next_waiting(self._session)

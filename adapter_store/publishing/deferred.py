@@ -22,7 +22,7 @@ from loragate.adapter_store.timestamps import utc_now
 TRY = timedelta(seconds=90)
 """Longer than any try takes: whoever has not ended it by then is gone."""
 
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """That end without a verdict, though an engine answered."""
 
 
@@ -95,7 +95,7 @@ async def take(session: AsyncSession, adapter_id: str, version: int) -> Deferred
     )
     found = (await session.execute(query)).one_or_none()
     if found is None:
-        await forget(session, adapter_id, version)
+        await discard(session, adapter_id, version)
         return None
     taken = version_of(found.name, found)
     staged = StagedAdapter(
@@ -110,19 +110,19 @@ async def take(session: AsyncSession, adapter_id: str, version: int) -> Deferred
     return Deferred(taken, staged, found.alias, **orjson.loads(found.said), attempts=found.attempts)
 
 
-async def put_back(session: AsyncSession, deferred: Deferred, wait: timedelta, *, answered: bool) -> None:
+async def reschedule(session: AsyncSession, deferred: Deferred, wait: timedelta, *, answered: bool) -> None:
     """Due again after a while. `answered`: by an engine, but without a verdict."""
     version = deferred.version
     await _wait(session, version.adapter_id, version.version, wait, attempts=deferred.attempts + answered)
 
 
-async def forget(session: AsyncSession, adapter_id: str, version: int) -> None:
+async def discard(session: AsyncSession, adapter_id: str, version: int) -> None:
     """It waits no more."""
     row = DeferredPublicationRow
     await session.execute(delete(row).where(row.adapter_id == adapter_id, row.version == version))
 
 
-async def find_awaited(session: AsyncSession, name: str, version: int) -> AdapterVersion | None:
+async def find_deferred(session: AsyncSession, name: str, version: int) -> AdapterVersion | None:
     """One of this name that waits for an engine, or was rejected, and so is nothing to anybody but its publisher."""
     row, adapter = AdapterVersionRow, AdapterRow
     waits = and_(row.status == VersionStatus.VERIFYING.value, row.deleted_at.is_(None), is_deferred())

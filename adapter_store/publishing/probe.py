@@ -31,10 +31,10 @@ def engine_refusal(reason: str, *, non_finite: bool, answered: bool) -> AdapterI
             code="non_finite_output",
             param="adapter_model.safetensors",
         )
-    return Unavailable(_words(reason), code="engine_unavailable") if answered else engine_away(reason)
+    return Unavailable(_words(reason), code="engine_unavailable") if answered else engine_unavailable(reason)
 
 
-def engine_away(reason: str) -> NotTried:
+def engine_unavailable(reason: str) -> NotTried:
     """No word on the adapter."""
     return NotTried(_words(reason))
 

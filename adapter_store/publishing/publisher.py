@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import DEFAULT_ALIAS, AdapterVersion, VersionStatus
 from loragate.adapter_store.adapters.aliases import AliasMoves
-from loragate.adapter_store.adapters.description import NOTHING_SAID, described
+from loragate.adapter_store.adapters.description import EMPTY_DESCRIPTION, described
 from loragate.adapter_store.adapters.lineage import UPLOADED, Lineage
 from loragate.adapter_store.adapters.repository import AdapterRepository
 from loragate.adapter_store.audit.log import AuditLog
@@ -24,13 +24,13 @@ from loragate.adapter_store.imports.lease import claim_version
 from loragate.adapter_store.imports.rows import Import
 from loragate.adapter_store.names import check_adapter_name, check_alias_name, could_be_version
 from loragate.adapter_store.publishing.deferred import (
-    MOST_ATTEMPTS,
+    MAX_ATTEMPTS,
     TRY,
     Deferred,
     defer,
-    find_awaited,
-    forget,
-    put_back,
+    discard,
+    find_deferred,
+    reschedule,
     take,
 )
 from loragate.adapter_store.publishing.probe import Probe
@@ -43,7 +43,7 @@ from loragate.adapter_store.timestamps import utc_now
 _PAUSE = timedelta(seconds=10)  # between two tries of one version
 
 
-class Publications:
+class Publisher:
     """Part of a TenantScope, which has to be a writing one."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Publications:
         check_adapter_name(name, base_model=manifest.model_id)
         check_alias_name(alias)
         tags = None if tags is None else tuple(tags)
-        described(NOTHING_SAID, tags, description)
+        described(EMPTY_DESCRIPTION, tags, description)
         staged = await self._stage.prepare(config_json, tensors, manifest, self._blobs)
         registered = await self._register(name, staged, lineage)
         wanted = Deferred(registered, staged, alias, tags, description)
@@ -111,11 +111,11 @@ class Publications:
             await self._reject(registered, error.message)
             raise
         except asyncio.CancelledError:
-            left = self._reject(registered, CUT_OFF) if wanted_by is None else self._let_go(wanted)
+            left = self._reject(registered, CUT_OFF) if wanted_by is None else self._reschedule(wanted)
             await _to_its_end(left)
             raise
         if wanted_by is not None:
-            await forget(self._session, registered.adapter_id, registered.version)
+            await discard(self._session, registered.adapter_id, registered.version)
         return await self._complete(wanted)
 
     async def finish(self, adapter_id: str, version: int, probe: Probe) -> AdapterVersion | None:
@@ -131,17 +131,17 @@ class Publications:
         try:
             await probe(tenant_of(self._session) or "", deferred.staged)
         except NotTried:
-            await put_back(self._session, deferred, _PAUSE, answered=False)
+            await reschedule(self._session, deferred, _PAUSE, answered=False)
             await self._session.commit()
             raise
         except StoreError as error:
             return await self._fail(deferred, error)
-        await forget(self._session, adapter_id, version)
+        await discard(self._session, adapter_id, version)
         return await self._complete(deferred)
 
     async def awaited(self, name: str, version: int) -> AdapterVersion | None:
         """One that waits for an engine, or that was rejected."""
-        return await find_awaited(self._session, name, version) if could_be_version(version) else None
+        return await find_deferred(self._session, name, version) if could_be_version(version) else None
 
     async def give_up(self, name: str, version: int) -> AdapterVersion | None:
         """One that waits is wanted no more; None where there is no such."""
@@ -167,20 +167,20 @@ class Publications:
         return registered
 
     async def _defer(self, wanted: Deferred) -> AdapterVersion:
-        await forget(self._session, wanted.version.adapter_id, wanted.version.version)
+        await discard(self._session, wanted.version.adapter_id, wanted.version.version)
         await defer(self._session, wanted)
         facts = {"digest": wanted.version.digest, "alias": wanted.alias}
         await self._audit.record("adapter_version.defer", _target(wanted.version), after=facts)
         return wanted.version
 
-    async def _let_go(self, wanted: Deferred) -> None:
-        await put_back(self._session, wanted, timedelta(0), answered=False)
+    async def _reschedule(self, wanted: Deferred) -> None:
+        await reschedule(self._session, wanted, timedelta(0), answered=False)
         await self._session.commit()
 
     async def _fail(self, deferred: Deferred, error: StoreError) -> AdapterVersion:
         """An engine answered. What says nothing about the adapter may be another answer the next time."""
-        if isinstance(error, Unavailable) and deferred.attempts + 1 < MOST_ATTEMPTS:
-            await put_back(self._session, deferred, _PAUSE, answered=True)
+        if isinstance(error, Unavailable) and deferred.attempts + 1 < MAX_ATTEMPTS:
+            await reschedule(self._session, deferred, _PAUSE, answered=True)
             return deferred.version
         await self._reject(deferred.version, error.message)
         return replace(deferred.version, status=VersionStatus.REJECTED, reason=error.message)
@@ -202,7 +202,7 @@ class Publications:
 
     async def _reject(self, registered: AdapterVersion, reason: str) -> None:
         await reject(self._session, registered, reason)
-        await forget(self._session, registered.adapter_id, registered.version)
+        await discard(self._session, registered.adapter_id, registered.version)
         facts = {"digest": registered.digest, "reason": reason}
         await self._audit.record("adapter_version.reject", _target(registered), after=facts)
         await self._session.commit()

@@ -16,17 +16,17 @@ from loragate.adapter_store.audit.log import AuditLog
 from loragate.adapter_store.blobs.blobs import StoredAdapter, TenantBlobs
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
 from loragate.peft_format.digest import StreamDigest
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 
 log = logging.getLogger(__name__)
 
 
-class Damaged(OSError):
+class CorruptBlob(OSError):
     """What was read is not what the digest says; the message tells what it is."""
 
 
 async def verified(stored: StoredAdapter, digest: str) -> AsyncIterator[bytes]:
-    """The tensors. Raises Damaged before the last chunk where they, or the config, are not `digest`'s."""
+    """The tensors. Raises CorruptBlob before the last chunk where they, or the config, are not `digest`'s."""
     held: bytes | None = None
     try:
         found = StreamDigest(stored.config_json, stored.size_bytes)
@@ -36,20 +36,20 @@ async def verified(stored: StoredAdapter, digest: str) -> AsyncIterator[bytes]:
             await asyncio.to_thread(found.feed, chunk)
             held = chunk
         value = found.value()
-    except AdapterRefused as refusal:
-        raise Damaged(refusal.message) from None
+    except AdapterRejected as refusal:
+        raise CorruptBlob(refusal.message) from None
     if value != digest:
-        raise Damaged(f"their digest is {value}")
+        raise CorruptBlob(f"their digest is {value}")
     if held is not None:
         yield held
 
 
-async def damage_of(blobs: TenantBlobs, digest: str) -> str | None:
+async def find_damage(blobs: TenantBlobs, digest: str) -> str | None:
     """What is wrong with them, read anew; None: nothing, it was a fault on the way. Raises LookupError, OSError."""
     try:
         async for _ in verified(await blobs.open(digest), digest):
             pass
-    except Damaged as damage:
+    except CorruptBlob as damage:
         return str(damage)
     return None
 

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatus
-from loragate.adapter_store.adapters.description import NOTHING_SAID
+from loragate.adapter_store.adapters.description import EMPTY_DESCRIPTION
 from loragate.adapter_store.adapters.lineage import Lineage
 from loragate.adapter_store.adapters.search_text import search_text
 from loragate.adapter_store.adapters.versions import find_adapter, is_deferred, version_columns, version_of
@@ -110,7 +110,7 @@ async def _find_or_add(session: AsyncSession, name: str) -> tuple[str, int]:
         insert(AdapterRow).values(
             id=adapter_id,
             name=name,
-            search_text=search_text(name, NOTHING_SAID),
+            search_text=search_text(name, EMPTY_DESCRIPTION),
             last_version=0,
             created_at=now,
             updated_at=now,

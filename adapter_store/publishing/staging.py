@@ -11,13 +11,13 @@ from typing import BinaryIO
 from loragate.adapter_store.base_model.layout import layout_of
 from loragate.adapter_store.blobs.blobs import TenantBlobs
 from loragate.adapter_store.errors import AdapterInvalid
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.plan.layout import BaseLayout
 from loragate.peft_format.plan.plan import AdapterPlan
 from loragate.peft_format.read import AdapterReading, read_adapter
 from loragate.v1 import engine_pb2
 
-_MOST_TRAINED = 16  # of the tokens that it trained
+_MAX_TRAINED_TOKENS = 16  # of the tokens that it trained
 _CHECKS_AT_ONCE = 2  # each one hashes a whole file: more would only starve the other users of the thread pool
 
 
@@ -61,7 +61,7 @@ class Stage:
 
 def _own_tokens(plan: AdapterPlan) -> tuple[int, ...]:
     trained = (token for tokens in plan.trained_tokens.values() for token in tokens.token_ids)
-    return (*islice(trained, _MOST_TRAINED), *(plan.invocation_tokens or ()))
+    return (*islice(trained, _MAX_TRAINED_TOKENS), *(plan.invocation_tokens or ()))
 
 
 def _check(config_json: bytes, file: BinaryIO, layout: BaseLayout) -> AdapterReading:
@@ -69,7 +69,7 @@ def _check(config_json: bytes, file: BinaryIO, layout: BaseLayout) -> AdapterRea
     file.seek(0)
     try:
         return read_adapter(config_json, file, size, layout)
-    except AdapterRefused as refusal:
+    except AdapterRejected as refusal:
         raise AdapterInvalid(refusal.message, param=refusal.param) from refusal
 
 

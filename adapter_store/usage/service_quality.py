@@ -15,7 +15,7 @@ from loragate.adapter_store.usage.periods import Width, ceil, floor
 from loragate.adapter_store.usage.record import Outcome, usage_id_at
 from loragate.adapter_store.usage.target_usage import ERRORS
 
-MOST_REQUESTS = 10_000
+MAX_REQUESTS = 10_000
 
 
 class Reason(StrEnum):
@@ -48,7 +48,7 @@ class ServiceQuery:
         object.__setattr__(self, "end", ceil(self.end, Width.HOUR))
 
     async def service(self, session: AsyncSession) -> Service:
-        """Three statements, and at most `MOST_REQUESTS` of the ledger's rows."""
+        """Three statements, and at most `MAX_REQUESTS` of the ledger's rows."""
         latest = self._latest()
         sums = (await session.execute(_sums(latest))).one()
         quantiles = (await session.execute(_quantiles(latest))).one()
@@ -64,7 +64,7 @@ class ServiceQuery:
             row.id >= usage_id_at(self.start), row.started_at >= self.start, row.started_at < self.end
         )
         latest = latest.where(row.outcome != Outcome.SHED.value)
-        return latest.order_by(row.id.desc()).limit(MOST_REQUESTS).subquery()
+        return latest.order_by(row.id.desc()).limit(MAX_REQUESTS).subquery()
 
     def _rejected(self) -> Select[*tuple[Any, ...]]:
         row = RejectedRequestsRow

@@ -10,7 +10,7 @@ from rich.progress import track
 from sqlalchemy import insert, text
 
 from loragate.adapter_store.adapters.description import Description
-from loragate.adapter_store.adapters.route_summary import told_routes
+from loragate.adapter_store.adapters.route_summary import encode_routes
 from loragate.adapter_store.adapters.search_text import search_text
 from loragate.adapter_store.database.database import Database, create_engine
 from loragate.adapter_store.database.urls import driver_url
@@ -146,7 +146,7 @@ class _Making:
         )
         digests = {version: f"sha256:{number:056x}{version:08x}" for version in (1, 2)}
         targets = [(alias, version, 1, digests[version]) for alias, versions in _ALIASES for version in versions]
-        adapter = _adapter(owner, name, said, _EPOCH + timedelta(seconds=number), told_routes(targets))
+        adapter = _adapter(owner, name, said, _EPOCH + timedelta(seconds=number), encode_routes(targets))
         self._adapters.append((owner, name))
         self._ids.append(adapter["id"])
         here = {"tenant_id": owner, "adapter_id": adapter["id"]}

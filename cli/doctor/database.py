@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from loragate.adapter_store.database.database import MOST_CONNECTIONS, Database
+from loragate.adapter_store.database.database import MAX_CONNECTIONS, Database
 from loragate.adapter_store.database.schema import require_current
 from loragate.adapter_store.errors import SchemaMismatch, StoreError
 from loragate.cli.doctor.finding import Finding, clock_finding, fail, ok, warn
@@ -99,9 +99,9 @@ async def _schema(database: Database, kind: str) -> Finding:
 def connections_finding(settings: Settings, capacity: ConnectionCapacity) -> Finding:
     """Compare the connections that all processes may open with those that the server allows."""
     processes = settings.workers * settings.replicas
-    wanted = processes * MOST_CONNECTIONS + _OTHER_CONNECTIONS
+    wanted = processes * MAX_CONNECTIONS + _OTHER_CONNECTIONS
     found = (
-        f"up to {wanted} needed ({settings.workers} workers × {settings.replicas} replicas × {MOST_CONNECTIONS}, and "
+        f"up to {wanted} needed ({settings.workers} workers × {settings.replicas} replicas × {MAX_CONNECTIONS}, and "
         f"{_OTHER_CONNECTIONS}), {capacity.max_connections} allowed, {capacity.used} in use now"
     )
     if wanted > capacity.max_connections:

@@ -21,7 +21,7 @@ from loragate.engine.adapters.weights.load import CONFIG_FILE, TENSORS_FILE, loa
 from loragate.engine.layers.patch import HostAdapter
 from loragate.engine.model.base_model import BaseModel
 from loragate.engine.sequence.request import AdapterKey
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.plan.layout import BaseLayout
 from loragate.peft_format.read import AdapterReading
 from loragate.v1 import engine_pb2 as pb
@@ -174,7 +174,7 @@ def _key_from(path: Path) -> AdapterKey:
 def _as_unavailable() -> Iterator[None]:
     try:
         yield
-    except AdapterRefused as error:
+    except AdapterRejected as error:
         raise AdapterUnavailable(str(error)) from error
     except OSError as error:
         raise AdapterUnavailable(f"its files cannot be read ({error.strerror})") from error

@@ -125,7 +125,7 @@ class Attempt:
     async def _report(self, text: str) -> None:
         with suppress(StoreError):  # loses only this event
             async with self._lease.transaction() as work:
-                await work.tell(self._lease.job.id, text)
+                await work.log_event(self._lease.job.id, text)
 
     async def _assignment(self, prepared: Prepared) -> Assignment:
         config = self._context.config
@@ -177,8 +177,8 @@ class Attempt:
                 await self._end_stopped(publisher)
             case Failed(code=code) if code == _DIED:
                 async with self._lease.transaction() as work:
-                    await work.tell(self._lease.job.id, last.message, level="warn")
-                    await work.stumble(self._lease.job.id, self._lease.worker)
+                    await work.log_event(self._lease.job.id, last.message, level="warn")
+                    await work.record_failure(self._lease.job.id, self._lease.worker)
             case Failed(code=code, message=message):
                 await self._fail(Failure(code, message), publisher)
 
@@ -198,8 +198,8 @@ class Attempt:
             await self._fail(Failure(error.code, error.message, error.param), publisher)
             return
         async with self._lease.transaction() as work:
-            await work.tell(job.id, f"The adapter is available as {publisher.name.model}.")
-            await work.learned(job.id, self._lease.worker, self._trained_tokens(finished.steps, prepared))
+            await work.log_event(job.id, f"The adapter is available as {publisher.name.model}.")
+            await work.record_trained_tokens(job.id, self._lease.worker, self._trained_tokens(finished.steps, prepared))
             await work.succeed(job.id, self._lease.worker, publisher.name.model, results)
         await self._remove_files()
 
@@ -229,15 +229,15 @@ class Attempt:
             elif self._lease.order is Order.PAUSE:
                 await work.pause(job_id, worker)
             elif self._control.yielded:
-                await work.tell(job_id, "Requeued while waiting for lines: jobs that have data go first.")
-                await work.step_aside(job_id, worker)
+                await work.log_event(job_id, "Requeued while waiting for lines: jobs that have data go first.")
+                await work.requeue_for_waiting(job_id, worker)
             else:
-                await work.give_back(job_id, worker)
+                await work.requeue(job_id, worker)
 
     async def _fail(self, failure: Failure, publisher: Publisher) -> None:
         await publisher.withdraw()
         async with self._lease.transaction() as work:
-            await work.tell(self._lease.job.id, failure.message, level="error")
+            await work.log_event(self._lease.job.id, failure.message, level="error")
             await work.fail(self._lease.job.id, self._lease.worker, failure)
         await self._remove_files()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.errors import StoreError, Unavailable
 from loragate.adapter_store.jobs.lease import LeaseLost
-from loragate.adapter_store.jobs.run_snapshots import KeptRun
+from loragate.adapter_store.jobs.run_snapshots import RunSnapshot
 from loragate.adapter_store.store import Store
 from loragate.finetune.run.events import METRICS
 from loragate.finetune.run.lease import WorkerLease
@@ -75,7 +75,7 @@ class CheckpointBackup:
         try:
             files = {str(path.relative_to(links)): path for path in _linked(done[-1], self._folder, links)}
             async with self._store.tenant(self._lease.tenant_id, write=True) as scope:
-                await scope.kept_runs.keep(self._lease.job.id, self._lease.worker, checkpoint_step(done[-1]), files)
+                await scope.run_snapshots.save(self._lease.job.id, self._lease.worker, checkpoint_step(done[-1]), files)
             self._saved_step = checkpoint_step(done[-1])
         except LeaseLost:
             pass
@@ -92,7 +92,7 @@ async def restore_run(store: Store, tenant_id: str, job_id: str, folder: Path) -
     Raise StoreError, OSError.
     """
     async with store.tenant(tenant_id) as scope:
-        kept = await scope.kept_runs.kept(job_id)
+        kept = await scope.run_snapshots.latest(job_id)
     if kept is None or kept.step <= last_checkpoint_step(folder / RUN):
         return
     draft = folder / "brought"
@@ -110,7 +110,7 @@ async def restore_run(store: Store, tenant_id: str, job_id: str, folder: Path) -
     (draft / RUN).rename(folder / RUN)
 
 
-async def _download(store: Store, tenant_id: str, kept: KeptRun, draft: Path) -> None:
+async def _download(store: Store, tenant_id: str, kept: RunSnapshot, draft: Path) -> None:
     for name, piece_id in kept.files.items():
         if not _NAME.fullmatch(name):
             raise OSError(f"a run has no file named {name!r}")

@@ -79,7 +79,7 @@ class RunEvents:
         async with self._lease.transaction() as work:
             await work.progress(job_id, self._lease.worker, last.step, last.steps)
             for metrics in self._pending:
-                await work.tell(job_id, _message(metrics), type="metrics", data=_without_nulls(asdict(metrics)))
+                await work.log_event(job_id, _message(metrics), type="metrics", data=_without_nulls(asdict(metrics)))
         self._pending.clear()
         self._flushed_at = time.monotonic()
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from loragate.adapter_store.errors import NotFound, StoreError
 from loragate.adapter_store.jobs.job import Job, Order
-from loragate.adapter_store.jobs.lease import LEASE, JobWork, LeaseLost
-from loragate.adapter_store.jobs.queue import Claim
+from loragate.adapter_store.jobs.lease import LEASE, JobLease, LeaseLost
+from loragate.adapter_store.jobs.queue import JobClaim
 from loragate.adapter_store.store import Store
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ _RENEWALS = 3  # per lease
 class WorkerLease:
     """A leased job. When the lease is `lost` or an `order` arrives, `interrupted` is set and work should end."""
 
-    def __init__(self, store: Store, claim: Claim, worker: str) -> None:
+    def __init__(self, store: Store, claim: JobClaim, worker: str) -> None:
         self.job: Job = claim.job
         self.tenant_id = claim.tenant_id
         self.worker = worker
@@ -32,10 +32,10 @@ class WorkerLease:
         self._store = store
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[JobWork]:
+    async def transaction(self) -> AsyncIterator[JobLease]:
         """Open one transaction that records the job's progress."""
         async with self._store.tenant(self.tenant_id, write=True) as scope:
-            yield scope.job_work
+            yield scope.job_lease
 
     async def unless_interrupted(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Return or raise what `work` does. If the lease is interrupted first, cancel it and return None."""
@@ -68,7 +68,7 @@ class WorkerLease:
 
 
 @asynccontextmanager
-async def held_lease(store: Store, claim: Claim, worker: str) -> AsyncIterator[WorkerLease]:
+async def held_lease(store: Store, claim: JobClaim, worker: str) -> AsyncIterator[WorkerLease]:
     """Renew the lease of a claimed job while the block runs."""
     lease = WorkerLease(store, claim, worker)
     renewing = asyncio.create_task(lease.run_renewal_loop(), name=f"lease {claim.job.id}")

@@ -101,7 +101,7 @@ class PublishedCheckpoints:
         model = await self._publisher.checkpoint(folder, step, self._digest(), metrics)
         async with self._lease.transaction() as work:
             await work.checkpoint(self._lease.job.id, self._lease.worker, step, metrics, model)
-            await work.tell(self._lease.job.id, f"Checkpoint {step} is available as {model}.")
+            await work.log_event(self._lease.job.id, f"Checkpoint {step} is available as {model}.")
 
 
 def _link(checkpoint: Path, links: Path) -> None:

@@ -85,7 +85,7 @@ class Publisher:
         async with self.store.tenant(self.tenant_id, write=True, by=Actor(self.job.id, "")) as scope:
             yield scope
             if self.worker is not None:
-                await scope.job_work.hold(self.job.id, self.worker)
+                await scope.job_lease.require(self.job.id, self.worker)
 
     async def _publish(self, folder: Path, alias: str, dataset_digest: str, metrics: Mapping[str, float]) -> int:
         config = json.loads(await asyncio.to_thread((folder / CONFIG_FILE).read_bytes))
@@ -96,7 +96,7 @@ class Publisher:
         async with self._writing():
             pass  # raises LeaseLost before any work is done
         async with self._writing() as scope:
-            version = await scope.publications.publish(
+            version = await scope.publisher.publish(
                 self.name.adapter,
                 json.dumps(config).encode(),
                 folder / TENSORS_FILE,

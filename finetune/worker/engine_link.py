@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from loragate.adapter_store.publishing.probe import engine_away, engine_refusal
+from loragate.adapter_store.publishing.probe import engine_refusal, engine_unavailable
 from loragate.adapter_store.publishing.staging import StagedAdapter
 from loragate.adapter_store.store import Store
 from loragate.engine.client.adapter_probe import TrialFailed, try_adapter
@@ -53,9 +53,9 @@ class EngineLink:
         try:
             manifest = await self.client.describe()
         except EngineUnavailable as error:
-            raise engine_away(str(error)) from error
+            raise engine_unavailable(str(error)) from error
         if manifest.base_digest != staged.base_digest:
-            raise engine_away("it now serves another base model")
+            raise engine_unavailable("it now serves another base model")
         adapter = pb.AdapterRef(tenant_id=tenant_id, digest=staged.digest)
         try:
             await try_adapter(self.client, manifest, adapter, staged.own_tokens, pb.Share(tenant_id=tenant_id))

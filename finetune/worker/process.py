@@ -38,7 +38,7 @@ async def serve(config: ServiceConfig) -> None:
     store = await Store.open(config.database_url, config.blob_url, config.secret_key)
     try:
         async with store.admin(write=True) as admin:
-            await admin.job_queue.let_go(config.name)
+            await admin.job_queue.release_all(config.name)
         async with connect_engine(config.engine_target, store) as engine:
             write_pidfile(config.workspace)
             await (await _worker(config, store, engine)).run()

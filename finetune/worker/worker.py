@@ -8,7 +8,7 @@ from contextlib import suppress
 from loragate.adapter_store.errors import Failure, StoreError
 from loragate.adapter_store.jobs.job import JobStatus, Order
 from loragate.adapter_store.jobs.lease import LeaseLost
-from loragate.adapter_store.jobs.queue import Claim
+from loragate.adapter_store.jobs.queue import JobClaim
 from loragate.adapter_store.publishing.probe import Probe
 from loragate.adapter_store.store import Store
 from loragate.finetune.config import WorkerConfig
@@ -82,11 +82,11 @@ class Worker:
                 log.warning("the store is unavailable: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _claim(self, stage: JobStatus) -> Claim | None:
+    async def _claim(self, stage: JobStatus) -> JobClaim | None:
         async with self._store.admin(write=True) as admin:
             return await admin.job_queue.claim(self._config.name, stage, self._config.max_jobs_per_tenant)
 
-    async def _work_on(self, claim: Claim, work: Callable[[WorkerLease], Awaitable[None]]) -> None:
+    async def _work_on(self, claim: JobClaim, work: Callable[[WorkerLease], Awaitable[None]]) -> None:
         async with held_lease(self._store, claim, self._config.name) as lease:
             if claim.hopeless:
                 async with lease.transaction() as transaction:
@@ -97,7 +97,7 @@ class Worker:
             except asyncio.CancelledError:
                 with suppress(StoreError):
                     async with lease.transaction() as transaction:
-                        await transaction.give_back(claim.job.id, self._config.name)
+                        await transaction.requeue(claim.job.id, self._config.name)
                 raise
             except StoreError:
                 raise
@@ -125,13 +125,13 @@ class Worker:
                 await work.pause(job.id, lease.worker)
             elif prepared is not None:
                 train, recipe = prepared.train, prepared.recipe
-                await work.tell(job.id, _validation_message(train, recipe.max_length))
+                await work.log_event(job.id, _validation_message(train, recipe.max_length))
                 tokens = None if train is None else train.facts["tokens"] * recipe.epochs
                 await work.validated(job.id, lease.worker, recipe.to_document(), tokens)
 
     async def _reject(self, lease: WorkerLease, failure: Failure) -> None:
         async with lease.transaction() as work:
-            await work.tell(lease.job.id, failure.message, level="error")
+            await work.log_event(lease.job.id, failure.message, level="error")
             await work.fail(lease.job.id, lease.worker, failure)
 
 

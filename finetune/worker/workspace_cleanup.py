@@ -90,7 +90,7 @@ async def _can_delete(context: WorkerContext, folder: Path) -> bool:
         if folder.parent.name == TENSORBOARD:
             return True
         async with context.store.tenant(owned.tenant_id) as scope:
-            kept = await scope.kept_runs.kept(owned.job.id)
+            kept = await scope.run_snapshots.latest(owned.job.id)
     except NotFound:
         return True
     return kept is not None and kept.step >= last_checkpoint_step(folder / RUN)

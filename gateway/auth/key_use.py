@@ -36,7 +36,7 @@ class KeyUse:
         batch, self._last_used = self._last_used, {}
         try:
             async with self._store.admin(write=True) as admin:
-                await admin.keys.note_use(batch)
+                await admin.keys.record_use(batch)
         except StoreError as error:
             self._last_used = batch | self._last_used
             log.warning("cannot write when keys were last used: %s", error.message)

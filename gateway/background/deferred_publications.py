@@ -38,6 +38,6 @@ async def _next_due(store: Store) -> Due | None:
 async def _finish(store: Store, link: EngineLink, config: GatewayConfig, due: Due) -> None:
     probe = EngineProbe(link, share_of_tenant(due.tenant_id, due.weight, config))
     async with store.tenant(due.tenant_id, write=True) as scope:
-        done = await scope.publications.finish(due.adapter_id, due.version, probe)
+        done = await scope.publisher.finish(due.adapter_id, due.version, probe)
     if done is not None:
         log.info("version %d of adapter %s is %s", done.version, done.adapter_id, done.status)

@@ -5,7 +5,7 @@
             return attempt.earlier
         async with use.store.tenant(…, write=True) as scope:
             thing = await scope.things.create(…)
-            return await attempt.keep(scope.replies, thing_object(thing))
+            return await attempt.keep(scope.idempotency, thing_object(thing))
 
 The result is stored, encoded, in the transaction of the work itself. Work that fails releases its claim.
 """
@@ -20,7 +20,7 @@ import orjson
 from starlette.responses import Response
 
 from loragate.adapter_store.errors import StoreError
-from loragate.adapter_store.idempotency import Claim, Replies, Reply
+from loragate.adapter_store.idempotency import IdempotencyClaim, IdempotencyRepository, StoredResponse
 from loragate.adapter_store.store import Store
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.http.envelope import json_response
@@ -55,12 +55,12 @@ class Attempt:
     """`earlier` is the result of an earlier request with the same key; if it is None, do the work."""
 
     earlier: Result[Any] | None
-    _claim: Claim | None
+    _claim: IdempotencyClaim | None
 
-    async def keep(self, replies: Replies, document: D, status: int = 201) -> Result[D]:
+    async def keep(self, replies: IdempotencyRepository, document: D, status: int = 201) -> Result[D]:
         """Return the result that `document` was created (201) or the work was done (200); store it for replays."""
         if self._claim is not None:
-            await replies.keep(self._claim, Reply(status, orjson.dumps(document)))
+            await replies.complete(self._claim, StoredResponse(status, orjson.dumps(document)))
         return Result(document, status)
 
 
@@ -74,7 +74,7 @@ class Once:
 
     @asynccontextmanager
     async def attempt(self, within: str | None, *content: bytes) -> AsyncIterator[Attempt]:
-        """Claim the key for the work of the block.
+        """IdempotencyClaim the key for the work of the block.
 
         `content` is all that distinguishes this request from others; `within` is the caller's tenant, None for the
         operator. Raise Conflict if the key belongs to a different request, or to one that is still running.
@@ -83,8 +83,8 @@ class Once:
             yield Attempt(None, None)
             return
         async with self.store.admin(write=True, within=within) as admin:
-            claim = await admin.replies.claim(self.key, _joined(self.route.encode(), *content))
-        if isinstance(claim, Reply):
+            claim = await admin.idempotency.claim(self.key, _joined(self.route.encode(), *content))
+        if isinstance(claim, StoredResponse):
             yield Attempt(Result(orjson.loads(claim.body), claim.status, replayed=True), None)
             return
         try:
@@ -93,10 +93,10 @@ class Once:
             await asyncio.shield(self._release(within, claim))
             raise
 
-    async def _release(self, within: str | None, claim: Claim) -> None:
+    async def _release(self, within: str | None, claim: IdempotencyClaim) -> None:
         with suppress(StoreError):  # then the claim expires
             async with self.store.admin(write=True, within=within) as admin:
-                await admin.replies.release(claim)
+                await admin.idempotency.release(claim)
 
 
 def once_of(key: str | None, store: Store, route: str) -> Once:

@@ -32,7 +32,7 @@ class ImportProgress:
         """Write the progress. Return False if the import was cancelled; True if the database is unavailable."""
         with suppress(StoreError):
             async with self._store.tenant(self._tenant_id, write=True) as scope:
-                return await scope.import_work.progress(self.wanted, self.status, self.done, self.total)
+                return await scope.import_lease.progress(self.wanted, self.status, self.done, self.total)
         return True
 
     async def run_report_loop(self, work: asyncio.Task[None]) -> None:
@@ -46,13 +46,13 @@ class ImportProgress:
         await self.report()
         with suppress(StoreError):
             async with self._store.tenant(self._tenant_id, write=True) as scope:
-                await scope.import_work.finish(self.wanted, version)
+                await scope.import_lease.finish(self.wanted, version)
 
     async def fail(self, failure: Failure) -> None:
         """Record a failure. A cancelled import stays cancelled."""
         try:
             async with self._store.tenant(self._tenant_id, write=True) as scope:
-                await scope.import_work.fail(self.wanted, failure)
+                await scope.import_lease.fail(self.wanted, failure)
         except StoreError as error:
             log.warning("an import's failure could not be recorded: %s", error)
 
@@ -60,4 +60,4 @@ class ImportProgress:
         """Release the import, so that another process can start it from the beginning."""
         with suppress(StoreError):  # the lease expires within a minute
             async with self._store.tenant(self._tenant_id, write=True) as scope:
-                await scope.import_work.let_go(self.wanted)
+                await scope.import_lease.release(self.wanted)

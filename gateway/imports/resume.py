@@ -4,7 +4,7 @@ import logging
 
 from loragate.adapter_store.audit.actor import Actor
 from loragate.adapter_store.auth.principal import Scope, TenantPrincipal
-from loragate.adapter_store.imports.lease import Taken, Waiting
+from loragate.adapter_store.imports.lease import TakenImport, WaitingImport
 from loragate.gateway.resilience.periodic import periodic
 from loragate.gateway.services import Services
 
@@ -23,14 +23,14 @@ async def run_resume_loop(use: Services, every: float = _EVERY_SECONDS) -> None:
     await periodic("abandoned imports were not resumed", resume, every, log=log)
 
 
-async def _next(use: Services) -> Waiting | None:
+async def _next(use: Services) -> WaitingImport | None:
     async with use.store.admin() as admin:
         return await admin.published.next_import()
 
 
-async def _resume(use: Services, waiting: Waiting) -> None:
+async def _resume(use: Services, waiting: WaitingImport) -> None:
     async with use.store.tenant(waiting.tenant_id, write=True) as scope:
-        taken: Taken | None = await scope.import_work.take(waiting.import_id)
+        taken: TakenImport | None = await scope.import_lease.take(waiting.import_id)
     if taken is None:
         return
     log.info("import %s of %s is resumed here", waiting.import_id, waiting.tenant_id)

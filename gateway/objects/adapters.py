@@ -9,8 +9,9 @@ from typing_extensions import TypedDict
 from loragate.adapter_store import limits as store_limits
 from loragate.adapter_store.adapters import adapter as stored
 from loragate.adapter_store.adapters import lineage as stored_lineage
+from loragate.adapter_store.timestamps import rfc3339
 from loragate.gateway.engine.residency import Holdings, Tier
-from loragate.gateway.objects.common import Count, Digest, Moment, Page, Residency, rfc3339
+from loragate.gateway.objects.common import Count, Digest, Moment, Page, Residency
 
 
 class Limits(TypedDict):

@@ -9,9 +9,10 @@ from loragate.adapter_store.adapters import adapter as adapters
 from loragate.adapter_store.audit import log as audit_log
 from loragate.adapter_store.auth import api_key
 from loragate.adapter_store.tenants import tenant as stored
+from loragate.adapter_store.timestamps import rfc3339
 from loragate.gateway.engine.residency import Holdings
 from loragate.gateway.objects.adapters import Adapter, Limits, adapter_object, limits_object
-from loragate.gateway.objects.common import Count, Moment, Page, rfc3339
+from loragate.gateway.objects.common import Count, Moment, Page
 
 Facts = Annotated[
     dict[str, Any] | None, Field(description="The values of the fields that changed; null if the object did not exist.")

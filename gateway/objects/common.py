@@ -1,7 +1,7 @@
 """What all objects share: lists, limits, moments, errors."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Generic, Literal, TypeVar, overload
 
 from pydantic import Field
@@ -57,19 +57,6 @@ def list_object(data: Sequence[T], *, has_more: bool = False, cursor: str = "id"
         "first_id": str(data[0][cursor]) if data else None,
         "last_id": str(data[-1][cursor]) if data else None,
     }
-
-
-@overload
-def rfc3339(moment: datetime) -> str: ...
-
-
-@overload
-def rfc3339(moment: None) -> None: ...
-
-
-def rfc3339(moment: datetime | None) -> str | None:
-    """Return the moment in UTC, to milliseconds, with a `Z`."""
-    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @overload

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from loragate.adapter_store.timestamps import rfc3339
 from loragate.gateway.engine.adapter_names import Names, content_of
 from loragate.gateway.engine.residency import Holdings
-from loragate.gateway.objects.common import Count, Digest, Moment, Page, Residency, rfc3339
+from loragate.gateway.objects.common import Count, Digest, Moment, Page, Residency
 from loragate.v1 import engine_pb2 as pb
 
 

@@ -5,7 +5,8 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from loragate.adapter_store.imports.rows import Import
-from loragate.gateway.objects.common import Count, Moment, Page, rfc3339
+from loragate.adapter_store.timestamps import rfc3339
+from loragate.gateway.objects.common import Count, Moment, Page
 
 
 class ImportFailure(TypedDict):

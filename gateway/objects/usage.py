@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired, cast
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from loragate.adapter_store.timestamps import rfc3339
 from loragate.adapter_store.usage import query as stored
 from loragate.adapter_store.usage import service_quality
 from loragate.adapter_store.usage.first_token import FirstToken
@@ -13,7 +14,7 @@ from loragate.adapter_store.usage.query import Grouping, UsageQuery
 from loragate.adapter_store.usage.record import amount_text
 from loragate.adapter_store.usage.service_quality import Reason, ServiceQuery
 from loragate.gateway.objects.adapters import TtftMs
-from loragate.gateway.objects.common import Count, Moment, Page, rfc3339
+from loragate.gateway.objects.common import Count, Moment, Page
 
 Amount = Annotated[
     str | None, Field(description="A decimal number, in units of the currency; null if there are no prices.")

@@ -48,7 +48,7 @@ async def publish(
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             version = await _publish(use, caller, scope, upload)
             residency = holdings.tier(caller.tenant_id, [version.digest])
-            return await attempt.keep(scope.replies, version_object(version, residency))
+            return await attempt.keep(scope.idempotency, version_object(version, residency))
 
 
 async def publish_import(
@@ -62,7 +62,7 @@ async def publish_import(
 async def _publish(
     use: Services, caller: TenantPrincipal, scope: TenantScope, upload: AdapterUpload, wanted_by: Import | None = None
 ) -> stored.AdapterVersion:
-    return await scope.publications.publish(
+    return await scope.publisher.publish(
         upload.name,
         upload.config_json,
         upload.tensors,
@@ -136,7 +136,7 @@ async def get_version(use: Services, caller: TenantPrincipal, name: str, version
         try:
             found = await scope.adapters.version(name, version)
         except NotFound:
-            awaited = await scope.publications.awaited(name, version)
+            awaited = await scope.publisher.awaited(name, version)
             if awaited is None:
                 raise
             found = awaited
@@ -147,7 +147,7 @@ async def get_version(use: Services, caller: TenantPrincipal, name: str, version
 async def delete_version(use: Services, caller: TenantPrincipal, by: Actor, name: str, version: int) -> DeletedAdapter:
     """Delete a version, or give up one that waits for an engine. Raises Conflict while an alias points to it."""
     async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-        found = await scope.publications.give_up(name, version)
+        found = await scope.publisher.give_up(name, version)
         if found is None:
             found = await scope.adapters.version(name, version)
             await scope.adapters.delete_version(name, version)

@@ -5,9 +5,8 @@ from typing import Any
 
 from loragate.adapter_store.adapters.aliases import alias_not_found
 from loragate.adapter_store.auth.principal import TenantPrincipal
-from loragate.adapter_store.timestamps import utc_now
+from loragate.adapter_store.timestamps import rfc3339, utc_now
 from loragate.adapter_store.usage.target_usage import AliasTargetQuery, AliasTargetUsage
-from loragate.gateway.objects.common import rfc3339
 from loragate.gateway.objects.usage import first_token_object
 from loragate.gateway.services import Services
 

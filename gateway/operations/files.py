@@ -51,7 +51,7 @@ async def create(
         size = content.seek(0, 2)
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             file = await scope.files.create(facts, content, size, format)
-            return await attempt.keep(scope.replies, file_object(file), 200)
+            return await attempt.keep(scope.idempotency, file_object(file), 200)
 
 
 async def append(
@@ -71,7 +71,7 @@ async def append(
         size = content.seek(0, 2)
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             file = await scope.files.append(file_id, purposes, content, size, format)
-            return await attempt.keep(scope.replies, file_object(file), 200)
+            return await attempt.keep(scope.idempotency, file_object(file), 200)
 
 
 async def close(use: Services, caller: TenantPrincipal, by: Actor, file_id: str) -> objects.File:
@@ -131,7 +131,7 @@ async def create_upload(
             return attempt.earlier
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             upload = await scope.file_uploads.create(facts, body.mime_type, body.bytes)
-            return await attempt.keep(scope.replies, upload_object(upload), 200)
+            return await attempt.keep(scope.idempotency, upload_object(upload), 200)
 
 
 async def get_upload(use: Services, caller: TenantPrincipal, upload_id: str) -> objects.Upload:
@@ -156,7 +156,7 @@ async def add_part(
             return attempt.earlier
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             part = await scope.file_uploads.add_part(upload_id, purposes_of(caller), content, size)
-            return await attempt.keep(scope.replies, part_object(part), 200)
+            return await attempt.keep(scope.idempotency, part_object(part), 200)
 
 
 async def list_parts(use: Services, caller: TenantPrincipal, upload_id: str) -> objects.UploadPartList:

@@ -20,7 +20,7 @@ async def create(
             return attempt.earlier
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
             wanted = await scope.imports.create(body.source, body.name, body.alias, resumable=body.token is None)
-            result = await attempt.keep(scope.replies, import_object(wanted))
+            result = await attempt.keep(scope.idempotency, import_object(wanted))
     use.imports.start(use, caller, by, wanted, body.token)
     return result
 

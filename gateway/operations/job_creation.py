@@ -40,7 +40,7 @@ async def create_job(
             if start is None and "lora_rank" not in hyperparameters and (rank := reduced_rank(caller.limits)):
                 hyperparameters["lora_rank"] = rank
             job = await scope.jobs.create(_request(body, hyperparameters, start))
-            return await attempt.keep(scope.replies, job_object(job, caller.tenant_id), 200)
+            return await attempt.keep(scope.idempotency, job_object(job, caller.tenant_id), 200)
 
 
 async def _check_file(

@@ -96,4 +96,4 @@ async def _once(
             return attempt.earlier
         holdings = await use.residency.holdings()
         async with use.store.tenant(caller.tenant_id, write=True, by=by) as scope:
-            return await attempt.keep(scope.replies, await do(scope, holdings), 200)
+            return await attempt.keep(scope.idempotency, await do(scope, holdings), 200)

@@ -5,9 +5,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from loragate.adapter_store.database.page import Page
+from loragate.adapter_store.timestamps import rfc3339
 from loragate.adapter_store.usage.query import UsageQuery, UsageRow
 from loragate.adapter_store.usage.repository import MAX_ROWS, UsageRepository
-from loragate.gateway.objects.common import list_object, rfc3339
+from loragate.gateway.objects.common import list_object
 from loragate.gateway.objects.csv_table import csv_lines
 from loragate.gateway.objects.usage import UsageList, field_names, sum_fields, usage_fields, usage_row
 

@@ -11,7 +11,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
-from loragate.adapter_store.notices.redis import only_once
+from loragate.adapter_store.notices.redis import no_retries
 from loragate.gateway.resilience.circuit_breaker import CircuitBreaker
 from loragate.gateway.resilience.timeouts import within
 
@@ -37,7 +37,7 @@ class RedisLink:
             timeout=None,
             socket_timeout=None,
             socket_connect_timeout=None,
-            retry=only_once(),
+            retry=no_retries(),
         )
         self.client = Redis(connection_pool=pool)
         self.breaker = CircuitBreaker(changed)

@@ -27,7 +27,7 @@ class _Product:
 
 
 def check_bounds(plan: AdapterPlan, largest: Mapping[str, float], layout: BaseLayout) -> None:
-    """`largest` as `values.largest_values` says. Raises AdapterRefused naming the first tensor that is too large."""
+    """`largest` as `values.largest_values` says. Raises AdapterRejected naming the first tensor that is too large."""
     end = _LARGEST.get(layout.dtype, _LARGEST["float32"])
     for spec in plan.tensors:
         if largest[spec.name] > end:

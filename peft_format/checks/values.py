@@ -23,7 +23,7 @@ _EXPONENTS: dict[str, tuple[str, int]] = {
 def largest_values(file: BinaryIO, header: Header) -> Mapping[str, float]:
     """The largest magnitude in each tensor, by the tensor's name. Reads a megabyte at a time.
 
-    Raises AdapterRefused naming the first tensor with a NaN or an infinity.
+    Raises AdapterRejected naming the first tensor with a NaN or an infinity.
     """
     return {spec.name: _largest(file, spec) for spec in header.tensors.values()}
 
@@ -45,7 +45,7 @@ def _largest(file: BinaryIO, spec: TensorSpec) -> float:
 
 
 def check_tied(file: BinaryIO, pairs: Iterable[TiedPair]) -> None:
-    """Raises AdapterRefused naming the first tensor that does not hold the same bits as the one it is tied to."""
+    """Raises AdapterRejected naming the first tensor that does not hold the same bits as the one it is tied to."""
     for pair in pairs:
         first, second = _bits(file, pair.first), _bits(file, pair.second)
         if pair.first.dtype != pair.second.dtype or not np.array_equal(first.T if pair.transposed else first, second):

@@ -1,6 +1,6 @@
 """Whether a config can be read at all: every field known, none set to what is never served, the base unchanged."""
 
-from loragate.peft_format.config.fields import FIELDS, refused_fields
+from loragate.peft_format.config.fields import FIELDS, SERVED_PEFT_TYPE, rejected_fields
 from loragate.peft_format.config.json_fields import Fields
 from loragate.peft_format.errors import clipped, in_config, quoted
 
@@ -9,10 +9,24 @@ _CONVERTIBLE_INITS = ("pissa", "corda", "olora", "lora_ga")
 
 
 def check_acceptable(fields: Fields) -> None:
-    """Raises AdapterRefused, naming the first field at fault."""
+    """Raises AdapterRejected, naming the first field at fault."""
+    _check_peft_type(fields)
     _check_known(fields)
-    _check_refused(fields)
+    _check_rejected(fields)
     _check_initialisation(fields.get("init_lora_weights", True))
+
+
+def _check_peft_type(fields: Fields) -> None:
+    """Before the other fields: an adapter of another kind has fields that a LoRA adapter does not have."""
+    if "peft_type" not in fields:
+        raise in_config("peft_type", 'peft_type is missing; a LoRA adapter has "LORA".')
+    kind = fields["peft_type"]
+    if kind != SERVED_PEFT_TYPE:
+        raise in_config(
+            "peft_type",
+            f"peft_type is {quoted(kind)}: this kind of adapter is not served; the only one served is "
+            f'"{SERVED_PEFT_TYPE}". Train a LoRA adapter, or convert this one with peft.convert_to_lora.',
+        )
 
 
 def _check_known(fields: Fields) -> None:
@@ -24,10 +38,8 @@ def _check_known(fields: Fields) -> None:
             )
 
 
-def _check_refused(fields: Fields) -> None:
-    if "peft_type" not in fields:
-        raise in_config("peft_type", 'peft_type is missing; a LoRA adapter has "LORA".')
-    for field in refused_fields():
+def _check_rejected(fields: Fields) -> None:
+    for field in rejected_fields():
         value = fields.get(field.name, field.neutral[0])
         if not any(type(value) is type(neutral) and value == neutral for neutral in field.neutral):
             raise in_config(field.name, f"{field.name} is {quoted(value)}: {field.advice}.")

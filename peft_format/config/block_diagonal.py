@@ -6,7 +6,7 @@ from loragate.peft_format.config import json_fields
 from loragate.peft_format.errors import clipped, in_config
 
 _FIELD = "use_bdlora"
-_MOST = 256
+_MAX_NAMES = 256
 _KNOWN = frozenset({"target_modules_bd_a", "target_modules_bd_b", "nblocks", "match_strict"})
 
 
@@ -26,7 +26,7 @@ class BlockDiagonal:
     strict: bool
 
     def blocks_of(self, module: str) -> tuple[int, int]:
-        """The numbers of blocks in the module's A and B; raises AdapterRefused where PEFT would refuse."""
+        """The numbers of blocks in the module's A and B; raises AdapterRejected where PEFT would refuse."""
         in_a, in_b = (any(part in module for part in parts) for parts in (self.of_a, self.of_b))
         if in_a and in_b:
             raise in_config(_FIELD, f"use_bdlora makes both A and B of {module} block-diagonal; only one may be.")
@@ -38,7 +38,7 @@ class BlockDiagonal:
 
 
 def parse_block_diagonal(value: object) -> BlockDiagonal | None:
-    """`use_bdlora` as adapter_config.json has it; raises AdapterRefused."""
+    """`use_bdlora` as adapter_config.json has it; raises AdapterRejected."""
     if value is None:
         return None
     if not isinstance(value, dict):
@@ -47,8 +47,8 @@ def parse_block_diagonal(value: object) -> BlockDiagonal | None:
         if key not in _KNOWN:
             raise in_config(_FIELD, f"use_bdlora holds {clipped(key)}, which PEFT 0.21 does not write; remove it.")
     return BlockDiagonal(
-        of_a=tuple(sorted(set(json_fields.names(value.get("target_modules_bd_a"), _FIELD, _MOST)))),
-        of_b=tuple(sorted(set(json_fields.names(value.get("target_modules_bd_b"), _FIELD, _MOST)))),
+        of_a=tuple(sorted(set(json_fields.names(value.get("target_modules_bd_a"), _FIELD, _MAX_NAMES)))),
+        of_b=tuple(sorted(set(json_fields.names(value.get("target_modules_bd_b"), _FIELD, _MAX_NAMES)))),
         blocks=json_fields.positive_integer(value.get("nblocks", 1), _FIELD),
         strict=json_fields.boolean({"match_strict": True} | value, "match_strict"),
     )

@@ -33,7 +33,7 @@ class Ignored:
 
 
 @dataclass(frozen=True)
-class Refused:
+class Rejected:
     """Accepted with a neutral value only; `advice` ends the refusal's sentence, and says what to do."""
 
     name: str
@@ -41,8 +41,9 @@ class Refused:
     neutral: tuple[object, ...] = (None,)
 
 
-Field = Served | Ignored | Refused
+Field = Served | Ignored | Rejected
 
+SERVED_PEFT_TYPE = "LORA"
 _ORIGIN = "says where the adapter came from; it is checked against the base model that is loaded, not the one named"
 _TRAINING = "is used while training only"
 _INIT = "only matters to the initialisation named in init_lora_weights, which is checked itself"
@@ -86,16 +87,16 @@ _FIELDS: tuple[Field, ...] = (
     Ignored("lora_ga_config", _INIT),
     Ignored("megatron_core", "only matters with megatron_config, which is refused"),
     Ignored("qalora_group_size", "only matters to QALoRA on a base quantised with GPTQ, which is refused"),
-    Refused("peft_type", "only LoRA adapters are served; convert it with peft.convert_to_lora", ("LORA",)),
-    Refused("task_type", 'only causal language models are served; train with "CAUSAL_LM"', (None, "CAUSAL_LM")),
-    Refused("layer_replication", "replicated layers are not served; train on the base model's own", (None, [])),
-    Refused("arrow_config", "Arrow routing is not served; upload the routed adapters one by one"),
-    Refused("kasa_config", "KaSA changes the base model's weights and is not served; train without it"),
-    Refused("megatron_config", "Megatron's parallel layers are not served; train without them", (None, {})),
+    Rejected("peft_type", "only LoRA adapters are served; convert it with peft.convert_to_lora", (SERVED_PEFT_TYPE,)),
+    Rejected("task_type", 'only causal language models are served; train with "CAUSAL_LM"', (None, "CAUSAL_LM")),
+    Rejected("layer_replication", "replicated layers are not served; train on the base model's own", (None, [])),
+    Rejected("arrow_config", "Arrow routing is not served; upload the routed adapters one by one"),
+    Rejected("kasa_config", "KaSA changes the base model's weights and is not served; train without it"),
+    Rejected("megatron_config", "Megatron's parallel layers are not served; train without them", (None, {})),
 )
 
 FIELDS: dict[str, Field] = {field.name: field for field in _FIELDS}
 
 
-def refused_fields() -> Iterator[Refused]:
-    return (field for field in _FIELDS if isinstance(field, Refused))
+def rejected_fields() -> Iterator[Rejected]:
+    return (field for field in _FIELDS if isinstance(field, Rejected))

@@ -12,7 +12,7 @@ from loragate.peft_format.errors import CONFIG_FILE, in_config, quoted
 _LIMITS = Limits(size=1 << 20, depth=8, values=200_000)
 
 _PATH = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
-_MOST_EMBEDDINGS = 16
+_MAX_EMBEDDINGS = 16
 _BIASES = ("none", "all", "lora_only")
 
 INPUT_EMBEDDING = ""
@@ -63,7 +63,7 @@ class LoraConfig:
 
 
 def parse_config(raw: bytes) -> LoraConfig:
-    """Read adapter_config.json; raises AdapterRefused for what cannot be served exactly as PEFT would."""
+    """Read adapter_config.json; raises AdapterRejected for what cannot be served exactly as PEFT would."""
     fields = parse_object(raw, _LIMITS, CONFIG_FILE)
     check_acceptable(fields)
     config = LoraConfig(
@@ -134,8 +134,8 @@ def _modules_to_save(fields: json_fields.Fields) -> tuple[str, ...]:
 def _trained_tokens(value: object) -> tuple[tuple[str, tuple[int, ...]], ...]:
     name = "trainable_token_indices"
     by_module = value if isinstance(value, dict) else {} if value is None else {INPUT_EMBEDDING: value}
-    if len(by_module) > _MOST_EMBEDDINGS:
-        raise in_config(name, f"{name} must name at most {_MOST_EMBEDDINGS} modules.")
+    if len(by_module) > _MAX_EMBEDDINGS:
+        raise in_config(name, f"{name} must name at most {_MAX_EMBEDDINGS} modules.")
     pairs = tuple((module, json_fields.token_ids(ids, name)) for module, ids in by_module.items())
     for module, ids in pairs:
         if not ids or (isinstance(value, dict) and not module):
@@ -158,7 +158,7 @@ def _check_targets(config: LoraConfig) -> None:
 
 
 def _check_combinations(config: LoraConfig) -> None:
-    """Raises AdapterRefused for what PEFT 0.21 refuses to combine as well."""
+    """Raises AdapterRejected for what PEFT 0.21 refuses to combine as well."""
     variants = {
         "use_dora": config.use_dora,
         "use_bdlora": config.use_bdlora is not None,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loragate.peft_format.errors import AdapterRefused, quoted
+from loragate.peft_format.errors import AdapterRejected, quoted
 
 # Possessive, so that an unterminated string costs one pass and not one for every quote in it.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
@@ -34,7 +34,7 @@ class Limits:
 
 
 def parse_object(raw: bytes, limits: Limits, where: str) -> dict[str, object]:
-    """The JSON object in `raw`; raises AdapterRefused with `where` as its param."""
+    """The JSON object in `raw`; raises AdapterRejected with `where` as its param."""
     _check_bounds(raw, limits, where)
     try:
         value = json.loads(
@@ -46,13 +46,13 @@ def parse_object(raw: bytes, limits: Limits, where: str) -> dict[str, object]:
         if b"\\u" in raw:
             _check_surrogates(value)
     except _Malformed as error:
-        raise AdapterRefused(f"{where} {error}.", where) from None
+        raise AdapterRejected(f"{where} {error}.", where) from None
     except UnicodeError:
-        raise AdapterRefused(f"{where} is not valid UTF-8.", where) from None
+        raise AdapterRejected(f"{where} is not valid UTF-8.", where) from None
     except json.JSONDecodeError as error:
-        raise AdapterRefused(f"{where} is not valid JSON: {error.msg} at byte {error.pos}.", where) from None
+        raise AdapterRejected(f"{where} is not valid JSON: {error.msg} at byte {error.pos}.", where) from None
     if not isinstance(value, dict):
-        raise AdapterRefused(f"{where} must hold one JSON object.", where)
+        raise AdapterRejected(f"{where} must hold one JSON object.", where)
     return value
 
 
@@ -62,7 +62,7 @@ class _Malformed(Exception):
 
 def _check_bounds(raw: bytes, limits: Limits, where: str) -> None:
     if len(raw) > limits.size:
-        raise AdapterRefused(f"{where} is {len(raw)} bytes long; at most {limits.size} are read.", where)
+        raise AdapterRejected(f"{where} is {len(raw)} bytes long; at most {limits.size} are read.", where)
     if raw.count(b'"') > 2 * limits.values:
         raise _too_many(limits, where)
     skeleton, strings = _STRING.subn(b"", raw)
@@ -72,11 +72,11 @@ def _check_bounds(raw: bytes, limits: Limits, where: str) -> None:
     opening = (brackets == ord("{")) | (brackets == ord("["))
     depth = np.cumsum(np.where(opening, 1, -1)).max(initial=0)
     if depth > limits.depth:
-        raise AdapterRefused(f"{where} nests too deep; at most {limits.depth} levels are read.", where)
+        raise AdapterRejected(f"{where} nests too deep; at most {limits.depth} levels are read.", where)
 
 
-def _too_many(limits: Limits, where: str) -> AdapterRefused:
-    return AdapterRefused(f"{where} holds too many values; at most {limits.values} are read.", where)
+def _too_many(limits: Limits, where: str) -> AdapterRejected:
+    return AdapterRejected(f"{where} holds too many values; at most {limits.values} are read.", where)
 
 
 def _unique_keys(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:

@@ -8,7 +8,7 @@ import string
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from loragate.peft_format.errors import AdapterRefused, in_config, quoted
+from loragate.peft_format.errors import AdapterRejected, in_config, quoted
 from loragate.peft_format.patterns.automaton import Automaton, Budget
 from loragate.peft_format.patterns.syntax import ANY, PatternError, Repeat, Sequence, literal, parse
 
@@ -22,7 +22,7 @@ class Pattern(ABC):
     """One pattern of one config field; all patterns of an adapter share a budget."""
 
     def __init__(self, text: str, field: str, budget: Budget) -> None:
-        """Raises AdapterRefused, naming `field`, when the pattern cannot be matched in bounded time."""
+        """Raises AdapterRejected, naming `field`, when the pattern cannot be matched in bounded time."""
         self._text = text
         self._field = field
         try:
@@ -31,7 +31,7 @@ class Pattern(ABC):
             raise self._refusal(error) from None
 
     def matches(self, name: str) -> bool:
-        """Raises AdapterRefused when the budget is spent."""
+        """Raises AdapterRejected when the budget is spent."""
         try:
             return self._accepts(name)
         except PatternError as error:
@@ -41,7 +41,7 @@ class Pattern(ABC):
     @abstractmethod
     def _compile(text: str, budget: Budget) -> Callable[[str], bool]: ...
 
-    def _refusal(self, error: PatternError) -> AdapterRefused:
+    def _refusal(self, error: PatternError) -> AdapterRejected:
         return in_config(self._field, f"The pattern {quoted(self._text)} in {self._field} {error}.")
 
 

@@ -16,7 +16,7 @@ _FIELD = "bias"
 def plan_biases(
     config: LoraConfig, layout: BaseLayout, wrapped: Collection[str], replaced: Collection[str], tensors: Tensors
 ) -> dict[str, TensorSpec]:
-    """The biases by module name; raises AdapterRefused.
+    """The biases by module name; raises AdapterRejected.
 
     `wrapped` are the modules with LoRA on them or on a parameter of theirs, and `replaced` those that bring
     a bias with them.

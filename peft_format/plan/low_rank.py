@@ -18,7 +18,7 @@ _FIELD = "target_modules"
 def plan_modules(
     modules: Iterable[TargetModule], config: LoraConfig, layout: BaseLayout, sizes: Sizes, tensors: Tensors
 ) -> tuple[dict[str, ModulePlan], dict[str, EmbeddingPlan]]:
-    """The plans by name, in the order of `modules`; raises AdapterRefused."""
+    """The plans by name, in the order of `modules`; raises AdapterRejected."""
     linears: dict[str, ModulePlan] = {}
     embeddings: dict[str, EmbeddingPlan] = {}
     for module in modules:

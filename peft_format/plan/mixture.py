@@ -69,7 +69,7 @@ def family_of(layout: BaseLayout) -> Family | None:
 
 
 def converted(config: LoraConfig, layout: BaseLayout, budget: Budget) -> LoraConfig:
-    """The config in today's names; raises AdapterRefused where PEFT cannot convert it."""
+    """The config in today's names; raises AdapterRejected where PEFT cannot convert it."""
     family = family_of(layout)
     if family is None:
         return config

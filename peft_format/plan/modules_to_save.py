@@ -17,7 +17,7 @@ _FIELD = "modules_to_save"
 def plan_replaced(
     config: LoraConfig, layout: BaseLayout, changed: Collection[str], tensors: Tensors
 ) -> dict[str, ReplacedModule]:
-    """The plans by module name, in the layout's order; raises AdapterRefused.
+    """The plans by module name, in the layout's order; raises AdapterRejected.
 
     `changed` are the modules that the adapter changes in another way already.
     """

@@ -22,7 +22,7 @@ _FIELD = "target_parameters"
 def plan_parameters(
     config: LoraConfig, layout: BaseLayout, targeted: Collection[TargetModule], sizes: Sizes, tensors: Tensors
 ) -> tuple[dict[str, ParameterPlan], dict[str, ModulePlan]]:
-    """The plans by path; a linear's weight comes as a plan for the linear, by name. Raises AdapterRefused.
+    """The plans by path; a linear's weight comes as a plan for the linear, by name. Raises AdapterRejected.
 
     `targeted` are the modules that have LoRA already.
     """

@@ -33,7 +33,7 @@ _INVOCATION = "alora_invocation_tokens"
 
 
 def plan_adapter(config: LoraConfig, header: Header, layout: BaseLayout) -> AdapterPlan:
-    """What to load where; raises AdapterRefused. Reads no tensor."""
+    """What to load where; raises AdapterRejected. Reads no tensor."""
     budget = Budget()
     family = family_of(layout)
     tensors = Tensors(header, family.renamed if family else str)

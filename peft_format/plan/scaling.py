@@ -47,7 +47,7 @@ class Sizes:
         self._asked: list[str] = []
 
     def of(self, path: str) -> tuple[int, float]:
-        """Raises AdapterRefused for a rank above the engine's."""
+        """Raises AdapterRejected for a rank above the engine's."""
         self._asked.append(path)
         rank = self._ranks.of(path, self._config.r)
         if rank > self._max_rank:

@@ -17,13 +17,13 @@ _INSTEAD = {
 
 
 def require(kind: AdapterKind, layout: BaseLayout, field: str, selected: str = "") -> None:
-    """Raises AdapterRefused, naming `field` and what it selected, when the engine does not serve this kind."""
+    """Raises AdapterRejected, naming `field` and what it selected, when the engine does not serve this kind."""
     if kind not in layout.serves:
         raise in_config(field, f"{field} {f'selects {selected}' if selected else 'is set'}, but {_INSTEAD[kind]}.")
 
 
 def require_servable(part: TargetModule | BaseParameter, field: str) -> None:
-    """Raises AdapterRefused when no adapter may change this part of the model."""
+    """Raises AdapterRejected when no adapter may change this part of the model."""
     if not part.servable:
         name = part.name if isinstance(part, TargetModule) else part.path
         raise in_config(field, f"{field} selects {name}, on which no adapter is served here; train without it.")

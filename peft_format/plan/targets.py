@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from loragate.peft_format.config.lora_config import LoraConfig
-from loragate.peft_format.errors import AdapterRefused, in_config, quoted
+from loragate.peft_format.errors import AdapterRejected, in_config, quoted
 from loragate.peft_format.patterns.automaton import Budget
 from loragate.peft_format.patterns.pattern import FullPattern
 from loragate.peft_format.plan.layout import BaseLayout, ModuleKind, TargetModule
@@ -28,7 +28,7 @@ def is_all_linear(target_modules: str | tuple[str, ...]) -> bool:
 
 
 def resolve_targets(config: LoraConfig, layout: BaseLayout, budget: Budget) -> Targets:
-    """The modules that PEFT would wrap; raises AdapterRefused when names are given and none of them matches."""
+    """The modules that PEFT would wrap; raises AdapterRejected when names are given and none of them matches."""
     names = _all_linear(layout) if is_all_linear(config.target_modules) else config.target_modules
     if not names or names == _NO_TARGETS:
         return Targets((), ())
@@ -48,7 +48,7 @@ def resolve_targets(config: LoraConfig, layout: BaseLayout, budget: Budget) -> T
     return Targets(modules, tuple(_unmatched(config, layout)))
 
 
-def nothing_matched(target_modules: str | tuple[str, ...], layout: BaseLayout) -> AdapterRefused:
+def nothing_matched(target_modules: str | tuple[str, ...], layout: BaseLayout) -> AdapterRejected:
     """The refusal of names or a pattern that are none of this model's."""
     return in_config(
         "target_modules",

@@ -25,7 +25,7 @@ class Tensors:
         return name in self._left
 
     def take(self, name: str, shape: tuple[int, ...], reason: str) -> TensorSpec:
-        """Raises AdapterRefused when it is missing, though `reason`, or has another shape."""
+        """Raises AdapterRejected when it is missing, though `reason`, or has another shape."""
         spec = self._left.pop(name, None)
         if spec is None:
             raise in_tensor(name, f"The tensor {quoted(name)} is missing, though {reason}.")

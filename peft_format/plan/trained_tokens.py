@@ -21,7 +21,7 @@ def plan_trained_tokens(
     embeddings: Collection[str],
     tensors: Tensors,
 ) -> dict[str, TrainedTokens]:
-    """The plans by the name of the module that was trained; raises AdapterRefused.
+    """The plans by the name of the module that was trained; raises AdapterRejected.
 
     `modules` and `embeddings` have LoRA on them, which goes with trained tokens on a tied head alone.
     """

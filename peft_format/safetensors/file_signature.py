@@ -10,9 +10,9 @@ _KNOWN = (
     (b"GGUF", "is a GGUF file; send the adapter that PEFT saved"),
     (b"{", "is JSON; the two files may have been mixed up"),
 )
-LONGEST = 32
+SIGNATURE_BYTES = 32
 
 
-def disguise(start: bytes) -> str | None:
+def identify_file(start: bytes) -> str | None:
     """The end of a sentence about a file that begins like this, or None. A right file can begin so too."""
     return next((words for magic, words in _KNOWN if start.startswith(magic)), None)

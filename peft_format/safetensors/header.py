@@ -10,8 +10,8 @@ from math import prod
 from typing import BinaryIO
 
 from loragate.peft_format.config.strict_json import Limits, parse_object
-from loragate.peft_format.errors import TENSOR_FILE, AdapterRefused, in_tensor, quoted
-from loragate.peft_format.safetensors.file_signature import LONGEST, disguise
+from loragate.peft_format.errors import TENSOR_FILE, AdapterRejected, in_tensor, quoted
+from loragate.peft_format.safetensors.file_signature import SIGNATURE_BYTES, identify_file
 
 # Adapters trained on transformers 4 have two tensors for each linear of each expert.
 MAX_TENSORS = 49_152
@@ -44,13 +44,15 @@ class Header:
 
 
 def read_header(file: BinaryIO, size: int) -> Header:
-    """Read the header of a file of `size` bytes; raises AdapterRefused. Nothing after the header is read."""
+    """Read the header of a file of `size` bytes; raises AdapterRejected. Nothing after the header is read."""
     fields, start = _read_json(file, size)
     metadata = _metadata(fields.pop(_METADATA, {}))
     if not fields:
-        raise AdapterRefused(f"{TENSOR_FILE} holds no tensors.", TENSOR_FILE)
+        raise AdapterRejected(f"{TENSOR_FILE} holds no tensors.", TENSOR_FILE)
     if len(fields) > MAX_TENSORS:
-        raise AdapterRefused(f"{TENSOR_FILE} holds {len(fields)} tensors; at most {MAX_TENSORS} are read.", TENSOR_FILE)
+        raise AdapterRejected(
+            f"{TENSOR_FILE} holds {len(fields)} tensors; at most {MAX_TENSORS} are read.", TENSOR_FILE
+        )
     specs = sorted((_spec(name, entry, start) for name, entry in fields.items()), key=lambda s: (s.begin, s.end))
     _check_contiguous(specs, start, size)
     return Header({spec.name: spec for spec in specs}, metadata, size)
@@ -58,12 +60,12 @@ def read_header(file: BinaryIO, size: int) -> Header:
 
 def header_bytes(start: bytes | bytearray, size: int) -> int | None:
     """How many bytes of a file of `size`, which starts like this, come before its tensors; None: more has to be seen
-    for that. Raises AdapterRefused."""
+    for that. Raises AdapterRejected."""
     if len(start) < min(_LENGTH_BYTES, size):
         return None
     length = int.from_bytes(start[:_LENGTH_BYTES], "little")
     if size < _LENGTH_BYTES or length > min(_LIMITS.size, size - _LENGTH_BYTES):
-        raise AdapterRefused(f"{TENSOR_FILE} declares a header of {length} bytes, in a file of {size}.", TENSOR_FILE)
+        raise AdapterRejected(f"{TENSOR_FILE} declares a header of {length} bytes, in a file of {size}.", TENSOR_FILE)
     return _LENGTH_BYTES + length
 
 
@@ -72,17 +74,17 @@ def _read_json(file: BinaryIO, size: int) -> tuple[dict[str, object], int]:
     file.seek(0)
     prefix = file.read(_LENGTH_BYTES)
     if len(prefix) < _LENGTH_BYTES:
-        raise AdapterRefused(f"{TENSOR_FILE} is too short to be a safetensors file.", TENSOR_FILE)
+        raise AdapterRejected(f"{TENSOR_FILE} is too short to be a safetensors file.", TENSOR_FILE)
     length = int.from_bytes(prefix, "little")
     if length > min(_LIMITS.size, size - _LENGTH_BYTES):
-        words = disguise(prefix + file.read(LONGEST)) or (
+        words = identify_file(prefix + file.read(SIGNATURE_BYTES)) or (
             f"declares a header of {length} bytes, in a file of {size}; at most {_LIMITS.size} are read. "
             "It may be cut short, or no safetensors file"
         )
-        raise AdapterRefused(f"{TENSOR_FILE} {words}.", TENSOR_FILE)
+        raise AdapterRejected(f"{TENSOR_FILE} {words}.", TENSOR_FILE)
     raw = file.read(length)
     if len(raw) < length or not raw.startswith(b"{"):
-        raise AdapterRefused(f"{TENSOR_FILE} is cut short, or has no JSON object as its header.", TENSOR_FILE)
+        raise AdapterRejected(f"{TENSOR_FILE} is cut short, or has no JSON object as its header.", TENSOR_FILE)
     return parse_object(raw, _LIMITS, TENSOR_FILE), _LENGTH_BYTES + length
 
 
@@ -140,4 +142,4 @@ def _check_contiguous(specs: list[TensorSpec], start: int, size: int) -> None:
             raise in_tensor(spec.name, f"The tensor {quoted(spec.name)} {flaw} in {TENSOR_FILE}.")
         at = spec.end
     if at != size:
-        raise AdapterRefused(f"{TENSOR_FILE} is {size} bytes long, but its tensors end at {at}.", TENSOR_FILE)
+        raise AdapterRejected(f"{TENSOR_FILE} is {size} bytes long, but its tensors end at {at}.", TENSOR_FILE)

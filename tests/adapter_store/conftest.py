@@ -227,7 +227,7 @@ class World:
     make_upload: Callable[..., Upload] = field(repr=False)
 
     async def publish(self, name: str, *, tenant: Tenant | None = None, **said_and_made: Any) -> Any:
-        """What `Publications.publish` takes goes there, the rest makes the upload."""
+        """What `Publisher.publish` takes goes there, the rest makes the upload."""
         said = {key: said_and_made.pop(key) for key in _SAID & said_and_made.keys()}
         made = self.make_upload(**said_and_made)
         return await self.send(name, made.config, made.file(), tenant=tenant, **said)
@@ -235,7 +235,7 @@ class World:
     async def send(self, name: str, *files: Any, tenant: Tenant | None = None, **said: Any) -> Any:
         """Publish these very bytes."""
         async with self.store.tenant((tenant or self.acme).id, write=True) as scope:
-            return await scope.publications.publish(name, *files, **{"probe": no_probe, **said})
+            return await scope.publisher.publish(name, *files, **{"probe": no_probe, **said})
 
     @asynccontextmanager
     async def adapters(self, tenant: Tenant | None = None, *, write: bool = False) -> AsyncIterator[Any]:

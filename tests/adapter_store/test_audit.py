@@ -61,9 +61,9 @@ async def test_a_tenants_acts_that_change_what_is_served_are_written(world: Any)
     upload = world.make_upload()
     by = Actor("api_key:abc", "req_2")
     async with world.store.tenant(world.acme.id, write=True, by=by) as scope:
-        await scope.publications.publish("poet", upload.config, upload.file(), probe=no_probe)
+        await scope.publisher.publish("poet", upload.config, upload.file(), probe=no_probe)
     async with world.store.tenant(world.acme.id, write=True, by=by) as scope:
-        await scope.publications.publish("poet", upload.config, upload.file(), alias="canary", probe=no_probe)
+        await scope.publisher.publish("poet", upload.config, upload.file(), alias="canary", probe=no_probe)
     async with world.store.tenant(world.acme.id, write=True, by=by) as scope:
         await scope.adapters.set_alias("poet", "default", [AliasTarget(2, 9), AliasTarget(1, 1)])
         await scope.adapters.set_alias("poet", "default", [AliasTarget(2)])

@@ -236,7 +236,7 @@ async def test_what_no_file_takes(desk: Desk, world: Any, monkeypatch: pytest.Mo
     with pytest.raises(Conflict) as too_much:
         await desk.append(file, b"1234567\n")
     assert too_much.value.code == "quota_exceeded"
-    for name, most in (("MOST_OPEN_BYTES", 5), ("MOST_APPENDS", 1)):
+    for name, most in (("MAX_OPEN_BYTES", 5), ("MAX_APPENDS", 1)):
         with monkeypatch.context() as patched:
             patched.setattr(f"loragate.adapter_store.files.repository.{name}", most)
             with pytest.raises(Conflict) as full:
@@ -356,7 +356,7 @@ async def test_parts_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(Conflict) as refused:
         await desk.part(upload, b"a")
     assert refused.value.code == "too_many_parts"
-    monkeypatch.setattr(file_uploads, "MOST_PARTS", 1)
+    monkeypatch.setattr(file_uploads, "MAX_PARTS", 1)
     few = await desk.upload(2)
     part = await desk.part(few, b"ab")
     with pytest.raises(Conflict):

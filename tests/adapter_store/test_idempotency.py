@@ -9,20 +9,22 @@ from cryptography.exceptions import InvalidTag
 from sqlalchemy import func, select, update
 
 from loragate.adapter_store.errors import Conflict
-from loragate.adapter_store.idempotency import Claim, Reply
+from loragate.adapter_store.idempotency import IdempotencyClaim, StoredResponse
 from loragate.adapter_store.tables.base import IdempotencyReplyRow
 
 
-async def _claim(world: Any, key: str = "a", request: bytes = b"request", within: str | None = None) -> Claim | Reply:
+async def _claim(
+    world: Any, key: str = "a", request: bytes = b"request", within: str | None = None
+) -> IdempotencyClaim | StoredResponse:
     async with world.store.admin(write=True, within=within) as admin:
-        claimed: Claim | Reply = await admin.replies.claim(key, request)
+        claimed: IdempotencyClaim | StoredResponse = await admin.idempotency.claim(key, request)
     return claimed
 
 
-async def _work(world: Any, claim: Claim, name: str) -> None:
+async def _work(world: Any, claim: IdempotencyClaim, name: str) -> None:
     async with world.store.admin(write=True) as admin:
         await admin.tenants.create(name)
-        await admin.replies.keep(claim, Reply(201, name.encode()))
+        await admin.idempotency.keep(claim, StoredResponse(201, name.encode()))
 
 
 async def _names(world: Any) -> set[str]:
@@ -40,16 +42,16 @@ async def _age(world: Any, **age: timedelta) -> None:
 async def test_of_several_at_once_one_has_the_claim(world: Any) -> None:
     for within in (None, world.acme.id):
         tried = await asyncio.gather(*(_claim(world, within=within) for _ in range(8)), return_exceptions=True)
-        assert sum(isinstance(each, Claim) for each in tried) == 1
-        refused = [each for each in tried if not isinstance(each, Claim)]
+        assert sum(isinstance(each, IdempotencyClaim) for each in tried) == 1
+        refused = [each for each in tried if not isinstance(each, IdempotencyClaim)]
         assert {getattr(each, "code", each) for each in refused} == {"idempotency_key_in_use"}
 
 
 async def test_the_answer_stands_with_the_work(world: Any) -> None:
     claim = await _claim(world)
-    assert isinstance(claim, Claim)
+    assert isinstance(claim, IdempotencyClaim)
     await _work(world, claim, "done")
-    assert await _claim(world) == Reply(201, b"done")
+    assert await _claim(world) == StoredResponse(201, b"done")
     with pytest.raises(Conflict) as refused:
         await _claim(world, request=b"another")
     assert refused.value.code == "idempotency_key_reused"
@@ -57,72 +59,72 @@ async def test_the_answer_stands_with_the_work(world: Any) -> None:
 
 async def test_work_that_is_rolled_back_has_no_answer(world: Any) -> None:
     claim = await _claim(world)
-    assert isinstance(claim, Claim)
+    assert isinstance(claim, IdempotencyClaim)
 
     async def fail() -> None:
         async with world.store.admin(write=True) as admin:
-            await admin.replies.keep(claim, Reply(201, b"never"))
+            await admin.idempotency.keep(claim, StoredResponse(201, b"never"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         await fail()
     async with world.store.admin(write=True) as admin:
-        await admin.replies.release(claim)
-    assert isinstance(await _claim(world), Claim)
+        await admin.idempotency.release(claim)
+    assert isinstance(await _claim(world), IdempotencyClaim)
 
 
 async def test_an_answer_is_not_given_back_by_a_late_release(world: Any) -> None:
     claim = await _claim(world)
-    assert isinstance(claim, Claim)
+    assert isinstance(claim, IdempotencyClaim)
     await _work(world, claim, "done")
     async with world.store.admin(write=True) as admin:
-        await admin.replies.release(claim)
-    assert await _claim(world) == Reply(201, b"done")
+        await admin.idempotency.release(claim)
+    assert await _claim(world) == StoredResponse(201, b"done")
 
 
 async def test_the_claim_of_a_dead_process_runs_out(world: Any) -> None:
     dead = await _claim(world)
-    assert isinstance(dead, Claim)
+    assert isinstance(dead, IdempotencyClaim)
     with pytest.raises(Conflict):
         await _claim(world)
     await _age(world, claimed_until=timedelta(seconds=1))
     heir = await _claim(world)
-    assert isinstance(heir, Claim)
+    assert isinstance(heir, IdempotencyClaim)
     with pytest.raises(Conflict):
         await _work(world, dead, "dead")  # it was only slow; what it did is undone
     await _work(world, heir, "heir")
-    assert await _claim(world) == Reply(201, b"heir")
+    assert await _claim(world) == StoredResponse(201, b"heir")
     assert await _names(world) == {"heir"}
 
 
 async def test_answers_are_kept_for_a_day(world: Any) -> None:
     claim = await _claim(world)
-    assert isinstance(claim, Claim)
+    assert isinstance(claim, IdempotencyClaim)
     await _work(world, claim, "done")
     await _age(world, created_at=timedelta(hours=23, minutes=59))
-    assert await _claim(world) == Reply(201, b"done")
+    assert await _claim(world) == StoredResponse(201, b"done")
     await _age(world, created_at=timedelta(hours=24, minutes=1))
-    assert isinstance(await _claim(world), Claim)
+    assert isinstance(await _claim(world), IdempotencyClaim)
     async with world.store._database.operator() as session:
         assert await session.scalar(select(func.count()).select_from(IdempotencyReplyRow)) == 1
 
 
 async def test_whose_key_it_is_makes_it_another(world: Any) -> None:
     owners = (None, world.acme.id, world.other.id)
-    assert all([isinstance(await _claim(world, within=owner), Claim) for owner in owners])
+    assert all([isinstance(await _claim(world, within=owner), IdempotencyClaim) for owner in owners])
     async with world.store.tenant(world.acme.id, write=True) as scope:
         with pytest.raises(Conflict):
-            await scope.replies.claim("a", b"request")
+            await scope.idempotency.claim("a", b"request")
 
 
 async def test_an_answer_opens_with_its_key_only(world: Any) -> None:
     claim = await _claim(world)
-    assert isinstance(claim, Claim)
+    assert isinstance(claim, IdempotencyClaim)
     await _work(world, claim, "done")
     async with world.store._database.operator() as session:
         sealed = await session.scalar(select(IdempotencyReplyRow.sealed))
     async with world.store.admin() as admin:
-        assert admin.replies._opened("a", sealed) == b"done"
+        assert admin.idempotency._opened("a", sealed) == b"done"
         with pytest.raises(InvalidTag):
-            admin.replies._opened("b", sealed)
+            admin.idempotency._opened("b", sealed)
     assert b"done" not in sealed

@@ -9,7 +9,7 @@ from sqlalchemy import update
 from loragate.adapter_store.adapters.adapter import VersionStatus
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, Failure, Invalid, NotFound, NotTried
 from loragate.adapter_store.imports import repository as imports
-from loragate.adapter_store.imports.lease import MOST_ATTEMPTS
+from loragate.adapter_store.imports.lease import MAX_ATTEMPTS
 from loragate.adapter_store.imports.rows import INTERRUPTED, ImportStatus
 from loragate.adapter_store.publishing.probe import no_probe
 from loragate.adapter_store.tables.base import AdapterImportRow
@@ -27,7 +27,7 @@ async def _asked(world: Any, method: str, *arguments: Any, tenant: Any = None) -
 
 async def _said(world: Any, method: str, *arguments: Any, tenant: Any = None) -> Any:
     async with world.store.tenant((tenant or world.acme).id, write=True) as scope:
-        return await getattr(scope.import_work, method)(*arguments)
+        return await getattr(scope.import_lease, method)(*arguments)
 
 
 async def _begun(world: Any, tenant: Any = None, *, resumable: bool = True) -> Any:
@@ -44,7 +44,7 @@ async def _silent(world: Any) -> None:
 async def _publish(world: Any, wanted: Any, probe: Any = no_probe) -> Any:
     upload = world.make_upload()
     async with world.store.tenant(world.acme.id, write=True) as scope:
-        return await scope.publications.publish(
+        return await scope.publisher.publish(
             "poet", upload.config, upload.file(), probe=probe, may_wait=True, wanted_by=wanted
         )
 
@@ -144,7 +144,7 @@ async def test_one_that_nobody_works_on_can_be_cancelled(world: Any) -> None:
 
 async def test_one_that_no_server_survives_is_given_up(world: Any) -> None:
     begun = await _begun(world)
-    for _ in range(MOST_ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         await _silent(world)
         assert await _said(world, "take", begun.id) is not None
     await _silent(world)
@@ -190,7 +190,7 @@ async def test_what_a_stopped_import_was_trying_is_tried_by_others(world: Any) -
     async with world.store.admin() as admin:
         due = await admin.published.next_due()
     async with world.store.tenant(world.acme.id, write=True) as scope:
-        done = await scope.publications.finish(due.adapter_id, due.version, no_probe)
+        done = await scope.publisher.finish(due.adapter_id, due.version, no_probe)
     assert done.status is VersionStatus.READY
 
 

@@ -16,7 +16,7 @@ from safetensors.numpy import load
 from tokenizers import Tokenizer
 
 from loragate.adapter_store.base_model.layout import layout_of
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.plan.layout import BaseLayout
 from loragate.peft_format.read import read_adapter
 from loragate.v1 import adapters_pb2 as pb
@@ -160,10 +160,10 @@ async def test_grpc_says_the_same(host: Gateway, good: dict[str, Files], name: s
     check_told(case, told.message, told.param)
 
 
-def read(files: Files, layout: BaseLayout) -> AdapterRefused | None:
+def read(files: Files, layout: BaseLayout) -> AdapterRejected | None:
     try:
         read_adapter(files.config, BytesIO(files.tensors), len(files.tensors), layout)
-    except AdapterRefused as refused:
+    except AdapterRejected as refused:
         return refused
     return None
 

@@ -29,7 +29,7 @@ class WorkerSide:
         """What needs no lease, or has it."""
         lease = () if method == "tell" else (WORKER,)
         async with self.store.tenant(self.tenant_id, write=True) as scope:
-            return await getattr(scope.job_work, method)(job_id, *lease, *arguments, **named)
+            return await getattr(scope.job_lease, method)(job_id, *lease, *arguments, **named)
 
     async def validate(self) -> Job:
         """The next job, whose file has twenty examples."""

@@ -9,7 +9,7 @@ import peft
 import pytest
 import torch
 
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.plan.plan import AdapterPlan
 from loragate.peft_format.read import read_adapter
@@ -193,7 +193,7 @@ def test_what_is_never_served_is_refused_by_its_field(
 ) -> None:
     upload = make_adapter("llama", **{"target_modules": ["q_proj"], **fields})
 
-    with pytest.raises(AdapterRefused) as caught:
+    with pytest.raises(AdapterRejected) as caught:
         read(upload)
 
     assert caught.value.param == f"adapter_config.json: {param}"
@@ -220,7 +220,7 @@ def test_what_the_engine_does_not_serve_is_refused_by_its_field(
     upload = make_adapter(kind, **{"target_modules": ["q_proj"], **fields})
     layout = replace(upload.layout, serves=frozenset())
 
-    with pytest.raises(AdapterRefused) as caught:
+    with pytest.raises(AdapterRejected) as caught:
         read(replace(upload, layout=layout))
 
     assert caught.value.param == f"adapter_config.json: {param}"
@@ -242,7 +242,7 @@ def test_tensors_of_a_kind_that_the_config_hides_are_refused_by_name(
     upload = make_adapter("llama", target_modules=["q_proj"], **fields).edited(**hidden)
     layout = replace(upload.layout, serves=frozenset(AdapterKind) - {AdapterKind.BASE_COPIES})
 
-    with pytest.raises(AdapterRefused) as caught:
+    with pytest.raises(AdapterRejected) as caught:
         read(replace(upload, layout=layout))
 
     assert tensor in caught.value.param

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.safetensors.header import MAX_TENSORS, Header, read_header
 
 A = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
@@ -137,7 +137,7 @@ def test_malformed_header_is_refused_in_bounded_memory(raw: bytes) -> None:
     file = BytesIO(raw)
     tracemalloc.start()
     try:
-        with pytest.raises(AdapterRefused) as caught:
+        with pytest.raises(AdapterRejected) as caught:
             read_header(file, len(raw))
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -152,7 +152,7 @@ def test_malformed_header_is_refused_in_bounded_memory(raw: bytes) -> None:
 @pytest.mark.parametrize("lie", [-1, 1, 1 << 40])
 def test_a_size_that_is_not_the_files_is_refused(lie: int) -> None:
     raw = pack({"a": A, "b": B})
-    with pytest.raises(AdapterRefused):
+    with pytest.raises(AdapterRejected):
         read_header(BytesIO(raw), len(raw) + lie)
 
 
@@ -189,7 +189,7 @@ def test_a_damaged_file_is_refused_or_read_as_safetensors_reads_it(
     damaged = bytes(raw)
     try:
         header = read(damaged)
-    except AdapterRefused:
+    except AdapterRejected:
         return
     try:
         oracle = load(damaged)

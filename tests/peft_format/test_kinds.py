@@ -13,7 +13,7 @@ from peft.tuners.lora.config import BdLoraConfig, MontecloraConfig
 from peft_answers import read
 from safetensors.torch import load, save
 
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.kinds import AdapterKind as Kind
 from loragate.peft_format.plan.layout import BaseLayout
 
@@ -32,8 +32,8 @@ def changed(upload: Any, **tensors: torch.Tensor | None) -> Any:
     return replace(upload, tensors=raw)
 
 
-def refusal(upload: Any) -> AdapterRefused:
-    with pytest.raises(AdapterRefused) as caught:
+def refusal(upload: Any) -> AdapterRejected:
+    with pytest.raises(AdapterRejected) as caught:
         read(upload)
     assert caught.value.message.endswith(".")
     return caught.value
@@ -295,7 +295,7 @@ def test_whatever_the_config_says_it_is_planned_or_refused(make_adapter: Any, na
         edited = lacking(tensor).edited(**edits)
         try:
             plan = read(edited)
-        except AdapterRefused:
+        except AdapterRejected:
             return
         explained = {spec.name for spec in plan.tensors} | {spec.name for spec in plan.base_copies.values()}
         left = set(load(edited.tensors)) - explained

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.patterns.automaton import Budget
 from loragate.peft_format.patterns.pattern import FullPattern, SuffixPattern
 
@@ -49,7 +49,7 @@ def test_whole_name_matches_are_those_of_re(text: str, names: list[str]) -> None
         assume(False)
     try:
         pattern = FullPattern(text, "target_modules", Budget())
-    except AdapterRefused:
+    except AdapterRejected:
         assume(False)
     for name in names:
         assert pattern.matches(name) == bool(expected.fullmatch(name)), (text, name)
@@ -68,7 +68,7 @@ def test_suffix_matches_are_those_of_re(text: str, names: list[str]) -> None:
         assume(False)
     try:
         pattern = SuffixPattern(text, "rank_pattern", Budget())
-    except AdapterRefused:
+    except AdapterRejected:
         assume(False)
     for name in names:
         assert pattern.matches(name) == bool(expected.match(name)), (text, name)
@@ -79,7 +79,7 @@ def test_suffix_matches_are_those_of_re(text: str, names: list[str]) -> None:
 def test_any_text_is_a_pattern_or_refused(text: str, name: str) -> None:
     try:
         found = FullPattern(text, "target_modules", Budget()).matches(name)
-    except AdapterRefused:
+    except AdapterRejected:
         return
     assert found == bool(re.fullmatch(text, name))
 
@@ -125,7 +125,7 @@ def test_any_text_is_a_pattern_or_refused(text: str, name: str) -> None:
 )
 def test_what_is_not_bounded_or_not_read_is_refused_with_the_field(text: str) -> None:
     for kind in (FullPattern, SuffixPattern):
-        with pytest.raises(AdapterRefused) as caught:
+        with pytest.raises(AdapterRejected) as caught:
             kind(text, "exclude_modules", Budget())
         assert caught.value.param == "adapter_config.json: exclude_modules"
         assert len(caught.value.message) < 500
@@ -162,7 +162,7 @@ def test_what_would_take_too_much_work_is_refused(text: str) -> None:
     rng = random.Random(0)
     names = ["".join(rng.choices("ab", k=200)) for _ in range(2_000)]
 
-    with pytest.raises(AdapterRefused, match="too much work"):
+    with pytest.raises(AdapterRejected, match="too much work"):
         match_all([text], names, Budget())
 
 
@@ -171,12 +171,12 @@ def test_the_budget_is_shared() -> None:
     names = ["model.layers.0.self_attn.q_proj"] * 20
 
     match_all(texts[:1], names, Budget(5_000))
-    with pytest.raises(AdapterRefused, match="too much work"):
+    with pytest.raises(AdapterRejected, match="too much work"):
         match_all(texts, names, Budget(5_000))
 
 
 def test_a_name_that_was_seen_before_still_costs_its_length() -> None:
-    with pytest.raises(AdapterRefused, match="too much work"):
+    with pytest.raises(AdapterRejected, match="too much work"):
         match_all(["a+"], ["a" * 100] * 50, Budget(5_000))
 
 

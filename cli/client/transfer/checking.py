@@ -12,7 +12,7 @@ from loragate.adapter_store.errors import StoreError
 from loragate.cli.client.transfer.folders import CONFIG, TENSORS, check_folder
 from loragate.cli.errors import CliError
 from loragate.cli.settings.model import Settings
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.read import read_adapter
 from loragate.v1 import engine_pb2
 
@@ -25,7 +25,7 @@ def check(settings: Settings, folder: Path) -> dict[str, Any]:
     try:
         with tensors.open("rb") as file:
             reading = read_adapter((folder / CONFIG).read_bytes(), file, tensors.stat().st_size, layout_of(manifest))
-    except AdapterRefused as error:
+    except AdapterRejected as error:
         raise CliError(error.message) from None
     return {
         "digest": reading.digest,

@@ -29,7 +29,7 @@ def digest_of(folder: Path) -> str | None:
     """Return the digest that a server would compute; None for an adapter that no server would accept."""
     from loragate.peft_format.config.lora_config import parse_config
     from loragate.peft_format.digest import adapter_digest
-    from loragate.peft_format.errors import AdapterRefused
+    from loragate.peft_format.errors import AdapterRejected
     from loragate.peft_format.safetensors.header import read_header
 
     tensors = folder / TENSORS
@@ -37,5 +37,5 @@ def digest_of(folder: Path) -> str | None:
         with tensors.open("rb") as file:
             header = read_header(file, tensors.stat().st_size)
             return adapter_digest(parse_config((folder / CONFIG).read_bytes()), header, file)
-    except (AdapterRefused, OSError):
+    except (AdapterRejected, OSError):
         return None

@@ -66,4 +66,4 @@ async def rotate_key(
             return attempt.earlier.response()
         async with use.store.admin(write=True, by=by, within=caller.tenant_id) as admin:
             new = await admin.keys.rotate(key_id, grace_seconds=body.grace_seconds)
-            return (await attempt.keep(admin.replies, new_key_object(new))).response()
+            return (await attempt.keep(admin.idempotency, new_key_object(new))).response()

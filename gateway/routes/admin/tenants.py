@@ -47,7 +47,7 @@ async def create_tenant(
         async with use.store.admin(write=True, by=by) as admin:
             limits = use.config.default_limits.merged(body.limits.changes)
             tenant = await admin.tenants.create(body.name, weight=body.weight, limits=limits)
-            return (await attempt.keep(admin.replies, tenant_object(tenant))).response()
+            return (await attempt.keep(admin.idempotency, tenant_object(tenant))).response()
 
 
 @router.get("")
@@ -117,7 +117,7 @@ async def create_key(
                 expires_at=body.expires_at,
                 limits=UNLIMITED.merged(body.limits.changes),
             )
-            return (await attempt.keep(admin.replies, new_key_object(new))).response()
+            return (await attempt.keep(admin.idempotency, new_key_object(new))).response()
 
 
 @router.get("/{tenant_id}/keys")

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from loragate.adapter_store.files.file import FileFacts, Purpose
-from loragate.adapter_store.files.repository import MOST_LISTED
+from loragate.adapter_store.files.repository import MAX_LISTED
 from loragate.gateway.dependencies.idempotency_key import OnlyOnce
 from loragate.gateway.dependencies.requirements import By, FileKeeper
 from loragate.gateway.dependencies.services import Use
@@ -52,7 +52,7 @@ async def list_files(
     use: Use,
     purpose: str | None = None,
     after: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = MOST_LISTED,
+    limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = MAX_LISTED,
     order: Literal["asc", "desc"] = "desc",
 ) -> Response:
     """List the files that the key's scopes give access to, by the time of their creation: newest first unless `order`

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from loragate.adapter_store.files.uploads import MOST_PART_BYTES
+from loragate.adapter_store.files.uploads import MAX_PART_BYTES
 from loragate.gateway.dependencies.idempotency_key import OnlyOnce
 from loragate.gateway.dependencies.json_body import JsonBody
 from loragate.gateway.dependencies.requirements import By, FileKeeper
@@ -49,7 +49,7 @@ async def add_upload_part(
     in doubt whether a part was received, send it again, and name the right ones in `complete`."""
     await actions.check_part(use, caller, upload_id)
     with use.upload_slots.acquire(caller.tenant_id):
-        async with receive_data(request, MOST_PART_BYTES, use.config) as content:
+        async with receive_data(request, MAX_PART_BYTES, use.config) as content:
             return (await actions.add_part(use, caller, by, upload_id, content, once)).response()
 
 

@@ -185,7 +185,7 @@ async def test_a_deleted_version_comes_back(three_versions: Any) -> None:
 
 
 async def test_after_the_grace_nothing_comes_back(three_versions: Any, database_url: str, blob_url: str) -> None:
-    hasty = await Store.open(database_url, blob_url, SECRET_KEY, kept=timedelta(0))
+    hasty = await Store.open(database_url, blob_url, SECRET_KEY, retention=timedelta(0))
     try:
         async with hasty.tenant(three_versions.acme.id, write=True) as scope:
             await scope.adapters.delete_version("support", 1)

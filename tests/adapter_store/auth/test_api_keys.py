@@ -222,8 +222,8 @@ async def test_last_use_never_goes_back(world: Any) -> None:
     keys = [(await _create(world)).key.id for _ in range(3)]
     late, early = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
     async with world.store.admin(write=True) as admin:
-        await admin.keys.note_use({keys[0]: late, keys[1]: early, "unknown": late})
-        await admin.keys.note_use({keys[0]: early, keys[1]: late})
+        await admin.keys.record_use({keys[0]: late, keys[1]: early, "unknown": late})
+        await admin.keys.record_use({keys[0]: early, keys[1]: late})
         assert [(await admin.keys.get(key)).last_used_at for key in keys] == [late, late, None]
 
 

@@ -14,7 +14,7 @@ from loragate.adapter_store.database.database import Database, create_engine
 from loragate.adapter_store.database.schema import downgrade, upgrade
 from loragate.adapter_store.database.urls import driver_url
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, NotFound, NotTried, SchemaMismatch
-from loragate.adapter_store.idempotency import Reply
+from loragate.adapter_store.idempotency import StoredResponse
 from loragate.adapter_store.imports.rows import INTERRUPTED, SILENCE
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.base import AdapterImportRow, Base
@@ -147,7 +147,7 @@ async def of_before(world: Any, database_url: str) -> Any:
     for name in ("support", "unborn"):
         upload = world.make_upload(seed=4)
         async with world.store.tenant(world.acme.id, write=True) as scope:
-            await scope.publications.publish(name, upload.config, upload.file(), probe=_none_here, may_wait=True)
+            await scope.publisher.publish(name, upload.config, upload.file(), probe=_none_here, may_wait=True)
     await world.publish("poet", seed=5, tags=["a"])
     async with world.adapters(write=True) as adapters:
         await adapters.set_alias("support", "split", [AliasTarget(1, 90), AliasTarget(2, 10)])
@@ -216,19 +216,19 @@ async def test_renamed_tables_and_columns_keep_their_rows(world: Any, database_u
         rejections = {(world.acme.id, hour, Reason.LIMIT): 3, (world.acme.id, hour, Reason.OVERLOAD): 5}
         await admin.settlement.add_rejections(rejections)
         await admin.settlement.settle([record])
-        claim = await admin.replies.claim("key", b"request")
-        await admin.replies.keep(claim, Reply(201, b"made"))
+        claim = await admin.idempotency.claim("key", b"request")
+        await admin.idempotency.keep(claim, StoredResponse(201, b"made"))
     service = ServiceQuery(hour, hour + timedelta(hours=1))
 
     async def seen() -> Any:
         async with world.store.admin(write=True) as admin:
             placed = {(each.digest, each.placement) for each in await admin.desired.placed()}
-            reply = await admin.replies.claim("key", b"request")
+            reply = await admin.idempotency.claim("key", b"request")
         async with world.store.tenant(world.acme.id) as scope:
             return placed, reply, await scope.usage.service(service)
 
     before = await seen()
-    assert (len(before[0]), before[1], before[2].first_token.p50) == (2, Reply(201, b"made"), 17)
+    assert (len(before[0]), before[1], before[2].first_token.p50) == (2, StoredResponse(201, b"made"), 17)
     await downgrade(database_url, "0017")
 
     def look(connection: Connection) -> list[list[Any]]:
@@ -261,5 +261,5 @@ async def test_imports_of_before_they_went_on_are_shown_as_they_were(world: Any,
         await session.execute(update(AdapterImportRow).values(updated_at=begun.updated_at - SILENCE))
     async with world.store.tenant(world.acme.id, write=True) as scope:
         assert (await scope.imports.get(begun.id)).error == INTERRUPTED
-        assert await scope.import_work.take(begun.id) is None
+        assert await scope.import_lease.take(begun.id) is None
         assert (await scope.imports.get(begun.id)).error == INTERRUPTED

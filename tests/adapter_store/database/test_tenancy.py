@@ -15,12 +15,12 @@ from loragate.adapter_store.adapters.adapter import AliasTarget
 from loragate.adapter_store.adapters.filter import AdapterFilter
 from loragate.adapter_store.adapters.repository import AdapterRepository
 from loragate.adapter_store.database.database import Database
-from loragate.adapter_store.database.scoped_statements import OWN, UnscopedStatement, own
+from loragate.adapter_store.database.scoped_statements import TENANT_PARAM, UnscopedStatement, scoped
 from loragate.adapter_store.errors import NotFound
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, Base, TenantOwned
 
 ADAPTERS, VERSIONS = AdapterRow.__table__, AdapterVersionRow.__table__
-OTHERS, MINE = ADAPTERS.alias("others"), ADAPTERS.c.tenant_id == OWN
+OTHERS, MINE = ADAPTERS.alias("others"), ADAPTERS.c.tenant_id == TENANT_PARAM
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ async def _reject(world: Any) -> None:
     with pytest.raises(RuntimeError):
         await world.send("support", upload.config, upload.file(), probe=dies)
     async with world.store.tenant(world.acme.id, write=True) as scope:
-        await scope.publications.reject_abandoned(timedelta(0))
+        await scope.publisher.reject_abandoned(timedelta(0))
 
 
 def _flat(parameters: Any) -> list[Any]:
@@ -197,7 +197,7 @@ def _versions(*held: Any) -> Any:
     return select(func.max(VERSIONS.c.version)).where(VERSIONS.c.adapter_id == ADAPTERS.c.id, *held)
 
 
-THEIRS, ALL_THEIRS = VERSIONS.c.tenant_id == OWN, select(ADAPTERS.c.id)
+THEIRS, ALL_THEIRS = VERSIONS.c.tenant_id == TENANT_PARAM, select(ADAPTERS.c.id)
 FORGETFUL = {
     "alone": select(ADAPTERS.c.id),
     "by another's name": select(OTHERS.c.id).where(MINE),
@@ -216,14 +216,14 @@ FORGETFUL = {
     "in what must not be": select(ADAPTERS.c.id).where(~and_(MINE, ADAPTERS.c.name == "x")),
     "where it is only told": select(ADAPTERS.c.id, MINE),
     "of somebody": select(ADAPTERS.c.id).where(ADAPTERS.c.tenant_id == "tn_somebody"),
-    "of others": select(ADAPTERS.c.id).where(ADAPTERS.c.tenant_id != OWN),
+    "of others": select(ADAPTERS.c.id).where(ADAPTERS.c.tenant_id != TENANT_PARAM),
 }
 
 
 @pytest.mark.parametrize("statement", FORGETFUL.values(), ids=FORGETFUL)
 def test_a_bare_statement_is_not_even_made_without_its_tenant(statement: Any) -> None:
     with pytest.raises(UnscopedStatement, match="all tenants"):
-        own(statement)
+        scoped(statement)
 
 
 async def test_a_bare_statement_is_run_only_if_it_was_looked_at(world: Any, database: Database) -> None:
@@ -233,12 +233,12 @@ async def test_a_bare_statement_is_run_only_if_it_was_looked_at(world: Any, data
     async with database.tenant(world.acme.id, write=True) as session:
         changes = (update(ADAPTERS).where(MINE).values(name="x"), delete(ADAPTERS).where(MINE))
         for statement in (whole, whole.union_all(whole), select(whole.subquery()), *changes):
-            with pytest.raises(UnscopedStatement, match="`own`"):
-                await session.execute(statement, {OWN.key: world.acme.id})
-        found = (await session.execute(own(whole), {OWN.key: world.acme.id})).all()
+            with pytest.raises(UnscopedStatement, match="`scoped`"):
+                await session.execute(statement, {TENANT_PARAM.key: world.acme.id})
+        found = (await session.execute(scoped(whole), {TENANT_PARAM.key: world.acme.id})).all()
         assert found == [(world.acme.id, 1)]
         with pytest.raises(UnscopedStatement, match="another tenant"):
-            await session.execute(own(whole), {OWN.key: world.other.id})
+            await session.execute(scoped(whole), {TENANT_PARAM.key: world.other.id})
 
 
 async def test_raw_driver_sql_is_refused(world: Any, database: Database) -> None:

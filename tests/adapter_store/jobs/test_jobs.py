@@ -13,7 +13,7 @@ from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.errors import Conflict, Failure, Invalid, NotFound
 from loragate.adapter_store.jobs.job import JobRequest, JobStart, JobStatus, Order
 from loragate.adapter_store.jobs.lease import LeaseLost
-from loragate.adapter_store.jobs.queue import MOST_ATTEMPTS, Claim
+from loragate.adapter_store.jobs.queue import MAX_ATTEMPTS, JobClaim
 from loragate.adapter_store.tables.jobs import JobRow
 
 REQUEST = JobRequest(
@@ -39,12 +39,12 @@ async def asked(world: Any, method: str, *arguments: Any, tenant: Any = None, **
 async def said(world: Any, method: str, *arguments: Any, tenant: Any = None, **named: Any) -> Any:
     """Of the worker's side."""
     async with world.store.tenant((tenant or world.acme).id, write=True) as scope:
-        return await getattr(scope.job_work, method)(*arguments, **named)
+        return await getattr(scope.job_lease, method)(*arguments, **named)
 
 
-async def claimed(world: Any, stage: JobStatus = QUEUED, worker: str = "w1", most: int = 1) -> Claim | None:
+async def claimed(world: Any, stage: JobStatus = QUEUED, worker: str = "w1", most: int = 1) -> JobClaim | None:
     async with world.store.admin(write=True) as admin:
-        found: Claim | None = await admin.job_queue.claim(worker, stage, most)
+        found: JobClaim | None = await admin.job_queue.claim(worker, stage, most)
         return found
 
 
@@ -103,7 +103,7 @@ async def test_a_jobs_life(world: Any) -> None:
 async def test_events_are_told_newest_first_in_pages(world: Any) -> None:
     job = await asked(world, "create", REQUEST)
     for number in range(5):
-        await said(world, "tell", job.id, f"event {number}", type="metrics", data={"step": number})
+        await said(world, "log_event", job.id, f"event {number}", type="metrics", data={"step": number})
     first = await asked(world, "events", job.id, limit=3)
     rest = await asked(world, "events", job.id, after=first.items[-1].number, limit=3)
     assert [event.message for event in (*first, *rest)] == [f"event {number}" for number in (4, 3, 2, 1, 0)]
@@ -159,9 +159,9 @@ async def test_the_job_of_a_dead_worker_is_anothers_and_the_dead_one_is_not_hear
         ("progress", (1, 2)),
         ("checkpoint", (1, {}, None)),
         ("pause", ()),
-        ("give_back", ()),
-        ("step_aside", ()),
-        ("learned", (7,)),
+        ("requeue", ()),
+        ("requeue_for_waiting", ()),
+        ("record_trained_tokens", (7,)),
         ("succeed", ("m", None)),
         ("fail", (Failure("a", "b"),)),
         ("cancelled", ()),
@@ -179,7 +179,7 @@ async def test_what_a_dead_worker_held_is_let_go_of_by_the_next_of_its_name(worl
         assert await claimed(world, worker=worker) is not None
     assert await claimed(world, worker="w1") is None
     async with world.store.admin(write=True) as admin:
-        await admin.job_queue.let_go("w1")
+        await admin.job_queue.release_all("w1")
     claim = await claimed(world, worker="w1")
     assert claim is not None
     assert claim.died
@@ -190,12 +190,12 @@ async def test_what_a_dead_worker_held_is_let_go_of_by_the_next_of_its_name(worl
 async def test_a_job_that_kills_its_workers_is_hopeless_unless_it_gets_on(world: Any) -> None:
     job = await queued(world)
     found: list[bool] = []
-    for _ in range(MOST_ATTEMPTS + 1):
+    for _ in range(MAX_ATTEMPTS + 1):
         claim = await claimed(world)
         assert claim is not None
         found.append(claim.hopeless)
         await silence(world, job)
-    assert found == [False] * MOST_ATTEMPTS + [True]
+    assert found == [False] * MAX_ATTEMPTS + [True]
     await claimed(world)
     await said(world, "progress", job, "w1", 1, 2)
     await silence(world, job)
@@ -246,12 +246,12 @@ async def test_cancelling_outweighs_pausing(world: Any) -> None:
 async def test_a_worker_that_stops_gives_its_job_back(world: Any) -> None:
     new = await asked(world, "create", REQUEST)
     await claimed(world, VALIDATING)
-    await said(world, "give_back", new.id, "w1")
+    await said(world, "requeue", new.id, "w1")
     assert (await asked(world, "get", new.id)).status is VALIDATING
     await claimed(world, VALIDATING)
     await said(world, "validated", new.id, "w1", RECIPE, 1)
     await claimed(world)
-    await said(world, "give_back", new.id, "w1")
+    await said(world, "requeue", new.id, "w1")
     assert (await asked(world, "get", new.id)).status is QUEUED
     claim = await claimed(world, worker="w2")
     assert claim is not None
@@ -263,7 +263,7 @@ async def test_a_job_that_steps_aside_has_its_turn_after_all_others(world: Any) 
     assert (claim := await claimed(world))
     assert claim.job.id == waiting
     own, others = await queued(world), await queued(world, world.other)
-    await said(world, "step_aside", waiting, "w1")
+    await said(world, "requeue_for_waiting", waiting, "w1")
     turns = [await claimed(world, worker=f"w{number}", most=3) for number in range(3)]
     assert [turn and (turn.job.id, turn.died) for turn in turns] == [(others, False), (own, False), (waiting, False)]
 
@@ -330,7 +330,7 @@ async def test_jobs_by_what_is_written_on_them(world: Any) -> None:
 async def test_a_follower_reads_on_from_what_it_has_seen(world: Any) -> None:
     job = await asked(world, "create", REQUEST)
     for number in range(5):
-        await said(world, "tell", job.id, f"event {number}")
+        await said(world, "log_event", job.id, f"event {number}")
     first = await asked(world, "events_since", job.id, 0, limit=2)
     rest = await asked(world, "events_since", job.id, first.items[-1].number)
     assert [event.message for event in (*first, *rest)] == [f"event {number}" for number in range(5)]

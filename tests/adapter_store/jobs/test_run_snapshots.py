@@ -12,7 +12,7 @@ from loragate.adapter_store.errors import Failure
 from loragate.adapter_store.files.file import Purpose
 from loragate.adapter_store.jobs.job import JobRequest, JobStatus
 from loragate.adapter_store.jobs.lease import LeaseLost
-from loragate.adapter_store.jobs.run_snapshots import KeptRun
+from loragate.adapter_store.jobs.run_snapshots import RunSnapshot
 from loragate.adapter_store.tables.jobs import JobRow
 
 REQUEST = JobRequest("supervised", "base", "file-1", None, {}, None, 7, {})
@@ -40,11 +40,11 @@ class Run:
         (self.folder / "metrics.jsonl").write_text(f"{step}\n")
         files = {each: self.folder / each for each in (name, "metrics.jsonl")}
         async with self.world.store.tenant(self.world.acme.id, write=True) as scope:
-            await scope.kept_runs.keep(self.job_id, worker, step, files)
+            await scope.run_snapshots.save(self.job_id, worker, step, files)
 
-    async def kept(self, tenant: Any = None) -> KeptRun | None:
+    async def kept(self, tenant: Any = None) -> RunSnapshot | None:
         async with self.world.store.tenant((tenant or self.world.acme).id) as scope:
-            found: KeptRun | None = await scope.kept_runs.kept(self.job_id)
+            found: RunSnapshot | None = await scope.run_snapshots.latest(self.job_id)
         return found
 
     async def content(self) -> dict[str, bytes]:
@@ -55,7 +55,7 @@ class Run:
 
     async def say(self, method: str, *arguments: Any) -> None:
         async with self.world.store.tenant(self.world.acme.id, write=True) as scope:
-            await getattr(scope.job_work, method)(self.job_id, "w1", *arguments)
+            await getattr(scope.job_lease, method)(self.job_id, "w1", *arguments)
 
     async def silence(self) -> None:
         """The lease has run out."""
@@ -119,7 +119,7 @@ async def test_it_goes_with_its_job(run: Run, kept: Any, end: str) -> None:
     assert kept.names() == []
 
 
-@pytest.mark.parametrize("pause", ["pause", "give_back"])
+@pytest.mark.parametrize("pause", ["pause", "requeue"])
 async def test_it_stays_while_the_job_waits(run: Run, pause: str) -> None:
     await run.keep(3)
     await run.say(pause)

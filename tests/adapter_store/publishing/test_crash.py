@@ -41,15 +41,15 @@ facts, purposes = FileFacts("a", Purpose.FINE_TUNE), [Purpose.FINE_TUNE]
 
 async def publish(scope):
     async with scope() as tenant:
-        await tenant.publications.publish("support", config, tensors, probe=no_probe)
+        await tenant.publisher.publish("support", config, tensors, probe=no_probe)
 
 async def imported(scope):
     async with scope() as tenant:
         wanted = await tenant.imports.create("hf://acme/support", "support", None)
     async with scope() as tenant:
-        await tenant.publications.publish("support", config, tensors, probe=no_probe, wanted_by=wanted)
+        await tenant.publisher.publish("support", config, tensors, probe=no_probe, wanted_by=wanted)
     async with scope() as tenant:
-        await tenant.import_work.finish(wanted, 1)
+        await tenant.import_lease.finish(wanted, 1)
 
 async def file(scope):
     async with scope() as tenant:
@@ -193,16 +193,16 @@ async def _after_going_on(site: tuple[Path, str], tenant_id: str, upload: Any) -
             waiting, due = await admin.published.next_import(), await admin.published.next_due()
         if waiting is not None:
             async with store.tenant(tenant_id, write=True) as scope:
-                taken = await scope.import_work.take(waiting.import_id)
+                taken = await scope.import_lease.take(waiting.import_id)
             if taken is not None:
                 async with store.tenant(tenant_id, write=True) as scope:
-                    done = await scope.publications.publish(
+                    done = await scope.publisher.publish(
                         "support", upload.config, upload.file(), probe=no_probe, wanted_by=taken.wanted
                     )
-                    await scope.import_work.finish(taken.wanted, done.version)
+                    await scope.import_lease.finish(taken.wanted, done.version)
         if due is not None:
             async with store.tenant(tenant_id, write=True) as scope:
-                await scope.publications.finish(due.adapter_id, due.version, no_probe)
+                await scope.publisher.finish(due.adapter_id, due.version, no_probe)
         await store.sweep(timedelta(0), timedelta(0))
         async with store.tenant(tenant_id) as scope:
             imports = [(found.status, found.version) for found in await scope.imports.list()]
@@ -259,7 +259,7 @@ async def _outcome(site: tuple[Path, str], tenant_id: str, upload: Any) -> int:
         for digest in digests:
             await _check_bytes(store, tenant_id, digest, upload)
         async with store.tenant(tenant_id, write=True) as scope:
-            again = await scope.publications.publish("support", upload.config, upload.file(), probe=no_probe)
+            again = await scope.publisher.publish("support", upload.config, upload.file(), probe=no_probe)
         assert again.version in (published + 1, published + 2)  # the number of what was cut off is used up
         await _check_bytes(store, tenant_id, again.digest, upload)
         await store.sweep(timedelta(0), timedelta(0))

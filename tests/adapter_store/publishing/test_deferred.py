@@ -31,7 +31,7 @@ async def _troubled(tenant_id: str, staged: Any) -> None:
 async def _defer(world: Any, *, seed: int = 0, **said: Any) -> Any:
     upload = world.make_upload(seed=seed)
     async with world.store.tenant(world.acme.id, write=True) as scope:
-        return await scope.publications.publish(
+        return await scope.publisher.publish(
             "support", upload.config, upload.file(), **{"probe": _away, "may_wait": True, **said}
         )
 
@@ -43,12 +43,12 @@ async def _due(world: Any) -> Any:
 
 async def _finish(world: Any, due: Any, probe: Any = no_probe) -> Any:
     async with world.store.tenant(due.tenant_id, write=True) as scope:
-        return await scope.publications.finish(due.adapter_id, due.version, probe)
+        return await scope.publisher.finish(due.adapter_id, due.version, probe)
 
 
 async def _awaited(world: Any, version: int, tenant: Any = None) -> Any:
     async with world.store.tenant((tenant or world.acme).id) as scope:
-        return await scope.publications.awaited("support", version)
+        return await scope.publisher.awaited("support", version)
 
 
 async def _actions(world: Any) -> list[str]:
@@ -148,7 +148,7 @@ async def test_who_dies_while_it_tries_holds_it_for_a_while_only(world: Any, mon
 async def test_an_engine_that_is_away_again_is_no_verdict(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publications, "_PAUSE", NOW)
     await _defer(world)
-    for _ in range(deferred.MOST_ATTEMPTS + 1):
+    for _ in range(deferred.MAX_ATTEMPTS + 1):
         with pytest.raises(NotTried):
             await _finish(world, await _due(world), _away)
     assert (await _finish(world, await _due(world))).status is VersionStatus.READY
@@ -159,8 +159,8 @@ async def test_an_engine_in_trouble_is_asked_again_but_not_for_ever(
 ) -> None:
     monkeypatch.setattr(publications, "_PAUSE", NOW)
     await _defer(world)
-    states = [(await _finish(world, await _due(world), _troubled)).status for _ in range(deferred.MOST_ATTEMPTS)]
-    assert states == [VersionStatus.VERIFYING] * (deferred.MOST_ATTEMPTS - 1) + [VersionStatus.REJECTED]
+    states = [(await _finish(world, await _due(world), _troubled)).status for _ in range(deferred.MAX_ATTEMPTS)]
+    assert states == [VersionStatus.VERIFYING] * (deferred.MAX_ATTEMPTS - 1) + [VersionStatus.REJECTED]
     assert (await _awaited(world, 1)).reason == "a step failed"
 
 
@@ -177,9 +177,9 @@ async def test_what_waits_can_be_given_up_and_goes_with_its_adapter(world: Any) 
     await world.publish("support", seed=1)
     await _defer(world, seed=2)
     async with world.store.tenant(world.acme.id, write=True) as scope:
-        assert (await scope.publications.give_up("support", 2)).version == 2
-        assert await scope.publications.give_up("support", 2) is None
-        assert await scope.publications.give_up("support", 1) is None
+        assert (await scope.publisher.give_up("support", 2)).version == 2
+        assert await scope.publisher.give_up("support", 2) is None
+        assert await scope.publisher.give_up("support", 1) is None
     assert (await _awaited(world, 2)).reason == "its tenant deleted it"
     assert await _due(world) is None
     await _defer(world, seed=3)

@@ -183,7 +183,7 @@ async def main(database_url, blob_url, secret, tenant_id, folder):
     files = (Path(folder) / "config").read_bytes(), Path(folder) / "tensors"
     for _ in range(5):
         async with store.tenant(tenant_id, write=True) as scope:
-            print((await scope.publications.publish("support", *files, probe=no_probe)).version, flush=True)
+            print((await scope.publisher.publish("support", *files, probe=no_probe)).version, flush=True)
     await store.close()
 
 asyncio.run(main(*sys.argv[1:]))

@@ -129,7 +129,7 @@ async def test_without_a_manifest_nothing_can_be_checked(store: Any, make_upload
     upload = make_upload()
     with pytest.raises(Unavailable):
         async with store.tenant(tenant.id, write=True) as scope:
-            await scope.publications.publish("support", upload.config, upload.file(), probe=no_probe)
+            await scope.publisher.publish("support", upload.config, upload.file(), probe=no_probe)
 
 
 async def test_a_deleted_tenant_cannot_publish(world: Any) -> None:

@@ -8,7 +8,7 @@ from fsspec.core import url_to_fs
 
 from loragate.adapter_store.blobs.blobs import CONFIG_FILE, TENSORS_FILE
 from loragate.adapter_store.blobs.filesystem import Objects
-from loragate.adapter_store.publishing.quarantine import Damaged
+from loragate.adapter_store.publishing.quarantine import CorruptBlob
 
 
 def _damage(kept: Any, file: str, change: Any, which: int = 0) -> None:
@@ -52,7 +52,7 @@ async def _statuses(world: Any, name: str) -> list[str]:
 async def test_what_is_damaged_is_quarantined_alone(world: Any, kept: Any, what: str) -> None:
     before = await world.publish("support", seed=1)
     heard: list[None] = []
-    world.store.heard_of_damage = lambda: heard.append(None)
+    world.store.on_damage = lambda: heard.append(None)
     good = await _read(world, before.digest)
     damaged = await world.publish("support", seed=2)
     await world.publish("twin", seed=2)
@@ -64,7 +64,7 @@ async def test_what_is_damaged_is_quarantined_alone(world: Any, kept: Any, what:
         if name.startswith(f"{world.acme.id}/{damaged.digest.removeprefix('sha256:')}")
     ]
     _damage(kept, file, change, which)
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptBlob):
         await _read(world, damaged.digest)
     assert await _statuses(world, "support") == ["quarantined", "ready"]
     assert await _statuses(world, "twin") == ["quarantined"]
@@ -86,7 +86,7 @@ async def test_the_same_content_anew_heals(world: Any, kept: Any) -> None:
     published = await world.publish("support", seed=1)
     good = await _read(world, published.digest)
     _damage(kept, TENSORS_FILE, _flip)
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptBlob):
         await _read(world, published.digest)
     await world.publish("support", seed=1)
     assert await _statuses(world, "support") == ["ready", "ready"]
@@ -103,7 +103,7 @@ async def test_a_fault_on_the_way_quarantines_nothing(world: Any, monkeypatch: p
             spoilt.append(False)
 
     monkeypatch.setattr(Objects, "chunks", spoil_once)
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptBlob):
         await _read(world, published.digest)
     assert await _statuses(world, "support") == ["ready"]
     assert await _read(world, published.digest)
@@ -117,7 +117,7 @@ async def test_the_last_chunk_comes_only_when_all_is_well(
     _damage(kept, TENSORS_FILE, lambda content: content[:-101] + b"\xff" + content[-100:])
     stored = await world.store.open_adapter(world.acme.id, published.digest)
     got: list[bytes] = []
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptBlob):
         await _collect(stored.tensors, got)
     assert 0 < len(b"".join(got)) < stored.size_bytes
 

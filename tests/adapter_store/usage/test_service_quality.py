@@ -51,7 +51,7 @@ async def test_whoever_asks_hears_of_its_own_hours(world: Any) -> None:
 
 
 async def test_only_the_latest_are_looked_at(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(service, "MAX_REQUESTS", 3)
     async with world.store.admin(write=True) as admin:
         await admin.settlement.settle([_record(world, number) for number in range(10)])
     assert await _served(world) == Service(3, 0, FirstToken(8.0, 8, 9, 9, 9))

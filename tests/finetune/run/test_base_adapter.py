@@ -40,7 +40,7 @@ async def test_a_config_that_names_paths_and_modules_reaches_no_loader(
     tensors = tmp_path / "made" / "adapter_model.safetensors"
     async with world.store.tenant(world.tenant.id, write=True) as scope:
         written = json.dumps(config | hostile).encode()
-        version = await scope.publications.publish("old", written, tensors, probe=no_probe)
+        version = await scope.publisher.publish("old", written, tensors, probe=no_probe)
     start = JobStart("ad_1", "old", version.version, version.digest)
     folder = await fetch_base_adapter(world.store, world.tenant.id, start, tmp_path / "start")
 

@@ -138,6 +138,6 @@ async def test_a_worker_takes_no_more_of_a_tenants_jobs_than_it_is_told(world: W
     for job in jobs:
         assert await world.worker()._claim(JobStatus.VALIDATING)
         async with world.store.tenant(world.tenant.id, write=True) as scope:
-            await scope.job_work.validated(job.id, "w1", {}, 1)
+            await scope.job_lease.validated(job.id, "w1", {}, 1)
     taken = [await world.worker(name, max_jobs_per_tenant=2)._claim(JobStatus.QUEUED) for name in ("w1", "w2", "w3")]
     assert [claim is not None for claim in taken] == [True, True, False]

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.jobs.job import JobRequest, JobStatus
-from loragate.adapter_store.jobs.queue import Claim
+from loragate.adapter_store.jobs.queue import JobClaim
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.jobs import JobRow
 from loragate.finetune.run.lease import WorkerLease, held_lease
@@ -27,7 +27,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     await opened.close()
 
 
-async def claimed(store: Store) -> Claim:
+async def claimed(store: Store) -> JobClaim:
     async with store.admin(write=True) as admin:
         tenant = await admin.tenants.create("acme")
     async with store.tenant(tenant.id, write=True) as scope:
@@ -74,7 +74,7 @@ async def test_its_lease_is_renewed_for_as_long_as_somebody_works_on_it(
     assert await held_until(store, claim) == stopped
 
 
-async def held_until(store: Store, claim: Claim) -> datetime:
+async def held_until(store: Store, claim: JobClaim) -> datetime:
     async with store._database.operator() as session:
         found: datetime = (await session.scalars(select(JobRow.held_until).where(JobRow.id == claim.job.id))).one()
     return found

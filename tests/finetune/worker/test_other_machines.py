@@ -51,7 +51,7 @@ async def held(world: World) -> WorkerLease:
         assert claim is not None
         if stage is JobStatus.VALIDATING:
             async with world.store.tenant(world.tenant.id, write=True) as scope:
-                await scope.job_work.validated(job.id, "w1", {}, 1)
+                await scope.job_lease.validated(job.id, "w1", {}, 1)
     return WorkerLease(world.store, claim, "w1")
 
 
@@ -158,7 +158,7 @@ async def test_without_room_runs_that_wait_go_if_they_are_kept_and_tokens_before
     os.utime(board / "events", (1, 1))
     assert await tidied(1) == (True, True), "it is in training"
     async with world.store.tenant(world.tenant.id, write=True) as scope:
-        await scope.job_work.pause(job.id, "w1")
+        await scope.job_lease.pause(job.id, "w1")
     assert await tidied(1 << 20) == (True, True)
     assert await tidied(150) == (True, False), "what nobody touched for longest goes first"
     assert await tidied(1) == (True, False), "nobody else has what it came to"
@@ -167,7 +167,7 @@ async def test_without_room_runs_that_wait_go_if_they_are_kept_and_tokens_before
         assert await admin.job_queue.claim("w1", JobStatus.QUEUED, 1)
     await backup.finish()
     async with world.store.tenant(world.tenant.id, write=True) as scope:
-        await scope.job_work.give_back(job.id, "w1")
+        await scope.job_lease.requeue(job.id, "w1")
     assert await tidied(1) == (False, False)
     assert not list((workspace / "jobs").iterdir())
     await restore_run(world.store, world.tenant.id, job.id, folder)
@@ -214,7 +214,7 @@ async def state(world: World, job: Job) -> list[Any]:
         found += [(await scope.jobs.checkpoints(job.id)).items, (await scope.files.list(tuple(Purpose))).items]
         for adapter in (await scope.adapters.list()).items:
             found += [adapter, (await scope.adapters.versions(adapter.name)).items]
-        return [*found, await scope.kept_runs.kept(job.id)]
+        return [*found, await scope.run_snapshots.latest(job.id)]
 
 
 @pytest.mark.long  # two runs; in test_worker one is brought to another machine

@@ -238,7 +238,7 @@ async def test_paused_resumed_given_back_and_done_elsewhere(
 async def test_training_that_dies_is_tried_again_from_its_checkpoint_and_not_for_ever(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loragate.adapter_store.jobs.queue.MOST_ATTEMPTS", 1)
+    monkeypatch.setattr("loragate.adapter_store.jobs.queue.MAX_ATTEMPTS", 1)
     job = await world.job(await world.file(*chats(16)), n_epochs=50)
     async with world.working():
         await world.until(job, lambda found: found.step >= 1)

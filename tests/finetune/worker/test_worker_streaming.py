@@ -129,7 +129,7 @@ async def until_queued(world: World, job: Job) -> None:
     async with world.store.admin(write=True) as admin:
         assert await admin.job_queue.claim("w2", JobStatus.VALIDATING, 1)
     async with world.store.tenant(world.tenant.id, write=True) as scope:
-        await scope.job_work.validated(job.id, "w2", {}, 1)
+        await scope.job_lease.validated(job.id, "w2", {}, 1)
 
 
 def the_trainer() -> psutil.Process:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loragate.adapter_store.auth.principal import Snapshot, TenantPrincipal
+from loragate.adapter_store.auth.principal import Authentication, TenantPrincipal
 from loragate.adapter_store.errors import Unavailable
 from loragate.adapter_store.notices.notices import LocalNotices, Notices
 from loragate.adapter_store.store import Store
@@ -29,7 +29,7 @@ class Worker:
     authenticator: Authenticator
     key_use: KeyUse
     reads: list[str] = field(default_factory=list)
-    around: Callable[[Callable[[], Awaitable[Snapshot | None]]], Awaitable[Snapshot | None]] | None = None
+    around: Callable[[Callable[[], Awaitable[Authentication | None]]], Awaitable[Authentication | None]] | None = None
 
 
 @asynccontextmanager
@@ -39,7 +39,7 @@ async def worker(config: GatewayConfig, notices: Notices, lifetime: float = 5) -
     made = Worker(store, Authenticator(store, lifetime, key_use), key_use)
     read = store.authenticate
 
-    async def authenticate(key: str) -> Snapshot | None:
+    async def authenticate(key: str) -> Authentication | None:
         made.reads.append(key)
         return await (read(key) if made.around is None else made.around(lambda: read(key)))
 
@@ -72,7 +72,7 @@ async def test_a_snapshot_counts_for_its_lifetime_and_no_longer(
 async def test_the_lifetime_counts_from_before_the_read(config: GatewayConfig, tenants: Tenants, clock: Clock) -> None:
     async with worker(config, LocalNotices()) as here:
 
-        async def slowly(read: Callable[[], Awaitable[Snapshot | None]]) -> Snapshot | None:
+        async def slowly(read: Callable[[], Awaitable[Authentication | None]]) -> Authentication | None:
             found = await read()
             clock.now += 3
             return found
@@ -114,7 +114,7 @@ async def test_a_late_answer_brings_no_revoked_key_back(config: GatewayConfig, t
     async with worker(config, LocalNotices()) as here:
         read_it, go_on = asyncio.Event(), asyncio.Event()
 
-        async def held_up(read: Callable[[], Awaitable[Snapshot | None]]) -> Snapshot | None:
+        async def held_up(read: Callable[[], Awaitable[Authentication | None]]) -> Authentication | None:
             found = await read()
             read_it.set()
             await go_on.wait()
@@ -146,7 +146,7 @@ async def test_without_a_database_the_known_go_on_until_the_bound(
     async with worker(config, LocalNotices()) as here:
         assert await here.authenticator.principal(tenants[1]) is not None
 
-        async def away(read: Callable[[], Awaitable[Snapshot | None]]) -> Snapshot | None:
+        async def away(read: Callable[[], Awaitable[Authentication | None]]) -> Authentication | None:
             raise Unavailable("The database is away.")
 
         here.around = away
@@ -165,7 +165,7 @@ async def test_a_database_that_hangs_is_away(
     monkeypatch.setattr(module, "_LOOKUP_SECONDS", 0.01)
     async with worker(config, LocalNotices()) as here:
 
-        async def hangs(read: Callable[[], Awaitable[Snapshot | None]]) -> Snapshot | None:
+        async def hangs(read: Callable[[], Awaitable[Authentication | None]]) -> Authentication | None:
             await asyncio.Event().wait()
             raise AssertionError
 
@@ -177,10 +177,10 @@ async def test_a_database_that_hangs_is_away(
 async def test_a_snapshot_ends_when_its_key_does(config: GatewayConfig, tenants: Tenants, clock: Clock) -> None:
     async with worker(config, LocalNotices()) as here:
 
-        async def ends_soon(read: Callable[[], Awaitable[Snapshot | None]]) -> Snapshot | None:
+        async def ends_soon(read: Callable[[], Awaitable[Authentication | None]]) -> Authentication | None:
             found = await read()
             assert found is not None
-            return Snapshot(found.principal, 1.5) if len(here.reads) == 1 else None
+            return Authentication(found.principal, 1.5) if len(here.reads) == 1 else None
 
         here.around = ends_soon
         assert await here.authenticator.principal(tenants[1]) is not None

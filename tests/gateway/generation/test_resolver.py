@@ -75,9 +75,7 @@ async def caller(config: GatewayConfig, tenants: Tenants, base: BaseModel, tmp_p
         folder = tiny_model.write_adapter(tmp_path / str(seed), seed=seed)
         async with store.tenant(tenants[0], write=True) as scope:
             config_json = (folder / "adapter_config.json").read_bytes()
-            await scope.publications.publish(
-                "support", config_json, folder / "adapter_model.safetensors", probe=no_probe
-            )
+            await scope.publisher.publish("support", config_json, folder / "adapter_model.safetensors", probe=no_probe)
     found = await store.authenticate(tenants[1])
     await store.close()
     assert found is not None

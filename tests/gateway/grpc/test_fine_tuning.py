@@ -121,7 +121,7 @@ async def test_who_does_not_follow_gets_what_there_is(gateway: Gateway, client: 
     worker = WorkerSide(gateway)
     async with worker.store.tenant(gateway.tenant_id, write=True) as scope:
         for number in range(150):  # more than one reading brings
-            await scope.job_work.tell(job.id, f"event {number}")
+            await scope.job_lease.log_event(job.id, f"event {number}")
     wanted = pb.ListFineTuningEventsRequest(fine_tuning_job_id=job.id)
     seen = [event async for event in client.fine_tuning.ListEvents(wanted, metadata=client.metadata)]
     assert [event.message for event in seen] == [f"event {number}" for number in range(150)]

@@ -11,7 +11,7 @@ from loragate.cli.client.transfer import checking
 from loragate.engine.adapters.weights import load as adapter_weights
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import ImportConfig
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.read import read_adapter
 from tests.gateway import tiny_model
 from tests.gateway.grpc.test_adapters import parts
@@ -25,7 +25,7 @@ WORDS = "The one check says no."
 
 
 def _no(*_: Any) -> NoReturn:
-    raise AdapterRefused(WORDS, "adapter_config.json: r")
+    raise AdapterRejected(WORDS, "adapter_config.json: r")
 
 
 async def test_every_way_in_asks_it(

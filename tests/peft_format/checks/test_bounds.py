@@ -8,7 +8,7 @@ import pytest
 from peft_answers import read
 from safetensors.numpy import load, save
 
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 
 PREFIX = "base_model.model.model.layers.0.self_attn.q_proj"
 A, B = f"{PREFIX}.lora_A.weight", f"{PREFIX}.lora_B.weight"
@@ -49,13 +49,13 @@ def test_what_the_served_dtype_cannot_hold_is_named(
     if named is None:
         assert read(changed).modules
         return
-    with pytest.raises(AdapterRefused, match=dtype) as caught:
+    with pytest.raises(AdapterRejected, match=dtype) as caught:
         read(changed)
     assert caught.value.param == f"adapter_model.safetensors: {named}"
 
 
 def test_a_negative_scaling_counts_as_much(upload: Any) -> None:
-    with pytest.raises(AdapterRefused, match="with the scaling -2 in it"):
+    with pytest.raises(AdapterRejected, match="with the scaling -2 in it"):
         read(filled(upload, B=2e38).edited(lora_alpha=-8))
 
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save
 
 from loragate.peft_format.checks.values import largest_values
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.safetensors.header import read_header
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -32,7 +32,7 @@ def test_all_half_precision_patterns_are_judged_as_torch_judges_them(dtype: torc
         if torch.isfinite(value):
             check(save({"a": value.reshape(1).clone()}))
         else:
-            with pytest.raises(AdapterRefused):
+            with pytest.raises(AdapterRejected):
                 check(save({"a": value.reshape(1).clone()}))
 
 
@@ -43,7 +43,7 @@ def test_the_tensor_that_is_not_finite_is_named(dtype: torch.dtype, value: float
     bad = torch.ones(1_000, 1_001, dtype=dtype)
     bad.view(-1)[at] = value
 
-    with pytest.raises(AdapterRefused) as caught:
+    with pytest.raises(AdapterRejected) as caught:
         check(save({"good": torch.ones(3, dtype=dtype), "bad": bad, "other": torch.ones(3, dtype=dtype)}))
 
     assert caught.value.param == "adapter_model.safetensors: bad"
@@ -53,5 +53,5 @@ def test_a_file_cut_after_its_header_was_read_is_refused() -> None:
     raw = save({"a": torch.ones(100)})
     header = read_header(BytesIO(raw), len(raw))
 
-    with pytest.raises(AdapterRefused, match="cut short"):
+    with pytest.raises(AdapterRejected, match="cut short"):
         largest_values(BytesIO(raw[:-1]), header)

@@ -8,9 +8,9 @@ import peft
 import pytest
 
 from loragate.peft_format.config import lora_config as config
-from loragate.peft_format.config.fields import FIELDS, Field, Ignored, Refused, Served
+from loragate.peft_format.config.fields import FIELDS, Field, Ignored, Rejected, Served
 from loragate.peft_format.config.lora_config import parse_config
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.kinds import AdapterKind
 from loragate.peft_format.plan.servable import _INSTEAD
 
@@ -31,7 +31,7 @@ def _state(field: Field) -> tuple[str, str]:
             return "served" + (f" (`{field.kind}`)" if field.kind else ""), field.meaning
         case Ignored():
             return "ignored", field.reason
-        case Refused():
+        case Rejected():
             neutral = ", ".join(f"`{value!r}`" for value in field.neutral)
             return f"refused unless {neutral}", field.advice
 
@@ -58,7 +58,7 @@ def test_every_field_of_peft_is_classified_and_no_other() -> None:
 def test_each_neutral_value_is_what_peft_defaults_to() -> None:
     default = peft.LoraConfig()
     for field in FIELDS.values():
-        if isinstance(field, Refused):
+        if isinstance(field, Rejected):
             assert getattr(default, field.name) in field.neutral, field.name
 
 
@@ -75,11 +75,11 @@ def test_an_ignored_field_takes_any_value(name: str) -> None:
     assert parse_config(minimal) == parse_config(plain)
 
 
-@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if isinstance(field, Refused)])
+@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if isinstance(field, Rejected)])
 def test_a_refused_field_is_named_with_advice(name: str) -> None:
     raw = b'{"peft_type": "LORA", "target_modules": ["q_proj"], "%s": {"a": [1]}}' % name.encode()
 
-    with pytest.raises(AdapterRefused, match=name) as caught:
+    with pytest.raises(AdapterRejected, match=name) as caught:
         parse_config(raw.replace(b'"LORA", ', b'"LORA", ' if name != "peft_type" else b'"X", ', 1))
 
     assert caught.value.message.endswith(".")

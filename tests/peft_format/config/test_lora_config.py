@@ -5,7 +5,7 @@ import json
 import pytest
 
 from loragate.peft_format.config.lora_config import LoraConfig, parse_config
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 
 MINIMAL = {"peft_type": "LORA", "target_modules": ["q_proj"]}
 
@@ -79,11 +79,24 @@ def test_spellings_of_the_same_value_read_the_same() -> None:
     ],
 )
 def test_a_bad_field_is_rejected_by_name(fields: dict[str, object], param: str) -> None:
-    with pytest.raises(AdapterRefused) as caught:
+    with pytest.raises(AdapterRejected) as caught:
         parse(**fields)
 
     assert caught.value.param == f"adapter_config.json: {param}"
     assert caught.value.message.isprintable()
+
+
+def test_another_kind_of_adapter_is_named_before_its_fields() -> None:
+    raw = {"num_attention_heads": 2, "num_virtual_tokens": 8, "peft_type": "PROMPT_TUNING", "task_type": "CAUSAL_LM"}
+
+    with pytest.raises(AdapterRejected) as caught:
+        parse_config(json.dumps(raw).encode())
+
+    assert caught.value.param == "adapter_config.json: peft_type"
+    assert caught.value.message == (
+        'peft_type is "PROMPT_TUNING": this kind of adapter is not served; the only one served is "LORA". '
+        "Train a LoRA adapter, or convert this one with peft.convert_to_lora."
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +124,7 @@ def test_a_bad_field_is_rejected_by_name(fields: dict[str, object], param: str) 
     ids=range(18),
 )
 def test_a_bad_document_is_refused(raw: bytes) -> None:
-    with pytest.raises(AdapterRefused) as caught:
+    with pytest.raises(AdapterRejected) as caught:
         parse_config(raw)
 
     assert caught.value.param.startswith("adapter_config.json")

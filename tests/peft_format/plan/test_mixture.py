@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 from loragate.peft_format.config.lora_config import parse_config
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.patterns.automaton import Budget
 from loragate.peft_format.plan import mixture
 from loragate.peft_format.plan.layout import BaseLayout
@@ -124,7 +124,7 @@ def with_attention(upload: Any) -> Any:
 def test_experts_that_do_not_fit_are_refused(
     make_old: Any, changed: dict[str, torch.Tensor | None], fields: dict[str, Any], param: str
 ) -> None:
-    with pytest.raises(AdapterRefused) as caught:
+    with pytest.raises(AdapterRejected) as caught:
         read(make_old("mixtral", changed, **fields))
 
     assert caught.value.param == param.format("base_model.model.model.layers.0")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.plan.layout import BaseLayout, ModuleKind, TargetModule
 from loragate.peft_format.plan.plan import AdapterPlan
 from loragate.peft_format.read import read_adapter
@@ -26,8 +26,8 @@ def changed(upload: Any, **tensors: np.ndarray | None) -> bytes:
     return save({name: array for name, array in merged.items() if array is not None})
 
 
-def refusal(upload: Any, **changes: Any) -> AdapterRefused:
-    with pytest.raises(AdapterRefused) as caught:
+def refusal(upload: Any, **changes: Any) -> AdapterRejected:
+    with pytest.raises(AdapterRejected) as caught:
         read(upload.edited(**changes) if changes else upload)
     return caught.value
 
@@ -87,7 +87,7 @@ def test_tensors_that_do_not_fit_are_refused_by_name(
     upload: Any, tensors: dict[str, np.ndarray | None], named: str, says: str
 ) -> None:
     raw = changed(upload, **tensors)
-    with pytest.raises(AdapterRefused) as caught:
+    with pytest.raises(AdapterRejected) as caught:
         read(type(upload)(upload.config, raw, upload.layout))
 
     assert caught.value.param == f"adapter_model.safetensors: {named}"

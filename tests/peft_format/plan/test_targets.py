@@ -11,7 +11,7 @@ from peft.tuners.tuners_utils import check_target_module_exists
 from peft.utils.other import get_pattern_key
 
 from loragate.peft_format.config.lora_config import parse_config
-from loragate.peft_format.errors import AdapterRefused
+from loragate.peft_format.errors import AdapterRejected
 from loragate.peft_format.patterns.automaton import Budget
 from loragate.peft_format.plan.layout import BaseLayout, ModuleKind, TargetModule
 from loragate.peft_format.plan.scaling import Overrides
@@ -48,7 +48,7 @@ def selected(fields: dict[str, Any], names: list[str]) -> list[str]:
     config = parse_config(json.dumps({"peft_type": "LORA", **fields}).encode())
     try:
         return [module.name for module in resolve_targets(config, layout_of(names), Budget()).modules]
-    except AdapterRefused as refused:
+    except AdapterRejected as refused:
         if "matches no module" not in refused.message:
             raise
         return []

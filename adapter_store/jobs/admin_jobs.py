@@ -13,7 +13,7 @@ from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.tables.jobs import JobRow
 
 
-class AllJobs:
+class AdminJobs:
     """Part of an AdminScope; in a tenant's own, that tenant's are all there are."""
 
     def __init__(self, session: AsyncSession) -> None:
