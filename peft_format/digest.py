@@ -1,4 +1,4 @@
-"""What an adapter is, as one hash: two uploads with the same digest answer alike, and no others do.
+"""An adapter's identity as one hash: two uploads have the same digest exactly if they compute the same.
 
 The digest is SHA-256 over this JSON document, in UTF-8, with sorted keys and without spaces:
 
@@ -7,8 +7,8 @@ The digest is SHA-256 over this JSON document, in UTF-8, with sorted keys and wi
 with the tensors by name, and in "config" the fields of `LoraConfig` in one spelling each: names as a sorted
 list without repeats, a regular expression as a string, "all-linear" in lower case, layer numbers as a sorted
 list, alphas as floating point, rank_pattern and alpha_pattern as lists of pairs, since the first match wins.
-What goes beyond plain LoRA (`use_dora` and all fields after it) is there only where it is not neutral.
-What the base was called, what dropout was used and the like are no part of it.
+Fields beyond plain LoRA (`use_dora` and all after it) are included only where they are not neutral. Fields that do
+not change the computation, such as the base model's name or the dropout, are left out.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ _FORMAT = "loragate-adapter-1"
 
 
 def adapter_digest(config: LoraConfig, header: Header, file: BinaryIO) -> str:
-    """ "sha256:<64 hex digits>" of the adapter; reads the tensors a megabyte at a time."""
+    """Return "sha256:<64 hex digits>"; reads the tensors a megabyte at a time."""
     # Hashed in the order of their bytes, listed by name.
     return digest_of_hashes(config, header, {spec.name: _hash(file, spec) for spec in header.tensors.values()})
 
 
 def digest_of_hashes(config: LoraConfig, header: Header, hashes: Mapping[str, str]) -> str:
-    """The same from the SHA-256 of each tensor's bytes."""
+    """Return the adapter's digest, given the SHA-256 of each tensor's bytes."""
     document = {
         "format": _FORMAT,
         "config": _canonical(config),
@@ -84,9 +84,9 @@ def _names(value: str | tuple[str, ...]) -> str | list[str]:
 
 
 class StreamDigest:
-    """`feed` takes the tensors' file in order; `value` is what `adapter_digest` says of the whole.
+    """Computes `adapter_digest` of a tensor file that arrives in pieces.
 
-    All raise AdapterRejected for what can be no adapter, or one of another size.
+    All methods raise AdapterRejected for bytes that are no adapter, or no adapter of the announced size.
     """
 
     def __init__(self, config_json: bytes, size: int) -> None:
@@ -94,12 +94,13 @@ class StreamDigest:
         self._size = size
         self._head = bytearray()
         self._header: Header | None = None
-        self._left: list[TensorSpec] = []  # to come, the next one last
+        self._left: list[TensorSpec] = []  # still to come, the next one last
         self._at = 0
         self._hash = hashlib.sha256()
         self._hashes: dict[str, str] = {}
 
     def feed(self, chunk: bytes) -> None:
+        """Add the next bytes of the file."""
         if self._header is not None:
             self._take(memoryview(chunk))
             return
@@ -113,24 +114,24 @@ class StreamDigest:
             self._take(memoryview(rest))
 
     def value(self) -> str:
-        """Once all has been fed."""
+        """Return the digest, once the whole file has been fed."""
         self._end_tensors()
         if self._header is None or self._left or self._at != self._size:
-            raise AdapterRejected(f"{TENSOR_FILE} is cut short.", TENSOR_FILE)
+            raise AdapterRejected(f"{TENSOR_FILE} is truncated.", TENSOR_FILE)
         return digest_of_hashes(self._config, self._header, self._hashes)
 
     def _take(self, data: memoryview) -> None:
         while data:
             self._end_tensors()
             if not self._left:
-                raise AdapterRejected(f"{TENSOR_FILE} goes on after its end.", TENSOR_FILE)
+                raise AdapterRejected(f"{TENSOR_FILE} continues after its last tensor.", TENSOR_FILE)
             part = data[: self._left[-1].end - self._at]
             self._hash.update(part)
             self._at += len(part)
             data = data[len(part) :]
 
     def _end_tensors(self) -> None:
-        """Those that are complete, empty ones included."""
+        """Record the hashes of the tensors that are complete, including empty ones."""
         while self._left and self._at == self._left[-1].end:
             self._hashes[self._left.pop().name] = self._hash.hexdigest()
             self._hash = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""How an adapter is refused: one exception, whose text is meant for the person who uploaded it."""
+"""The exception that rejects an adapter; its text is written for the person who uploaded the adapter."""
 
 CONFIG_FILE = "adapter_config.json"
 TENSOR_FILE = "adapter_model.safetensors"
@@ -10,7 +10,7 @@ class AdapterRejected(ValueError):
     """The adapter cannot be served.
 
     Attributes:
-        message: a sentence: what is wrong, where, and what to do about it.
+        message: one sentence: what is wrong, where, and what to do about it.
         param: the part at fault, e.g. "adapter_config.json: r" or "adapter_model.safetensors: <tensor>".
     """
 
@@ -21,24 +21,24 @@ class AdapterRejected(ValueError):
 
 
 def in_config(field: str, message: str) -> AdapterRejected:
-    """A refusal that names a field of adapter_config.json."""
+    """Return an error that names a field of adapter_config.json."""
     return AdapterRejected(message, f"{CONFIG_FILE}: {clipped(field)}")
 
 
 def in_tensor(name: str, message: str) -> AdapterRejected:
-    """A refusal that names a tensor of adapter_model.safetensors."""
+    """Return an error that names a tensor of adapter_model.safetensors."""
     return AdapterRejected(message, f"{TENSOR_FILE}: {clipped(name)}")
 
 
 def clipped(text: str) -> str:
-    """`text` made safe for a message: printable, one line, and of bounded length."""
+    """Return `text` made safe for a message: printable, one line, and of bounded length."""
     if len(text) > _SHOWN:
         text = text[:_SHOWN] + "…"
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def quoted(value: object) -> str:
-    """A value from the upload, as a message may show it."""
+    """Return a value from the upload in the form that a message may show."""
     if isinstance(value, str):
         return f'"{clipped(value)}"'
     return clipped(repr(value))

@@ -1,4 +1,4 @@
-"""The one call for everyone who is handed an adapter: at upload, at load, at the end of training."""
+"""The entry point for reading an adapter: at upload, at load and at the end of training."""
 
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -21,10 +21,10 @@ class AdapterReading:
 
 
 def read_adapter(config_json: bytes, tensors: BinaryIO, size: int, layout: BaseLayout) -> AdapterReading:
-    """Check an adapter whole against a base model; raises AdapterRejected.
+    """Read an adapter and check all of it against a base model; raises AdapterRejected.
 
-    `tensors` is a seekable safetensors file of `size` bytes. What is cheap comes first; the tensors' bytes
-    are read only once everything else holds, and a megabyte at a time.
+    `tensors` is a seekable safetensors file of `size` bytes. The cheap checks come first; the tensors' bytes
+    are read only after all other checks, and a megabyte at a time.
     """
     config = parse_config(config_json)
     header = read_header(tensors, size)

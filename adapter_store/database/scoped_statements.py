@@ -1,7 +1,8 @@
 """Statements about bare tables, made once and used by all tenants. The ORM adds nothing to them: they name the tenant.
 
-`scoped` looks at one when it is made: each use of a tenant's table in it, in each of its subqueries, has to be held to TENANT_PARAM
-there. A tenant's session runs no other statement about bare tables.
+`scoped` checks a statement when it is made: each use of a tenant table in it, and in each of its subqueries, must be
+limited to TENANT_PARAM.
+A tenant's session runs no other statement about bare tables.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""How large an adapter's values may be: the engine must be able to hold them, and what it multiplies of them.
+"""Bounds of an adapter's values: the served dtype must hold the values and their products.
 
 A tensor of finite numbers can still overflow once it is cast to the dtype that is served, once B has the scaling in
 it, or once B·A is. No entry of scaling · B · A is larger than |scaling| · rank · max|B| · max|A|, and trained adapters
-are many orders of magnitude below any dtype's end, so that bound is asked for and no product is computed.
+are many orders of magnitude below any dtype's maximum, so this bound is checked and no product is computed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ class _Product:
 
 
 def check_bounds(plan: AdapterPlan, largest: Mapping[str, float], layout: BaseLayout) -> None:
-    """`largest` as `values.largest_values` says. Raises AdapterRejected naming the first tensor that is too large."""
+    """Raise AdapterRejected naming the first tensor that is too large; `largest` is from `values.largest_values`."""
     end = _LARGEST.get(layout.dtype, _LARGEST["float32"])
     for spec in plan.tensors:
         if largest[spec.name] > end:
@@ -61,6 +61,6 @@ def _of_parameter(plan: ParameterPlan) -> Iterator[_Product]:
 def _too_large(spec: TensorSpec, words: str, layout: BaseLayout) -> Exception:
     return in_tensor(
         spec.name,
-        f"The tensor {quoted(spec.name)} {words}, which {layout.dtype}, as the model is served here, cannot hold; "
-        "train again.",
+        f"The tensor {quoted(spec.name)} {words}, which does not fit into {layout.dtype}, "
+        "the dtype of the model served here; train again.",
     )

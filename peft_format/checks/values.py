@@ -1,5 +1,5 @@
-"""What an adapter's values must be: finite, since one NaN would answer every request with noise, and equal where
-they are tied. `bounds` says how large they may be."""
+"""Checks that an adapter's values are finite, since one NaN would turn every response into noise, and equal where
+they are tied. `bounds` checks their size."""
 
 from collections.abc import Iterable, Mapping
 from typing import BinaryIO
@@ -21,7 +21,7 @@ _EXPONENTS: dict[str, tuple[str, int]] = {
 
 
 def largest_values(file: BinaryIO, header: Header) -> Mapping[str, float]:
-    """The largest magnitude in each tensor, by the tensor's name. Reads a megabyte at a time.
+    """Return the largest magnitude in each tensor, by the tensor's name. Reads a megabyte at a time.
 
     Raises AdapterRejected naming the first tensor with a NaN or an infinity.
     """
@@ -30,7 +30,7 @@ def largest_values(file: BinaryIO, header: Header) -> Mapping[str, float]:
 
 def _largest(file: BinaryIO, spec: TensorSpec) -> float:
     dtype, exponent = _EXPONENTS[spec.dtype]
-    # Without their signs, finite numbers are in the order of their bits, and what is not finite comes after them.
+    # Without signs, finite numbers sort by their bits, and infinities and NaNs sort after them.
     unsigned = np.iinfo(dtype).max >> 1
     largest = max((int((np.frombuffer(chunk, dtype) & unsigned).max()) for chunk in chunks(file, spec)), default=0)
     if largest >= exponent:
@@ -45,7 +45,7 @@ def _largest(file: BinaryIO, spec: TensorSpec) -> float:
 
 
 def check_tied(file: BinaryIO, pairs: Iterable[TiedPair]) -> None:
-    """Raises AdapterRejected naming the first tensor that does not hold the same bits as the one it is tied to."""
+    """Raise AdapterRejected naming the first tensor whose bits differ from those of the tensor it is tied to."""
     for pair in pairs:
         first, second = _bits(file, pair.first), _bits(file, pair.second)
         if pair.first.dtype != pair.second.dtype or not np.array_equal(first.T if pair.transposed else first, second):

@@ -1,1 +1,1 @@
-"""adapter_config.json: strict JSON, its fields, and what is accepted."""
+"""adapter_config.json: strict JSON, its fields, and the values that are accepted."""

@@ -1,4 +1,4 @@
-"""Whether a config can be read at all: every field known, none set to what is never served, the base unchanged."""
+"""Checks of a whole config: its kind is LoRA, every field is known, no value is unservable, the base is unchanged."""
 
 from loragate.peft_format.config.fields import FIELDS, SERVED_PEFT_TYPE, rejected_fields
 from loragate.peft_format.config.json_fields import Fields
@@ -9,15 +9,15 @@ _CONVERTIBLE_INITS = ("pissa", "corda", "olora", "lora_ga")
 
 
 def check_acceptable(fields: Fields) -> None:
-    """Raises AdapterRejected, naming the first field at fault."""
+    """Raise AdapterRejected, naming the first field at fault."""
     _check_peft_type(fields)
     _check_known(fields)
     _check_rejected(fields)
-    _check_initialisation(fields.get("init_lora_weights", True))
+    _check_initialization(fields.get("init_lora_weights", True))
 
 
 def _check_peft_type(fields: Fields) -> None:
-    """Before the other fields: an adapter of another kind has fields that a LoRA adapter does not have."""
+    """Check the kind before the other fields: other kinds of adapters have fields that are unknown here."""
     if "peft_type" not in fields:
         raise in_config("peft_type", 'peft_type is missing; a LoRA adapter has "LORA".')
     kind = fields["peft_type"]
@@ -45,7 +45,7 @@ def _check_rejected(fields: Fields) -> None:
             raise in_config(field.name, f"{field.name} is {quoted(value)}: {field.advice}.")
 
 
-def _check_initialisation(value: object) -> None:
+def _check_initialization(value: object) -> None:
     if isinstance(value, bool):
         return
     kind = value.lower() if isinstance(value, str) else ""
@@ -57,7 +57,7 @@ def _check_initialisation(value: object) -> None:
             "save_pretrained(…, path_initial_model_for_weight_conversion=…)"
         )
     elif kind == "loftq":
-        advice = "trains against quantised base weights; train on the base model as it is served"
+        advice = "trains against quantized base weights; train on the base model as it is served"
     else:
-        advice = "is not an initialisation that PEFT 0.21 writes"
+        advice = "is not an initialization that PEFT 0.21 writes"
     raise in_config("init_lora_weights", f"init_lora_weights is {quoted(value)}, which {advice}.")

@@ -1,4 +1,4 @@
-"""BD-LoRA's part of the config: which factors are stored as their diagonal blocks."""
+"""BD-LoRA's part of the config: the factors that are stored as their diagonal blocks."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class BlockDiagonal:
     strict: bool
 
     def blocks_of(self, module: str) -> tuple[int, int]:
-        """The numbers of blocks in the module's A and B; raises AdapterRejected where PEFT would refuse."""
+        """Return the numbers of blocks in the module's A and B; raises AdapterRejected where PEFT does."""
         in_a, in_b = (any(part in module for part in parts) for parts in (self.of_a, self.of_b))
         if in_a and in_b:
             raise in_config(_FIELD, f"use_bdlora makes both A and B of {module} block-diagonal; only one may be.")
@@ -38,7 +38,7 @@ class BlockDiagonal:
 
 
 def parse_block_diagonal(value: object) -> BlockDiagonal | None:
-    """`use_bdlora` as adapter_config.json has it; raises AdapterRejected."""
+    """Parse the value of `use_bdlora`; raises AdapterRejected."""
     if value is None:
         return None
     if not isinstance(value, dict):

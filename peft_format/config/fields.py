@@ -1,7 +1,7 @@
-"""Every field of `adapter_config.json` that PEFT 0.21 can write, and what becomes of it here.
+"""Every field of `adapter_config.json` that PEFT 0.21 can write, and how it is handled here.
 
-This is the only place that says so; tests compare it with `peft.LoraConfig` and docs/adapters.md with it. A field
-that is missing from a file has its neutral value, and a field that is missing from this table is refused by name.
+This table is the only source; tests compare `peft.LoraConfig` and docs/adapters.md with it. A field that is missing
+from a file has its neutral value. A field that is missing from this table is rejected by name.
 """
 
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from loragate.peft_format.kinds import AdapterKind
 
 @dataclass(frozen=True)
 class Served:
-    """Read and acted upon; `config` says how.
+    """A field that is read; `lora_config` holds its value.
 
     Attributes:
-        meaning: what it does, for the documentation.
-        kind: what the engine must be able to serve for it, beyond plain LoRA.
+        meaning: what the field does, for the documentation.
+        kind: the feature beyond plain LoRA that the engine must serve for it.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Ignored:
-    """Accepted with any value, because the value cannot change what the adapter computes."""
+    """A field that is accepted with any value, because the value cannot change what the adapter computes."""
 
     name: str
     reason: str
@@ -34,7 +34,7 @@ class Ignored:
 
 @dataclass(frozen=True)
 class Rejected:
-    """Accepted with a neutral value only; `advice` ends the refusal's sentence, and says what to do."""
+    """A field that is accepted with a neutral value only; `advice` ends the error's sentence and says what to do."""
 
     name: str
     advice: str
@@ -46,7 +46,7 @@ Field = Served | Ignored | Rejected
 SERVED_PEFT_TYPE = "LORA"
 _ORIGIN = "says where the adapter came from; it is checked against the base model that is loaded, not the one named"
 _TRAINING = "is used while training only"
-_INIT = "only matters to the initialisation named in init_lora_weights, which is checked itself"
+_INIT = "only matters to the initialization named in init_lora_weights, which is checked itself"
 
 _FIELDS: tuple[Field, ...] = (
     Served("r", "rank of every module that rank_pattern does not name"),
@@ -60,17 +60,17 @@ _FIELDS: tuple[Field, ...] = (
     Served("layers_pattern", "names of the module lists that those numbers index"),
     Served("lora_bias", "lora_B has a bias"),
     Served(
-        "init_lora_weights", "refused where it changed the base model's weights: pissa, olora, corda, lora_ga, loftq"
+        "init_lora_weights", "rejected where it changed the base model's weights: pissa, olora, corda, lora_ga, loftq"
     ),
     Served("use_dora", "a trained magnitude per output", AdapterKind.DORA),
-    Served("bias", '"all" and "lora_only" put trained biases in place of the base model\'s', AdapterKind.BIAS),
+    Served("bias", '"all" and "lora_only" replace the base model\'s biases with trained ones', AdapterKind.BIAS),
     Served("modules_to_save", "linears, embeddings, heads and norms trained in full", AdapterKind.REPLACED),
     Served("trainable_token_indices", "trained rows of embedding and head", AdapterKind.TRAINED_TOKENS),
     Served("target_parameters", "LoRA on the experts and the router of a mixture", AdapterKind.PARAMETERS),
-    Served("alora_invocation_tokens", "active from these tokens on", AdapterKind.ACTIVATED),
+    Served("alora_invocation_tokens", "active from these tokens onwards", AdapterKind.ACTIVATED),
     Served("use_bdlora", "A or B is block-diagonal", AdapterKind.BLOCK_DIAGONAL),
-    Served("ensure_weight_tying", "what changes a tied embedding or head changes the other as well"),
-    Served("use_qalora", "refused where the base was quantised with GPTQ; on others PEFT trains plain LoRA"),
+    Served("ensure_weight_tying", "a change of a tied embedding or head changes the other as well"),
+    Served("use_qalora", "rejected where the base was quantized with GPTQ; on others PEFT trains plain LoRA"),
     Ignored("base_model_name_or_path", _ORIGIN),
     Ignored("revision", _ORIGIN),
     Ignored("auto_mapping", "names Python classes to import; nothing in an adapter is ever imported"),
@@ -85,8 +85,8 @@ _FIELDS: tuple[Field, ...] = (
     Ignored("eva_config", _INIT),
     Ignored("corda_config", _INIT),
     Ignored("lora_ga_config", _INIT),
-    Ignored("megatron_core", "only matters with megatron_config, which is refused"),
-    Ignored("qalora_group_size", "only matters to QALoRA on a base quantised with GPTQ, which is refused"),
+    Ignored("megatron_core", "only matters with megatron_config, which is rejected"),
+    Ignored("qalora_group_size", "only matters to QALoRA on a base quantized with GPTQ, which is rejected"),
     Rejected("peft_type", "only LoRA adapters are served; convert it with peft.convert_to_lora", (SERVED_PEFT_TYPE,)),
     Rejected("task_type", 'only causal language models are served; train with "CAUSAL_LM"', (None, "CAUSAL_LM")),
     Rejected("layer_replication", "replicated layers are not served; train on the base model's own", (None, [])),
@@ -99,4 +99,5 @@ FIELDS: dict[str, Field] = {field.name: field for field in _FIELDS}
 
 
 def rejected_fields() -> Iterator[Rejected]:
+    """Return the fields that must have a neutral value."""
     return (field for field in _FIELDS if isinstance(field, Rejected))

@@ -1,4 +1,4 @@
-"""Typed access to the fields of a parsed adapter_config.json; every failure names the field."""
+"""Typed access to the fields of a parsed adapter_config.json; every error names the field."""
 
 import math
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def positive_integer(value: object, name: str) -> int:
 
 
 def number(value: object, name: str) -> float:
-    """A finite number of at most 10⁶ either way: far above any real alpha, far below overflow."""
+    """Return a finite number of at most 10⁶ either way: far above any real alpha, far below overflow."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise in_config(name, f"{name} must be a number, not {quoted(value)}.")
     if not math.isfinite(value) or abs(value) > _MAX_NUMBER:
@@ -35,7 +35,7 @@ def number(value: object, name: str) -> float:
 
 
 def mapping(fields: Fields, name: str) -> Mapping[str, object]:
-    """An object keyed by pattern; null is the empty one."""
+    """Return an object keyed by pattern; null is the empty object."""
     value = fields.get(name)
     if value is None:
         return {}
@@ -46,23 +46,23 @@ def mapping(fields: Fields, name: str) -> Mapping[str, object]:
     return value
 
 
-def names(value: object, name: str, most: int = _MAX_NAMES) -> tuple[str, ...]:
-    """A list of names; null is the empty one. Order and repeats are kept."""
+def names(value: object, name: str, max_names: int = _MAX_NAMES) -> tuple[str, ...]:
+    """Return a list of names; null is the empty list. Order and repeats are kept."""
     if value is None:
         return ()
-    if not isinstance(value, list) or len(value) > most:
-        raise in_config(name, f"{name} must be a list of at most {most} names, not {quoted(value)}.")
+    if not isinstance(value, list) or len(value) > max_names:
+        raise in_config(name, f"{name} must be a list of at most {max_names} names, not {quoted(value)}.")
     return tuple(_checked_name(item, name) for item in value)
 
 
 def pattern_or_names(fields: Fields, name: str) -> str | tuple[str, ...]:
-    """A regular expression as a string, or a list of names."""
+    """Return a regular expression as a string, or a list of names."""
     value = fields.get(name)
     return _checked_name(value, name) if isinstance(value, str) and value else names(value or None, name)
 
 
 def indices(fields: Fields, name: str) -> tuple[int, ...]:
-    """One whole number or a list of them, sorted and unique; null is the empty list."""
+    """Return one whole number or a list of them as a sorted tuple without repeats; null is the empty list."""
     value = fields.get(name)
     items = value if isinstance(value, list) else [] if value is None else [value]
     for item in items:
@@ -72,7 +72,7 @@ def indices(fields: Fields, name: str) -> tuple[int, ...]:
 
 
 def token_ids(value: object, name: str) -> tuple[int, ...]:
-    """A list of token ids in its order; null is the empty one."""
+    """Return a list of token ids in the file's order; null is the empty list."""
     if value is None:
         return ()
     if not isinstance(value, list) or len(value) > _MAX_NAMES:

@@ -1,4 +1,4 @@
-"""`adapter_config.json`: a strict schema of our own over PEFT 0.21's `LoraConfig`."""
+"""The strict schema of `adapter_config.json`, over PEFT 0.21's `LoraConfig`."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ INPUT_EMBEDDING = ""
 
 @dataclass(frozen=True)
 class LoraConfig:
-    """What an adapter's config says about the computation; the rest of the file is checked and dropped.
+    """The fields of an adapter's config that change the computation; the rest of the file is checked and dropped.
 
     Attributes:
         r: default rank.
@@ -29,16 +29,16 @@ class LoraConfig:
         rank_pattern, alpha_pattern: (pattern, value) pairs in the file's order; the first that matches wins.
         target_modules: a regular expression, "all-linear", or names that match whole or as dotted suffixes.
         target_parameters: names of bare parameters, sorted, that match whole or as dotted suffixes.
-        exclude_modules: the same, without "all-linear"; empty for none.
+        exclude_modules: as target_modules, without "all-linear"; empty for none.
         layers_to_transform: layer numbers, sorted; empty for all layers.
         layers_pattern: names of the module lists that those numbers index; empty for any.
         lora_bias: lora_B has a bias.
         bias: which biases of the base model were trained: "none", "all", or "lora_only" for those of LoRA's targets.
         modules_to_save: ends of the names of modules that were trained in full, sorted.
         trainable_token_indices: (end of a module's name, token ids) pairs, in the file's order.
-        ensure_weight_tying: what changes a tied embedding or head changes the other as well.
+        ensure_weight_tying: a change of a tied embedding or head changes the other as well.
         alora_invocation_tokens: None unless the adapter is activated by them.
-        use_qalora: trained as QALoRA where the base was quantised with GPTQ, and as plain LoRA elsewhere.
+        use_qalora: trained as QALoRA where the base was quantized with GPTQ, and as plain LoRA elsewhere.
     """
 
     r: int
@@ -63,7 +63,7 @@ class LoraConfig:
 
 
 def parse_config(raw: bytes) -> LoraConfig:
-    """Read adapter_config.json; raises AdapterRejected for what cannot be served exactly as PEFT would."""
+    """Parse adapter_config.json; raises AdapterRejected for a config that cannot be served exactly as PEFT would."""
     fields = parse_object(raw, _LIMITS, CONFIG_FILE)
     check_acceptable(fields)
     config = LoraConfig(
@@ -107,7 +107,7 @@ def _layers_pattern(fields: json_fields.Fields) -> tuple[str, ...]:
     if patterns and fields.get("layers_to_transform") is None:
         raise in_config("layers_pattern", "layers_pattern needs layers_to_transform as well.")
     for pattern in patterns:
-        # PEFT splices it into a larger expression without brackets, which only a plain path survives.
+        # PEFT inserts it into a larger expression without brackets, which is safe for a plain path only.
         if not all(part.isidentifier() and part.isascii() for part in pattern.split(".")):
             raise in_config(
                 "layers_pattern",
@@ -125,7 +125,7 @@ def _bias(value: object) -> str:
 def _modules_to_save(fields: json_fields.Fields) -> tuple[str, ...]:
     names = json_fields.names(fields.get("modules_to_save") or None, "modules_to_save")
     for name in names:
-        # PEFT splices it into a larger expression, which only a plain path survives.
+        # PEFT inserts it into a larger expression, which is safe for a plain path only.
         if not _PATH.fullmatch(name):
             raise in_config("modules_to_save", f"modules_to_save must name modules of the model, not {quoted(name)}.")
     return tuple(sorted(set(names)))
@@ -141,9 +141,7 @@ def _trained_tokens(value: object) -> tuple[tuple[str, tuple[int, ...]], ...]:
         if not ids or (isinstance(value, dict) and not module):
             raise in_config(name, f"{name} must list at least one token for a named module, or be null.")
         if len(set(ids)) < len(ids):
-            raise in_config(
-                name, f"{name} lists a token twice, so that which of its rows counts is open; list it once."
-            )
+            raise in_config(name, f"{name} lists a token twice, so its row is ambiguous; list it once.")
     return pairs
 
 
@@ -158,7 +156,7 @@ def _check_targets(config: LoraConfig) -> None:
 
 
 def _check_combinations(config: LoraConfig) -> None:
-    """Raises AdapterRejected for what PEFT 0.21 refuses to combine as well."""
+    """Raise AdapterRejected for combinations that PEFT 0.21 rejects as well."""
     variants = {
         "use_dora": config.use_dora,
         "use_bdlora": config.use_bdlora is not None,

@@ -1,7 +1,7 @@
-"""JSON from a stranger: bounded before it is parsed, and without the freedoms that readers disagree about.
+"""A strict JSON parser for untrusted input: bounded before it is parsed, without what parsers disagree about.
 
-Python's parser lets duplicate keys win by order, takes NaN, and builds whatever fits in memory. Here the
-text's size, nesting and number of values are checked on the raw bytes, before any object exists.
+Python's parser takes the last of duplicate keys, accepts NaN, and builds objects up to the limit of memory. Here
+the text's size, nesting and number of values are checked on the raw bytes, before any object exists.
 """
 
 import json
@@ -20,7 +20,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 @dataclass(frozen=True)
 class Limits:
-    """What one document may hold.
+    """Limits of one document.
 
     Attributes:
         size: bytes of text.
@@ -34,7 +34,7 @@ class Limits:
 
 
 def parse_object(raw: bytes, limits: Limits, where: str) -> dict[str, object]:
-    """The JSON object in `raw`; raises AdapterRejected with `where` as its param."""
+    """Return the JSON object in `raw`; raises AdapterRejected with `where` as its param."""
     _check_bounds(raw, limits, where)
     try:
         value = json.loads(
@@ -57,7 +57,7 @@ def parse_object(raw: bytes, limits: Limits, where: str) -> dict[str, object]:
 
 
 class _Malformed(Exception):
-    """What is wrong with the document, as the end of a sentence that starts with the document's name."""
+    """A fault of the document, as the end of a sentence that starts with the document's name."""
 
 
 def _check_bounds(raw: bytes, limits: Limits, where: str) -> None:
@@ -72,7 +72,7 @@ def _check_bounds(raw: bytes, limits: Limits, where: str) -> None:
     opening = (brackets == ord("{")) | (brackets == ord("["))
     depth = np.cumsum(np.where(opening, 1, -1)).max(initial=0)
     if depth > limits.depth:
-        raise AdapterRejected(f"{where} nests too deep; at most {limits.depth} levels are read.", where)
+        raise AdapterRejected(f"{where} is nested too deeply; at most {limits.depth} levels are read.", where)
 
 
 def _too_many(limits: Limits, where: str) -> AdapterRejected:
@@ -100,5 +100,5 @@ def _bounded_int(digits: str) -> int:
 
 
 def _check_surrogates(value: object) -> None:
-    # Half of a surrogate pair parses, but can be written neither to a log nor to a response.
+    # A lone surrogate parses, but cannot be written to a log or a response.
     json.dumps(value, ensure_ascii=False).encode("utf-8")

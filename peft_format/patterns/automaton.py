@@ -1,7 +1,7 @@
-"""A syntax tree as an automaton, whose subsets of states are worked out while matching and remembered.
+"""A syntax tree as an automaton, whose subsets of states are computed while matching and cached.
 
-Thompson, "Regular expression search algorithm", CACM 11(6), 1968. A name costs one look-up a character; a
-subset that has not been left by this character before costs its size. Nothing is tried twice.
+Thompson, "Regular expression search algorithm", CACM 11(6), 1968. A name costs one look-up a character; the first
+transition from a subset by a character costs the subset's size. Nothing is computed twice.
 """
 
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ _ACCEPT = 0
 
 
 class Budget:
-    """How many more steps one adapter's patterns may take together; a step is about 0.1 µs."""
+    """The steps that all patterns of one adapter may still take together; a step is about 0.1 µs."""
 
     def __init__(self, steps: int = _STEPS) -> None:
         self._left = steps
 
     def spend(self, steps: int) -> None:
-        """Raises PatternError when there is nothing left."""
+        """Take `steps` from the budget; raises PatternError when it is used up."""
         self._left -= steps
         if self._left < 0:
             raise PatternError("takes too much work to match against this model's modules; list their names instead")
@@ -30,12 +30,12 @@ class Budget:
 
 @dataclass(eq=False, slots=True)
 class _Subset:
-    """Where the automaton may be after some text.
+    """The states that the automaton may be in after some text.
 
     Attributes:
-        states: before following any state that consumes nothing.
+        states: without those that are reached through states that consume nothing.
         after_word: the last character was a word character; None at the start of the text.
-        moves: the subset after one more character, as far as it has been needed.
+        moves: the subsets after one more character, as far as they have been needed.
         accepts: the text may end here; None until it has been needed.
     """
 
@@ -46,7 +46,7 @@ class _Subset:
 
 
 class Automaton:
-    """Accepts the texts that the whole tree matches. A state consumes a character, asserts, or leads on."""
+    """Accepts the texts that the whole tree matches. A state consumes a character, asserts, or branches."""
 
     def __init__(self, node: Node, budget: Budget) -> None:
         self._budget = budget
@@ -80,7 +80,7 @@ class Automaton:
         return self._subset(states, Category.WORD.holds(char))
 
     def _closure(self, subset: _Subset, following: str | None) -> set[int]:
-        """Every state that is reached without consuming, given the characters on both sides."""
+        """Return all states that are reached without consuming, given the characters on both sides."""
         before = bool(subset.after_word)
         after = following is not None and Category.WORD.holds(following)
         holds = {
@@ -103,7 +103,7 @@ class Automaton:
         return reached
 
     def _build(self, node: Node, following: int) -> int:
-        """The first state of `node`, built so that it continues with `following`."""
+        """Build `node` so that it continues with `following`; return its first state."""
         self._budget.spend(_BUILD_COST)
         match node:
             case Chars():

@@ -1,6 +1,6 @@
-"""A user's regular expressions, applied to module names as PEFT applies them, in bounded time.
+"""Regular expressions from an adapter's config, matched with module names as PEFT does it, in bounded time.
 
-See docs/decisions/0002-bounded-regexes.md for why not `re` itself.
+See docs/decisions/0002-bounded-regexes.md for the reason not to use `re`.
 """
 
 import re
@@ -22,26 +22,26 @@ class Pattern(ABC):
     """One pattern of one config field; all patterns of an adapter share a budget."""
 
     def __init__(self, text: str, field: str, budget: Budget) -> None:
-        """Raises AdapterRejected, naming `field`, when the pattern cannot be matched in bounded time."""
+        """Compile the pattern; raises AdapterRejected, naming `field`, if it cannot be matched in bounded time."""
         self._text = text
         self._field = field
         try:
             self._accepts = self._compile(text, budget)
         except PatternError as error:
-            raise self._refusal(error) from None
+            raise self._error(error) from None
 
     def matches(self, name: str) -> bool:
-        """Raises AdapterRejected when the budget is spent."""
+        """Return whether the pattern matches; raises AdapterRejected when the budget is used up."""
         try:
             return self._accepts(name)
         except PatternError as error:
-            raise self._refusal(error) from None
+            raise self._error(error) from None
 
     @staticmethod
     @abstractmethod
     def _compile(text: str, budget: Budget) -> Callable[[str], bool]: ...
 
-    def _refusal(self, error: PatternError) -> AdapterRejected:
+    def _error(self, error: PatternError) -> AdapterRejected:
         return in_config(self._field, f"The pattern {quoted(self._text)} in {self._field} {error}.")
 
 
@@ -65,7 +65,7 @@ class SuffixPattern(Pattern):
 
 
 class _Path:
-    """A key without operators, such as PEFT itself writes: only its bare dots stand for any character."""
+    """A key without operators, such as PEFT itself writes: only its unescaped dots match any character."""
 
     def __init__(self, path: str, whole: bool, budget: Budget) -> None:
         self._budget = budget
@@ -77,7 +77,7 @@ class _Path:
             self._pieces.append((offset, text))
             offset += len(text) + 1
         self._length = offset - 1
-        # The last piece, such as q_proj, tells most names apart.
+        # The last piece, such as q_proj, distinguishes most names.
         self._pieces.reverse()
 
     def accepts(self, name: str) -> bool:

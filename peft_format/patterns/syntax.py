@@ -1,9 +1,8 @@
 """Regular expressions as syntax trees: the part of Python's `re` whose matching time can be bounded.
 
-Read are literals, `.`, classes, `\\d \\w \\s \\b` and their opposites, groups, alternatives, `^ $ \\A \\Z`,
-and the repeats `* + ? {m,n}` with their lazy forms (which accept the same strings). Everything else,
-look-around, back-references and flags above all, is refused in words: it is what makes matching time
-unbounded, or it changes the meaning of the rest.
+The parser reads literals, `.`, classes, `\\d \\w \\s \\b` and their opposites, groups, alternatives, `^ $ \\A \\Z`,
+and the repeats `* + ? {m,n}` with their lazy forms (which accept the same strings). It rejects everything else, above
+all look-around, back-references and flags: they make matching time unbounded, or change the meaning of the rest.
 """
 
 import string
@@ -16,7 +15,7 @@ _RESERVED_IN_CLASS = ("--", "&&", "||", "~~")
 
 
 class PatternError(ValueError):
-    """What is wrong with a pattern, as the end of a sentence."""
+    """A fault of a pattern, as the end of a sentence."""
 
 
 class Category(Enum):
@@ -43,7 +42,7 @@ class Anchor(Enum):
 
 @dataclass(frozen=True)
 class Chars:
-    """One character: in any of the ranges or categories, or in none of them when `negated`."""
+    """One character: in any of the ranges or categories, or, if `negated`, in none of them."""
 
     ranges: tuple[tuple[str, str], ...] = ()
     categories: tuple[tuple[Category, bool], ...] = ()
@@ -68,7 +67,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Repeat:
-    """`body` at least `low` and at most `high` times; `high` None is unbounded."""
+    """`body`, repeated at least `low` and at most `high` times; `high` None is unbounded."""
 
     body: "Node"
     low: int
@@ -85,16 +84,16 @@ def literal(char: str) -> Chars:
 
 
 def parse(text: str) -> Node:
-    """The syntax tree of `text`; raises PatternError."""
+    """Return the syntax tree of `text`; raises PatternError."""
     parser = _Parser(text)
     node = parser.choice(depth=0)
     if not parser.done:
-        raise PatternError("has a closing parenthesis too many")
+        raise PatternError("has an unmatched closing parenthesis")
     return node
 
 
 class _Parser:
-    """Recursive descent over `text`, one method for each level of precedence."""
+    """A recursive-descent parser of `text`, with one method for each level of precedence."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -139,13 +138,13 @@ class _Parser:
         body, closed, _ = self._text[self._at :].partition("}")
         low, comma, high = body.partition(",")
         if not closed or body in ("", ",") or not all(map(_is_count, filter(None, (low, high)))):
-            raise PatternError("has a { that opens no repeat; write \\{ for the character")
+            raise PatternError("has a { that does not start a repeat; write \\{ for the character")
         self._at += len(body) + 1
-        least = int(low or 0)
-        most = (int(high) if high else None) if comma else least
-        if max(least, most or 0) > MAX_REPEAT or (most is not None and most < least):
+        lowest = int(low or 0)
+        highest = (int(high) if high else None) if comma else lowest
+        if max(lowest, highest or 0) > MAX_REPEAT or (highest is not None and highest < lowest):
             raise PatternError(f"has a repeat whose bounds are not in order, or above {MAX_REPEAT}")
-        return least, most
+        return lowest, highest
 
     def _atom(self, depth: int) -> Node:
         char = self._take()
@@ -202,7 +201,7 @@ class _Parser:
         first = True
         while first or self._peek("has a class that is not closed") != "]":
             first = False
-            self._refuse_reserved()
+            self._reject_reserved()
             low = self._member()
             if not isinstance(low, str):
                 categories.append(low)
@@ -213,7 +212,7 @@ class _Parser:
         self._at += 1
         return Chars(tuple(ranges), tuple(categories), negated)
 
-    def _refuse_reserved(self) -> None:
+    def _reject_reserved(self) -> None:
         here = self._text[self._at : self._at + 2]
         if here.startswith("[") or here in _RESERVED_IN_CLASS:
             raise PatternError(f"has {here} in a class, which Python reserves; write a backslash before it")
@@ -260,5 +259,5 @@ def _category(char: str) -> tuple[Category, bool] | None:
 
 def _plain(char: str) -> str:
     if char in string.ascii_letters + string.digits:
-        raise PatternError(f"uses \\{char}, which is a back-reference or an escape that no module name needs")
+        raise PatternError(f"uses \\{char}, a back-reference or an escape, which module names do not need")
     return char

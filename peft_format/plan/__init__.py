@@ -1,1 +1,1 @@
-"""From a config and the base's manifest to a plan per module."""
+"""Plans for each module, from a config and the base model's layout."""

@@ -16,10 +16,10 @@ _FIELD = "bias"
 def plan_biases(
     config: LoraConfig, layout: BaseLayout, wrapped: Collection[str], replaced: Collection[str], tensors: Tensors
 ) -> dict[str, TensorSpec]:
-    """The biases by module name; raises AdapterRejected.
+    """Return the biases by module name; raises AdapterRejected.
 
-    `wrapped` are the modules with LoRA on them or on a parameter of theirs, and `replaced` those that bring
-    a bias with them.
+    `wrapped` are the modules with LoRA on them or on one of their parameters, and `replaced` those that have a trained
+    bias of their own.
     """
     if config.bias == "none":
         return {}
@@ -35,7 +35,7 @@ def plan_biases(
 
 
 def _biased(layout: BaseLayout) -> Iterator[tuple[str, int, TargetModule | BaseParameter]]:
-    """Everything that has a bias: its name, the bias' width, and what must be servable."""
+    """Yield everything that has a bias: its name, the bias' width, and the part that must be servable."""
     for module in layout.modules.values():
         if module.bias:
             yield module.name, module.out_features, module

@@ -1,4 +1,4 @@
-"""What the base model offers an adapter: its modules and parameters, by the names transformers gives them."""
+"""The base model's layout: its modules and parameters, by the names that transformers gives them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ class ModuleKind(StrEnum):
 
 @dataclass(frozen=True)
 class TargetModule:
-    """One leaf module of the base model, whose weight works on each row by itself.
+    """One leaf module of the base model, whose weight is applied to each row separately.
 
     Attributes:
         in_features: for an embedding the vocabulary, for a norm its width.
         out_features: for an embedding or a norm its width.
-        servable: an adapter may change it, in those of the ways that `BaseLayout.serves` names which fit its kind.
+        servable: an adapter may change it, in the ways that `BaseLayout.serves` names and its kind allows.
         bias: it has a bias, [out_features].
     """
 
@@ -41,7 +41,7 @@ class TargetModule:
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
-        """Of its weight as the checkpoint stores it."""
+        """The shape of its weight in the checkpoint."""
         match self.kind:
             case ModuleKind.LINEAR:
                 return (self.out_features, self.in_features)
@@ -82,9 +82,9 @@ class BaseLayout:
         modules: keyed by dotted path.
         parameters: keyed by dotted path; those of one module in the order in which it registers them.
         tied_embeddings: the output head's weight is the input embedding's.
-        serves: what the engine serves beyond plain LoRA.
+        serves: the features beyond plain LoRA that the engine serves.
         input_embedding, head: paths of `get_input_embeddings()` and `get_output_embeddings()`; empty if unknown.
-        dtype: what the model computes in, by torch's name.
+        dtype: the dtype that the model computes in, by torch's name.
     """
 
     model_type: str

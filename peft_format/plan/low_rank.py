@@ -1,4 +1,4 @@
-"""Plans for the modules that LoRA is put on: linears, with DoRA or block-diagonal factors, and embeddings."""
+"""Plans for modules with LoRA: linears, with DoRA or block-diagonal factors, and embeddings."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ _FIELD = "target_modules"
 def plan_modules(
     modules: Iterable[TargetModule], config: LoraConfig, layout: BaseLayout, sizes: Sizes, tensors: Tensors
 ) -> tuple[dict[str, ModulePlan], dict[str, EmbeddingPlan]]:
-    """The plans by name, in the order of `modules`; raises AdapterRejected."""
+    """Return the plans by name, in the order of `modules`; raises AdapterRejected."""
     linears: dict[str, ModulePlan] = {}
     embeddings: dict[str, EmbeddingPlan] = {}
     for module in modules:
@@ -28,14 +28,16 @@ def plan_modules(
             case ModuleKind.EMBEDDING:
                 embeddings[module.name] = _plan_embedding(module, config, layout, sizes, tensors)
             case ModuleKind.NORM:
-                raise in_config(_FIELD, f"{_FIELD} selects {module.name}, a norm, which takes no LoRA; leave it out.")
+                raise in_config(
+                    _FIELD, f"{_FIELD} selects the norm {module.name}, which cannot have LoRA; leave it out."
+                )
     return linears, embeddings
 
 
 def plan_linear(
     module: TargetModule, path: str, config: LoraConfig, layout: BaseLayout, sizes: Sizes, tensors: Tensors
 ) -> ModulePlan:
-    """`path` is what rank_pattern and alpha_pattern are matched with: the module's, or its weight's."""
+    """Plan LoRA on a linear. `path`, the module's or its weight's, is matched with rank_pattern and alpha_pattern."""
     if config.use_dora:
         require(AdapterKind.DORA, layout, "use_dora")
     require_servable(module, _FIELD)
@@ -69,7 +71,9 @@ def _plan_embedding(
     require_servable(module, _FIELD)
     for field in ("lora_bias", "use_bdlora", "alora_invocation_tokens"):
         if getattr(config, field):
-            raise in_config(field, f"{field} does not go with the embedding {module.name} in PEFT; leave it out.")
+            raise in_config(
+                field, f"{field} cannot be combined with the embedding {module.name} in PEFT; leave it out."
+            )
     rank, scaling = sizes.of(module.name)
     reason = _reason(module)
     return EmbeddingPlan(
@@ -95,17 +99,19 @@ def _blocks(module: TargetModule, rank: int, config: LoraConfig, layout: BaseLay
     if max(a_blocks, b_blocks) > 1:
         require(AdapterKind.BLOCK_DIAGONAL, layout, "use_bdlora")
     if rank % max(a_blocks, b_blocks) or module.in_features % a_blocks or module.out_features % b_blocks:
-        raise in_config("use_bdlora", f"use_bdlora cuts {module.name} into {config.use_bdlora.blocks} unequal blocks.")
+        raise in_config(
+            "use_bdlora", f"use_bdlora divides {module.name} into {config.use_bdlora.blocks} unequal blocks."
+        )
     return a_blocks, b_blocks
 
 
 def _check_not_pooled(module: TargetModule, rank: int, config: LoraConfig, tensors: Tensors) -> None:
-    """On a base quantised with GPTQ, QALoRA's A works on averages of neighbouring inputs, so it is smaller."""
+    """Reject QALoRA on a base quantized with GPTQ: its A takes averages of neighbouring inputs, so it is smaller."""
     name = keys.lora_a(module.name)
     shape = tensors.shape(name)
     if config.use_qalora and shape is not None and shape != (rank, module.in_features):
         raise in_tensor(
             name,
-            f"The adapter was trained with QALoRA on a base quantised with GPTQ, which is not the one served; "
+            f"The adapter was trained with QALoRA on a base quantized with GPTQ, which is not the base served here; "
             f"{module.name} would need an A of {[rank, module.in_features]}. Train with use_qalora=false.",
         )

@@ -1,9 +1,9 @@
-"""Adapters for mixtures of experts, in the names that transformers 4 had for them.
+"""Conversion of adapters for mixtures of experts from the names that transformers 4 used.
 
-There each expert had linears of its own, and the router was a linear too. Transformers 5 stacks all experts in one
-parameter, gate and up fused, and PEFT rewrites `target_modules` into `target_parameters` on the way
-(peft/utils/transformers_weight_conversion.py). The same is done here, so that a config means the same whenever it
-was written; which of the two layouts the tensors have is seen by their names.
+In transformers 4 each expert had its own linears, and the router was a linear too. Transformers 5 stacks all experts
+in one parameter, with gate and up fused, and PEFT rewrites `target_modules` into `target_parameters` when it loads
+(peft/utils/transformers_weight_conversion.py). The same is done here, so that a config has the same meaning
+whenever it was written. The tensors' names show which of the two layouts a file has.
 """
 
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ _DOWN = "down_proj"
 
 @dataclass(frozen=True)
 class Family:
-    """What transformers 4 called the parts of a mixture.
+    """The names that transformers 4 used for the parts of a mixture.
 
     Attributes:
         branches: the two linears of an expert that are fused now, in the order of their outputs.
         down: the third.
-        block: what contained router and experts, or None where it is still called `mlp`.
+        block: the module that contained router and experts, or None where it is still called `mlp`.
     """
 
     branches: tuple[str, str]
@@ -35,15 +35,15 @@ class Family:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """The old name of each linear, with the parameter that it has become."""
+        """The old name of each linear, with the parameter that replaced it."""
         return {"gate": "gate.weight", **dict.fromkeys(self.branches, _FUSED), self.down: _DOWN}
 
     def parts(self, parameter: BaseParameter) -> tuple[str, ...]:
-        """The old linears of one expert whose outputs together are the parameter's; empty if it never was split."""
+        """Return the old linears of one expert that make up the parameter; empty if it was never split."""
         return {_FUSED: self.branches, _DOWN: (self.down,)}.get(parameter.name, ())
 
     def renamed(self, tensor: str) -> str:
-        """A tensor's name in today's spelling, but for the experts' own."""
+        """Return a tensor's name in the current spelling, except for the experts' own part."""
         return tensor.replace(f".{self.block}.", ".mlp.") if self.block else tensor
 
 
@@ -64,12 +64,12 @@ _FAMILIES = {
 
 
 def family_of(layout: BaseLayout) -> Family | None:
-    """The old names that PEFT converts for this model, or None: then it takes every name as it stands."""
+    """Return the old names that PEFT converts for this model; None if it converts none."""
     return _FAMILIES.get(layout.model_type)
 
 
 def converted(config: LoraConfig, layout: BaseLayout, budget: Budget) -> LoraConfig:
-    """The config in today's names; raises AdapterRejected where PEFT cannot convert it."""
+    """Return the config in the current names; raises AdapterRejected where PEFT cannot convert it."""
     family = family_of(layout)
     if family is None:
         return config
@@ -96,7 +96,7 @@ def converted(config: LoraConfig, layout: BaseLayout, budget: Budget) -> LoraCon
 
 
 def _with_fused_sizes(config: LoraConfig, branches: int) -> LoraConfig:
-    """The fused parameter has the ranks of its branches together, and their scaling."""
+    """Return the config with the fused parameter's sizes: the sum of its branches' ranks, and their scaling."""
     pattern = rf".*\.{_FUSED}"
     return replace(
         config,
@@ -106,7 +106,7 @@ def _with_fused_sizes(config: LoraConfig, branches: int) -> LoraConfig:
 
 
 def _leaf_names(config: LoraConfig, layout: BaseLayout, family: Family, budget: Budget) -> tuple[str, ...]:
-    """The targets as names: those listed, or the last components of everything that a pattern matches."""
+    """Return the targets as names: those listed, or the last components of all paths that a pattern matches."""
     if not isinstance(config.target_modules, str):
         return config.target_modules
     if is_all_linear(config.target_modules):
@@ -119,7 +119,7 @@ def _leaf_names(config: LoraConfig, layout: BaseLayout, family: Family, budget: 
 
 
 def _paths(layout: BaseLayout, family: Family) -> Iterator[str]:
-    """Modules and parameters as they are called now, then the experts' linears as they used to be."""
+    """Yield modules and parameters by their current names, then the experts' linears by their old names."""
     for module in layout.modules.values():
         yield from (module.name, f"{module.name}.weight")
     for parameter in layout.parameters.values():

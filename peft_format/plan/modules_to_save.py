@@ -1,4 +1,4 @@
-"""Plans for `modules_to_save`: modules that were trained in full and stand in for the base model's."""
+"""Plans for `modules_to_save`: fully trained modules that replace the base model's."""
 
 from collections.abc import Collection, Iterator
 
@@ -17,9 +17,9 @@ _FIELD = "modules_to_save"
 def plan_replaced(
     config: LoraConfig, layout: BaseLayout, changed: Collection[str], tensors: Tensors
 ) -> dict[str, ReplacedModule]:
-    """The plans by module name, in the layout's order; raises AdapterRejected.
+    """Return the plans by module name, in the layout's order; raises AdapterRejected.
 
-    `changed` are the modules that the adapter changes in another way already.
+    `changed` are the modules that the adapter already changes in another way.
     """
     if config.modules_to_save:
         require(AdapterKind.REPLACED, layout, _FIELD)
@@ -28,12 +28,12 @@ def plan_replaced(
     saved = [module for module in layout.modules.values() if names & _ends(module.name)]
     for module in saved:
         if module.name in changed:
-            raise in_config(_FIELD, f"{_FIELD} selects {module.name}, which the adapter changes otherwise as well.")
+            raise in_config(_FIELD, f"{_FIELD} selects {module.name}, which the adapter also changes in another way.")
     return {module.name: _plan(module, tensors) for module in saved}
 
 
 def unmatched_modules(config: LoraConfig, layout: BaseLayout) -> Iterator[str]:
-    """A sentence for each name in modules_to_save that this model has no module for."""
+    """Yield a sentence for each name in modules_to_save that matches no module of this model."""
     if not config.modules_to_save:
         return
     known = {*layout.modules, *(parameter.module for parameter in layout.parameters.values())}
@@ -44,10 +44,10 @@ def unmatched_modules(config: LoraConfig, layout: BaseLayout) -> Iterator[str]:
 
 
 def _ends(module: str) -> set[str]:
-    """Every end of the module's name, and of the names of the blocks around it.
+    """Return every end of the module's name, and of the names of the blocks around it.
 
-    PEFT takes all modules whose name ends with one of those given, be it within a word ("norm" takes
-    "input_layernorm"), and saves all that is inside of them.
+    PEFT takes all modules whose name ends with one of the given names, even within a word ("norm" takes
+    "input_layernorm"), and saves everything inside them.
     """
     ends: set[str] = set()
     while module:

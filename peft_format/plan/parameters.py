@@ -1,4 +1,4 @@
-"""Plans for `target_parameters`: LoRA on a parameter itself, as mixtures keep their experts and routers."""
+"""Plans for `target_parameters`: LoRA on a parameter itself, which is how mixtures store experts and routers."""
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby
@@ -22,9 +22,9 @@ _FIELD = "target_parameters"
 def plan_parameters(
     config: LoraConfig, layout: BaseLayout, targeted: Collection[TargetModule], sizes: Sizes, tensors: Tensors
 ) -> tuple[dict[str, ParameterPlan], dict[str, ModulePlan]]:
-    """The plans by path; a linear's weight comes as a plan for the linear, by name. Raises AdapterRejected.
+    """Return the plans by path; a linear's weight becomes a plan for the linear, by name. Raises AdapterRejected.
 
-    `targeted` are the modules that have LoRA already.
+    `targeted` are the modules that already have LoRA.
     """
     names = frozenset(config.target_parameters)
     bare = [
@@ -45,7 +45,7 @@ def plan_parameters(
 
 
 def unmatched_parameters(config: LoraConfig, layout: BaseLayout) -> Iterator[str]:
-    """A sentence for each name in target_parameters that this model has no parameter for."""
+    """Yield a sentence for each name in target_parameters that matches no parameter of this model."""
     paths = [*layout.parameters, *(f"{name}.weight" for name in layout.modules)]
     existing = {suffix for path in paths for suffix in dotted_suffixes(path)}
     for name in sorted(set(config.target_parameters) - existing):
@@ -55,11 +55,11 @@ def unmatched_parameters(config: LoraConfig, layout: BaseLayout) -> Iterator[str
 def _check_combinations(config: LoraConfig) -> None:
     for field in ("lora_bias", "use_dora", "use_bdlora", "alora_invocation_tokens"):
         if getattr(config, field):
-            raise in_config(field, f"{field} does not go with {_FIELD} in PEFT; leave one of them out.")
+            raise in_config(field, f"{field} cannot be combined with {_FIELD} in PEFT; leave one of them out.")
 
 
 def _nested(siblings: list[BaseParameter]) -> Iterator[tuple[BaseParameter, str]]:
-    """Each parameter with the name of the module that PEFT has wrapped around it: the first is wrapped innermost."""
+    """Yield each parameter with the name of the module that PEFT wraps around it; the first is wrapped innermost."""
     for position, parameter in enumerate(siblings, start=1):
         yield parameter, parameter.module + ".base_layer" * (len(siblings) - position)
 
@@ -69,7 +69,7 @@ def _linear(module: TargetModule, targeted: Collection[TargetModule]) -> TargetM
         raise in_config(_FIELD, f"{_FIELD} and target_modules both select {module.name}; leave it out of one.")
     if module.kind is not ModuleKind.LINEAR:
         raise in_config(
-            _FIELD, f"{_FIELD} selects the weight of {module.name}, which is no linear; use target_modules for it."
+            _FIELD, f"{_FIELD} selects the weight of {module.name}, which is not a linear; use target_modules for it."
         )
     return module
 
@@ -78,7 +78,7 @@ def _plan(parameter: BaseParameter, wrapped: str, layout: BaseLayout, sizes: Siz
     require(AdapterKind.PARAMETERS, layout, _FIELD, parameter.path)
     require_servable(parameter, _FIELD)
     if len(parameter.shape) not in (2, 3):
-        raise in_config(_FIELD, f"{_FIELD} selects {parameter.path}, which is no matrix; leave it out.")
+        raise in_config(_FIELD, f"{_FIELD} selects {parameter.path}, which is not a matrix; leave it out.")
     experts = parameter.shape[0] if len(parameter.shape) == 3 else 1
     columns, rows = parameter.shape[-1], parameter.shape[-2]
     inputs, outputs = (rows, columns) if parameter.transposed and len(parameter.shape) == 3 else (columns, rows)
@@ -96,7 +96,7 @@ def _plan(parameter: BaseParameter, wrapped: str, layout: BaseLayout, sizes: Siz
 
 
 def _parts(parameter: BaseParameter, layout: BaseLayout, tensors: Tensors) -> tuple[str, ...]:
-    """The linears of one expert in the layout of transformers 4, if the file is in that."""
+    """Return the linears of one expert in the layout of transformers 4; empty if the file has another layout."""
     family = family_of(layout)
     parts = family.parts(parameter) if family else ()
     return parts if any(keys.lora_a(f"{parameter.module}.0.{part}") in tensors for part in parts) else ()

@@ -1,4 +1,4 @@
-"""What the engine loads: for each part of the base model that the adapter changes, how, and with which tensors."""
+"""Plans: for each part of the base model that an adapter changes, the kind of change and its tensors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ from loragate.peft_format.safetensors.header import TensorSpec
 class ModulePlan:
     """LoRA on a Linear or Conv1D: y += scaling · (B · (A · x) + bias).
 
-    With DoRA (arXiv:2402.09353) W' = scaling · B · A + W stands for W, as [out_features, in_features]; then
-    y = magnitude / ‖W'‖ · (W' · x) + the base bias, ‖W'‖ being the norm of each row.
+    With DoRA (arXiv:2402.09353) let W' = scaling · B · A + W, with W as [out_features, in_features]; then
+    y = magnitude / ‖W'‖ · (W' · x) + the base bias, where ‖W'‖ is the norm of each row.
 
     Attributes:
         lora_a: A, [rank, in_features]; block-diagonal in `a_blocks` blocks, [rank, in_features / a_blocks].
         lora_b: B, [out_features, rank]; block-diagonal in `b_blocks` blocks, [out_features, rank / b_blocks].
         bias: [out_features], or None without `lora_bias`.
         magnitude: [out_features], or None without DoRA.
-        a_blocks, b_blocks: where > 1, the rows are cut into as many equal pieces, which are the diagonal blocks
+        a_blocks, b_blocks: where > 1, the rows are divided into that many equal pieces, which are the diagonal blocks
             from the top left to the bottom right (BD-LoRA).
     """
 
@@ -43,9 +43,9 @@ class ModulePlan:
 class EmbeddingPlan:
     """LoRA on an embedding: the vector of token t gains scaling · B · A[:, t].
 
-    With DoRA the sum is then multiplied by magnitude / ‖W'‖, the norm being that of each column of
+    With DoRA the sum is then multiplied by magnitude / ‖W'‖, the norm of each column of
     W' = W + scaling · (B · A)ᵀ, [vocabulary, dim]. Where the embedding scales what it looks up (Gemma's
-    `embed_scale`), it scales the gain alike, and the norm is that of the weight as stored.
+    `embed_scale`), it scales the gain in the same way, and the norm is that of the stored weight.
 
     Attributes:
         lora_a: A, [rank, vocabulary].
@@ -84,7 +84,7 @@ class StackedFactors:
 
 @dataclass(frozen=True)
 class Branch:
-    """LoRA on a part of one expert's outputs.
+    """LoRA on some of one expert's outputs.
 
     Attributes:
         lora_a: [rank of the branch, in_features].
@@ -101,8 +101,8 @@ class Branch:
 class SplitFactors:
     """One pair of tensors for each expert and, where gate and up are fused, for each of these branches.
 
-    Adapters trained on transformers 4 are stored like this. The fused expert's A is its branches' As one below
-    the other, its B the block-diagonal of their Bs.
+    Adapters trained on transformers 4 are stored this way. The fused expert's A is its branches' As stacked, and its B
+    the block-diagonal matrix of their Bs.
 
     Attributes:
         experts: the branches by expert, in the order of their outputs.
@@ -121,8 +121,8 @@ class ParameterPlan:
 
     Attributes:
         experts: 1 for a parameter of two dimensions, such as a router's weight.
-        rank: of each expert; of a fused one, its branches' ranks together.
-        scaling: as the tensors are stored, for every branch alike.
+        rank: of each expert; of a fused one, the sum of its branches' ranks.
+        scaling: for the tensors as stored; the same for every branch.
     """
 
     parameter: BaseParameter
@@ -140,9 +140,9 @@ class ParameterPlan:
 
 @dataclass(frozen=True)
 class ReplacedModule:
-    """A module trained in full (`modules_to_save`): its parameters in place of the base model's.
+    """A fully trained module (`modules_to_save`), whose parameters replace the base model's.
 
-    A head that is tied to the embedding comes apart from it: replacing one leaves the other as it was.
+    A head that is tied to the embedding becomes independent of it: replacing one does not change the other.
 
     Attributes:
         parameters: "weight" and, where the module has one, "bias", shaped as in the base model's checkpoint.
@@ -158,11 +158,11 @@ class ReplacedModule:
 
 @dataclass(frozen=True)
 class TrainedTokens:
-    """Rows in place of the base model's (`trainable_token_indices`), before an embedding scales them.
+    """Rows that replace the base model's (`trainable_token_indices`), before an embedding scales them.
 
     Attributes:
-        modules: the embedding or head that was trained, then those tied to it that change along.
-        token_ids: which rows; none occurs twice.
+        modules: the embedding or head that was trained, then the modules tied to it that change with it.
+        token_ids: the rows; none occurs twice.
         rows: [tokens, dim], in the order of `token_ids`.
     """
 
@@ -180,7 +180,7 @@ _Part = ModulePlan | EmbeddingPlan | ParameterPlan | ReplacedModule | TrainedTok
 
 @dataclass(frozen=True)
 class TiedPair:
-    """Two tensors that hold the same values; the second as the transpose of the first if `transposed`."""
+    """Two tensors that hold the same values; if `transposed`, the second is the transpose of the first."""
 
     first: TensorSpec
     second: TensorSpec
@@ -189,20 +189,20 @@ class TiedPair:
 
 @dataclass(frozen=True)
 class AdapterPlan:
-    """Everything one adapter changes. Mappings are in the layout's order; what no mapping names stays as it is.
+    """Everything that one adapter changes. Mappings are in the layout's order; all other parts are unchanged.
 
     Attributes:
         modules, embeddings: LoRA by module name.
         parameters: LoRA by the parameter's path.
-        replaced: by module name; such a module has no LoRA as well.
+        replaced: by module name; these modules have no LoRA.
         trained_tokens: by the name of the module that was trained.
-        biases: by module name, [out_features] in place of the base bias; with DoRA too, it is added last.
-        base_copies: the base model's own parameters that PEFT saved along, by their path in the base model
-            ("lm_head.weight"): the adapter fits only a base that has the same values.
-        invocation_tokens: with aLoRA, the tokens after whose last occurrence's start in the prompt the adapter is
-            active: it changes these tokens and all that follow, and nothing where they do not occur.
-        tied: what reading the values must find equal; `reading` does.
-        warnings: sentences for the owner: parts of the config that change nothing.
+        biases: by module name, [out_features], replacing the base bias; with DoRA too, the bias is added last.
+        base_copies: the base model's own parameters that PEFT saved with the adapter, by their path in the base model
+            ("lm_head.weight"): the adapter fits only a base model with the same values.
+        invocation_tokens: with aLoRA, the tokens that activate the adapter: from the start of their last occurrence
+            in the prompt it changes them and all that follow. Where they do not occur, it changes nothing.
+        tied: the tensors whose values must be equal; `checks.values.check_tied` compares them.
+        warnings: sentences for the owner about parts of the config that change nothing.
     """
 
     modules: Mapping[str, ModulePlan]
@@ -218,7 +218,7 @@ class AdapterPlan:
 
     @property
     def max_rank(self) -> int:
-        """The largest rank of any module, embedding or parameter; 0 without LoRA."""
+        """The largest rank of all modules, embeddings and parameters; 0 without LoRA."""
         ranks = [
             *(plan.rank for plan in self.modules.values()),
             *(plan.rank for plan in self.embeddings.values()),
@@ -228,19 +228,19 @@ class AdapterPlan:
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
-        """Everything that is loaded: all but `base_copies`."""
+        """All tensors that are loaded: all but `base_copies`."""
         parts: list[Mapping[str, _Part]] = [self.modules, self.embeddings, self.parameters]
         parts += [self.replaced, self.trained_tokens]
         return (*(spec for part in parts for plan in part.values() for spec in plan.tensors), *self.biases.values())
 
     @property
     def size_bytes(self) -> int:
-        """Of the tensors together, as stored."""
+        """The size of all loaded tensors, as stored."""
         return sum(spec.end - spec.begin for spec in self.tensors)
 
     @property
     def kinds(self) -> frozenset[AdapterKind]:
-        """What an engine must serve beyond plain LoRA."""
+        """The features that an engine must serve beyond plain LoRA."""
         magnitudes = [
             *(plan.magnitude for plan in self.modules.values()),
             *(plan.magnitude for plan in self.embeddings.values()),

@@ -1,7 +1,7 @@
-"""From a config and a header to a plan: everything that the adapter changes, and with which tensors.
+"""The planner: from a config and a header to everything that the adapter changes, and with which tensors.
 
-The tensors present must be exactly the ones that the config needs, with exactly their shapes. So a misread
-config ends in a refusal and not in an adapter that is served in part.
+The file must have exactly the tensors that the config needs, in exactly their shapes. A misread config therefore
+ends in an error, and not in an adapter that is served in part.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ _INVOCATION = "alora_invocation_tokens"
 
 
 def plan_adapter(config: LoraConfig, header: Header, layout: BaseLayout) -> AdapterPlan:
-    """What to load where; raises AdapterRejected. Reads no tensor."""
+    """Return what to load where; raises AdapterRejected. Reads no tensor."""
     budget = Budget()
     family = family_of(layout)
     tensors = Tensors(header, family.renamed if family else str)
@@ -80,7 +80,7 @@ def _first(warnings: list[str]) -> tuple[str, ...]:
 
 
 def _check_activation(plan: AdapterPlan, layout: BaseLayout) -> None:
-    """Until the invocation tokens the model must be the base model, whose keys and values are shared."""
+    """Check that the model is the base model up to the invocation tokens: its keys and values are shared."""
     require(AdapterKind.ACTIVATED, layout, _INVOCATION)
     vocabulary = layout.embedding.in_features if layout.embedding else None
     last = max(plan.invocation_tokens or (0,))
@@ -89,7 +89,8 @@ def _check_activation(plan: AdapterPlan, layout: BaseLayout) -> None:
     for field, part in (("modules_to_save", plan.replaced), (_TOKENS, plan.trained_tokens), ("bias", plan.biases)):
         if part:
             raise in_config(
-                field, f"{field} changes the model before the invocation tokens as well, which activated LoRA must not."
+                field,
+                f"{field} also changes the model before the invocation tokens, which activated LoRA must not do.",
             )
 
 

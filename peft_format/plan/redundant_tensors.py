@@ -1,4 +1,4 @@
-"""Tensors that PEFT saves and that change nothing: they are explained, and what can be checked about them is."""
+"""Tensors that PEFT saves although they change nothing; they are checked as far as possible."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _COPIES = ("base_layer.", "", "token_adapter.base_layer.")
 
 
 def take_base_copies(layout: BaseLayout, plan: AdapterPlan, tensors: Tensors) -> dict[str, TensorSpec]:
-    """Embedding and head as they were, saved with `save_embedding_layers`, by their path in the base model."""
+    """Take the unchanged embedding and head (`save_embedding_layers`), by their path in the base model."""
     copies: dict[str, TensorSpec] = {}
     if AdapterKind.BASE_COPIES not in layout.serves:
         return copies
@@ -34,7 +34,7 @@ def take_base_copies(layout: BaseLayout, plan: AdapterPlan, tensors: Tensors) ->
 
 
 def take_tied_rows(plan: AdapterPlan, tensors: Tensors) -> Iterator[TiedPair]:
-    """Trained rows that were saved a second time, under a module that is tied to the one that was trained."""
+    """Yield trained rows that were saved a second time, under a module that is tied to the trained one."""
     for tokens in plan.trained_tokens.values():
         for module in tokens.modules[1:]:
             key = keys.trained_rows(module.name)
@@ -44,7 +44,7 @@ def take_tied_rows(plan: AdapterPlan, tensors: Tensors) -> Iterator[TiedPair]:
 
 
 def drop_redundant(plan: AdapterPlan, tensors: Tensors) -> None:
-    """What only training needs, and what `modules_to_save` keeps of a module beside what replaces it."""
+    """Drop tensors that only training needs, and the copies that PEFT saves beside a fully trained module."""
     for module in plan.replaced.values():
         for parameter in module.parameters:
             for infix in ("modules_to_save", "original_module"):

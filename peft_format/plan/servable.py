@@ -1,4 +1,4 @@
-"""Whether the engine serves what an adapter asks of it; where it does not, the refusal says what would do instead."""
+"""Checks that the engine serves what an adapter needs; the errors name an alternative."""
 
 from loragate.peft_format.errors import in_config
 from loragate.peft_format.kinds import AdapterKind
@@ -17,13 +17,13 @@ _INSTEAD = {
 
 
 def require(kind: AdapterKind, layout: BaseLayout, field: str, selected: str = "") -> None:
-    """Raises AdapterRejected, naming `field` and what it selected, when the engine does not serve this kind."""
+    """Raise AdapterRejected, naming `field` and what it selected, if the engine does not serve this kind."""
     if kind not in layout.serves:
         raise in_config(field, f"{field} {f'selects {selected}' if selected else 'is set'}, but {_INSTEAD[kind]}.")
 
 
 def require_servable(part: TargetModule | BaseParameter, field: str) -> None:
-    """Raises AdapterRejected when no adapter may change this part of the model."""
+    """Raise AdapterRejected if no adapter may change this part of the model."""
     if not part.servable:
         name = part.name if isinstance(part, TargetModule) else part.path
-        raise in_config(field, f"{field} selects {name}, on which no adapter is served here; train without it.")
+        raise in_config(field, f"{field} selects {name}, which adapters cannot change here; train without it.")

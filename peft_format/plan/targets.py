@@ -1,4 +1,4 @@
-"""Which modules an adapter changes: PEFT 0.21's `check_target_module_exists` over the base model's layout."""
+"""The modules that an adapter changes: PEFT 0.21's `check_target_module_exists` over the base model's layout."""
 
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -17,7 +17,7 @@ _ANY_LAYER = re.compile(r".*?\.[^.]*\.(?P<idx>\d+)\.")
 
 @dataclass(frozen=True)
 class Targets:
-    """The modules in the layout's order, and what of the config matched nothing."""
+    """The targeted modules in the layout's order, with a warning for each name in the config that matched nothing."""
 
     modules: tuple[TargetModule, ...]
     warnings: tuple[str, ...]
@@ -28,7 +28,7 @@ def is_all_linear(target_modules: str | tuple[str, ...]) -> bool:
 
 
 def resolve_targets(config: LoraConfig, layout: BaseLayout, budget: Budget) -> Targets:
-    """The modules that PEFT would wrap; raises AdapterRejected when names are given and none of them matches."""
+    """Return the modules that PEFT would wrap; raises AdapterRejected when names are given and none of them matches."""
     names = _all_linear(layout) if is_all_linear(config.target_modules) else config.target_modules
     if not names or names == _NO_TARGETS:
         return Targets((), ())
@@ -40,7 +40,7 @@ def resolve_targets(config: LoraConfig, layout: BaseLayout, budget: Budget) -> T
     modules = tuple(
         module
         for name, module in layout.modules.items()
-        # A name that is listed whole is taken whatever its layer: so PEFT does.
+        # As in PEFT, a name that is listed in full is taken in every layer.
         if not excluded(name) and not lies_in(name, saved) and targeted(name) and (name in listed or in_layers(name))
     )
     if not modules and not config.target_parameters:
@@ -49,16 +49,16 @@ def resolve_targets(config: LoraConfig, layout: BaseLayout, budget: Budget) -> T
 
 
 def nothing_matched(target_modules: str | tuple[str, ...], layout: BaseLayout) -> AdapterRejected:
-    """The refusal of names or a pattern that are none of this model's."""
+    """Return the error for names or a pattern that match no module of this model."""
     return in_config(
         "target_modules",
         f"target_modules, {quoted(target_modules)}, matches no module of this {layout.model_type} "
-        "model that is not excluded; list the modules by the names they have in it.",
+        "model that is not excluded; list the modules by the names they have in this model.",
     )
 
 
 def lies_in(name: str, paths: Collection[str]) -> bool:
-    """Whether one of `paths` is a run of whole components of the dotted name. Work does not grow with `paths`."""
+    """Return whether one of `paths` is a run of whole components of `name`. Time does not grow with `paths`."""
     parts = name.split(".")
     ends = range(1, len(parts) + 1)
     return bool(paths) and any(".".join(parts[start:end]) in paths for end in ends for start in range(end))
@@ -74,7 +74,7 @@ def _all_linear(layout: BaseLayout) -> tuple[str, ...]:
 
 
 def selector(spec: str | tuple[str, ...], field: str, budget: Budget) -> Callable[[str], bool]:
-    """Whether a pattern matches a name, or a list holds it or one of its dotted suffixes."""
+    """Return a test of whether a pattern matches a name, or a list holds the name or one of its dotted suffixes."""
     if isinstance(spec, str):
         return FullPattern(spec, field, budget).matches
     names = frozenset(spec)
@@ -82,7 +82,7 @@ def selector(spec: str | tuple[str, ...], field: str, budget: Budget) -> Callabl
 
 
 def dotted_suffixes(name: str) -> Iterator[str]:
-    """ "a.b.c" gives "a.b.c", "b.c" and "c"."""
+    """Yield "a.b.c", "b.c" and "c" for "a.b.c"."""
     yield name
     dot = name.find(".")
     while dot >= 0:
@@ -91,7 +91,7 @@ def dotted_suffixes(name: str) -> Iterator[str]:
 
 
 def _layer_filter(config: LoraConfig) -> Callable[[str], bool]:
-    """Whether the first numbered list in a module's path has one of the layers to transform."""
+    """Return a test of whether the first numbered list in a module's path has one of the layers to transform."""
     if not config.layers_to_transform:
         return lambda name: True
     layers = frozenset(config.layers_to_transform)
@@ -105,7 +105,7 @@ def _layer_filter(config: LoraConfig) -> Callable[[str], bool]:
 
 
 def _unmatched(config: LoraConfig, layout: BaseLayout) -> Iterator[str]:
-    """PEFT skips a listed name that no module has while another one matches; the owner should hear of it."""
+    """Yield a warning for each listed name that matches no module: PEFT skips it silently if another name matches."""
     existing = {suffix for name in layout.modules for suffix in dotted_suffixes(name)}
     for field, spec in (
         ("target_modules", config.target_modules),

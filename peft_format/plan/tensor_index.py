@@ -1,4 +1,4 @@
-"""The tensors of a file while a plan is made of them: each is taken once, with the shape it must have."""
+"""The tensors of a file during planning: each is taken once, with the shape that it must have."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,7 +7,7 @@ from loragate.peft_format.safetensors.header import Header, TensorSpec
 
 
 class Tensors:
-    """`renamed` maps a name in the file to the name that planning uses for it."""
+    """The tensors that no plan has taken yet. `renamed` maps a name in the file to the name that planning uses."""
 
     def __init__(self, header: Header, renamed: Callable[[str], str]) -> None:
         self._left: dict[str, TensorSpec] = {}
@@ -16,7 +16,7 @@ class Tensors:
             if name in self._left:
                 raise in_tensor(
                     spec.name,
-                    f"The tensor {quoted(spec.name)} is there twice, as {quoted(self._left[name].name)} too; "
+                    f"The tensor {quoted(spec.name)} is in the file twice, also as {quoted(self._left[name].name)}; "
                     "write the file with one version of PEFT.",
                 )
             self._left[name] = spec
@@ -25,7 +25,7 @@ class Tensors:
         return name in self._left
 
     def take(self, name: str, shape: tuple[int, ...], reason: str) -> TensorSpec:
-        """Raises AdapterRejected when it is missing, though `reason`, or has another shape."""
+        """Take a tensor; raises AdapterRejected when it is missing, though `reason`, or has another shape."""
         spec = self._left.pop(name, None)
         if spec is None:
             raise in_tensor(name, f"The tensor {quoted(name)} is missing, though {reason}.")
@@ -42,9 +42,9 @@ class Tensors:
         return None if spec is None else spec.shape
 
     def drop(self, name: str) -> None:
-        """It is explained, but nothing needs it."""
+        """Discard a tensor that is known but not needed."""
         self._left.pop(name, None)
 
     def left(self) -> Iterator[str]:
-        """The names that nobody has taken yet."""
+        """Return the names that have not been taken yet."""
         return iter(tuple(self._left))

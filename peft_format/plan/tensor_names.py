@@ -1,4 +1,4 @@
-"""The names that PEFT gives an adapter's tensors, and what to say about one that should not be there."""
+"""The names that PEFT gives an adapter's tensors, and the error for an unexpected tensor."""
 
 import re
 
@@ -6,7 +6,7 @@ from loragate.peft_format.errors import in_tensor, quoted
 
 _PREFIX = "base_model.model."
 
-# In this order: the first that is found in the name explains it.
+# The first pattern that matches explains the name.
 _FOREIGN = (
     (r"\.lora_embedding_[AB]$", "is LoRA on an embedding that target_modules does not select in this base model"),
     (r"\.lora_magnitude_vector", "belongs to DoRA, but use_dora is false or target_modules does not select its module"),
@@ -30,52 +30,52 @@ _FOREIGN = (
 
 
 def parameter(path: str) -> str:
-    """A parameter of the base model, under its own path."""
+    """Return the name of a base-model parameter, under its own path."""
     return f"{_PREFIX}{path}"
 
 
 def lora_a(module: str) -> str:
-    """A, [rank, in_features]."""
+    """Return the name of A, [rank, in_features]."""
     return f"{_PREFIX}{module}.lora_A.weight"
 
 
 def lora_b(module: str) -> str:
-    """B, [out_features, rank]."""
+    """Return the name of B, [out_features, rank]."""
     return f"{_PREFIX}{module}.lora_B.weight"
 
 
 def lora_b_bias(module: str) -> str:
-    """B's bias, [out_features]."""
+    """Return the name of B's bias, [out_features]."""
     return f"{_PREFIX}{module}.lora_B.bias"
 
 
 def embedding_a(module: str) -> str:
-    """A of an embedding, [rank, vocabulary]."""
+    """Return the name of an embedding's A, [rank, vocabulary]."""
     return f"{_PREFIX}{module}.lora_embedding_A"
 
 
 def embedding_b(module: str) -> str:
-    """B of an embedding, [dim, rank]."""
+    """Return the name of an embedding's B, [dim, rank]."""
     return f"{_PREFIX}{module}.lora_embedding_B"
 
 
 def magnitude(module: str) -> str:
-    """DoRA's magnitudes, [out_features]."""
+    """Return the name of DoRA's magnitudes, [out_features]."""
     return f"{_PREFIX}{module}.lora_magnitude_vector"
 
 
 def trained_rows(module: str) -> str:
-    """Rows of an embedding or head, [tokens, dim]."""
+    """Return the name of the trained rows of an embedding or head, [tokens, dim]."""
     return f"{_PREFIX}{module}.token_adapter.trainable_tokens_delta"
 
 
 def foreign(name: str) -> Exception:
-    """The refusal of a tensor that nothing in the config accounts for."""
+    """Return the error for a tensor that nothing in the config accounts for."""
     if not name.startswith(_PREFIX):
         reason = f"does not begin with {_PREFIX}; write the file with PEFT's save_pretrained"
     else:
         reason = next(
             (text for pattern, text in _FOREIGN if re.search(pattern, name)),
-            "is no part of a LoRA adapter; remove it",
+            "is not part of a LoRA adapter; remove it",
         )
     return in_tensor(name, f"The tensor {quoted(name)} {reason}.")

@@ -1,4 +1,4 @@
-"""Plans for `trainable_token_indices`: single rows of an embedding or of the head, in place of the base model's."""
+"""Plans for `trainable_token_indices`: single rows of an embedding or of the head that replace the base model's."""
 
 from collections.abc import Collection, Mapping
 
@@ -21,9 +21,9 @@ def plan_trained_tokens(
     embeddings: Collection[str],
     tensors: Tensors,
 ) -> dict[str, TrainedTokens]:
-    """The plans by the name of the module that was trained; raises AdapterRejected.
+    """Return the plans by the name of the module that was trained; raises AdapterRejected.
 
-    `modules` and `embeddings` have LoRA on them, which goes with trained tokens on a tied head alone.
+    `modules` and `embeddings` have LoRA, which can be combined with trained tokens on a tied head only.
     """
     if not config.trainable_token_indices:
         return {}
@@ -45,7 +45,7 @@ def plan_trained_tokens(
 
 
 def _modules(name: str, layout: BaseLayout) -> list[TargetModule]:
-    """Those whose name ends like this; the empty name is the input embedding's."""
+    """Return the modules whose name ends with `name`; the empty name is the input embedding's."""
     if name == INPUT_EMBEDDING:
         found = [layout.embedding] if layout.embedding else []
     else:
@@ -54,7 +54,7 @@ def _modules(name: str, layout: BaseLayout) -> list[TargetModule]:
         if module.kind not in (ModuleKind.EMBEDDING, ModuleKind.LINEAR):
             raise in_config(_FIELD, f"{_FIELD} selects {module.name}, which is neither an embedding nor a head.")
         if module.bias:
-            # PEFT computes the head from its weight alone once tokens of it are trained.
+            # PEFT computes the head from its weight alone when some of its tokens are trained.
             raise in_config(_FIELD, f"{_FIELD} selects {module.name}, whose bias PEFT would drop; leave it out.")
     if not found:
         raise in_config(_FIELD, f"{_FIELD} names {quoted(name)}, which this {layout.model_type} model does not have.")
@@ -62,9 +62,9 @@ def _modules(name: str, layout: BaseLayout) -> list[TargetModule]:
 
 
 def _tied(config: LoraConfig, layout: BaseLayout, trained: dict[str, tuple[int, ...]]) -> TargetModule | None:
-    """The head, if it is tied to an embedding with trained tokens and follows it.
+    """Return the head, if it is tied to an embedding with trained tokens and follows it.
 
-    It does not where it was given other tokens of its own.
+    It does not follow if it was given other tokens of its own.
     """
     embedding, head = layout.embedding, layout.tied_head
     if embedding is None or head is None or embedding.name not in trained:
@@ -74,7 +74,8 @@ def _tied(config: LoraConfig, layout: BaseLayout, trained: dict[str, tuple[int, 
     if config.ensure_weight_tying:
         raise in_config(
             _FIELD,
-            f"{_FIELD} gives the tied {embedding.name} and {head.name} other tokens; set ensure_weight_tying to false.",
+            f"{_FIELD} gives the tied {embedding.name} and {head.name} different tokens; "
+            "set ensure_weight_tying to false.",
         )
     return None
 

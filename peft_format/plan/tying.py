@@ -1,7 +1,7 @@
-"""`ensure_weight_tying`: what an adapter does to one of a tied embedding and head, it does to the other.
+"""`ensure_weight_tying`: a change of one of a tied embedding and head applies to the other.
 
-PEFT puts the LoRA, or the trained copy, on the embedding, and lets the head share its values. The file holds both,
-so they are planned one by one, and compared once the tensors are read.
+PEFT puts the LoRA, or the trained copy, on the embedding, and the head shares its values. The file holds both, so
+they are planned separately, and compared when the tensors are read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _NOTICED = ("embed_tokens", "lm_head")
 
 
 def tied_modules_to_save(config: LoraConfig, layout: BaseLayout) -> LoraConfig:
-    """The config with both of embedding and head in `modules_to_save`, if either is and they are to stay tied."""
+    """Return the config with embedding and head in `modules_to_save`, if it has one of them and they stay tied."""
     ends = _ends(layout)
     if not config.ensure_weight_tying or ends is None or not _notices(config.modules_to_save):
         return config
@@ -30,7 +30,7 @@ def tied_modules_to_save(config: LoraConfig, layout: BaseLayout) -> LoraConfig:
 def tied_targets(
     config: LoraConfig, layout: BaseLayout, targets: tuple[TargetModule, ...], budget: Budget
 ) -> tuple[TargetModule, ...]:
-    """The targets with both of embedding and head, if either is one and they are to stay tied."""
+    """Return the targets with embedding and head, if one of them is a target and they stay tied."""
     ends = _ends(layout)
     if not config.ensure_weight_tying or ends is None or _notices(config.modules_to_save):
         return targets
@@ -49,7 +49,7 @@ def tied_pairs(
     embeddings: Mapping[str, EmbeddingPlan],
     replaced: Mapping[str, ReplacedModule],
 ) -> tuple[TiedPair, ...]:
-    """The tensors of the head that must hold the embedding's values."""
+    """Return the pairs of tensors in which the head must hold the embedding's values."""
     ends = _ends(layout)
     if not config.ensure_weight_tying or ends is None:
         return ()

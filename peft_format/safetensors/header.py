@@ -1,7 +1,7 @@
 """The safetensors header, read with bounds: https://huggingface.co/docs/safetensors/index#format
 
 A file is an 8-byte little-endian length, that many bytes of JSON, and the tensors' bytes. The tensors must
-fill the rest of the file without gap or overlap, so that no byte of an upload goes unexplained.
+fill the rest of the file without gap or overlap, so that every byte of an upload belongs to a tensor.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _METADATA = "__metadata__"
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One tensor: its dtype by safetensors' name, and where its bytes lie, as offsets in the file."""
+    """One tensor: its dtype by safetensors' name, and the offsets of its bytes in the file."""
 
     name: str
     dtype: str
@@ -59,8 +59,8 @@ def read_header(file: BinaryIO, size: int) -> Header:
 
 
 def header_bytes(start: bytes | bytearray, size: int) -> int | None:
-    """How many bytes of a file of `size`, which starts like this, come before its tensors; None: more has to be seen
-    for that. Raises AdapterRejected."""
+    """Return how many bytes precede the tensors in a file of `size` bytes that starts with `start`; None while `start`
+    is too short to know. Raises AdapterRejected."""
     if len(start) < min(_LENGTH_BYTES, size):
         return None
     length = int.from_bytes(start[:_LENGTH_BYTES], "little")
@@ -70,7 +70,7 @@ def header_bytes(start: bytes | bytearray, size: int) -> int | None:
 
 
 def _read_json(file: BinaryIO, size: int) -> tuple[dict[str, object], int]:
-    """The header's object, and the offset of the first byte after it."""
+    """Return the header's object, and the offset of the first byte after it."""
     file.seek(0)
     prefix = file.read(_LENGTH_BYTES)
     if len(prefix) < _LENGTH_BYTES:
@@ -79,12 +79,12 @@ def _read_json(file: BinaryIO, size: int) -> tuple[dict[str, object], int]:
     if length > min(_LIMITS.size, size - _LENGTH_BYTES):
         words = identify_file(prefix + file.read(SIGNATURE_BYTES)) or (
             f"declares a header of {length} bytes, in a file of {size}; at most {_LIMITS.size} are read. "
-            "It may be cut short, or no safetensors file"
+            "The file may be truncated, or not be a safetensors file"
         )
         raise AdapterRejected(f"{TENSOR_FILE} {words}.", TENSOR_FILE)
     raw = file.read(length)
     if len(raw) < length or not raw.startswith(b"{"):
-        raise AdapterRejected(f"{TENSOR_FILE} is cut short, or has no JSON object as its header.", TENSOR_FILE)
+        raise AdapterRejected(f"{TENSOR_FILE} is truncated, or its header is not a JSON object.", TENSOR_FILE)
     return parse_object(raw, _LIMITS, TENSOR_FILE), _LENGTH_BYTES + length
 
 
@@ -99,11 +99,13 @@ def _spec(name: str, entry: object, start: int) -> TensorSpec:
         raise in_tensor(name, f"The tensor {quoted(name)} must have exactly dtype, shape and data_offsets.")
     shape, offsets = _naturals(entry["shape"]), _naturals(entry["data_offsets"])
     if shape is None or len(shape) > _MAX_DIMENSIONS:
-        raise in_tensor(name, f"The tensor {quoted(name)} has the shape {quoted(entry['shape'])}, which is none.")
+        raise in_tensor(
+            name, f"The tensor {quoted(name)} has the shape {quoted(entry['shape'])}, which is not a shape."
+        )
     if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise in_tensor(
             name,
-            f"The tensor {quoted(name)} has the offsets {quoted(entry['data_offsets'])}, which are none.",
+            f"The tensor {quoted(name)} has the offsets {quoted(entry['data_offsets'])}, which are not offsets.",
         )
     spec = TensorSpec(name, _dtype(name, entry["dtype"]), shape, start + offsets[0], start + offsets[1])
     needed = prod(shape) * _DTYPE_BYTES[spec.dtype]
@@ -134,7 +136,7 @@ def _naturals(value: object) -> tuple[int, ...] | None:
 
 
 def _check_contiguous(specs: list[TensorSpec], start: int, size: int) -> None:
-    """`specs` by offset: each must begin where the one before it ends, and the last must end the file."""
+    """Raise AdapterRejected unless each of `specs` begins where the one before it ends, and the last ends the file."""
     at = start
     for spec in specs:
         if spec.begin != at:

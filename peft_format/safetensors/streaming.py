@@ -11,13 +11,13 @@ _CHUNK = 1 << 20
 
 
 def chunks(file: BinaryIO, spec: TensorSpec) -> Iterator[bytes]:
-    """The bytes of `spec` in order, in whole items; raises AdapterRejected when the file ends too early."""
+    """Yield the bytes of `spec` in order, in whole items; raises AdapterRejected when the file ends too early."""
     file.seek(spec.begin)
     left = spec.end - spec.begin
     while left:
         size = min(_CHUNK, left)
         chunk = file.read(size)
         if len(chunk) < size:
-            raise AdapterRejected(f"{TENSOR_FILE} is cut short.", TENSOR_FILE)
+            raise AdapterRejected(f"{TENSOR_FILE} is truncated.", TENSOR_FILE)
         yield chunk
         left -= size

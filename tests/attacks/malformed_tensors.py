@@ -134,8 +134,8 @@ HEADERS: dict[str, Case] = {
     "a member twice": Case(
         header_text(lambda raw: raw.replace(b'"dtype":', b'"dtype":"F32","dtype":', 1)), FILE, "twice"
     ),
-    "deep lists": bomb(b'{"a": ' + b"[" * 500_000, "nests too deep"),
-    "deep objects": bomb(b'{"a": ' * 300_000, "nests too deep"),
+    "deep lists": bomb(b'{"a": ' + b"[" * 500_000, "is nested too deeply"),
+    "deep objects": bomb(b'{"a": ' * 300_000, "is nested too deeply"),
     "many numbers": bomb(b'{"a": [' + b"1," * 4_000_000 + b"1]}", "too many values"),
     "many strings": bomb(b'{"a": [' + b'"ab",' * 1_500_000 + b'"ab"]}', "too many values"),
     "many quotes": bomb(b'{"' + b'\\"' * 4_000_000),
@@ -177,7 +177,7 @@ SHAPES: tuple[Any, ...] = (
     [1 << 62, 4], [1 << 32, 1 << 32], [10**19, 1], [4] + [1] * 9, {"0": 4},
 )  # fmt: skip
 HEADERS |= {f"shape {shape!r}": Case(entry(A, shape=shape), A) for shape in SHAPES}
-HEADERS["shape of shapes"] = Case(entry(A, shape=[[4, 32]]), FILE, "nests too deep")
+HEADERS["shape of shapes"] = Case(entry(A, shape=[[4, 32]]), FILE, "is nested too deeply")
 OFFSETS: tuple[Any, ...] = (
     512, "0", [], [0], [0, 512, 512], [512, 0], [-512, 0], [0, 511], [0, 513], [4, 516], [1, 513], [0.0, 512.0],
     [1 << 40, (1 << 40) + 512], [True, 512], [0, 1 << 63], [None, 512],

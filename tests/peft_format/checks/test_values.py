@@ -53,5 +53,5 @@ def test_a_file_cut_after_its_header_was_read_is_refused() -> None:
     raw = save({"a": torch.ones(100)})
     header = read_header(BytesIO(raw), len(raw))
 
-    with pytest.raises(AdapterRejected, match="cut short"):
+    with pytest.raises(AdapterRejected, match="truncated"):
         largest_values(BytesIO(raw[:-1]), header)

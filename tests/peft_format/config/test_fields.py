@@ -33,7 +33,7 @@ def _state(field: Field) -> tuple[str, str]:
             return "ignored", field.reason
         case Rejected():
             neutral = ", ".join(f"`{value!r}`" for value in field.neutral)
-            return f"refused unless {neutral}", field.advice
+            return f"rejected unless {neutral}", field.advice
 
 
 def test_the_page_shows_this_table() -> None:
