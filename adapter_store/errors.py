@@ -1,16 +1,16 @@
-"""Every way in which the store refuses or fails.
+"""The store's exceptions.
 
     StoreError
-    ├── Invalid             400  a value breaks a rule; `param` names the field
+    ├── Invalid             400  an invalid value; `param` names the field
     │   └── AdapterInvalid  400  an uploaded adapter cannot be served; `param` names the file and the tensor
-    ├── Forbidden           403  it is there, but out of service
-    ├── NotFound            404  no such thing in this scope (someone else's thing is the same 404)
-    ├── Conflict            409  the request is right but the state of things forbids it
-    │   └── LeaseLost       409  another worker has the job
+    ├── Forbidden           403  it exists, but is out of service
+    ├── NotFound            404  it does not exist in this scope (another tenant's is the same 404)
+    ├── Conflict            409  the request is valid, but the current state forbids it
+    │   └── LeaseLost       409  another worker holds the job
     ├── Unavailable         503  try again later: the database, the blobs or the engine's manifest is missing
-    │   └── NotTried        503  no engine was there, or had the time, to try an adapter
+    │   └── NotTried        503  no engine was available to try an adapter
     ├── StorageFull         507  the disk (or the database's file system) is full
-    └── CannotOpen          503  this database and this installation do not belong together; ends the start
+    └── CannotOpen          503  this database does not belong to this installation; the start fails
         ├── WrongSecretKey
         └── SchemaMismatch
 
@@ -23,7 +23,7 @@ from typing import ClassVar
 
 
 class StoreError(Exception):
-    """Base of the tree; `message` is one sentence for the caller, free of secrets."""
+    """The base class; `message` is one sentence for the caller, without secrets."""
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
@@ -96,7 +96,7 @@ class SchemaMismatch(CannotOpen):
 
 @dataclass(frozen=True)
 class Failure:
-    """As the error envelope says it."""
+    """An error as it is stored, in the fields of the error envelope."""
 
     code: str
     message: str

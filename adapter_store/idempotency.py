@@ -1,11 +1,11 @@
-"""What was answered to requests with an `Idempotency-Key`, for a day.
+"""Responses to requests with an `Idempotency-Key`, stored for a day and replayed.
 
-A key is *claimed* in a transaction of its own before the work, and the answer is kept in the work's own transaction:
-either both are there afterwards or neither. Of two requests at once one claims; a claim that its process did not live
-to use runs out. Whose key it is goes into the hash that rows are found by, too: nobody meets another tenant's.
+A key is *claimed* in a transaction of its own before the work, and the response is stored in the work's transaction:
+either both exist afterwards or neither. Of two simultaneous requests one gets the claim. A claim whose process dies
+expires. The owner is part of the hash by which rows are found, so tenants never share keys.
 
-Answers may hold secrets (a new API key). They are sealed under a key derived from the secret key and from the
-`Idempotency-Key` itself, which is not stored: whoever has the database has neither.
+Responses may hold secrets (a new API key). They are encrypted under a key derived from the secret key and from the
+`Idempotency-Key` itself, which is not stored: the database alone does not reveal them.
 """
 
 import hmac
@@ -24,7 +24,7 @@ from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.ids import random_base62
 from loragate.adapter_store.tables.base import IdempotencyReplyRow
 
-KEPT = timedelta(hours=24)
+RETENTION = timedelta(hours=24)
 _CLAIM = timedelta(minutes=2)  # longer than the work takes
 _NONCE_BYTES = 12
 _PARAM = "Idempotency-Key"
@@ -32,7 +32,7 @@ _PARAM = "Idempotency-Key"
 
 @dataclass(frozen=True)
 class StoredResponse:
-    """An answer as it was given the first time."""
+    """The response to the first request."""
 
     status: int
     body: bytes
@@ -47,7 +47,7 @@ class IdempotencyClaim:
 
 
 class IdempotencyRepository:
-    """Part of both scopes; sees its scope's owner's only."""
+    """The stored responses of one scope: a tenant's, or the operator's."""
 
     def __init__(self, session: AsyncSession, secret_key: bytes) -> None:
         self._session = session
@@ -55,12 +55,14 @@ class IdempotencyRepository:
         self._owner = tenant_of(session) or ""
 
     async def claim(self, key: str, request: bytes) -> IdempotencyClaim | StoredResponse:
-        """A claim, or what was answered to the same key and request before.
+        """Return a claim, or the stored response if the same request was answered before.
 
-        Raises Conflict when the key stands for another request, or when that request still runs.
+        Raises Conflict if the key was used for another request, or if that request is still running.
         """
         now = (await self._session.execute(select(database_now()))).scalar_one()
-        await self._session.execute(delete(IdempotencyReplyRow).where(IdempotencyReplyRow.created_at <= now - KEPT))
+        await self._session.execute(
+            delete(IdempotencyReplyRow).where(IdempotencyReplyRow.created_at <= now - RETENTION)
+        )
         here = select(IdempotencyReplyRow).where(IdempotencyReplyRow.key_hash == self._hash("key", key.encode()))
         row = (await self._session.scalars(here)).one_or_none()
         fingerprint = self._hash("request", request)
@@ -71,18 +73,18 @@ class IdempotencyRepository:
         if row.sealed is not None and row.status is not None:
             return StoredResponse(row.status, self._opened(key, row.sealed))
         if row.claimed_until > now:
-            raise Conflict("A request with this key still runs.", code="idempotency_key_in_use", param=_PARAM)
+            raise Conflict("A request with this key is still running.", code="idempotency_key_in_use", param=_PARAM)
         return await self._take_over(key, now)
 
-    async def complete(self, claim: IdempotencyClaim, reply: StoredResponse) -> None:
-        """To be called in the work's transaction. Raises Conflict when the claim ran out and was taken over."""
-        sealed = self._sealed(claim.key, reply.body)
-        kept = update(IdempotencyReplyRow).where(*self._of(claim)).values(status=reply.status, sealed=sealed)
-        if (await self._session.execute(kept.returning(IdempotencyReplyRow.token))).one_or_none() is None:
-            raise Conflict("A request with this key still runs.", code="idempotency_key_in_use", param=_PARAM)
+    async def complete(self, claim: IdempotencyClaim, response: StoredResponse) -> None:
+        """Store the response in the work's transaction. Raises Conflict if the claim expired and was taken over."""
+        sealed = self._sealed(claim.key, response.body)
+        stored = update(IdempotencyReplyRow).where(*self._of(claim)).values(status=response.status, sealed=sealed)
+        if (await self._session.execute(stored.returning(IdempotencyReplyRow.token))).one_or_none() is None:
+            raise Conflict("A request with this key is still running.", code="idempotency_key_in_use", param=_PARAM)
 
     async def release(self, claim: IdempotencyClaim) -> None:
-        """The work failed; the next request may try again."""
+        """Drop the claim after the work failed, so that the next request can try again."""
         await self._session.execute(
             delete(IdempotencyReplyRow).where(*self._of(claim), IdempotencyReplyRow.status.is_(None))
         )

@@ -8,12 +8,12 @@ _ID_LENGTH = 20  # 119 bits
 
 
 def random_base62(length: int) -> str:
-    """`length` characters from the system's secure source, log2(62) ≈ 5.95 bits each."""
+    """Return `length` characters from the system's secure random source, log2(62) ≈ 5.95 bits each."""
     return "".join(secrets.choice(ALPHABET) for _ in range(length))
 
 
 def new_id(prefix: str) -> str:
-    """An opaque id such as `ad_3kTMd9…`."""
+    """Return an opaque id such as `ad_3kTMd9…`."""
     return f"{prefix}_{random_base62(_ID_LENGTH)}"
 
 

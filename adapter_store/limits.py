@@ -1,4 +1,4 @@
-"""How much tenants, keys and adapters may use."""
+"""Limits of tenants, keys and adapters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -6,12 +6,12 @@ from typing import Self
 
 from loragate.adapter_store.errors import Invalid
 
-MAX_LIMIT = 10**15  # whole numbers up to here are exact wherever limits are counted
+MAX_LIMIT = 10**15  # every store that counts limits is exact up to this number
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """None is unlimited. Days and months are UTC's. What a key or an adapter may use is a part of its tenant's."""
+    """Limits of a key or an adapter, within its tenant's. None is unlimited. Days and months are in UTC."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -26,19 +26,19 @@ class Limits:
                 raise Invalid(f"`{field.name}` must be between 0 and {MAX_LIMIT}, or null.", param=field.name)
 
     def merged(self, changes: Mapping[str, int | None]) -> Self:
-        """With the limits that `changes` names replaced. Raises Invalid."""
+        """Return these limits with those in `changes` replaced. Raises Invalid."""
         return replace(self, **changes)
 
     @property
     def stored(self) -> dict[str, int]:
-        """What is limited."""
+        """The limits that are set."""
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {name: value for name, value in values if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class TenantLimits(Limits):
-    """A tenant's, who also keeps things here."""
+    """Limits of a tenant, which also stores adapters, files and jobs."""
 
     max_adapters: int | None = None
     max_storage_bytes: int | None = None

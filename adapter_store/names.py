@@ -1,4 +1,4 @@
-"""The grammar of names; each check raises Invalid with the field's name."""
+"""The grammar of names; each check returns its argument or raises Invalid with the field's name."""
 
 import re
 
@@ -9,13 +9,15 @@ _FINE_TUNE_PREFIX = "ft:"
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _LABEL_LENGTH = 100
 _SHOWN_LENGTH = 100
-_MAX_VERSION = 2**31 - 1  # what the database's integer holds
+_MAX_VERSION = 2**31 - 1  # the database's largest integer
 
 
 def check_adapter_name(name: str, *, base_model: str | None, param: str = "name") -> str:
-    """An adapter's name: no `:` or `@`, which the grammar of `model` uses, and not the base model's id."""
+    """Check an adapter's name: no `:` or `@`, which the grammar of `model` uses, and not the base model's id."""
     if is_tuned(name):
-        raise Invalid(f"`{param}` must not start with `ft:`; such names belong to fine-tuning jobs.", param=param)
+        raise Invalid(
+            f"`{param}` must not start with `ft:`; these names are reserved for fine-tuned models.", param=param
+        )
     _check_grammar(name, param)
     if name == base_model:
         raise Invalid(f"`{param}` is the base model's own id; choose another name.", param=param)
@@ -23,7 +25,7 @@ def check_adapter_name(name: str, *, base_model: str | None, param: str = "name"
 
 
 def check_alias_name(alias: str, *, param: str = "alias") -> str:
-    """An alias: the same grammar, but not a number, so that nobody takes it for a version."""
+    """Check an alias: the same grammar, but not a number, which would look like a version."""
     _check_grammar(alias, param)
     if alias.isdigit():
         raise Invalid(f"`{param}` must not be a number; numbers are versions.", param=param)
@@ -31,12 +33,12 @@ def check_alias_name(alias: str, *, param: str = "alias") -> str:
 
 
 def could_be_name(name: str) -> bool:
-    """Whether an adapter or an alias can have this name; what cannot is never put into a query."""
+    """Return whether an adapter or an alias can have this name; other texts never reach a query."""
     return _NAME.fullmatch(name) is not None
 
 
 def is_tuned(name: str) -> bool:
-    """Whether only a model that a fine-tuning job has made can have this name."""
+    """Return whether the name is reserved for fine-tuned models."""
     return name.startswith(_FINE_TUNE_PREFIX)
 
 
@@ -54,7 +56,7 @@ def could_be_id(text: str) -> bool:
 
 
 def check_label(label: str, *, param: str = "name", required: bool = True) -> str:
-    """A free text for people (tenants' and keys' names): printable, no blanks at the ends."""
+    """Check a free text for people (tenants' and keys' names): printable, without blanks at the ends."""
     if required and not label:
         raise Invalid(f"`{param}` must not be empty.", param=param)
     if len(label) > _LABEL_LENGTH or not label.isprintable() or label != label.strip():

@@ -1,4 +1,4 @@
-"""What a tenant may keep here, held when something is published or comes back."""
+"""Quotas of what a tenant stores, checked when something is published or restored."""
 
 from typing import Any
 
@@ -14,35 +14,35 @@ from loragate.adapter_store.timestamps import utc_now
 
 
 async def limits_of(session: AsyncSession) -> TenantLimits:
-    """The session's tenant's."""
+    """Return the limits of the session's tenant."""
     query = select(TenantRow.limits).where(TenantRow.id == tenant_of(session))
     return (await session.execute(query)).scalar_one()
 
 
 def check_rank(limits: TenantLimits, rank: int) -> None:
-    """Raises Conflict."""
+    """Raise Conflict if the tenant may not publish adapters of this rank."""
     if limits.max_adapter_rank is not None and rank > limits.max_adapter_rank:
         raise Conflict(
-            f"This tenant's adapters may have ranks up to {limits.max_adapter_rank} (max_adapter_rank), and this one "
-            f"has {rank}.",
+            f"This tenant's adapters may have ranks up to {limits.max_adapter_rank} (max_adapter_rank); this one has "
+            f"rank {rank}.",
             code="quota_exceeded",
         )
 
 
 async def check_quotas(session: AsyncSession, limits: TenantLimits) -> None:
-    """After an addition, within its transaction: its scope's lock lets no other come between. Raises Conflict."""
+    """Raise Conflict if a quota is exceeded. Call it after an addition, in the same transaction (it has the lock)."""
     await _check_adapters(session, limits)
     await _check_storage(session, limits)
 
 
 async def check_one_more_adapter(session: AsyncSession, limits: TenantLimits) -> None:
-    """Before the long work that makes one. Raises Conflict."""
+    """Raise Conflict if one more adapter would exceed a quota. Call it before the work that makes one."""
     await _check_adapters(session, limits, more=1)
     await _check_storage(session, limits)
 
 
 async def check_storage(session: AsyncSession, more: int = 0) -> None:
-    """What is kept already, with `more` bytes. Raises Conflict."""
+    """Raise Conflict if the stored bytes and `more` exceed the quota."""
     await _check_storage(session, await limits_of(session), more)
 
 
@@ -50,19 +50,19 @@ async def _check_adapters(session: AsyncSession, limits: TenantLimits, more: int
     if limits.max_adapters is not None:
         living = select(func.count(AdapterRow.id)).where(AdapterRow.deleted_at.is_(None))
         would_be = (await session.scalar(living) or 0) + more
-        _refuse_above(limits.max_adapters, would_be, "adapters", "max_adapters")
+        _require_at_most(limits.max_adapters, would_be, "adapters", "max_adapters")
 
 
 async def _check_storage(session: AsyncSession, limits: TenantLimits, more: int = 0) -> None:
     if limits.max_storage_bytes is not None:
         used = more
-        for query in _kept():
+        for query in _stored_bytes():
             used += int(await session.scalar(query) or 0)
-        _refuse_above(limits.max_storage_bytes, used, "bytes of adapters and files", "max_storage_bytes")
+        _require_at_most(limits.max_storage_bytes, used, "bytes of adapters and files", "max_storage_bytes")
 
 
-def _kept() -> tuple[Select[Any], ...]:
-    """Adapters, files, and what uploads in parts have announced."""
+def _stored_bytes() -> tuple[Select[Any], ...]:
+    """Return queries for the bytes of adapters, of files, and of pending uploads as announced."""
     version, file, upload, now = AdapterVersionRow, FileRow, FileUploadRow, utc_now()
     return (
         select(func.sum(version.size_bytes)).where(version.deleted_at.is_(None)),
@@ -73,9 +73,10 @@ def _kept() -> tuple[Select[Any], ...]:
     )
 
 
-def _refuse_above(limit: int, would_be: int, what: str, name: str) -> None:
+def _require_at_most(limit: int, would_be: int, what: str, name: str) -> None:
     if would_be > limit:
         raise Conflict(
-            f"This tenant may keep {limit} {what} ({name}), and this would make it {would_be}; delete something first.",
+            f"This tenant may store {limit} {what} ({name}), and this would make it {would_be}; "
+            "delete something first.",
             code="quota_exceeded",
         )

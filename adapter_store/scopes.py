@@ -1,4 +1,4 @@
-"""What a transaction may touch: one tenant's things, or the operator's."""
+"""Scopes: the repositories of one transaction, bound to one tenant or to the operator."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ from loragate.adapter_store.usage.settlement import UsageSettlement
 
 @dataclass(frozen=True)
 class TenantScope:
-    """Repositories bound to one tenant; none of their methods takes a tenant's id."""
+    """Repositories bound to one tenant; none of their methods takes a tenant id."""
 
     adapters: AdapterRepository
     quarantine: Quarantine
@@ -44,7 +44,7 @@ class TenantScope:
 
 @dataclass(frozen=True)
 class AdminScope:
-    """The operator's repositories, or those of one tenant's administrator, which see that tenant only."""
+    """Repositories of the operator, or of one tenant's administrator; the latter see that tenant only."""
 
     tenants: TenantRepository
     keys: ApiKeyRepository

@@ -1,4 +1,4 @@
-"""The store: SQL is the truth, bytes are beside it."""
+"""The store: SQL is the source of truth, and the bytes are stored beside it."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class Store:
-    """One per process. Every method may raise Unavailable (the database is away) besides what it names."""
+    """The facade, one per process. Every method may also raise Unavailable (the database cannot be reached)."""
 
     def __init__(
         self, database: Database, blobs: Blobs, secret_key: bytes, notices: Notices, retention: timedelta
@@ -72,10 +72,10 @@ class Store:
         *,
         retention: timedelta = DEFAULT_RETENTION,
     ) -> "Store":
-        """Raises Invalid (the URL), SchemaMismatch (before `upgrade`), WrongSecretKey, Unavailable.
+        """Open the store. Raises Invalid (the URL), SchemaMismatch (before `upgrade`), WrongSecretKey, Unavailable.
 
-        Without `notices` other processes are not told of changes. What is deleted can be restored for as long as it
-        is `retention`.
+        Without `notices`, other processes are not notified of changes. Deleted adapters can be restored within
+        `retention`.
         """
         database = Database(database_url)
         try:
@@ -98,11 +98,11 @@ class Store:
 
     @asynccontextmanager
     async def tenant(self, tenant_id: str, *, write: bool = False, by: Actor = SYSTEM) -> AsyncIterator[TenantScope]:
-        """One transaction on one tenant's things: committed at the end of the block, rolled back on an error.
+        """Open one transaction on one tenant's data: committed at the end of the block, rolled back on an error.
 
-        Reading scopes refuse to write. Writing scopes of one tenant take turns, so keep them short; one whose
-        tenant is gone raises NotFound at its first statement. Neither holds a connection before that. The audit
-        log names `by` as who did it. Whoever subscribed to the notices hears of changes before this returns.
+        Reading scopes reject writes. Writing scopes of one tenant are serialized, so keep them short; a writing scope
+        of a deleted tenant raises NotFound at its first statement. No scope holds a connection before its first
+        statement. The audit log records `by` as the actor. Subscribers of the notices are notified before this returns.
         """
         blobs = self._blobs_of(tenant_id)
         opened = self._database.tenant(tenant_id, write=write)
@@ -143,7 +143,7 @@ class Store:
     async def admin(
         self, *, write: bool = False, by: Actor = SYSTEM, within: str | None = None
     ) -> AsyncIterator[AdminScope]:
-        """One transaction on the operator's things, in the same way; `within` a tenant it reaches no other's."""
+        """Open one transaction on the operator's data in the same way; `within` a tenant it sees that tenant only."""
         opened = self._database.operator(write=write) if within is None else self._database.tenant(within, write=write)
         async with self._announcing() as changed, opened as session:
             audit = AuditLog(session, by, changed)
@@ -162,8 +162,8 @@ class Store:
 
     @asynccontextmanager
     async def _announcing(self, own: str = "") -> AsyncIterator[set[str]]:
-        """Announces the tenants that are put in there ("" is `own`); an error of the commit may hide that it went
-        through."""
+        """Announce the tenants that are added to the set ("" is `own`), on errors too: a commit that reports an error
+        may have succeeded."""
         changed: set[str] = set()
         try:
             yield changed
@@ -172,30 +172,30 @@ class Store:
                 await self.notices.announce(tenant_id or own)
 
     async def authenticate(self, key: str) -> Authentication | None:
-        """None for anything that is not, or no longer, a key of this installation."""
+        """Return the principal of a key; None if it is not, or no longer, a key of this installation."""
         return await self._authenticator.authenticate(key)
 
     async def set_admin_key(self, key: str) -> None:
-        """Replaces the admin key: 24 to 256 printable characters, else Invalid."""
+        """Replace the admin key. Raises Invalid unless it has 24 to 256 printable characters."""
         await self._authenticator.set_admin_key(key)
 
     async def ensure_admin_key(self, given: str | None) -> str | None:
-        """Sets the given key; without one makes one at the first call ever, and returns it that once."""
+        """Set the given admin key. Without one, create a key at the first call ever, and return it only then."""
         return await self._authenticator.ensure_admin_key(given)
 
     async def publish_manifest(self, manifest: engine_pb2.Manifest) -> None:
-        """Keeps what the engine says about its base model."""
+        """Store the engine's manifest of its base model."""
         await self._manifests.publish(manifest)
 
     async def manifest(self) -> engine_pb2.Manifest | None:
-        """What an engine last said about its base model; None before the first time."""
+        """Return the latest manifest of the base model; None before the first."""
         return await self._manifests.current()
 
     async def open_adapter(self, tenant_id: str, digest: str) -> StoredAdapter:
-        """The bytes of a published adapter, also of a deleted version until the sweep.
+        """Return the bytes of a published adapter, also of a deleted version until the sweep.
 
-        Raises LookupError when they are not there, OSError (also while iterating) when they cannot be read. They are
-        checked while they are read: what is damaged ends in `CorruptBlob` before its last chunk, and in quarantine.
+        Raises LookupError if they do not exist, OSError (also while iterating) if they cannot be read. They are
+        checked while they are read: corrupt bytes raise `CorruptBlob` before their last chunk, and are quarantined.
         """
         stored = await self.blobs.of(tenant_id).open(digest)
         return replace(stored, tensors=self._verified(tenant_id, digest, stored))
@@ -209,7 +209,7 @@ class Store:
             raise
 
     async def _quarantine(self, tenant_id: str, digest: str) -> None:
-        """Unless it was a fault on the way: they are read once more."""
+        """Quarantine the bytes, unless a second read succeeds: then it was a transient fault."""
         try:
             reason = await find_damage(self.blobs.of(tenant_id), digest)
             if reason is None:
@@ -217,18 +217,18 @@ class Store:
             async with self.tenant(tenant_id, write=True) as scope:
                 versions = await scope.quarantine.take(digest, reason)
         except (StoreError, LookupError, OSError) as error:
-            log.warning("cannot put %s of %s into quarantine: %s", digest, tenant_id, error)
+            log.warning("cannot quarantine %s of %s: %s", digest, tenant_id, error)
         else:
-            log.error("%s of %s is damaged, %d versions are in quarantine: %s", digest, tenant_id, versions, reason)
+            log.error("%s of %s is corrupt, %d versions are quarantined: %s", digest, tenant_id, versions, reason)
             self.on_damage()
 
     def read_pieces(self, tenant_id: str, pieces: Sequence[str]) -> AsyncIterator[bytes]:
-        """The bytes of a file, from what `files.pieces` said of it. Raises Unavailable while iterating."""
+        """Return the bytes of a file, given its pieces from `files.pieces`. Raises Unavailable while iterating."""
         return self._blobs_of(tenant_id).pieces.read(pieces)
 
     async def sweep(self, grace: timedelta = DEFAULT_GRACE, retention: timedelta | None = None) -> SweepReport:
-        """Reclaims bytes that nothing needs and nobody has touched for `grace`, and gives up what was being published
-        then. What was deleted stays for as long as it can be restored, or else for `retention`."""
+        """Reclaim bytes that nothing refers to and that are older than `grace`, and reject publications that old.
+        Deleted adapters stay for `retention`, by default the time in which they can be restored."""
         async with self.admin() as admin:
             tenants = await admin.published.tenants_with_abandoned(grace)
         for tenant_id in tenants:

@@ -1,4 +1,4 @@
-"""Reclaims bytes that nothing needs: of uploads that were cut off, of deleted versions, of files that are gone."""
+"""The sweep: reclaims the bytes of interrupted uploads, deleted versions, and deleted or expired files."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ _SET_ASIDE = timedelta(days=30)
 
 @dataclass(frozen=True)
 class SweepReport:
-    """What one sweep removed."""
+    """The numbers of removed objects."""
 
     adapters: int  # digests, each with its two files
     pieces: int = 0  # of files, and parts of uploads
 
 
 async def sweep(database: Database, blobs: Blobs, grace: timedelta, retention: timedelta) -> SweepReport:
-    """Removes bytes that were written at least `grace`, and whose last version was deleted at least `retention` ago.
+    """Remove bytes that are older than `grace` and whose last version was deleted more than `retention` ago.
 
-    The grace is for requests in flight, which finish on a deleted version, and for uploads that are being
-    published; what was deleted is kept longer, to be restored, but for what was rejected. Folders of tenants that
-    this database never had are left alone.
+    The grace period protects requests in flight, which finish on a deleted version, and uploads that are being
+    published. Deleted versions are kept longer so that they can be restored; rejected ones are not. Folders of tenants
+    that this database never had are left alone.
     """
     now = utc_now()
     before, restorable = now - grace, now - max(grace, retention)
@@ -50,7 +50,7 @@ async def sweep(database: Database, blobs: Blobs, grace: timedelta, retention: t
 async def _remove_unneeded(
     database: Database, owned: TenantBlobs, tenant_id: str, digest: str, before: datetime, restorable: datetime
 ) -> bool:
-    """Works under the tenant's lock, so that a publication of these bytes waits or sees them gone."""
+    """Remove a digest under the tenant's lock, so that a publication of these bytes waits or sees them removed."""
     async with database.operator() as session:
         if await _is_needed(session, tenant_id, digest, before, restorable):
             return False
@@ -78,28 +78,28 @@ async def _is_needed(
     return (await session.scalars(query.limit(1))).first() is not None
 
 
-_TOLD = timedelta(days=1)  # so much longer it is told what became of an upload
-_AT_ONCE = 100  # a tenant's writers wait meanwhile
+_UPLOAD_RECORD = timedelta(days=1)  # an upload's state can be read this long after its expiry
+_BATCH = 100  # the tenant's writers wait during a batch
 
 
 async def sweep_pieces(database: Database, owned: TenantBlobs, tenant_id: str, before: datetime) -> int:
-    """Of those written before then; returns how many it removed."""
+    """Remove unneeded pieces that were written before `before`; return their number."""
     removed = 0
     old = await owned.pieces.older_than(before)
-    for start in range(0, len(old), _AT_ONCE):
-        batch = old[start : start + _AT_ONCE]
+    for start in range(0, len(old), _BATCH):
+        batch = old[start : start + _BATCH]
         async with database.operator() as session:
             unneeded = set(batch) - await _needed(session, tenant_id, batch, before)
         if unneeded:
             removed += await _remove(database, owned, tenant_id, unneeded, before)
-    await _forget(database, tenant_id, before)
+    await _delete_rows(database, tenant_id, before)
     return removed
 
 
 async def _remove(
     database: Database, owned: TenantBlobs, tenant_id: str, pieces: Collection[str], before: datetime
 ) -> int:
-    """Works under the tenant's lock, so that nobody makes a file of them meanwhile."""
+    """Remove pieces under the tenant's lock, so that no file is made of them at the same time."""
     async with database.operator(write=True) as session:
         lock = select(TenantRow.id).where(TenantRow.id == tenant_id).with_for_update(key_share=True)
         if await session.scalar(lock) is None:
@@ -131,12 +131,12 @@ async def _needed(session: AsyncSession, tenant_id: str, pieces: Collection[str]
     return set(await session.scalars(query))
 
 
-async def _forget(database: Database, tenant_id: str, before: datetime) -> None:
-    """Rows without pieces of uploads that ended long ago, and of files that are gone."""
+async def _delete_rows(database: Database, tenant_id: str, before: datetime) -> None:
+    """Delete rows, without pieces, of uploads that ended long ago and of deleted or expired files."""
     piece, file, upload = FilePieceRow, FileRow, FileUploadRow
     uploads = delete(upload).where(
         upload.tenant_id == tenant_id,
-        upload.expires_at <= before - _TOLD,
+        upload.expires_at <= before - _UPLOAD_RECORD,
         ~exists().where(piece.tenant_id == tenant_id, piece.upload_id == upload.id),
     )
     files = delete(file).where(

@@ -1,1 +1,1 @@
-"""The manifest of the base model and its layout."""
+"""The engine's manifest of the base model, and its layout."""

@@ -1,7 +1,7 @@
-"""The engine's manifest as the layout that adapters are checked against.
+"""Conversion of the engine's manifest to the layout that adapters are checked against.
 
-A manifest may come from an engine of another version: what this one does not know is left out, so that no
-adapter can need it, and what that one did not say is taken as absent.
+A manifest may come from an engine of another version: entries unknown to this version are left out, so that no
+adapter can use them, and missing entries count as absent.
 """
 
 from loragate.peft_format.kinds import AdapterKind
@@ -17,7 +17,7 @@ _KINDS = {
 
 
 def layout_of(manifest: engine_pb2.Manifest) -> BaseLayout:
-    """Everything in the manifest that says what an adapter may change."""
+    """Return the layout: all parts of the base model that an adapter may change."""
     return BaseLayout(
         model_type=manifest.model_type,
         num_layers=manifest.num_layers,

@@ -1,4 +1,4 @@
-"""What the engine last said about its base model, kept so that uploads validate while the engine is down."""
+"""The engine's latest manifest, stored so that uploads can be validated while the engine is down."""
 
 from sqlalchemy import delete, insert, select
 
@@ -12,11 +12,13 @@ _ONLY_ROW = 1
 
 
 class Manifests:
+    """The stored manifest of the base model."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def publish(self, manifest: engine_pb2.Manifest) -> None:
-        """Replaces the manifest; writes nothing when it is the same."""
+        """Replace the manifest; writes nothing if it is unchanged."""
         payload = manifest.SerializeToString(deterministic=True)
         if await self._payload() == payload:
             return
@@ -28,12 +30,12 @@ class Manifests:
             await session.execute(row)
 
     async def current(self) -> engine_pb2.Manifest | None:
-        """None until an engine has described itself for the first time."""
+        """Return the manifest; None until an engine has published one."""
         payload = await self._payload()
         return None if payload is None else engine_pb2.Manifest.FromString(payload)
 
     async def required(self) -> engine_pb2.Manifest:
-        """Raises Unavailable where `current` returns None."""
+        """Return the manifest; raises Unavailable where `current` returns None."""
         manifest = await self.current()
         if manifest is None:
             raise base_model_unknown()

@@ -1,1 +1,1 @@
-"""Adapter bytes on disk or S3."""
+"""Bytes of adapters and files, on disk or S3."""

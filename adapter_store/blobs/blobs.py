@@ -1,8 +1,8 @@
 """Tenants' bytes. Adapters are content-addressed: `<root>/<tenant>/<digest's hex>/<the two PEFT files>`.
 
-The config is written last: an adapter is there when both files are. Bytes of a digest never change once there: of
-uploads that say the same in other bytes (the order of a header, blanks in a config) the first one's stay. The file
-system's calls run in threads, since a local one has no other kind.
+The config is written last: an adapter exists when both files do. The bytes of a digest never change: of equivalent
+uploads with different bytes (the order of a header, blanks in a config) the first one's are kept. The file system's
+calls run in threads, because a local file system has only blocking ones.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class StoredAdapter:
-    """One adapter's bytes: the config whole, the safetensors file in order in pieces of at most 1 MiB."""
+    """One adapter's bytes: the whole config, and the safetensors file in order in pieces of at most 1 MiB."""
 
     config_json: bytes
     tensors: AsyncIterator[bytes]
@@ -41,25 +41,25 @@ class StoredAdapter:
 
 
 class Blobs:
-    """`url` is a local path or any URL that fsspec knows. Raises CannotOpen for another one."""
+    """The blobs of all tenants. `url` is a local path or a URL that fsspec supports; otherwise raises CannotOpen."""
 
     def __init__(self, url: str) -> None:
         self._objects, self._root = open_objects(url)
 
     def of(self, tenant_id: str) -> "TenantBlobs":
-        """Raises LookupError for what cannot be a tenant's id, so that no id leads out of the root."""
+        """Return a tenant's blobs. Raises LookupError for an impossible id, so that no id leads out of the root."""
         if not _TENANT.fullmatch(tenant_id):
             raise LookupError(f"no tenant {tenant_id!r}")
         return TenantBlobs(self._objects, f"{self._root}/{tenant_id}")
 
     async def tenant_ids(self) -> tuple[str, ...]:
-        """Ids of the tenants that have bytes here."""
+        """Return the ids of the tenants that have bytes here."""
         with blob_faults():
             names = await asyncio.to_thread(self._objects.names, self._root)
         return tuple(sorted(name for name in names if _TENANT.fullmatch(name)))
 
     async def try_out(self) -> None:
-        """Writes, reads and removes a small file. Raises StorageFull, Unavailable."""
+        """Write, read and remove a small file. Raises StorageFull, Unavailable."""
         path, word = f"{self._root}/.loragate-try", b"loragate"
         with blob_faults():
             await asyncio.to_thread(self._objects.write, path, BytesIO(word), f"{self._root}/{_TEMPORARY}")
@@ -77,7 +77,7 @@ class TenantBlobs:
         self.pieces = TenantPieces(objects, f"{root}/{_PIECES}", self._drafts)
 
     async def put(self, digest: str, config_json: bytes, tensors: BinaryIO) -> int:
-        """Stores both files durably, unless the digest is there; returns the size of the tensors' file kept.
+        """Store both files durably, unless the digest exists; return the size of the stored tensors' file.
 
         Raises StorageFull, Unavailable.
         """
@@ -89,7 +89,7 @@ class TenantBlobs:
             return await asyncio.to_thread(self._has, digest)
 
     async def open(self, digest: str) -> StoredAdapter:
-        """Raises LookupError when it is not there, OSError (also while iterating) when it cannot be read."""
+        """Return an adapter. Raises LookupError if it does not exist, OSError (also later) if it cannot be read."""
         if not await asyncio.to_thread(self._has, digest):
             raise LookupError(f"no adapter {digest!r}")
         config, tensors = (f"{self._folder(digest)}/{name}" for name in (CONFIG_FILE, TENSORS_FILE))
@@ -98,7 +98,7 @@ class TenantBlobs:
         return StoredAdapter(config_json, self._objects.chunks(tensors), size)
 
     async def digests_older_than(self, moment: datetime) -> tuple[str, ...]:
-        """Digests whose files, complete or not, were all written before `moment`."""
+        """Return the digests whose files, complete or not, were all written before `moment`."""
         with blob_faults():
             names = await asyncio.to_thread(self._objects.older_than, self._root, moment)
         digests = (f"sha256:{name}" for name in names)
@@ -109,20 +109,20 @@ class TenantBlobs:
             await asyncio.to_thread(self._objects.remove, self._folder(digest))
 
     async def set_aside(self, digest: str) -> None:
-        """Its files are nobody's from now on, and kept for whoever wants to know what became of them."""
+        """Move the files into the quarantine folder, where they are kept for inspection."""
         aside = f"{self._root}/{_QUARANTINE}/{digest.removeprefix('sha256:')}-{secrets.token_hex(4)}"
         with blob_faults():
             await asyncio.to_thread(self._objects.move, self._folder(digest), aside)
 
     async def remove_set_aside(self, before: datetime) -> None:
-        """What was written before then."""
+        """Remove quarantined files that were written before `before`."""
         aside = f"{self._root}/{_QUARANTINE}"
         with blob_faults():
             for name in await asyncio.to_thread(self._objects.older_than, aside, before):
                 await asyncio.to_thread(self._objects.remove, f"{aside}/{name}")
 
     async def remove_temporary(self, before: datetime) -> None:
-        """Removes what uploads left behind that were cut off before `before`."""
+        """Remove files of uploads that were interrupted before `before`."""
         with blob_faults():
             await asyncio.to_thread(self._objects.remove_drafts, self._drafts, before)
 
@@ -149,7 +149,7 @@ class TenantBlobs:
 
 
 def open_objects(url: str) -> tuple[Objects, str]:
-    """The file system of `url`, and its root there. Raises CannotOpen."""
+    """Return the file system of `url`, and the root in it. Raises CannotOpen."""
     protocol = get_protocol(url)
     try:
         if protocol in ("s3", "s3a"):
@@ -163,5 +163,5 @@ def open_objects(url: str) -> tuple[Objects, str]:
         )
         raise CannotOpen(words) from None
     except ValueError as error:
-        raise CannotOpen(f"The blob URL is not one: {error}.") from None
+        raise CannotOpen(f"The blob URL is invalid: {error}.") from None
     return Objects(fs), root

@@ -1,4 +1,4 @@
-"""What a local disk needs before bytes survive a power cut; an object store's write needs nothing."""
+"""Durability on a local disk, so that bytes survive a power cut; object stores need nothing."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ _UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
 def reserve(file: BinaryIO, size: int) -> None:
-    """Takes the disk's room for so many bytes now, where it can be taken. Raises OSError when there is none."""
+    """Reserve disk space for `size` bytes, where the file system supports it. Raises OSError if there is too little."""
     if size > 0 and hasattr(os, "posix_fallocate") and _is_local(file):
         try:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -22,14 +22,14 @@ def reserve(file: BinaryIO, size: int) -> None:
 
 
 def make_durable(file: BinaryIO) -> None:
-    """Flushes an open file to the disk."""
+    """Flush an open file to the disk."""
     if isinstance(file, LocalFileOpener):
         file.flush()
         os.fsync(file.fileno())
 
 
 def sync_directory(fs: AbstractFileSystem, directory: str) -> None:
-    """Makes renames into `directory` survive."""
+    """Make renames into `directory` durable."""
     if isinstance(fs, LocalFileSystem):
         descriptor = os.open(directory, os.O_RDONLY)
         try:

@@ -1,8 +1,8 @@
-"""Files as blobs need them: a file is there whole or not at all, and once there it survives.
+"""Files as blobs need them: written completely or not at all, and durable.
 
-This is a local disk's way, and that of any file system which fsspec knows and which can rename: a temporary file,
-flushed to the disk, then renamed. `s3.py` has an object store's. All calls block and raise OSError only: run them in
-threads.
+This implementation is for local disks and every fsspec file system that can rename: it writes a temporary file,
+flushes it to the disk and renames it. `s3.py` is for object stores. All calls block and raise OSError only: run them
+in threads.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ CHUNK_BYTES = 1 << 20
 
 
 class Objects:
-    """One file system. Paths are whole ones, without the protocol."""
+    """One file system. Paths are absolute, without the protocol."""
 
     def __init__(self, fs: AbstractFileSystem) -> None:
         self._fs = fs
 
     def exists(self, path: str) -> bool:
-        """Unlike fsspec's, this raises where it cannot be told."""
+        """Return whether the file exists; unlike fsspec's, this raises OSError if that is unknown."""
         try:
             self._fs.info(path)
         except FileNotFoundError:
@@ -42,19 +42,19 @@ class Objects:
         return content
 
     def names(self, directory: str) -> list[str]:
-        """Of what is directly in there; nothing where there is no such directory."""
+        """Return the names in a directory; empty if it does not exist."""
         if not self._fs.isdir(directory):
             return []
         return [path.rstrip("/").rsplit("/", 1)[-1] for path in self._fs.ls(directory, detail=False)]
 
     def newest(self, path: str) -> datetime:
-        """When the newest file under `path` was written; of an empty directory, when it was made."""
+        """Return when the newest file under `path` was written; for an empty directory, when it was created."""
         files: Iterable[str] = self._fs.find(path) or [path]
         newest: datetime = max(self._fs.modified(file) for file in files)
         return newest
 
     def older_than(self, directory: str, moment: datetime) -> list[str]:
-        """Names in there all of whose files were written before `moment`. What vanishes meanwhile is left out."""
+        """Return the names whose files were all written before `moment`, without those removed meanwhile."""
         older = []
         for name in self.names(directory):
             with suppress(FileNotFoundError):
@@ -63,7 +63,7 @@ class Objects:
         return older
 
     def write(self, path: str, source: BinaryIO, drafts: str) -> None:
-        """All of `source`, from its start. `drafts` is a directory for the temporary file."""
+        """Write all of `source`, from its start. `drafts` is a directory for the temporary file."""
         size = source.seek(0, 2)
         source.seek(0)
         for directory in (self._fs._parent(path), drafts):
@@ -81,32 +81,32 @@ class Objects:
             raise
 
     def settle(self, *directories: str) -> None:
-        """Makes what was renamed into these survive a power cut."""
+        """Make renames into these directories durable."""
         for directory in directories:
             sync_directory(self._fs, directory)
 
     def remove(self, path: str) -> None:
-        """A file or a directory with all that is in it; what is gone already is no trouble."""
+        """Remove a file, or a directory with its contents, if it exists."""
         with suppress(FileNotFoundError):
             self._fs.rm(path, recursive=True)
 
     def remove_drafts(self, drafts: str, before: datetime) -> None:
-        """What writers left behind that were cut off before `before`."""
+        """Remove the temporary files of writers that were interrupted before `before`."""
         for name in self.older_than(drafts, before):
             self.remove(f"{drafts}/{name}")
 
     def move(self, path: str, to: str) -> None:
-        """A directory with its files. It may be seen in both places meanwhile."""
+        """Move a directory with its files, which may be visible in both places for a moment."""
         self._fs.makedirs(self._fs._parent(to), exist_ok=True)
         self._fs.mv(path, to, recursive=True)
 
     def open(self, path: str) -> Any:
-        """For reading in order."""
+        """Open a file for sequential reading."""
         return self._fs.open(path, "rb")
 
     async def chunks(self, path: str) -> AsyncIterator[bytes]:
-        """In pieces of at most 1 MiB. Opens the file on the first step, so that an iterator that nobody starts holds
-        nothing. Raises OSError."""
+        """Yield the file in pieces of at most 1 MiB. Opens it on the first step, so that an iterator that is never
+        started holds nothing. Raises OSError."""
         file = await asyncio.to_thread(self.open, path)
         try:
             while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):

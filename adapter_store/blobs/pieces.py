@@ -1,7 +1,7 @@
-"""The bytes of tenants' files, in pieces as they came: `<root>/<tenant>/pieces/<the piece's id>`.
+"""The bytes of tenants' files, in the pieces in which they arrived: `<root>/<tenant>/pieces/<the piece's id>`.
 
-A file is its pieces in order, so that an upload is completed without copying what it was sent. SQL says which pieces
-are whose (`files`, `file_uploads`); one that no row names is an upload's that was cut off.
+A file is an ordered list of pieces, so that completing an upload copies no bytes. SQL records the owner of each piece
+(`files`, `file_uploads`); a piece without a row is left from an interrupted upload.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _ID = re.compile(r"part_[0-9A-Za-z]+")
 
 
 class TenantPieces:
-    """One tenant's. Methods raise StorageFull and Unavailable."""
+    """The pieces of one tenant. Methods raise StorageFull and Unavailable."""
 
     def __init__(self, objects: Objects, root: str, drafts: str) -> None:
         self._objects = objects
@@ -25,7 +25,7 @@ class TenantPieces:
         self._drafts = drafts
 
     async def put(self, piece_id: str, content: BinaryIO) -> None:
-        """Stores it durably."""
+        """Store a piece durably."""
         with blob_faults():
             await asyncio.to_thread(self._put, self._path(piece_id), content)
 
@@ -34,14 +34,14 @@ class TenantPieces:
             return await asyncio.to_thread(self._objects.exists, self._path(piece_id))
 
     async def read(self, piece_ids: Sequence[str]) -> AsyncIterator[bytes]:
-        """Their bytes one after the other, in chunks of at most 1 MiB."""
+        """Yield the bytes of the pieces in order, in chunks of at most 1 MiB."""
         with blob_faults():
             for piece_id in piece_ids:
                 async for chunk in self._objects.chunks(self._path(piece_id)):
                     yield chunk
 
     async def older_than(self, moment: datetime) -> tuple[str, ...]:
-        """Ids of those written before."""
+        """Return the ids of the pieces that were written before `moment`."""
         with blob_faults():
             names = await asyncio.to_thread(self._objects.older_than, self._root, moment)
         return tuple(sorted(name for name in names if _ID.fullmatch(name)))

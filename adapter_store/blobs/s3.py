@@ -1,10 +1,10 @@
-"""Blobs in S3, or what speaks its protocol. Imported where an `s3://` URL is used only.
+"""Blobs in S3 and compatible stores. Imported only if an `s3://` URL is used.
 
-There an object appears whole once its PUT or its multipart upload is complete, so nothing is written under another name
-first. What a writer leaves behind that was cut off is an upload that was never completed: invisible, but paid for.
+An object appears as a whole once its PUT or its multipart upload is complete, so there are no temporary names. An
+interrupted writer leaves a multipart upload that was never completed: invisible, but billed.
 
 Endpoint, region and credentials come from where AWS' own tools have them: `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, …,
-a profile, the role of the machine.
+a profile, or the machine's role.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from loragate.adapter_store.blobs.filesystem import CHUNK_BYTES, Objects
 _PART_BYTES = 8 << 20  # of a multipart upload: 10,000 of them make an object of 80 GB at most
 _AHEAD_BYTES = 4 << 20
 _TRIES = 3
-_CALL_SECONDS = 30.0  # for a call with a part: aiohttp itself waits for ever for a "100 Continue"
-_ASK_ONCE = {"connect_timeout": 3, "read_timeout": 20, "retries": {"total_max_attempts": 1}}  # s3fs tries again
+_CALL_SECONDS = 30.0  # for a call with a part: aiohttp waits forever for a "100 Continue"
+_ASK_ONCE = {"connect_timeout": 3, "read_timeout": 20, "retries": {"total_max_attempts": 1}}  # s3fs retries itself
 _FULL = frozenset({"XMinioStorageFull", "QuotaExceeded", "QuotaExceededException", "InsufficientCapacity"})
 
 
 def open_s3(url: str) -> tuple["S3Objects", str]:
-    """With the root, `bucket/prefix`. Nothing is asked yet."""
+    """Return the objects and the root, `bucket/prefix`. Makes no request yet."""
     fs = _Bounded(use_listings_cache=False, config_kwargs=_ASK_ONCE)
     return S3Objects(fs), fs._strip_protocol(url)
 
 
 class S3Objects(Objects):
-    """Whatever S3 and its transport raise is told as OSError; a bucket that is full as ENOSPC."""
+    """S3 as a file system. Errors of S3 and its transport become OSError; a full bucket ENOSPC."""
 
     def exists(self, path: str) -> bool:
         with _os_errors():
@@ -56,7 +56,7 @@ class S3Objects(Objects):
             return super().names(directory)
 
     def older_than(self, directory: str, moment: datetime) -> list[str]:
-        """Asked in one listing, a thousand objects at a time."""
+        """Use one listing, of a thousand objects per request."""
         newest: dict[str, datetime] = {}
         with _os_errors():
             found: dict[str, Any] = self._fs.find(directory, detail=True)
@@ -74,13 +74,13 @@ class S3Objects(Objects):
                 shutil.copyfileobj(source, file, CHUNK_BYTES)
                 file.close()
             except BaseException:
-                file.closed = True  # else it is completed when it is collected, half as it is
+                file.closed = True  # otherwise garbage collection would complete the partial object
                 with suppress(OSError, BotoCoreError, ClientError, TransferError):
                     file.discard()
                 raise
 
     def settle(self, *directories: str) -> None:
-        """What is there is durable."""
+        """Do nothing: an object that exists is durable."""
 
     def remove(self, path: str) -> None:
         with _os_errors():
@@ -106,7 +106,7 @@ class S3Objects(Objects):
 
 
 class _Bounded(S3FileSystem):  # type: ignore[misc]
-    """Whose calls end."""
+    """An S3 file system whose calls have a time limit."""
 
     retries = _TRIES
 

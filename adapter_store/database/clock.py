@@ -1,4 +1,4 @@
-"""The database's clock, the one that all processes share."""
+"""The database's clock, which all processes share."""
 
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from loragate.adapter_store.tables.base import UtcDateTime
 
 
 class database_now(FunctionElement[datetime]):
-    """The time as an aware datetime in UTC."""
+    """SQL: the current time as an aware datetime in UTC."""
 
     type = UtcDateTime()
     inherit_cache = True

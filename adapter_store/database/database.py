@@ -2,7 +2,7 @@
 
 Reading sessions see one consistent snapshot (SQLite's deferred transaction in WAL mode; REPEATABLE READ,
 read-only, on Postgres). Writing sessions never lose an update that they read first: SQLite begins them with
-BEGIN IMMEDIATE; on Postgres a tenant's writers lock their tenant's row and the operator's one advisory lock.
+BEGIN IMMEDIATE; on Postgres a tenant's writers lock their tenant's row, and the operator's writers an advisory lock.
 No session takes a connection before its first statement.
 """
 
@@ -32,13 +32,13 @@ from loragate.adapter_store.database.tenant_session import (
 )
 from loragate.adapter_store.database.urls import driver_url
 
-BUSY_TIMEOUT = 10.0  # seconds that a SQLite writer waits for its turn
+BUSY_TIMEOUT = 10.0  # seconds that a SQLite writer waits for the lock
 _RETRY_SECONDS = 0.02
 _CONNECT_TIMEOUT = 5.0  # seconds, Postgres
 _POOL_TIMEOUT = 10.0  # seconds to wait for a free connection
-_TRUSTED_SECONDS = 1.0  # after which an idle connection of Postgres' is tried before it is used
+_TRUSTED_SECONDS = 1.0  # after this time idle, a Postgres connection is pinged before use
 _IDLE_SINCE = "loragate_idle_since"
-_KEPT, _MORE = 5, 10  # connections of one process: as long as it lives, and while many are wanted
+_KEPT, _MORE = 5, 10  # connections of one process: permanent ones, and additional ones under load
 MAX_CONNECTIONS = _KEPT + _MORE
 _OPERATOR_LOCK = 0x6C6F7261  # any fixed number: the advisory lock of the operator's writers
 
@@ -54,6 +54,8 @@ def _take_turns(session: OperatorSession, transaction: SessionTransaction, conne
 
 
 class Database:
+    """The engine, the connection pool and the sessions of one process."""
+
     def __init__(self, database_url: str) -> None:
         self._engine = create_engine(driver_url(database_url))
         guard(self._engine.sync_engine)
@@ -66,13 +68,13 @@ class Database:
 
     @asynccontextmanager
     async def operator(self, *, write: bool = False) -> AsyncIterator[AsyncSession]:
-        """One transaction over all tenants' rows: committed after the block, rolled back on an error."""
+        """Open one transaction over all tenants' rows: committed after the block, rolled back on an error."""
         async with self._session(OperatorSession, {WRITE: write}) as session:
             yield session
 
     @asynccontextmanager
     async def tenant(self, tenant_id: str, *, write: bool = False) -> AsyncIterator[AsyncSession]:
-        """One transaction over one tenant's rows. A write scope of a deleted tenant raises NotFound."""
+        """Open one transaction over one tenant's rows. A write scope of a deleted tenant raises NotFound."""
         async with self._session(TenantSession, {WRITE: write, TENANT: tenant_id}) as session:
             yield session
 
@@ -89,10 +91,10 @@ class Database:
 
 
 def create_engine(url: URL) -> AsyncEngine:
-    """An engine with the discipline of its database.
+    """Return an engine with the settings of its database.
 
-    Connections come back to the pool with their transaction ended, or not at all. Rolling back once more would be a
-    moment in which a cancelled request leaves nothing but a traceback.
+    Connections return to the pool with their transaction ended, or not at all. An additional rollback could be
+    cancelled with its request, which would only produce a traceback.
     """
     if url.get_backend_name() == "postgresql":
         engine = create_async_engine(
@@ -103,25 +105,25 @@ def create_engine(url: URL) -> AsyncEngine:
             pool_reset_on_return=None,
             connect_args={"timeout": _CONNECT_TIMEOUT},
         )
-        _try_idle_connections(engine.sync_engine)
+        _ping_idle_connections(engine.sync_engine)
         return engine
     engine = create_async_engine(
         url, pool_timeout=_POOL_TIMEOUT, pool_reset_on_return=None, connect_args={"timeout": BUSY_TIMEOUT}
     )
-    _discipline_sqlite(engine.sync_engine)
+    _configure_sqlite(engine.sync_engine)
     return engine
 
 
-def _try_idle_connections(engine: Engine) -> None:
-    """Before they are used again: the server may have gone meanwhile. Trying each one before each use would take three
-    more round trips, longer than most reads."""
+def _ping_idle_connections(engine: Engine) -> None:
+    """Ping idle connections before they are used again, because the server may have restarted. Pinging before each use
+    would take three more round trips, longer than most reads."""
 
     @event.listens_for(engine, "checkin")
     def rest(connection: Any, record: ConnectionPoolEntry) -> None:
         record.info[_IDLE_SINCE] = time.monotonic()
 
     @event.listens_for(engine, "checkout")
-    def try_it(connection: Any, record: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
+    def ping(connection: Any, record: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
         idle_since, driver = record.info.get(_IDLE_SINCE), record.driver_connection
         if idle_since is None:  # it is new
             return
@@ -135,8 +137,8 @@ def _try_idle_connections(engine: Engine) -> None:
 
 
 def _use_write_ahead_log(cursor: Any) -> None:
-    """Of several processes that meet a new file at once, SQLite refuses some without waiting: its busy timeout does not
-    hold for a change of the journal's mode."""
+    """Retry while SQLite is busy: when several processes open a new file, SQLite rejects some without waiting, because
+    its busy timeout does not apply to a change of the journal mode."""
     deadline = time.monotonic() + BUSY_TIMEOUT
     while True:
         try:
@@ -149,7 +151,7 @@ def _use_write_ahead_log(cursor: Any) -> None:
             return
 
 
-def _discipline_sqlite(engine: Engine) -> None:
+def _configure_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, record: object) -> None:
         connection.isolation_level = None  # the driver must not begin transactions behind our back
@@ -168,19 +170,19 @@ def _discipline_sqlite(engine: Engine) -> None:
 
 
 def _terminate(connection: Any) -> None:
-    """Of a task that was cancelled, and may be again meanwhile: SQLAlchemy's own way would then leave a task that
-    waits for ever."""
-    if not in_greenlet():  # it was forgotten
+    """Close the connection of a cancelled task, which may be cancelled again: SQLAlchemy's own implementation would
+    then leave a task that waits forever."""
+    if not in_greenlet():  # it was garbage-collected
         connection.terminate()
         return
     ending = asyncio.ensure_future(_end(connection.driver_connection))
     while not ending.done():
-        with suppress(asyncio.CancelledError):  # the task is ending of one already
+        with suppress(asyncio.CancelledError):  # the task is being cancelled already
             await_only(asyncio.wait([ending]))
 
 
 async def _end(driver: Any) -> None:
-    """Closing is not enough: as long as Python keeps one of its statements, a connection keeps its lock."""
+    """Roll back, then close: a closed connection keeps its lock as long as Python keeps one of its statements."""
     for ends in (driver.rollback, driver.close):
-        with suppress(sqlite3.Error, ValueError):  # it is broken, or closed already
+        with suppress(sqlite3.Error, ValueError):  # it is broken or already closed
             await ends()

@@ -1,4 +1,4 @@
-"""Errors of the layers below, told in the store's own."""
+"""Mapping of the drivers' and the file system's errors to the store's own."""
 
 import errno
 import logging
@@ -22,7 +22,7 @@ _NO_TEXT = "22021"
 
 @contextmanager
 def database_faults() -> Iterator[None]:
-    """Maps what SQLAlchemy and the drivers raise; asyncpg raises bare OSErrors when it cannot connect."""
+    """Map errors of SQLAlchemy and the drivers; asyncpg raises bare OSErrors when it cannot connect."""
     try:
         yield
     except PoolTimeoutError as error:
@@ -35,22 +35,22 @@ def database_faults() -> Iterator[None]:
 
 @contextmanager
 def blob_faults() -> Iterator[None]:
-    """Maps what the file system under the blobs raises."""
+    """Map errors of the file system under the blobs."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
             raise StorageFull("There is no space left for adapters.") from error
-        log.warning("the storage of blobs failed: %s", error)
+        log.warning("the blob storage failed: %s", error)
         raise Unavailable("The adapters' storage cannot be reached; try again.") from error
 
 
 def _of_driver(error: DBAPIError) -> StoreError | DBAPIError:
-    """What is neither a fault of the surroundings nor a lost race is a bug and stays as it is."""
+    """Return the store's error; an error that is neither environmental nor a lost race is a bug and stays as it is."""
     if isinstance(error, IntegrityError):
-        return Conflict("Somebody else changed the same thing at the same time; try again.")
+        return Conflict("Another request changed the same object at the same time; try again.")
     if _postgres_code(error) == _NO_TEXT:
-        return Invalid("A text holds the character NUL, which no text here can hold.")
+        return Invalid("A text contains the character NUL, which is not allowed.")
     if _is_full(error):
         return StorageFull("There is no space left for the database.")
     connecting = error.statement is None

@@ -20,7 +20,7 @@ Row = TypeVar("Row", AdapterImportRow, AdapterRow, ApiKeyRow, AuditRow, JobRow, 
 async def newest_first(
     session: AsyncSession, kind: type[Row], *where: ColumnElement[bool], after: str | None, limit: int
 ) -> Page[Row]:
-    """The page after the row with id `after`, which may have been deleted meanwhile but must have existed.
+    """Return the page after the row with id `after`, which may have been deleted but must have existed.
 
     Raises Invalid for an `after` that never was in this scope and for a limit out of range.
     """
@@ -37,7 +37,7 @@ async def newest_of(
     limit: int,
     order: Order | None = None,
 ) -> Page[Any]:
-    """The same, of what `query` selects of them. `order` are columns that say the same as `created_at` and `id`."""
+    """Return the same page of `query`. `order` are columns with the values of `created_at` and `id`."""
     checked_limit(limit)
     made, named = order or (kind.created_at, kind.id)
     query = query.order_by(made.desc(), named.desc())
@@ -47,7 +47,7 @@ async def newest_of(
 
 
 async def position_of(session: AsyncSession, kind: type[Row], row_id: str) -> tuple[datetime, str]:
-    """Of a row that was or is in this scope. Raises Invalid."""
+    """Return the position of a row that is or was in this scope. Raises Invalid."""
     row = None
     if could_be_id(row_id):
         row = (await session.execute(select(kind.created_at, kind.id).where(kind.id == row_id))).one_or_none()

@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Page(Generic[Item]):
-    """Items newest first; `has_more` says that an `after` with the last item's id yields more."""
+    """Items, newest first; with `has_more`, an `after` with the last item's id returns the next page."""
 
     items: tuple[Item, ...]
     has_more: bool
@@ -33,5 +33,5 @@ def checked_limit(limit: int) -> int:
 
 
 def cut_page(fetched: Sequence[Item], limit: int) -> Page[Item]:
-    """The page out of `limit + 1` fetched items, the last of which only proves that there is more."""
+    """Return the page from up to `limit + 1` fetched items; the last one only shows that there are more."""
     return Page(tuple(fetched[:limit]), has_more=len(fetched) > limit)

@@ -1,4 +1,4 @@
-"""The schema's versions: Alembic's migrations, run by the program itself."""
+"""The schema's versions: Alembic migrations that the program runs itself."""
 
 from collections.abc import Callable
 from functools import cache
@@ -20,7 +20,7 @@ _MIGRATION_LOCK = 0x6D696772  # any fixed number: Postgres' advisory lock of mig
 
 
 async def upgrade(database_url: str, revision: str = "head") -> None:
-    """Brings the database up to a revision in one transaction; of several processes at once, one works.
+    """Upgrade the database to a revision in one transaction; of several simultaneous processes, one does the work.
 
     Raises Invalid for the URL, SchemaMismatch for a database that this version does not know, Unavailable.
     """
@@ -28,20 +28,20 @@ async def upgrade(database_url: str, revision: str = "head") -> None:
 
 
 async def downgrade(database_url: str, revision: str) -> None:
-    """Takes the database back to a revision (`base` for none), losing what the later ones brought."""
+    """Downgrade the database to a revision (`base` for none), with loss of the data of the later ones."""
     await _migrate(database_url, lambda config: command.downgrade(config, revision))
 
 
 async def require_current(database: Database) -> None:
-    """Raises SchemaMismatch unless the database has exactly this version's schema."""
+    """Raise SchemaMismatch unless the database has exactly this version's schema."""
     async with database.operator() as session:
         connection = await session.connection()
         found = await connection.run_sync(_revisions_in)
     wanted = _heads()
     if set(found) != set(wanted):
         raise SchemaMismatch(
-            f"The database's schema is at revision {', '.join(found) or 'none'}, and this version needs "
-            f"{', '.join(wanted)}. Upgrade the database first, or start the version that made it."
+            f"The database's schema is at revision {', '.join(found) or 'none'}; this version needs "
+            f"{', '.join(wanted)}. Upgrade the database first, or start the version that created it."
         )
 
 
@@ -52,13 +52,15 @@ async def _migrate(database_url: str, step: Callable[[Config], None]) -> None:
             async with engine.begin() as connection:
                 await connection.run_sync(_run_alone, step)
     except CommandError as error:
-        raise SchemaMismatch(f"The database cannot be migrated; a newer version made it? {error}.") from error
+        raise SchemaMismatch(
+            f"The database cannot be migrated, perhaps because a newer version created it: {error}."
+        ) from error
     finally:
         await engine.dispose()
 
 
 def _run_alone(connection: Connection, step: Callable[[Config], None]) -> None:
-    """SQLite's BEGIN IMMEDIATE holds the others off already."""
+    """Run the step under a lock; on SQLite, BEGIN IMMEDIATE already is one."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
     config = _config()
@@ -67,7 +69,7 @@ def _run_alone(connection: Connection, step: Callable[[Config], None]) -> None:
 
 
 def _config() -> Config:
-    """Found through the package, so that it is the same in a checkout and in an installed wheel."""
+    """Return the configuration; the package locates it, in a checkout as in an installed wheel."""
     config = Config()
     config.set_main_option("script_location", str(files("loragate.migrations")).replace("%", "%%"))
     return config
@@ -75,7 +77,7 @@ def _config() -> Config:
 
 @cache
 def _heads() -> tuple[str, ...]:
-    """Of the migrations that this version has; all of them are read for that."""
+    """Return the newest revisions of this version; reads all migrations."""
     return tuple(ScriptDirectory.from_config(_config()).get_heads())
 
 

@@ -1,8 +1,8 @@
-"""Statements about bare tables, made once and used by all tenants. The ORM adds nothing to them: they name the tenant.
+"""Statements on bare tables, built once and used by all tenants; the ORM adds no filter, so they name the tenant.
 
 `scoped` checks a statement when it is made: each use of a tenant table in it, and in each of its subqueries, must be
 limited to TENANT_PARAM.
-A tenant's session runs no other statement about bare tables.
+A tenant's session runs no other statement on bare tables.
 """
 
 from collections.abc import Iterator
@@ -32,32 +32,32 @@ from sqlalchemy.sql.visitors import ExternallyTraversible, iterate
 S = TypeVar("S", bound=Select[Any])
 
 TENANT_PARAM: BindParameter[str] = bindparam("tenant_id", type_=String)
-"""Whose rows such a statement is about; its value is `tenant_of` the session."""
+"""The tenant whose rows such a statement reads; its value is `tenant_of` the session."""
 
-_SCOPED = "loragate_own"
+_SCOPED = "loragate_scoped"
 
 
 class UnscopedStatement(RuntimeError):
-    """A bug in a repository: it was about to reach beyond its scope."""
+    """A bug in a repository: a statement would reach beyond its scope."""
 
 
 def scoped(statement: S) -> S:
-    """For tenants' sessions. Raises UnscopedStatement when it does not keep to TENANT_PARAM."""
+    """Mark a statement for tenants' sessions. Raises UnscopedStatement if it is not limited to TENANT_PARAM."""
     _check(statement, frozenset())
     return statement.execution_options(**{_SCOPED: True})
 
 
 def reject_unscoped(statement: Executable) -> None:
-    """Raises UnscopedStatement for one about tenants' tables that was not made with `scoped`."""
+    """Raise UnscopedStatement for a statement on tenants' tables that was not made with `scoped`."""
     if statement.get_execution_options().get(_SCOPED):
         return
     assert isinstance(statement, ClauseElement)
     if any(isinstance(part, Table) and _is_owned(part) for part in iterate(statement)):
-        raise UnscopedStatement("a statement about bare tables is made with `scoped`")
+        raise UnscopedStatement("statements on bare tables must be made with `scoped`")
 
 
 def _tables_of(query: SelectBase) -> set[FromClause]:
-    """Tenants' tables that it reads by itself."""
+    """Return the tenants' tables that the query itself reads."""
     return {each for part in query.get_children() for each in _joined(part) if _is_owned(each)}
 
 
@@ -74,7 +74,7 @@ def _is_owned(part: FromClause) -> bool:
 
 
 def _check(query: SelectBase, around: frozenset[FromClause]) -> None:
-    """`around` it are the tables of the queries that it is a part of, which it may refer to."""
+    """Check a query; `around` are the tables of its enclosing queries, which it may refer to."""
     if isinstance(query, CompoundSelect):
         for each in query.selects:
             _check(each, around)
@@ -97,10 +97,10 @@ def _check(query: SelectBase, around: frozenset[FromClause]) -> None:
 
 
 def _held_by(query: Select[Any]) -> Iterator[FromClause]:
-    """What `table.tenant_id = TENANT_PARAM` is about, in conditions that all it reads fulfils."""
-    told = {id(each) for each in query.selected_columns}
+    """Yield the tables with a condition `table.tenant_id = TENANT_PARAM` that all rows of the query fulfil."""
+    selected = {id(each) for each in query.selected_columns}
     for part in query.get_children():
-        if id(part) not in told:
+        if id(part) not in selected:
             yield from _held_in(part)
 
 

@@ -22,7 +22,7 @@ from sqlalchemy.engine.default import DefaultExecutionContext
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction, with_loader_criteria
 
-# They are owned, too.
+# These modules register more tenant-owned tables.
 import loragate.adapter_store.tables.files
 import loragate.adapter_store.tables.jobs
 import loragate.adapter_store.tables.usage  # noqa: F401
@@ -43,7 +43,7 @@ _PREDICATE = r"(?<![\w.]){}\.tenant_id = (?:\?|\$\d)"
 
 
 class TenantSession(Session):
-    """The sync side of an AsyncSession whose execution options name its TENANT."""
+    """The synchronous side of an AsyncSession whose execution options name its TENANT."""
 
 
 @event.listens_for(TenantSession, "after_begin")
@@ -69,13 +69,13 @@ def _add_tenant(state: ORMExecuteState) -> None:
 
 
 def tenant_of(session: AsyncSession) -> str | None:
-    """Whose session it is; None for the operator's."""
+    """Return the id of the session's tenant; None for the operator's sessions."""
     tenant_id: str | None = session.sync_session.execution_options.get(TENANT)
     return tenant_id
 
 
 def guard(engine: Engine) -> None:
-    """Has every statement of this engine's scopes checked."""
+    """Install the check of every statement of this engine's scopes."""
     event.listen(engine, "before_cursor_execute", check_sql_scope)
 
 
@@ -87,7 +87,7 @@ def check_sql_scope(
     context: ExecutionContext | None,
     executemany: bool,
 ) -> None:
-    """Raises UnscopedStatement for a write in a read scope, or for what could touch another tenant's rows."""
+    """Raise UnscopedStatement for a write in a read scope, or a statement that could touch another tenant's rows."""
     options = connection.get_execution_options()
     assert isinstance(context, DefaultExecutionContext)
     if not options.get(WRITE, False) and (context.isinsert or context.isupdate or context.isdelete):
@@ -103,14 +103,14 @@ def check_sql_scope(
         value for row in context.compiled_parameters for name, value in row.items() if name.startswith("tenant_id")
     ]
     if any(value != tenant_id for value in values):
-        raise UnscopedStatement("the statement names another tenant than its scope's")
+        raise UnscopedStatement("the statement names a tenant other than its scope's")
     if not (values if context.isinsert else _is_filtered(statement)):
         raise UnscopedStatement(f"the statement is not limited to its tenant: {statement}")
 
 
 @lru_cache(maxsize=1024)
 def _is_filtered(statement: str) -> bool:
-    """Every use of a tenant-owned table has `<its alias>.tenant_id = <a parameter>`."""
+    """Return whether every use of a tenant-owned table has `<its alias>.tenant_id = <a parameter>`."""
     return all(
         re.search(_PREDICATE.format(alias or table), statement) is not None for table, alias in _USE.findall(statement)
     )

@@ -1,1 +1,1 @@
-"""Change notices between processes, in process or through Redis."""
+"""Change notices, within a process or between processes through Redis."""

@@ -1,8 +1,8 @@
-"""Change notices: what one process changed, told to all of them at once.
+"""Change notices: each process notifies all others of its changes.
 
-A notice names the tenant which itself, or whose keys, adapters or aliases changed. Notices may be lost (a broken
-connection to Redis); whoever caches must bound what it keeps by time as well. A listener that may have missed some is
-told `None`.
+A notice names the tenant that changed, or whose keys, adapters or aliases changed. Notices can be lost (a broken
+connection to Redis), so caches must also expire by time. A listener that may have missed notices is called with
+`None`.
 """
 
 from collections.abc import Callable
@@ -12,19 +12,19 @@ Listener = Callable[[str | None], None]
 
 
 class Notices(Protocol):
-    """How processes hear of changes."""
+    """Sends and receives change notices."""
 
     async def announce(self, tenant_id: str) -> None:
-        """Returns when this process's listeners have heard it and the others' were sent it; never raises."""
+        """Notify this process's listeners and send the notice to other processes; never raises."""
         ...
 
     def subscribe(self, listener: Listener) -> None:
-        """`listener` must not block or raise."""
+        """Register a listener, which must not block or raise."""
         ...
 
 
 class LocalNotices:
-    """For the only process there is."""
+    """Notices of a single process."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
@@ -36,6 +36,6 @@ class LocalNotices:
         self._listeners.append(listener)
 
     def notify(self, tenant_id: str | None) -> None:
-        """To this process's listeners only."""
+        """Notify this process's listeners only."""
         for listener in self._listeners:
             listener(tenant_id)

@@ -1,4 +1,4 @@
-"""Change notices between processes, by Redis' publish and subscribe."""
+"""Change notices between processes, through Redis publish/subscribe."""
 
 import asyncio
 import logging
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 _CHANNEL = "loragate:notices"
 _SEND_SECONDS = 0.5
-_SILENCE_SECONDS = 2.0  # after which the other end is asked whether it is still there
+_IDLE_SECONDS = 2.0  # after this time without a message, Redis is pinged
 _RECONNECT_SECONDS = 0.5
 _FAULTS = (RedisError, OSError, TimeoutError)
 
 
 @asynccontextmanager
 async def redis_notices(url: str) -> AsyncIterator["RedisNotices"]:
-    """Heard for as long as the block lasts."""
+    """Listen for notices while the block runs."""
     notices = RedisNotices(url)
     listening = asyncio.create_task(notices.listen(), name="notices")
     try:
@@ -38,12 +38,12 @@ async def redis_notices(url: str) -> AsyncIterator["RedisNotices"]:
 
 
 class RedisNotices:
-    """What this process announces is heard here at once, also without Redis."""
+    """Notices between processes. This process's own listeners are notified at once, also without Redis."""
 
     def __init__(self, url: str) -> None:
         self._local = LocalNotices()
-        # Deadlines are kept out here: with a timeout of its own redis-py sends through `asyncio.wait_for`, which before
-        # Python 3.12 loses a cancel that comes as it ends, and whoever closes this would wait for ever.
+        # Timeouts are applied by the callers: with its own timeout redis-py uses `asyncio.wait_for`, which before
+        # Python 3.12 can lose a cancellation, and closing would then wait forever.
         self._redis = Redis.from_url(url, socket_timeout=None, socket_connect_timeout=None, retry=no_retries())
 
     async def announce(self, tenant_id: str) -> None:
@@ -58,7 +58,7 @@ class RedisNotices:
         self._local.subscribe(listener)
 
     async def listen(self) -> None:
-        """Passes on what other processes announce, until cancelled; connects again whenever it must."""
+        """Pass on the notices of other processes until cancelled; reconnect when necessary."""
         while True:
             try:
                 async with self._redis.pubsub() as channel:
@@ -66,35 +66,35 @@ class RedisNotices:
                         await channel.subscribe(_CHANNEL)
                     await self._receive(channel)
             except _FAULTS as error:
-                log.warning("change notices are not heard: %s", type(error).__name__)
+                log.warning("change notices are not received: %s", type(error).__name__)
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def close(self) -> None:
         await self._redis.aclose()
 
     async def _receive(self, channel: PubSub) -> None:
-        """Raises TimeoutError when the other end is gone."""
-        asked = False
+        """Receive messages; raises TimeoutError when Redis does not respond."""
+        pinged = False
         while True:
-            async with asyncio.timeout(_SILENCE_SECONDS + _SEND_SECONDS):
-                message = await channel.get_message(timeout=_SILENCE_SECONDS)
+            async with asyncio.timeout(_IDLE_SECONDS + _SEND_SECONDS):
+                message = await channel.get_message(timeout=_IDLE_SECONDS)
             if message is not None:
-                asked = False
+                pinged = False
                 self._pass_on(message)
-            elif asked:
+            elif pinged:
                 raise TimeoutError
             else:
-                asked = True
+                pinged = True
                 async with asyncio.timeout(_SEND_SECONDS):
                     await channel.ping()
 
     def _pass_on(self, message: dict[str, Any]) -> None:
         if message["type"] == "subscribe":
-            self._local.notify(None)  # what was announced before this moment was missed
+            self._local.notify(None)  # earlier notices may have been missed
         elif message["type"] == "message":
             self._local.notify(message["data"].decode())
 
 
 def no_retries() -> Retry:
-    """Of a client or a pool of connections."""
+    """Return a policy that does not retry, for a client or a connection pool."""
     return Retry(NoBackoff(), 0)

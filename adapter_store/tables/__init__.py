@@ -1,1 +1,1 @@
-"""SQLAlchemy tables."""
+"""The schema: SQLAlchemy tables and column types."""

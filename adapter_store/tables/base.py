@@ -1,4 +1,4 @@
-"""The schema as SQLAlchemy models. It comes into being through Alembic only (`loragate.migrations`).
+"""The schema as SQLAlchemy models. Only Alembic creates it (`loragate.migrations`).
 
 Tenant-owned tables lead their primary key with `tenant_id`, and every foreign key between them carries it, so
 that no row can refer to another tenant's row whatever the code above does.
@@ -36,7 +36,7 @@ _IN_WORK = text("status IN ('queued', 'fetching', 'checking')")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """Aware UTC datetimes on every database; SQLite alone would forget the zone."""
+    """Aware UTC datetimes on every database; SQLite does not store the zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -50,7 +50,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
     def result_processor(self, dialect: Dialect, coltype: object) -> "Callable[[Any], datetime | None] | None":
-        """asyncpg gives them so already."""
+        """Return None on Postgres, where asyncpg already returns aware datetimes."""
         return None if dialect.name == "postgresql" else super().result_processor(dialect, coltype)
 
 
@@ -123,7 +123,7 @@ class ApiKeyRow(TenantOwned, Base):
 
 
 class AuditRow(TenantOwned, Base):
-    """Only ever added to: triggers refuse UPDATE and DELETE. A `tenant_id` of "" is the installation's."""
+    """The append-only audit log: triggers reject UPDATE and DELETE. A `tenant_id` of "" is the installation's."""
 
     __tablename__ = "audit_log"
     __table_args__ = (Index(None, "created_at", "id"), Index(None, "tenant_id", "created_at", "id"))
@@ -155,7 +155,7 @@ class IdempotencyReplyRow(TenantOwned, Base):
 
 
 class AdapterRow(TenantOwned, Base):
-    """The migration makes an index of `search_text`, on each database in its own way."""
+    """An adapter. The migration creates the index of `search_text`, differently on each database."""
 
     __tablename__ = "adapters"
     __table_args__ = (
@@ -183,13 +183,13 @@ class AdapterRow(TenantOwned, Base):
         Text, server_default=_EMPTY, deferred=True
     )  # see loragate.adapter_store.adapters.search_text
     placement: Mapped[str | None] = mapped_column(String(16))  # on engines, see Placement
-    last_version: Mapped[int]  # the highest number ever given, so that none is given twice
-    latest_version: Mapped[int | None]  # of those that lists show; see loragate.adapter_store.adapters.route_summary
-    routes: Mapped[str | None] = mapped_column(Text)  # JSON: what the aliases point at
+    last_version: Mapped[int]  # the highest number ever assigned; numbers are never reused
+    latest_version: Mapped[int | None]  # of the published versions; see adapters.route_summary
+    routes: Mapped[str | None] = mapped_column(Text)  # JSON: the aliases' targets
     limits: Mapped[Limits] = mapped_column(LimitsColumn(Limits), nullable=True)
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
-    published_at: Mapped[datetime | None]  # of its first version; before that nobody sees the adapter
+    published_at: Mapped[datetime | None]  # of its first version; before that the adapter is invisible
     disabled_at: Mapped[datetime | None]
     deleted_at: Mapped[datetime | None]
 
@@ -205,7 +205,7 @@ class AdapterTagRow(TenantOwned, Base):
     tenant_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     tag: Mapped[str] = mapped_column(String(64), primary_key=True)
-    created_at: Mapped[datetime]  # the adapter's, so that an index has a tag's adapters in the order of lists
+    created_at: Mapped[datetime]  # the adapter's, so that an index has a tag's adapters in list order
 
 
 class AdapterVersionRow(TenantOwned, Base):
@@ -237,7 +237,7 @@ class AdapterVersionRow(TenantOwned, Base):
 
 
 class DeferredPublicationRow(TenantOwned, Base):
-    """A version whose publisher was promised that it becomes ready by itself, once an engine has tried it."""
+    """A version that becomes ready by itself, once an engine has tried it."""
 
     __tablename__ = "deferred_publications"
     __table_args__ = (
@@ -253,15 +253,15 @@ class DeferredPublicationRow(TenantOwned, Base):
     adapter_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     alias: Mapped[str] = mapped_column(String(64))
-    said: Mapped[str] = mapped_column(Text)  # JSON: the adapter's tags and description, each null where not given
+    said: Mapped[str] = mapped_column(Text)  # JSON: the adapter's tags and description, null where not given
     own_tokens: Mapped[str] = mapped_column(Text)  # JSON
-    attempts: Mapped[int]  # that an engine answered without a verdict
-    due_at: Mapped[datetime]  # by the database's clock; whoever tries it moves this ahead
+    attempts: Mapped[int]  # which an engine answered without a verdict
+    due_at: Mapped[datetime]  # by the database's clock; the gateway that tries it moves this ahead
     created_at: Mapped[datetime]
 
 
 class AdapterImportRow(TenantOwned, Base):
-    """What was asked for and how far it has come; a secret that opens the source is never kept."""
+    """An import and its progress; a secret for the source is never stored."""
 
     __tablename__ = "adapter_imports"
     __table_args__ = (
@@ -278,16 +278,16 @@ class AdapterImportRow(TenantOwned, Base):
     status: Mapped[str] = mapped_column(String(16))
     bytes_done: Mapped[int] = mapped_column(BigInteger)
     bytes_total: Mapped[int | None] = mapped_column(BigInteger)
-    adapter_id: Mapped[str | None] = mapped_column(String(64))  # that `version` is of
-    version: Mapped[int | None]  # which it has become, or will once an engine has tried it
+    adapter_id: Mapped[str | None] = mapped_column(String(64))  # of `version`
+    version: Mapped[int | None]  # the result, perhaps before an engine has tried it
     error_code: Mapped[str | None] = mapped_column(String(64))
     error_message: Mapped[str | None] = mapped_column(Text)
     error_param: Mapped[str | None]
     created_at: Mapped[datetime]
-    updated_at: Mapped[datetime]  # by the database's clock, and every few seconds while somebody works on it
-    actor: Mapped[str | None] = mapped_column(Text)  # who asked for it
-    resumable: Mapped[bool] = mapped_column(server_default=false())  # without what only its first process knew
-    attempts: Mapped[int] = mapped_column(server_default=text("0"))  # to go on with it
+    updated_at: Mapped[datetime]  # by the database's clock, every few seconds while a process works on it
+    actor: Mapped[str | None] = mapped_column(Text)  # who requested it
+    resumable: Mapped[bool] = mapped_column(server_default=false())  # another process can continue it
+    attempts: Mapped[int] = mapped_column(server_default=text("0"))  # to resume it
 
 
 class AdapterAliasRow(TenantOwned, Base):
@@ -324,11 +324,11 @@ class AliasTargetRow(TenantOwned, Base):
 
 
 class EngineManifestRow(Base):
-    """What the engine last said about its base model; one row, replaced whole."""
+    """The engine's latest manifest of its base model: one row, replaced as a whole."""
 
     __tablename__ = "engine_manifests"
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     base_digest: Mapped[str]
-    payload: Mapped[bytes]  # a serialised engine.proto Manifest
+    payload: Mapped[bytes]  # a serialized engine.proto Manifest
     updated_at: Mapped[datetime]

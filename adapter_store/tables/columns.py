@@ -1,4 +1,4 @@
-"""Limits in one column: a JSON object of what is limited, NULL where nothing is."""
+"""Column types for limits and tags, as JSON in one column."""
 
 import orjson
 from sqlalchemy import Dialect, Text, TypeDecorator
@@ -7,7 +7,7 @@ from loragate.adapter_store.limits import Limits
 
 
 class LimitsColumn(TypeDecorator[Limits]):
-    """Of one kind of limits."""
+    """Limits of one kind: a JSON object of the limits that are set, NULL where none is."""
 
     impl = Text
     cache_ok = True
@@ -15,7 +15,7 @@ class LimitsColumn(TypeDecorator[Limits]):
     def __init__(self, kind: type[Limits]) -> None:
         super().__init__()
         self.kind = kind
-        self._unlimited = kind()  # most of a list's
+        self._unlimited = kind()  # shared, because most rows have it
 
     def process_bind_param(self, value: Limits | None, dialect: Dialect) -> str | None:
         return orjson.dumps(value.stored).decode() if value is not None and value.stored else None
@@ -25,7 +25,7 @@ class LimitsColumn(TypeDecorator[Limits]):
 
 
 class TagsColumn(TypeDecorator[tuple[str, ...]]):
-    """In the order in which they are told."""
+    """Tags in order: a JSON list, NULL where there are none."""
 
     impl = Text
     cache_ok = True

@@ -1,4 +1,4 @@
-"""The schema of tenants' files. A file is its pieces in order; parts of an upload wait for their file."""
+"""The schema of tenants' files. A file is an ordered list of pieces; an upload's parts are pieces without a file."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -25,7 +25,7 @@ class FileRow(TenantOwned, Base):
     expires_at: Mapped[datetime | None]
     deleted_at: Mapped[datetime | None]
     open_until: Mapped[datetime | None]  # None: closed
-    format: Mapped[str | None] = mapped_column(String(32))  # of an open one's lines
+    format: Mapped[str | None] = mapped_column(String(32))  # of an open file's lines
 
 
 class FileUploadRow(TenantOwned, Base):
@@ -41,9 +41,9 @@ class FileUploadRow(TenantOwned, Base):
     filename: Mapped[str]
     purpose: Mapped[str] = mapped_column(String(32))
     mime_type: Mapped[str]
-    size_bytes: Mapped[int] = mapped_column(BigInteger)  # what all parts will be together
-    status: Mapped[str] = mapped_column(String(16))  # expiry is told by the time
-    file_seconds: Mapped[int | None]  # how long the file is to live
+    size_bytes: Mapped[int] = mapped_column(BigInteger)  # the sum of all parts
+    status: Mapped[str] = mapped_column(String(16))  # expiry follows from the time
+    file_seconds: Mapped[int | None]  # the file's lifetime
     file_id: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime]
@@ -68,7 +68,7 @@ class FilePieceRow(TenantOwned, Base):
 
 
 class UploadStatus(StrEnum):
-    """Parts are taken while it is pending."""
+    """States of an upload; parts are accepted while it is pending."""
 
     PENDING = "pending"
     COMPLETED = "completed"

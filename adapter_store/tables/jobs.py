@@ -1,4 +1,4 @@
-"""The schema of fine-tuning jobs: what they are and how far, what they said, and what they kept."""
+"""The schema of fine-tuning jobs, their events and their checkpoints."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from loragate.adapter_store.tables.base import Base, TenantOwned
 
 
 class JobRow(TenantOwned, Base):
-    """A fine-tuning job. Whoever works on it holds it by `worker` until `held_until`, by the database's clock."""
+    """A fine-tuning job. `worker` holds it until `held_until`, by the database's clock."""
 
     __tablename__ = "fine_tuning_jobs"
     __table_args__ = (
@@ -31,7 +31,7 @@ class JobRow(TenantOwned, Base):
     start_digest: Mapped[str | None]
     training_file: Mapped[str] = mapped_column(String(64))
     validation_file: Mapped[str | None] = mapped_column(String(64))
-    hyperparameters: Mapped[str] = mapped_column(Text)  # JSON, as asked for
+    hyperparameters: Mapped[str] = mapped_column(Text)  # JSON, as requested
     suffix: Mapped[str | None] = mapped_column(String(64))
     seed: Mapped[int] = mapped_column(BigInteger)
     labels: Mapped[str] = mapped_column(Text)  # JSON; the API's `metadata`
@@ -49,7 +49,7 @@ class JobRow(TenantOwned, Base):
     wanted: Mapped[str | None] = mapped_column(String(16))
     worker: Mapped[str | None] = mapped_column(String(64))
     held_until: Mapped[datetime | None]
-    attempts: Mapped[int]  # by workers that died on it, since it last got on
+    attempts: Mapped[int]  # of workers that died during it, since its last progress
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
