@@ -1,4 +1,4 @@
-"""The nouns of adapters, as repositories return them."""
+"""Adapters and their versions, as repositories return them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ DEFAULT_ALIAS = "default"
 
 
 class VersionStatus(StrEnum):
-    """A version is invisible before it is ready. `reason` tells why one is rejected or quarantined."""
+    """States of a version, which is invisible before it is ready. `reason` explains rejection and quarantine."""
 
-    VERIFYING = "verifying"  # its bytes are stored, the engine has not tried it yet
+    VERIFYING = "verifying"  # its bytes are stored; no engine has tried it yet
     READY = "ready"
-    DISABLED = "disabled"  # by its tenant, until it is enabled again
-    QUARANTINED = "quarantined"  # its bytes are damaged
-    REJECTED = "rejected"  # it never was ready
+    DISABLED = "disabled"  # by its tenant
+    QUARANTINED = "quarantined"  # its bytes are corrupt
+    REJECTED = "rejected"  # it was never ready
     DELETED = "deleted"
 
 
 PUBLISHED = (VersionStatus.READY, VersionStatus.DISABLED, VersionStatus.QUARANTINED)
-"""What its tenant sees, and aliases can point at."""
+"""The states in which tenants see a version and aliases can point at it."""
 
 
 class AdapterStatus(StrEnum):
@@ -46,14 +46,14 @@ Aliases = Mapping[str, tuple[AliasTarget, ...]]
 
 @dataclass(frozen=True)
 class Adapter:
-    """A tenant's adapter. `aliases` are ordered by name, their targets by version; `routed` holds these versions'
-    digests."""
+    """A tenant's adapter. `aliases` are ordered by name, their targets by version; `routed` has the digests of these
+    versions."""
 
     id: str
     tenant_id: str
     name: str
     status: AdapterStatus
-    latest_version: int | None  # the highest one that is published and not deleted
+    latest_version: int | None  # the highest published version that is not deleted
     aliases: Aliases
     routed: Mapping[int, str]
     limits: Limits
@@ -85,7 +85,7 @@ class AdapterVersion:
 
 @dataclass(frozen=True)
 class ResolvedAdapter:
-    """What a request's `model` means right now; a request keeps it until it ends."""
+    """The meaning of a request's `model` at one moment; a request keeps it until it ends."""
 
     adapter_id: str
     name: str
@@ -94,4 +94,4 @@ class ResolvedAdapter:
     size_bytes: int
     base_digest: str
     limits: Limits = UNLIMITED
-    alias: str | None = None  # that was asked for; None: the version itself was
+    alias: str | None = None  # the one requested; None if the version itself was requested

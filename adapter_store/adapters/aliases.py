@@ -1,4 +1,4 @@
-"""Aliases of adapters: what they point at, and how they are moved."""
+"""Aliases of adapters: their targets, and how they are moved."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ Targets = tuple[AliasTarget, ...]
 
 
 def check_targets(targets: Sequence[AliasTarget]) -> None:
-    """Raises Invalid unless there are 1 to 16 different versions with weights of 1 to a million."""
+    """Raise Invalid unless there are 1 to 16 different versions with weights of 1 to a million."""
     if not 1 <= len(targets) <= MAX_TARGETS:
         raise Invalid(f"`targets` must have 1 to {MAX_TARGETS} entries.", param="targets")
     if len({target.version for target in targets}) < len(targets):
@@ -33,21 +33,21 @@ def check_targets(targets: Sequence[AliasTarget]) -> None:
 
 
 async def targets_of(session: AsyncSession, adapter_id: str, alias: str) -> Targets:
-    """Ordered by version; none of an alias that is not there."""
+    """Return an alias's targets, ordered by version; empty if the alias does not exist."""
     row = AliasTargetRow
     query = select(row).where(row.adapter_id == adapter_id, row.alias == alias).order_by(row.version)
     return tuple(AliasTarget(target.version, target.weight) for target in await session.scalars(query))
 
 
 async def previous_targets(session: AsyncSession, adapter_id: str, alias: str) -> Targets:
-    """What the alias pointed at before it was last moved. Raises NotFound, and Conflict where it never was."""
+    """Return the targets before the last move. Raises NotFound, and Conflict if the alias was never moved."""
     here = (AdapterAliasRow.adapter_id == adapter_id, AdapterAliasRow.name == alias)
     row = (await session.execute(select(AdapterAliasRow.previous).where(*here))).one_or_none()
     if row is None:
         raise alias_not_found()
     if row.previous is None:
         raise Conflict(
-            f"`{alias}` has pointed at nothing else before, so there is nothing to go back to.",
+            f"`{alias}` has never been moved, so there is nothing to roll back to.",
             code="nothing_to_roll_back",
             param="alias",
         )
@@ -61,9 +61,9 @@ def alias_not_found() -> NotFound:
 async def move_alias(
     session: AsyncSession, adapter_id: str, alias: str, targets: Sequence[AliasTarget], was: Sequence[AliasTarget]
 ) -> None:
-    """Points an alias, new where it `was` nowhere, at checked targets.
+    """Point an alias at checked targets; `was` are its targets so far, empty for a new alias.
 
-    Raises NotFound for a version that is not there, Conflict for one that cannot be served.
+    Raises NotFound for a version that does not exist, Conflict for one that cannot be served.
     """
     await _require_ready(session, adapter_id, targets)
     now, here = utc_now(), (AdapterAliasRow.adapter_id == adapter_id, AdapterAliasRow.name == alias)
@@ -82,7 +82,7 @@ async def move_alias(
 
 
 async def delete_alias(session: AsyncSession, adapter_id: str, alias: str) -> None:
-    """With what it points at, and pointed at before."""
+    """Delete an alias with its targets and its history."""
     target, row = AliasTargetRow, AdapterAliasRow
     await session.execute(delete(target).where(target.adapter_id == adapter_id, target.alias == alias))
     await session.execute(delete(row).where(row.adapter_id == adapter_id, row.name == alias))
@@ -90,6 +90,7 @@ async def delete_alias(session: AsyncSession, adapter_id: str, alias: str) -> No
 
 
 async def aliases_pointing_at(session: AsyncSession, adapter_id: str, version: int) -> Sequence[str]:
+    """Return the names of the aliases that have the version as a target."""
     row = AliasTargetRow
     query = select(row.alias).where(row.adapter_id == adapter_id, row.version == version).order_by(row.alias)
     return (await session.scalars(query)).all()
@@ -114,7 +115,7 @@ async def _require_ready(session: AsyncSession, adapter_id: str, targets: Sequen
 
 
 class AliasMoves:
-    """Of one tenant's adapters."""
+    """Moves of one tenant's aliases, recorded in the audit log."""
 
     def __init__(self, session: AsyncSession, audit: AuditLog) -> None:
         self._session = session
@@ -123,7 +124,7 @@ class AliasMoves:
     async def move(
         self, action: str, adapter_id: str, name: str, alias: str, targets: Sequence[AliasTarget]
     ) -> Targets:
-        """Points an alias at checked targets; returns them ordered by version. Where it does already, that is all."""
+        """Point an alias at checked targets, if it does not already; return them ordered by version."""
         was = await targets_of(self._session, adapter_id, alias)
         become = tuple(sorted(targets, key=lambda target: target.version))
         if become != was:
@@ -133,7 +134,7 @@ class AliasMoves:
         return become
 
     async def delete(self, adapter_id: str, name: str, alias: str) -> None:
-        """Raises NotFound."""
+        """Delete an alias. Raises NotFound."""
         was = await targets_of(self._session, adapter_id, alias)
         if not was:
             raise alias_not_found()
@@ -141,13 +142,13 @@ class AliasMoves:
         await self._audit.record("alias.delete", f"alias:{name}@{alias}", before=_facts(was))
 
     async def to_new(self, adapter_id: str, name: str, alias: str, version: int) -> None:
-        """To a version that was just published, unless the alias points at a later one by now."""
+        """Point an alias at a version that was just published, unless it already points at a later one."""
         was = await targets_of(self._session, adapter_id, alias)
         if all(target.version < version for target in was):
             await self.move("set", adapter_id, name, alias, [AliasTarget(version)])
 
     async def only_version(self, adapter_id: str, alias: str) -> int:
-        """What the alias points at. Raises NotFound, and Invalid where that is more than one version."""
+        """Return the alias's only version. Raises NotFound, and Invalid if it has several."""
         targets = await targets_of(self._session, adapter_id, alias)
         if not targets:
             raise alias_not_found()

@@ -1,4 +1,4 @@
-"""Adapters and versions go, and within a grace time come back as they were."""
+"""Deletion of adapters and versions, and their restoration within the retention period."""
 
 from datetime import datetime
 
@@ -16,7 +16,7 @@ from loragate.adapter_store.timestamps import rfc3339, utc_now
 
 
 async def delete_adapter(session: AsyncSession, adapter: AdapterRow) -> None:
-    """With its versions, at the same moment, by which a restoration knows them. Its aliases wait with it."""
+    """Delete an adapter and its versions with the same timestamp, which restoration relies on. Aliases are kept."""
     gone = {"deleted_at": utc_now()}
     versions = update(AdapterVersionRow).where(AdapterVersionRow.adapter_id == adapter.id)
     await session.execute(versions.where(AdapterVersionRow.deleted_at.is_(None)).values(**gone))
@@ -25,7 +25,7 @@ async def delete_adapter(session: AsyncSession, adapter: AdapterRow) -> None:
 
 
 async def delete_version(session: AsyncSession, adapter: AdapterRow, version: int) -> None:
-    """Raises Conflict while an alias points at it."""
+    """Delete a version. Raises Conflict while an alias points at it."""
     aliases = await aliases_pointing_at(session, adapter.id, version)
     if aliases:
         named = ", ".join(f"`{alias}`" for alias in aliases)
@@ -40,7 +40,7 @@ async def delete_version(session: AsyncSession, adapter: AdapterRow, version: in
 
 
 async def find_deleted(session: AsyncSession, name: str) -> AdapterRow:
-    """The one that had the name last. Raises NotFound."""
+    """Return the deleted adapter that had the name last. Raises NotFound."""
     query = select(AdapterRow).where(
         AdapterRow.name == name, AdapterRow.deleted_at.is_not(None), AdapterRow.published_at.is_not(None)
     )
@@ -52,10 +52,10 @@ async def find_deleted(session: AsyncSession, name: str) -> AdapterRow:
 
 
 async def restore_adapter(session: AsyncSession, adapter: AdapterRow, since: datetime) -> None:
-    """With the versions that went with it. Raises Conflict when the name is taken, or it went before `since`."""
+    """Restore an adapter and the versions deleted with it. Raises Conflict if the name is taken or it is too late."""
     if await find_adapter(session, adapter.name) is not None:
         raise Conflict(
-            f"There is another adapter named `{adapter.name}` now; delete that one first.",
+            f"Another adapter is named `{adapter.name}` now; delete that one first.",
             code="name_taken",
             param="name",
         )
@@ -73,7 +73,7 @@ async def restore_adapter(session: AsyncSession, adapter: AdapterRow, since: dat
 async def restore_version(
     session: AsyncSession, adapter: AdapterRow, version: int, deleted_at: datetime | None, since: datetime
 ) -> None:
-    """Raises Conflict when it went before `since`."""
+    """Restore a version. Raises Conflict if it was deleted before `since`."""
     _check_time(f"Version {version} of `{adapter.name}`", deleted_at, since)
     here = (AdapterVersionRow.adapter_id == adapter.id, AdapterVersionRow.version == version)
     await session.execute(update(AdapterVersionRow).where(*here).values(deleted_at=None))

@@ -1,4 +1,4 @@
-"""What a tenant says about an adapter, for people: tags and a text."""
+"""An adapter's description for people: tags and a text."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -9,13 +9,13 @@ from loragate.adapter_store.errors import Invalid
 MAX_TAGS = 32
 MAX_TAG_LENGTH = 64
 MAX_DESCRIPTION_BYTES = 2048
-_CONTROLS = frozenset({"Cc", "Cs"})  # Unicode's categories: controls, lone surrogates
+_CONTROLS = frozenset({"Cc", "Cs"})  # Unicode categories: controls, lone surrogates
 _LAYOUT = frozenset("\n\r\t")
 
 
 @dataclass(frozen=True)
 class Description:
-    """`tags` are a set, in order. Made by `described`, which checks it."""
+    """Tags, sorted and without repeats, and a text. `described` checks both."""
 
     tags: tuple[str, ...] = ()
     text: str = ""
@@ -25,7 +25,7 @@ EMPTY_DESCRIPTION = Description()
 
 
 def described(before: Description, tags: Iterable[str] | None, text: str | None) -> Description:
-    """With what is given replaced, each as a whole. Raises Invalid."""
+    """Return the description with the given parts replaced, each as a whole. Raises Invalid."""
     return Description(
         before.tags if tags is None else _checked_tags(tags), before.text if text is None else _checked_text(text)
     )
@@ -34,14 +34,14 @@ def described(before: Description, tags: Iterable[str] | None, text: str | None)
 def _checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
     unique = sorted(set(tags))
     if len(unique) > MAX_TAGS:
-        raise Invalid(f"`tags` must not be more than {MAX_TAGS}.", param="tags")
+        raise Invalid(f"`tags` must have at most {MAX_TAGS} entries.", param="tags")
     for tag in unique:
         check_tag(tag, param="tags")
     return tuple(unique)
 
 
 def check_tag(tag: str, *, param: str) -> None:
-    """Commas separate tags where they are written in one field."""
+    """Raise Invalid unless the tag is valid; it has no comma, since commas separate tags in one field."""
     if not 1 <= len(tag) <= MAX_TAG_LENGTH or "," in tag or not tag.isprintable() or tag != tag.strip():
         raise Invalid(
             f"`{param}`: a tag is 1 to {MAX_TAG_LENGTH} printable characters without commas, and without blanks at "

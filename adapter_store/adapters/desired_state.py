@@ -1,4 +1,4 @@
-"""What engines should hold, as SQL says: what operators want kept there, and what exists at all."""
+"""The desired state of engines: the versions to prefetch or pin, and the contents that still exist."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from loragate.adapter_store.errors import Conflict, NotFound
 from loragate.adapter_store.names import could_be_id
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, AliasTargetRow
 
-_PAIRS = 500  # of one query
+_PAIRS = 500  # in one query
 _DEAD = (VersionStatus.REJECTED, VersionStatus.QUARANTINED)
 
 Content = tuple[str, str]
@@ -30,7 +30,7 @@ class Placement(StrEnum):
 
 @dataclass(frozen=True)
 class PlacedVersion:
-    """A version that an alias of a placed adapter points at."""
+    """A target of an alias of a placed adapter."""
 
     tenant_id: str
     digest: str
@@ -40,7 +40,7 @@ class PlacedVersion:
 
 @dataclass(frozen=True)
 class PlacementBounds:
-    """What an engine has room for; None is unknown."""
+    """The capacity of an engine; None is unknown."""
 
     on_device: int | None = None  # versions
     on_disk: int | None = None  # bytes of files
@@ -56,7 +56,7 @@ class DesiredState:
     async def place(self, adapter_id: str, placement: Placement | None, bounds: PlacementBounds) -> Adapter:
         """Place the versions that the adapter's aliases point at on every engine; None leaves it to their use.
 
-        Raises NotFound; Conflict where engines have no room for more.
+        Raises NotFound; Conflict if engines have no capacity for more.
         """
         before = await self._adapter(adapter_id)
         await self._session.execute(update(AdapterRow).where(AdapterRow.id == adapter_id).values(placement=placement))
@@ -68,7 +68,7 @@ class DesiredState:
         return after
 
     async def placed(self) -> tuple[PlacedVersion, ...]:
-        """Return the versions that engines should hold, those of the oldest adapters first; of enabled ones alone."""
+        """Return the versions that engines should hold, of enabled adapters only, the oldest adapters first."""
         adapter, target, version = AdapterRow, AliasTargetRow, AdapterVersionRow
         of_adapter = and_(target.tenant_id == adapter.tenant_id, target.adapter_id == adapter.id)
         targeted = and_(
@@ -93,7 +93,7 @@ class DesiredState:
         return tuple(dict.fromkeys(found))
 
     async def living(self, contents: Iterable[Content]) -> set[Content]:
-        """Those of which some tenant's version still is."""
+        """Return the contents that belong to a version that is not deleted."""
         version, wanted, living = AdapterVersionRow, list(contents), set[Content]()
         for start in range(0, len(wanted), _PAIRS):
             pairs = tuple_(version.tenant_id, version.digest).in_(wanted[start : start + _PAIRS])

@@ -1,4 +1,4 @@
-"""Which adapters a list is to hold."""
+"""Filters of lists of adapters."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,21 +9,21 @@ from loragate.adapter_store.adapters.adapter import AdapterStatus
 from loragate.adapter_store.adapters.description import check_tag
 from loragate.adapter_store.errors import Invalid
 
-MAX_TAGS_ASKED = 8
+MAX_FILTER_TAGS = 8
 
 
 @dataclass(frozen=True)
 class AdapterFilter:
-    """`search` is a part of the name, of a tag or of the description; all of `tags` are wanted. Without a `status`
-    those that are there."""
+    """Adapters with `search` in the name, a tag or the description, with all of `tags`, in state `status`; without a
+    `status`, all that are not deleted."""
 
     search: str = ""
     tags: tuple[str, ...] = ()
     status: AdapterStatus | None = None
 
     def __post_init__(self) -> None:
-        if len(self.tags) > MAX_TAGS_ASKED:
-            raise Invalid(f"`tag` may be given {MAX_TAGS_ASKED} times.", param="tag")
+        if len(self.tags) > MAX_FILTER_TAGS:
+            raise Invalid(f"`tag` may be given at most {MAX_FILTER_TAGS} times.", param="tag")
         for tag in self.tags:
             check_tag(tag, param="tag")
 
@@ -32,7 +32,7 @@ EVERY_ADAPTER = AdapterFilter()
 
 
 def in_state(adapter: Any, status: AdapterStatus | None) -> tuple[ColumnElement[bool], ...]:
-    """Of adapters' columns: those that were published."""
+    """Return the conditions for published adapters in this state."""
     published = adapter.published_at.is_not(None)
     match status:
         case None:

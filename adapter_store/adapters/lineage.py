@@ -1,4 +1,4 @@
-"""Where a version came from."""
+"""The origin of a version."""
 
 import math
 import re
@@ -16,10 +16,10 @@ _FIGURE = re.compile(r"[\w./@%-][\w ./@%-]{0,63}")
 
 @dataclass(frozen=True)
 class Lineage:
-    """`source` is `upload`, `import` or the id of a fine-tuning job; the rest is what whoever made it says.
+    """A version's origin: `source` is `upload`, `import` or a fine-tuning job's id; its creator supplies the rest.
 
-    `parent_version` is one of the same adapter; `evaluation` has figures by name; `notes` are for people. Raises
-    Invalid.
+    `parent_version` is a version of the same adapter; `evaluation` has figures by name; `notes` are for people.
+    Raises Invalid.
     """
 
     source: str = "upload"

@@ -43,7 +43,7 @@ class AdapterRepository:
     """Part of a TenantScope; every method sees that tenant's adapters only."""
 
     def __init__(self, session: AsyncSession, audit: AuditLog, retention: timedelta) -> None:
-        """What was deleted can be restored for as long as it is `retention`."""
+        """`retention` is the time in which a deleted adapter can be restored."""
         self._session = session
         self._audit = audit
         self._retention = retention
@@ -52,7 +52,7 @@ class AdapterRepository:
     async def list(
         self, wanted: AdapterFilter = EVERY_ADAPTER, *, after: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> Page[Adapter]:
-        """Newest first; `after` is the id of the last one seen."""
+        """Return adapters, newest first; `after` is the id of the last one seen."""
         return await adapter_page(self._session, wanted, after=after, limit=limit)
 
     async def get(self, name: str) -> Adapter:
@@ -64,7 +64,7 @@ class AdapterRepository:
     async def versions(
         self, name: str, *, after: int | None = None, limit: int = DEFAULT_LIMIT, status: VersionStatus | None = None
     ) -> Page[AdapterVersion]:
-        """Highest number first; `after` is the last number seen. Those in one state, or all that are published."""
+        """Return versions in one state, or all published ones, highest first; `after` is the last number seen."""
         checked_limit(limit)
         adapter = await require_adapter(self._session, name)
         query = select_in_state(adapter.id, status)
@@ -79,7 +79,7 @@ class AdapterRepository:
         return await require_version(self._session, await require_adapter(self._session, name), version)
 
     async def config(self, name: str, version: int) -> bytes:
-        """The version's adapter_config.json, byte for byte as it was uploaded."""
+        """Return the version's adapter_config.json, byte for byte as uploaded."""
         found = await self.version(name, version)
         row = AdapterVersionRow
         here = (row.adapter_id == found.adapter_id, row.version == found.version)
@@ -94,8 +94,8 @@ class AdapterRepository:
         description: str | None = None,
         enabled: bool | None = None,
     ) -> Adapter:
-        """Replaces what is given, limits one by one. What is not enabled finishes the requests in flight, and refuses
-        new ones. Raises Invalid."""
+        """Replace what is given, limits one by one. A disabled adapter finishes requests in flight and rejects new
+        ones. Raises Invalid."""
         adapter = await self.get(name)
         said = described(adapter.description, tags, description)
         now = utc_now()
@@ -110,7 +110,7 @@ class AdapterRepository:
         return after
 
     async def enable_version(self, name: str, version: int, enabled: bool) -> AdapterVersion:
-        """Puts it back into service, or takes it out: requests in flight finish, new ones are refused, and an alias's
+        """Enable or disable a version. Once disabled, requests in flight finish, new ones are rejected, and an alias's
         other targets serve its share meanwhile. Raises Conflict."""
         before = await self.version(name, version)
         await enable_version(self._session, before, enabled)
@@ -120,13 +120,13 @@ class AdapterRepository:
         return after
 
     async def delete(self, name: str) -> None:
-        """Deletes it with its versions and aliases. Requests in flight finish on what they resolved."""
+        """Delete an adapter with its versions and aliases. Requests in flight finish on the version they resolved."""
         adapter = await require_adapter(self._session, name)
         await deletion.delete_adapter(self._session, adapter)
         await self._audit.record("adapter.delete", f"adapter:{name}", before={"last_version": adapter.last_version})
 
     async def delete_version(self, name: str, version: int) -> None:
-        """Raises Conflict while an alias points at the version."""
+        """Delete a version. Raises Conflict while an alias points at it."""
         adapter = await require_adapter(self._session, name)
         found = await require_version(self._session, adapter, version)
         await deletion.delete_version(self._session, adapter, version)
@@ -134,7 +134,7 @@ class AdapterRepository:
         await self._audit.record("adapter_version.delete", _version_target(name, version), before=was)
 
     async def restore(self, name: str) -> Adapter:
-        """The adapter that had the name last is back, with its aliases and the versions that went with it.
+        """Restore the adapter that had the name last, with its aliases and the versions deleted with it.
 
         Raises NotFound, Conflict (`name_taken`, `restore_expired`, `quota_exceeded`).
         """
@@ -145,7 +145,7 @@ class AdapterRepository:
         return await self.get(name)
 
     async def restore_version(self, name: str, version: int) -> AdapterVersion:
-        """Raises NotFound, Conflict (`restore_expired`, `quota_exceeded`)."""
+        """Restore a version. Raises NotFound, Conflict (`restore_expired`, `quota_exceeded`)."""
         adapter = await require_adapter(self._session, name)
         found = await require_version(self._session, adapter, version, deleted=True)
         await deletion.restore_version(self._session, adapter, version, found.deleted_at, utc_now() - self._retention)
@@ -158,20 +158,20 @@ class AdapterRepository:
         return (await self.get(name)).aliases
 
     async def set_alias(self, name: str, alias: str, targets: Sequence[AliasTarget]) -> Targets:
-        """Points the alias at these targets and no others; returns them ordered by version."""
+        """Point the alias at exactly these targets; return them ordered by version."""
         check_alias_name(alias)
         check_targets(targets)
         adapter = await require_adapter(self._session, name)
         return await self._moves.move("set", adapter.id, name, alias, targets)
 
     async def delete_alias(self, name: str, alias: str) -> str:
-        """Its versions stay; returns the adapter's id. Raises NotFound, and Conflict for the default one, without
-        which the bare name would mean nothing."""
+        """Delete an alias, not its versions; return the adapter's id. Raises NotFound, and Conflict for the default
+        alias, because the bare name means that one."""
         adapter = await require_adapter(self._session, name)
         if alias == DEFAULT_ALIAS:
             raise Conflict(
-                f"`{DEFAULT_ALIAS}` is what the bare name means and cannot be deleted; point it elsewhere, or delete "
-                "the adapter.",
+                f"`{DEFAULT_ALIAS}` is the meaning of the bare name and cannot be deleted; point it elsewhere, or "
+                "delete the adapter.",
                 code="default_alias",
                 param="alias",
             )
@@ -181,7 +181,7 @@ class AdapterRepository:
     async def promote(
         self, name: str, alias: str, *, version: int | None = None, from_alias: str | None = None
     ) -> Targets:
-        """Points the alias at one version alone: this one, or the one that another alias points at.
+        """Point the alias at one version only: `version`, or the one that `from_alias` points at.
 
         Raises Invalid, NotFound, Conflict.
         """
@@ -193,7 +193,7 @@ class AdapterRepository:
         return await self._moves.move("promote", adapter.id, name, alias, [AliasTarget(version)])
 
     async def rollback(self, name: str, alias: str) -> Targets:
-        """Points the alias at what it pointed at before it was last moved; doing so again undoes that.
+        """Point the alias at its targets before the last move; a second rollback undoes the first.
 
         Raises NotFound, Conflict (`nothing_to_roll_back`, or a version that cannot be served any more).
         """
@@ -204,13 +204,13 @@ class AdapterRepository:
             return await self._moves.move("rollback", adapter.id, name, alias, targets)
         except NotFound as gone:
             raise Conflict(
-                f"`{alias}` cannot go back: {gone.message} Restore it, or point the alias elsewhere.",
+                f"`{alias}` cannot be rolled back: {gone.message} Restore it, or point the alias elsewhere.",
                 code="version_deleted",
                 param="alias",
             ) from gone
 
     async def route(self, name: str, *, version: int | None = None, alias: str | None = None) -> Route:
-        """What `name`, `name:version` or `name@alias` means now. Raises NotFound."""
+        """Return the current meaning of `name`, `name:version` or `name@alias`. Raises NotFound."""
         assert version is None or alias is None
         if version is not None:
             return await route_to_version(self._session, name, version)
@@ -222,7 +222,7 @@ def _version_target(name: str, version: int) -> str:
 
 
 async def describe(session: AsyncSession, adapter: Adapter, said: Description) -> None:
-    """In place of what was said before. A tenant's session."""
+    """Replace an adapter's description. Needs a tenant's session."""
     texts = {"tags": said.tags, "description": said.text, "search_text": search_text(adapter.name, said)}
     await session.execute(update(AdapterRow).where(AdapterRow.id == adapter.id).values(**texts))
     await session.execute(delete(AdapterTagRow).where(AdapterTagRow.adapter_id == adapter.id))

@@ -1,7 +1,7 @@
-"""What lists tell of an adapter's versions and aliases, kept in its own row: to gather it for each adapter of a page
-took the database longer than to find the page.
+"""The summary of an adapter's versions and aliases in its own row. To collect it for each adapter of a list took the
+database longer than to find the page.
 
-Whoever changes versions or aliases has it told anew, in the same transaction.
+Every change of versions or aliases must refresh it in the same transaction.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ RoutedTarget = tuple[str, int, int, str]
 
 
 async def refresh_summary(session: AsyncSession, adapter_id: str) -> None:
-    """As they are now. A tenant's session."""
+    """Write the current versions and aliases to the adapter's row. Needs a tenant's session."""
     version, target = AdapterVersionRow, AliasTargetRow
     highest = select(func.max(version.version)).where(
         version.adapter_id == adapter_id,
@@ -30,12 +30,12 @@ async def refresh_summary(session: AsyncSession, adapter_id: str) -> None:
     targeted = and_(version.adapter_id == target.adapter_id, version.version == target.version)
     targets = select(target.alias, target.version, target.weight, version.digest).join(version, targeted)
     found = (await session.execute(targets.where(target.adapter_id == adapter_id))).tuples().all()
-    told = {"latest_version": await session.scalar(highest), "routes": encode_routes(found)}
-    await session.execute(update(AdapterRow).where(AdapterRow.id == adapter_id).values(**told))
+    summary = {"latest_version": await session.scalar(highest), "routes": encode_routes(found)}
+    await session.execute(update(AdapterRow).where(AdapterRow.id == adapter_id).values(**summary))
 
 
 def encode_routes(targets: Iterable[RoutedTarget]) -> str | None:
-    """As `decode_routes` reads it; digests once each."""
+    """Return the text for `decode_routes`; each digest occurs once."""
     targets = sorted(targets)
     if not targets:
         return None
@@ -43,10 +43,10 @@ def encode_routes(targets: Iterable[RoutedTarget]) -> str | None:
     return orjson.dumps((aliases, sorted({(version, digest) for _, version, _, digest in targets}))).decode()
 
 
-def decode_routes(told: str | None) -> tuple[Aliases, dict[int, str]]:
-    """The aliases, and the digests of the versions that they point at."""
-    if told is None:
+def decode_routes(text: str | None) -> tuple[Aliases, dict[int, str]]:
+    """Return the aliases, and the digests of the versions that they point at."""
+    if text is None:
         return {}, {}
-    aliases, digests = orjson.loads(told)
+    aliases, digests = orjson.loads(text)
     targets = {alias: tuple(AliasTarget(*each) for each in targeted) for alias, targeted in aliases.items()}
     return targets, dict(digests)

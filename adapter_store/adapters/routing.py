@@ -1,4 +1,4 @@
-"""Which version a request for an adapter gets."""
+"""Routing: the version that a request for an adapter gets."""
 
 import hashlib
 import math
@@ -32,7 +32,7 @@ _system_random = random.SystemRandom()
 
 
 def adapter_not_found(name: str) -> NotFound:
-    """The same words and code for a missing adapter and for someone else's."""
+    """Return the same error for a missing adapter and for another tenant's."""
     return NotFound(
         f"The model `{shortened(name)}` does not exist or you do not have access to it.",
         code="model_not_found",
@@ -52,7 +52,7 @@ def choose_target(weights: Sequence[int], point: float) -> tuple[int, float]:
 
 
 def sticky_point(adapter_id: str, alias: str, sticky_key: str) -> float:
-    """A point in [0, 1) that stays the same; one user's differ between adapters and between aliases."""
+    """Return a constant point in [0, 1); for one key it differs between adapters and between aliases."""
     text = "\0".join((adapter_id, alias, sticky_key))
     return int.from_bytes(hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:8]) / _HASH_RANGE
 
@@ -72,7 +72,7 @@ class Route:
 
     alias: str | None
     targets: tuple[RouteTarget, ...]
-    served_base: str | None  # the digest of the base model that the engine serves
+    served_base: str | None  # the digest of the base model that the engine serves; None if unknown
 
     def pick(self, *, sticky_key: str | None = None, draw: float | None = None) -> ResolvedAdapter:
         """The target for `sticky_key`, else at `draw`, a point in [0, 1) that is random by default.
@@ -103,7 +103,7 @@ class Route:
             )
         if target.status is VersionStatus.QUARANTINED:
             raise Unavailable(
-                f"`{adapter.name}:{adapter.version}` is quarantined: its bytes are damaged. Publish it again, or use "
+                f"`{adapter.name}:{adapter.version}` is quarantined: its bytes are corrupt. Publish it again, or use "
                 "another version.",
                 code="adapter_quarantined",
                 param="model",
@@ -112,7 +112,7 @@ class Route:
             raise base_model_unknown()
         if adapter.base_digest != self.served_base:
             raise Conflict(
-                f"Version {adapter.version} of `{adapter.name}` was made for another base model than the one served "
+                f"Version {adapter.version} of `{adapter.name}` was made for a base model other than the one served "
                 "here; publish a version for this base model.",
                 code="base_model_mismatch",
                 param="model",
@@ -121,22 +121,22 @@ class Route:
 
 
 async def route_to_version(session: AsyncSession, name: str, version: int) -> Route:
-    """Raises NotFound, and Conflict for one that waits for an engine."""
+    """Return the route to one version. Raises NotFound, and Conflict for a version that waits for an engine."""
     if not (could_be_name(name) and could_be_version(version)):
         raise adapter_not_found(name)
-    asked = {TENANT_PARAM.key: tenant_of(session), "name": name, "version": version}
-    row = (await session.execute(_versions_of(by_alias=False), asked)).one_or_none()
+    values = {TENANT_PARAM.key: tenant_of(session), "name": name, "version": version}
+    row = (await session.execute(_versions_of(by_alias=False), values)).one_or_none()
     if row is None:
         raise await _missing(session, name, DeferredPublicationRow.version == version)
     return Route(None, (RouteTarget(_adapter_of(row), 1, _status_of(row)),), row.served_base)
 
 
 async def route_to_alias(session: AsyncSession, name: str, alias: str) -> Route:
-    """Raises NotFound, and Conflict where the only version that it is to have waits for an engine."""
+    """Return the route to an alias. Raises NotFound, and Conflict if its only version waits for an engine."""
     if not (could_be_name(name) and could_be_name(alias)):
         raise adapter_not_found(name)
-    asked = {TENANT_PARAM.key: tenant_of(session), "name": name, "alias": alias}
-    rows = (await session.execute(_versions_of(by_alias=True), asked)).all()
+    values = {TENANT_PARAM.key: tenant_of(session), "name": name, "alias": alias}
+    rows = (await session.execute(_versions_of(by_alias=True), values)).all()
     if not rows:
         raise await _missing(session, name, DeferredPublicationRow.alias == alias)
     targets = tuple(RouteTarget(_adapter_of(row, alias), row.weight, _status_of(row)) for row in rows)
@@ -144,7 +144,7 @@ async def route_to_alias(session: AsyncSession, name: str, alias: str) -> Route:
 
 
 async def _missing(session: AsyncSession, name: str, waits: ColumnElement[bool]) -> StoreError:
-    """What to say of a version that cannot be had."""
+    """Return the error for a version that does not exist or is not ready."""
     kept, adapter = DeferredPublicationRow, AdapterRow
     query = select(kept.version).join(adapter, adapter.id == kept.adapter_id)
     query = query.where(adapter.name == name, adapter.deleted_at.is_(None), waits).order_by(kept.version.desc())
@@ -152,8 +152,8 @@ async def _missing(session: AsyncSession, name: str, waits: ColumnElement[bool])
     if version is None:
         return adapter_not_found(name)
     return Conflict(
-        f"Version {version} of `{name}` is still being checked: no engine has been there to try it. It becomes ready "
-        "by itself once one is.",
+        f"Version {version} of `{name}` is still being checked: no engine has been available to try it. It becomes "
+        "ready by itself once one is.",
         code="adapter_verifying",
         param="model",
     )
@@ -161,8 +161,8 @@ async def _missing(session: AsyncSession, name: str, waits: ColumnElement[bool])
 
 @cache
 def _versions_of(*, by_alias: bool) -> Select[Any]:
-    """The published versions of the adapter `name`, each beside the base that the engine serves: those that an `alias`
-    points at, in order, or one `version`."""
+    """Return the query for published versions of the adapter `name`, each with the base model that the engine serves:
+    the targets of an `alias`, in order, or one `version`."""
     adapter, version, target = (each.__table__.c for each in (AdapterRow, AdapterVersionRow, AliasTargetRow))
     of_adapter = and_(version.tenant_id == TENANT_PARAM, version.adapter_id == adapter.id)
     query: Select[Any] = (
@@ -194,12 +194,12 @@ def _versions_of(*, by_alias: bool) -> Select[Any]:
 
 
 def _status_of(row: Any) -> VersionStatus:
-    """A disabled adapter's versions are disabled."""
+    """Return a version's status; all versions of a disabled adapter are disabled."""
     return VersionStatus(row.status) if row.disabled_at is None else VersionStatus.DISABLED
 
 
 def _adapter_of(row: Any, alias: str | None = None) -> ResolvedAdapter:
-    """Of `_versions_of`, with or without more columns."""
+    """Return the adapter in a row of `_versions_of`."""
     return ResolvedAdapter(
         adapter_id=row.adapter_id,
         name=row.name,

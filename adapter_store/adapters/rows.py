@@ -1,4 +1,4 @@
-"""Adapters with all that is told of them, each from its own row."""
+"""Reading of adapters, each from its own row."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,7 +16,7 @@ from loragate.adapter_store.database.tenant_session import tenant_of
 from loragate.adapter_store.tables.base import AdapterRow
 
 _ADAPTER = AdapterRow.__table__.c
-_TOLD = (
+_SUMMARY = (
     "id",
     "tenant_id",
     "name",
@@ -34,12 +34,12 @@ _TOLD = (
 
 
 def summary_columns(adapter: Any, **others: ColumnElement[Any]) -> tuple[ColumnElement[Any], ...]:
-    """Its columns that `adapters_of` reads, or `others` that say the same."""
-    return tuple(others.get(name, adapter[name]).label(name) for name in _TOLD)
+    """Return the columns that `adapters_of` reads; `others` replace columns by equal ones."""
+    return tuple(others.get(name, adapter[name]).label(name) for name in _SUMMARY)
 
 
 def published(status: ColumnElement[str]) -> ColumnElement[bool]:
-    """Of a version's status; written out, because bound values would have to be put in anew each time."""
+    """Return the condition that a version's status is a published one, in literals, which need no binding."""
     return status.in_([literal_column(f"'{each}'") for each in PUBLISHED])
 
 
@@ -54,7 +54,7 @@ def _one(by: str, *, of_one_tenant: bool) -> Select[Any]:
 
 
 async def adapter_of(session: AsyncSession, adapter_id: str) -> Adapter:
-    """One that is there."""
+    """Return an adapter that exists."""
     owner = tenant_of(session)
     query = _one("id", of_one_tenant=owner is not None)
     [adapter] = adapters_of((await session.execute(query, {"key": adapter_id, TENANT_PARAM.key: owner})).all())
@@ -62,7 +62,7 @@ async def adapter_of(session: AsyncSession, adapter_id: str) -> Adapter:
 
 
 async def adapter_named(session: AsyncSession, name: str) -> Adapter | None:
-    """The living, published one of the scope's tenant."""
+    """Return the scope's published adapter of this name that is not deleted, or None."""
     rows = await session.execute(_one("name", of_one_tenant=True), {"key": name, TENANT_PARAM.key: tenant_of(session)})
     return next(iter(adapters_of(rows.all())), None)
 

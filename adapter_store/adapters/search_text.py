@@ -1,8 +1,8 @@
-"""What searches look into: one folded text of an adapter's name, tags and description.
+"""The text that searches match: an adapter's name, tags and description, case-folded.
 
-Three characters or more are found anywhere in it, through an index of trigrams. One or two would match nearly
-everything, and no such index knows them: they are found where a word begins. For that every word stands once more at
-the end of the text, on a line of its own that begins with a blank; what is searched for holds no line breaks.
+Three or more characters are found anywhere in it, through a trigram index. One or two would match nearly everything,
+and the index cannot find them, so they match the beginnings of words only. For this, every word is repeated at the end
+of the text, on its own line that begins with a blank; search strings contain no line breaks.
 """
 
 import re
@@ -17,14 +17,14 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def search_text(name: str, description: Description) -> str:
-    """Of an adapter."""
+    """Return the text of an adapter."""
     said = _folded("\n".join((name, *description.tags, description.text)))
     words = dict.fromkeys(_WORD.findall(said))
     return said + "".join(f"\n {word}" for word in words)
 
 
 def sought(search: str) -> str | None:
-    """What a text must contain to be found; None where everything is. Raises Invalid."""
+    """Return the string that a text must contain; None if the search matches everything. Raises Invalid."""
     if len(search) > MAX_SEARCH_LENGTH or not search.isprintable():
         raise Invalid(f"`search` must be at most {MAX_SEARCH_LENGTH} printable characters.", param="search")
     folded = _folded(search.strip())
@@ -34,7 +34,7 @@ def sought(search: str) -> str | None:
 
 
 def has_trigrams(text: str) -> bool:
-    """An index of trigrams can find it."""
+    """Return whether the trigram index can find the text."""
     return len(text) >= _TRIGRAM
 
 

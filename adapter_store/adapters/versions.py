@@ -1,4 +1,4 @@
-"""Rows of adapters and their versions as nouns, and the look-ups that several actions share."""
+"""Conversion of rows of versions, and look-ups that several operations share."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -18,7 +18,7 @@ VersionSelect = Select[*tuple[Any, ...]]
 
 
 async def find_adapter(session: AsyncSession, name: str) -> AdapterRow | None:
-    """The living adapter of this name, also one that nothing is published of yet."""
+    """Return the adapter of this name that is not deleted, even if nothing of it is published yet."""
     if not could_be_name(name):
         return None
     query = select(AdapterRow).where(AdapterRow.name == name, AdapterRow.deleted_at.is_(None))
@@ -33,7 +33,7 @@ async def require_adapter(session: AsyncSession, name: str) -> AdapterRow:
 
 
 def adapter_missing(name: str) -> NotFound:
-    """The tenant has published none of this name."""
+    """Return the error for a name that the tenant has not published."""
     if is_tuned(name):
         return NotFound(
             f"The adapter `{shortened(name)}` does not exist: names that start with `ft:` are names of models. The "
@@ -47,7 +47,7 @@ def adapter_missing(name: str) -> NotFound:
 async def require_version(
     session: AsyncSession, adapter: AdapterRow, version: int, *, deleted: bool = False
 ) -> AdapterVersion:
-    """A published one that is not deleted, or one that is."""
+    """Return a published version that is not deleted, or with `deleted` one that is. Raises NotFound."""
     found = None
     if could_be_version(version):
         query = select_versions(adapter.id, deleted=deleted).where(AdapterVersionRow.version == version)
@@ -64,7 +64,7 @@ async def require_version(
 def select_versions(
     adapter_id: str, *, statuses: Iterable[VersionStatus] = PUBLISHED, deleted: bool = False
 ) -> VersionSelect:
-    """The adapter's versions in these states, newest first, without their configs."""
+    """Return the query for an adapter's versions in these states, newest first, without their configs."""
     row = AdapterVersionRow
     gone = row.deleted_at.is_not(None) if deleted else row.deleted_at.is_(None)
     return (
@@ -75,7 +75,7 @@ def select_versions(
 
 
 def version_columns() -> tuple[InstrumentedAttribute[Any], ...]:
-    """What `version_of` reads: all but the config."""
+    """Return the columns that `version_of` reads: all but the config."""
     row = AdapterVersionRow
     return (
         row.adapter_id,
@@ -98,7 +98,7 @@ def version_columns() -> tuple[InstrumentedAttribute[Any], ...]:
 
 
 def select_in_state(adapter_id: str, status: VersionStatus | None) -> VersionSelect:
-    """Those that a list shows which asks for this state; for none in particular, the published ones."""
+    """Return the query for the versions in a list filtered by `status`; None selects the published ones."""
     match status:
         case None:
             return select_versions(adapter_id)
@@ -111,7 +111,7 @@ def select_in_state(adapter_id: str, status: VersionStatus | None) -> VersionSel
 
 
 def version_of(name: str, row: Any) -> AdapterVersion:
-    """A row with the `version_columns`. A rejected version counts as deleted everywhere, but says what it is."""
+    """Return the version in a row of `version_columns`. A rejected version counts as deleted but keeps its status."""
     status = VersionStatus(row.status)
     if row.deleted_at is not None and status is not VersionStatus.REJECTED:
         status = VersionStatus.DELETED
@@ -143,7 +143,7 @@ def _lineage_of(row: Any) -> Lineage:
 
 
 async def enable_version(session: AsyncSession, version: AdapterVersion, enabled: bool) -> None:
-    """Raises Conflict for a quarantined one, which nobody can enable."""
+    """Enable or disable a version. Raises Conflict for a quarantined version."""
     if version.status is VersionStatus.QUARANTINED:
         raise Conflict(
             f"Version {version.version} of `{version.name}` is quarantined: {version.reason}.",
@@ -157,7 +157,7 @@ async def enable_version(session: AsyncSession, version: AdapterVersion, enabled
 
 
 def is_deferred() -> ColumnElement[bool]:
-    """Of an AdapterVersionRow: it waits for an engine, and its publisher knows. A tenant's session."""
+    """Return the condition that an AdapterVersionRow waits for an engine. Needs a tenant's session."""
     row, kept = AdapterVersionRow, DeferredPublicationRow
     same = (kept.tenant_id == row.tenant_id, kept.adapter_id == row.adapter_id, kept.version == row.version)
     return exists(select(kept.version).where(*same)).correlate(row)

@@ -1,4 +1,4 @@
-"""Who acts, for the audit log."""
+"""Actors of the audit log."""
 
 from dataclasses import dataclass
 
@@ -12,4 +12,4 @@ class Actor:
 
 
 SYSTEM = Actor("system")
-"""Whoever may start programs on this machine: set-up, the demo."""
+"""Programs that the operator starts on this machine, such as set-up and the demo."""

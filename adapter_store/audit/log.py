@@ -1,6 +1,6 @@
-"""The audit log: every act of administration, kept for ever, written in the same transaction as the act.
+"""The audit log: every administrative action, kept forever, written in the action's transaction.
 
-There is no way to change or remove an event; the database itself refuses both (see the migration).
+Events cannot be changed or removed; the database rejects both (see the migration).
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ from loragate.adapter_store.tables.base import AuditRow
 from loragate.adapter_store.timestamps import utc_now
 
 Facts = Mapping[str, Any]
-_NO_NEWS = frozenset({"updated_at", "last_used_at"})
+_UNRECORDED = frozenset({"updated_at", "last_used_at"})
 
 
 @dataclass(frozen=True)
 class AuditEvent:
-    """Who did what, to what. `before` and `after` hold what changed, never a secret; None: there was nothing."""
+    """Who did what to which object. `before` and `after` have the changed fields, never a secret; None: no object."""
 
     id: str
     created_at: datetime
@@ -40,7 +40,7 @@ class AuditEvent:
 
 
 class AuditLog:
-    """Writes as one actor; reads what its session may see. Tenants whose things it changes are put into `changed`."""
+    """Writes as one actor; reads what its session may see. Adds the tenants whose data changes to `changed`."""
 
     def __init__(self, session: AsyncSession, actor: Actor, changed: set[str] | None = None) -> None:
         self._session = session
@@ -49,13 +49,13 @@ class AuditLog:
 
     @property
     def actor(self) -> str:
-        """Who acts."""
+        """The actor's name."""
         return self._actor.name
 
     async def record(
         self, action: str, target: str, *, tenant: str = "", before: Facts | None = None, after: Facts | None = None
     ) -> None:
-        """`tenant` says whose things are changed; a tenant's own session fills it in itself."""
+        """Record an action. `tenant` is the owner of the changed data; a tenant's session sets it itself."""
         await self._session.execute(
             insert(AuditRow).values(
                 id=new_id("au"),
@@ -72,7 +72,7 @@ class AuditLog:
         self._changed.add(tenant)
 
     async def record_change(self, action: str, target: str, tenant: str, before: object, after: object) -> None:
-        """An act that made one dataclass out of another; nothing is written where they say the same."""
+        """Record the changed fields between two dataclasses; nothing if they are equal."""
         old, new = facts_of(before), facts_of(after)
         changed = [name for name in new if new[name] != old[name]]
         if changed:
@@ -90,7 +90,7 @@ class AuditLog:
         after: str | None = None,
         limit: int = DEFAULT_LIMIT,
     ) -> Page[AuditEvent]:
-        """Newest first; `since` is in, `until` is out; `after` is the id of the last one seen."""
+        """Return events in [`since`, `until`), newest first; `after` is the id of the last one seen."""
         if tenant_id is not None and tenant_of(self._session) not in (None, tenant_id):
             return Page((), has_more=False)
         wanted = ((AuditRow.tenant_id, tenant_id), (AuditRow.actor, actor), (AuditRow.action, action))
@@ -104,8 +104,8 @@ class AuditLog:
 
 
 def facts_of(noun: Any) -> dict[str, Any]:
-    """A dataclass as what the log says of it."""
-    return {name: value for name, value in asdict(noun).items() if name not in _NO_NEWS}
+    """Return the fields of a dataclass that the log records."""
+    return {name: value for name, value in asdict(noun).items() if name not in _UNRECORDED}
 
 
 def _json(facts: Facts | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The noun of a tenant's API keys."""
+"""API keys of tenants."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,7 +9,7 @@ from loragate.adapter_store.limits import Limits
 
 @dataclass(frozen=True)
 class ApiKey:
-    """A key as it is kept: never the secret. `id` is the public part of `lg-<id>-<secret>`."""
+    """A stored key, without its secret. `id` is the public part of `lg-<id>-<secret>`."""
 
     id: str
     tenant_id: str
@@ -19,13 +19,13 @@ class ApiKey:
     expires_at: datetime | None
     revoked_at: datetime | None
     rotated_from: str | None  # id of the key that this one replaces
-    last_used_at: datetime | None  # late by up to a minute
+    last_used_at: datetime | None  # up to a minute late
     created_at: datetime
 
 
 @dataclass(frozen=True)
 class NewApiKey:
-    """A key at the one moment when its whole text is known."""
+    """A new key with its whole text, which is known only now."""
 
     key: ApiKey
     secret: str = field(repr=False)  # the whole `lg-<id>-<secret>`

@@ -1,4 +1,4 @@
-"""The operator's view of tenants' API keys."""
+"""The repository of tenants' API keys, for the operator and tenants' administrators."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ MAX_GRACE_SECONDS = 30 * 24 * 3600
 
 
 class ApiKeyRepository:
-    """Part of an AdminScope; in a tenant's own, that tenant's keys are the only ones there are."""
+    """Part of an AdminScope; within a tenant, it sees that tenant's keys only."""
 
     def __init__(self, session: AsyncSession, hasher: KeyHasher, audit: AuditLog) -> None:
         self._session = session
@@ -40,7 +40,7 @@ class ApiKeyRepository:
         expires_at: datetime | None = None,
         limits: Limits = UNLIMITED,
     ) -> NewApiKey:
-        """The only time that the whole key is known. Raises NotFound for the tenant, Invalid for the rest."""
+        """Create a key; only this call returns its whole text. Raises NotFound for the tenant, Invalid for the rest."""
         await require_tenant(self._session, tenant_id)
         check_label(name, required=False)
         new = await self._add(tenant_id, name, _checked_scopes(scopes), _checked_expiry(expires_at), limits)
@@ -51,27 +51,27 @@ class ApiKeyRepository:
         return key_of(await self._require(key_id))
 
     async def list(self, tenant_id: str, *, after: str | None = None, limit: int = DEFAULT_LIMIT) -> Page[ApiKey]:
-        """Newest first, revoked ones too; `after` is the id of the last one seen."""
+        """Return keys, newest first, including revoked ones; `after` is the id of the last one seen."""
         await require_tenant(self._session, tenant_id)
         page = await newest_first(self._session, ApiKeyRow, ApiKeyRow.tenant_id == tenant_id, after=after, limit=limit)
         return Page(tuple(key_of(row) for row in page), page.has_more)
 
     async def limit(self, key_id: str, limits: Mapping[str, int | None]) -> ApiKey:
-        """Replaces the limits that are named. Raises Invalid."""
+        """Replace the given limits. Raises Invalid."""
         key = await self._lock(key_id)
         return await self._change("api_key.limit", key, limits=key.limits.merged(limits))
 
     async def revoke(self, key_id: str) -> ApiKey:
-        """The key stops working at once. Revoking it again changes nothing."""
+        """Revoke a key, with immediate effect. Revoking it again changes nothing."""
         key = await self._lock(key_id)
         if key.revoked_at is not None:
             return key
         return await self._change("api_key.revoke", key, revoked_at=utc_now())
 
     async def rotate(self, key_id: str, *, grace_seconds: int = 0) -> NewApiKey:
-        """A new key with the old one's name, scopes, limits and expiry; the old one works `grace_seconds` longer.
+        """Create a key with the old one's name, scopes, limits and expiry; the old one works `grace_seconds` longer.
 
-        Raises Conflict when the old one does not work any more.
+        Raises Conflict if the old key is revoked or expired.
         """
         if not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
             raise Invalid(f"`grace_seconds` must be between 0 and {MAX_GRACE_SECONDS}.", param="grace_seconds")
@@ -89,7 +89,7 @@ class ApiKeyRepository:
         return new
 
     async def record_use(self, last_used: Mapping[str, datetime]) -> None:
-        """When keys were last used, by key id. What is known to be later stays; unknown keys are left out."""
+        """Record when keys were last used, by key id. Later recorded times stay; unknown keys are ignored."""
         keys = ApiKeyRow.__table__
         assert isinstance(keys, Table)
         moment = bindparam("moment", type_=keys.c.last_used_at.type)
@@ -111,7 +111,7 @@ class ApiKeyRepository:
         return row
 
     async def _lock(self, key_id: str) -> ApiKey:
-        """Its tenant's administrator and the operator may want to change it at the same time."""
+        """Return a key and lock it: the tenant's administrator and the operator may change it at the same time."""
         return key_of(await self._require(key_id, lock=True))
 
     async def _change(self, action: str, key: ApiKey, **values: datetime | Limits) -> ApiKey:
@@ -179,5 +179,5 @@ def _checked_scopes(scopes: Collection[str]) -> tuple[Scope, ...]:
 
 def _checked_expiry(expires_at: datetime | None) -> datetime | None:
     if expires_at is not None and (expires_at.tzinfo is None or expires_at <= utc_now()):
-        raise Invalid("`expires_at` must be a time in the future, with its zone.", param="expires_at")
+        raise Invalid("`expires_at` must be a time in the future, with a time zone.", param="expires_at")
     return expires_at

@@ -1,4 +1,4 @@
-"""From the text of a key to who is calling."""
+"""Authentication: from a key's text to the principal."""
 
 import hmac
 import math
@@ -25,27 +25,29 @@ from loragate.adapter_store.tables.base import ApiKeyRow, TenantRow
 
 
 class Authenticator:
+    """Checks keys against the database."""
+
     def __init__(self, database: Database, hasher: KeyHasher) -> None:
         self._database = database
         self._hasher = hasher
         self._latest = datetime.min.replace(tzinfo=UTC)
 
     async def authenticate(self, key: str) -> Authentication | None:
-        """None for anything that is not, or no longer, a key of this installation."""
+        """Return the principal of a key; None if it is not, or no longer, a key of this installation."""
         if not key or len(key) > MAX_KEY_LENGTH or not key.isprintable():
             return None
         async with self._database.operator() as session:
             return await self._tenant(session, key) or await self._admin(session, key)
 
     async def set_admin_key(self, key: str) -> None:
-        """Replaces the admin key. Raises Invalid for one that is too short or not printable."""
+        """Replace the admin key. Raises Invalid if it is too short or not printable."""
         hashed = self._hasher.hash(check_admin_key(key))
         async with self._database.operator(write=True) as session:
             if not hmac.compare_digest(await read_fact(session, ADMIN_KEY_HASH) or b"", hashed):
                 await self._write_admin_key(session, hashed)
 
     async def ensure_admin_key(self, given: str | None) -> str | None:
-        """Sets the given key; without one makes one at the first call ever, and returns it that once."""
+        """Set the given admin key. Without one, create a key at the first call ever, and return it only then."""
         if given is not None:
             await self.set_admin_key(given)
             return None
@@ -84,7 +86,7 @@ class Authenticator:
         return Authentication(principal, seconds_left)
 
     def _seconds_left(self, expires_at: datetime | None, now: datetime) -> float:
-        """Time never runs backwards here, so that a clock which is set back revives no key."""
+        """Return the time until expiry by a clock that never runs backwards, so that expired keys stay expired."""
         self._latest = max(self._latest, now)
         return math.inf if expires_at is None else (expires_at - self._latest).total_seconds()
 

@@ -1,4 +1,4 @@
-"""Facts about this installation that live in its database."""
+"""Facts about this installation, stored in its database."""
 
 import hmac
 
@@ -23,13 +23,13 @@ async def write_fact(session: AsyncSession, key: str, value: bytes) -> None:
 
 
 async def check_secret_key(session: AsyncSession, secret_key: bytes) -> None:
-    """Remembers the secret key's fingerprint at first; raises WrongSecretKey for another one later."""
+    """Store the secret key's fingerprint the first time; later raise WrongSecretKey for a different key."""
     fingerprint = derive_key(secret_key, "fingerprint")
     known = await read_fact(session, _FINGERPRINT)
     if known is None:
         await write_fact(session, _FINGERPRINT, fingerprint)
     elif not hmac.compare_digest(known, fingerprint):
         raise WrongSecretKey(
-            "This database was made with another secret key, so none of its API keys would work. Start with "
-            "the LORAGATE_SECRET_KEY (or the data directory's secret_key file) that it was made with."
+            "This database was created with another secret key, so none of its API keys would work. Start with "
+            "the LORAGATE_SECRET_KEY (or the data directory's secret_key file) that it was created with."
         )

@@ -1,4 +1,4 @@
-"""Who is calling, and what they may do."""
+"""Principals: the caller of a request, and its permissions."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from loragate.adapter_store.limits import UNLIMITED, UNLIMITED_TENANT, Limits, T
 
 
 class Scope(StrEnum):
-    """What a tenant's key is good for. ALL includes the scopes of the future, but never ADMIN."""
+    """Permissions of a tenant's key. ALL includes future scopes, but never ADMIN."""
 
     ALL = "all"
     INFERENCE = "inference"
@@ -21,7 +21,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class TenantPrincipal:
-    """A tenant's caller, proved by one of its keys."""
+    """A tenant, authenticated by one of its keys."""
 
     tenant_id: str
     tenant_name: str
@@ -40,15 +40,15 @@ class TenantPrincipal:
 
     @property
     def actor(self) -> str:
-        """How the audit log names this caller."""
+        """The caller's name in the audit log."""
         return f"api_key:{self.key_id}"
 
 
 @dataclass(frozen=True)
 class AdminPrincipal:
-    """An operator: whoever has the admin key, or a `subject` whom the identity provider vouches for.
+    """An operator, authenticated by the admin key or, as `subject`, by the identity provider.
 
-    Has no tenant and no access to tenants' own routes.
+    It has no tenant and no access to tenants' own routes.
     """
 
     subject: str | None = None
@@ -56,7 +56,7 @@ class AdminPrincipal:
 
     @property
     def actor(self) -> str:
-        """How the audit log names this caller."""
+        """The caller's name in the audit log."""
         return "admin_key" if self.subject is None else f"oidc:{self.subject}"
 
 
@@ -65,7 +65,7 @@ Principal = TenantPrincipal | AdminPrincipal
 
 @dataclass(frozen=True)
 class Authentication:
-    """What the database said about a key at one moment. Immutable: cache it only for a short time."""
+    """The result of authenticating a key at one moment. Cache it only for a short time."""
 
     principal: Principal
     seconds_left: float  # from that moment, by the database's clock, until the key expires; inf for never

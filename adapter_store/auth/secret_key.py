@@ -13,9 +13,9 @@ _MIN_LENGTH = 16
 
 
 def load_or_create_secret_key(data_dir: Path, given: str | None) -> bytes:
-    """The given key, else the one in `data_dir`, which is made (mode 0600) when there is none.
+    """Return the given key, or the one in `data_dir`, which is created (mode 0600) if missing.
 
-    The file's text may be given elsewhere as LORAGATE_SECRET_KEY: both mean the same key.
+    The file's text may be used elsewhere as LORAGATE_SECRET_KEY: both mean the same key.
     """
     if given is not None:
         return _checked(given)
@@ -26,7 +26,7 @@ def load_or_create_secret_key(data_dir: Path, given: str | None) -> bytes:
 
 
 def derive_key(secret_key: bytes, purpose: str) -> bytes:
-    """32 bytes for one purpose: HKDF-SHA256 (RFC 5869) without salt, `purpose` as info."""
+    """Return 32 bytes for one purpose: HKDF-SHA256 (RFC 5869) without salt, `purpose` as info."""
     extracted = hmac.digest(bytes(hashlib.sha256().digest_size), secret_key, "sha256")
     return hmac.digest(extracted, f"loragate {purpose}".encode() + b"\x01", "sha256")
 
@@ -38,7 +38,7 @@ def _checked(text: str) -> bytes:
 
 
 def _create(path: Path) -> None:
-    """By link from a complete file, so that of two processes at once one wins and both read the same key."""
+    """Create the file by linking a complete one, so that simultaneous processes read the same key."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

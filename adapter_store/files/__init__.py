@@ -1,1 +1,1 @@
-"""Tenants' files and multipart uploads."""
+"""Tenants' files, and uploads in parts."""

@@ -1,4 +1,4 @@
-"""The nouns of tenants' files."""
+"""Tenants' files."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,11 +9,11 @@ from loragate.adapter_store.timestamps import utc_now
 
 _NAME_LENGTH = 255
 _SHORTEST, _LONGEST = timedelta(hours=1), timedelta(days=30)
-_TRANSPORT = timedelta(days=1)  # of files that are only on their way to become an adapter
+_TRANSPORT = timedelta(days=1)  # for files that are to become an adapter
 
 
 class Purpose(StrEnum):
-    """What a file is for; it says which of a tenant's keys may see it."""
+    """The purpose of a file, which decides which of a tenant's keys may see it."""
 
     FINE_TUNE = "fine-tune"
     FINE_TUNE_RESULTS = "fine-tune-results"
@@ -22,9 +22,9 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What is said of a file before it is there. `seconds` is how long it will live; None: until it is deleted.
+    """The facts of a file to be created. `seconds` is its lifetime; None: until it is deleted.
 
-    `open`: lines may be appended until it is closed; only data to train with may be that.
+    `open`: lines may be appended until it is closed; only training data can be open.
     """
 
     filename: str
@@ -48,8 +48,8 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class File:
-    """Its bytes never change, but that an open one gets more. `open_until`: by then it is closed, unless something is
-    appended; None for a closed one. `format` is that of an open one's lines, as whoever appended them calls it."""
+    """A file, whose bytes never change, except that an open file can grow. `open_until` is when it closes unless more
+    is appended; None for a closed file. `format` is the format of an open file's lines, as named by its writer."""
 
     id: str
     filename: str
@@ -62,12 +62,12 @@ class File:
 
     @property
     def is_open(self) -> bool:
-        """More may be appended."""
+        """More lines may be appended."""
         return self.open_until is not None and self.open_until > utc_now()
 
 
 def check_text(text: str, param: str) -> str:
-    """A name that somebody else chose: shown, and used for nothing."""
+    """Check a text from a client that is only displayed. Raises Invalid."""
     if not 1 <= len(text) <= _NAME_LENGTH or not text.isprintable():
         raise Invalid(f"`{param}` must be 1 to {_NAME_LENGTH} printable characters.", param=param)
     return text

@@ -18,7 +18,7 @@ from loragate.adapter_store.quotas import check_storage
 from loragate.adapter_store.tables.files import FilePieceRow, FileRow
 from loragate.adapter_store.timestamps import utc_now
 
-MAX_LISTED = 10_000  # of one page, as with OpenAI
+MAX_LISTED = 10_000  # in one page, as in OpenAI's API
 MAX_APPENDS = 10_000  # to one file
 MAX_OPEN_BYTES = 1 << 30  # of one open file
 OPEN_FOR = timedelta(hours=1)  # after the last append
@@ -26,8 +26,8 @@ _MAX_OPEN = 100  # files of one tenant
 
 
 class FileRepository:
-    """Part of a TenantScope. Every method sees that tenant's files only, and of these the `purposes` that it is told:
-    one that is there for another purpose is the same NotFound."""
+    """Part of a TenantScope. Every method sees that tenant's files with the given `purposes` only; a file with another
+    purpose is NotFound."""
 
     def __init__(self, session: AsyncSession, pieces: TenantPieces, audit: AuditLog) -> None:
         self._session = session
@@ -35,12 +35,12 @@ class FileRepository:
         self._audit = audit
 
     async def check_room(self, size: int) -> None:
-        """Raises Conflict (`quota_exceeded`) when so many bytes would be too many."""
+        """Raise Conflict (`quota_exceeded`) if `size` more bytes would exceed the quota."""
         await check_storage(self._session, size)
 
     async def create(self, facts: FileFacts, content: BinaryIO, size: int, format: str | None = None) -> File:
-        """Stores its bytes, then makes it visible. It must be the first call in its scope, which has to be a writing
-        one: storing takes long and holds no connection. `format` is that of an open one's lines.
+        """Store the bytes, then make the file visible. It must be the first call in a writing scope, so that the long
+        write holds no connection. `format` is the format of an open file's lines.
 
         Raises Conflict (`quota_exceeded`, `too_many_open_files`), StorageFull, Unavailable.
         """
@@ -54,8 +54,8 @@ class FileRepository:
     async def append(
         self, file_id: str, purposes: Collection[Purpose], content: BinaryIO, size: int, format: str
     ) -> File:
-        """Whole lines of this format behind those of an open file, which stays open for another while. Like `create`
-        the first call in its scope.
+        """Append whole lines to an open file, and extend the time for which it is open. Like `create`, it must be the
+        first call in its scope.
 
         Raises NotFound, Invalid for another format, Conflict (`file_closed`, `file_full`, `quota_exceeded`),
         StorageFull, Unavailable.
@@ -63,7 +63,9 @@ class FileRepository:
         piece_id = await self._stored(content)
         file = await self.require_open(file_id, purposes, size)
         if file.format not in (None, format):
-            words = f"The file's lines are {file.format}, these are {format}: one file has one format."
+            words = (
+                f"The file's lines are in the format {file.format}, but these are in {format}; a file has one format."
+            )
             raise Invalid(words, code="invalid_lines", param="data")
         longer = {"size_bytes": file.size_bytes + size, "open_until": utc_now() + OPEN_FOR, "format": format}
         await self._session.execute(update(FileRow).where(FileRow.id == file_id).values(**longer))
@@ -71,25 +73,25 @@ class FileRepository:
         return await self.get(file_id, purposes)
 
     async def require_open(self, file_id: str, purposes: Collection[Purpose], size: int = 0) -> File:
-        """It takes so many bytes more. Raises NotFound, Conflict (`file_closed`, `file_full`)."""
+        """Return the file if it can take `size` more bytes. Raises NotFound, Conflict (`file_closed`, `file_full`)."""
         file = await self.get(file_id, purposes)
         if not file.is_open:
             words = (
-                "The file is closed, so nothing can be appended: files are open only if they were made with `open`, "
-                f"until somebody closes them, or nothing comes for {OPEN_FOR.total_seconds() / 60:.0f} minutes."
+                "The file is closed, so nothing can be appended. A file is open only if it was created with `open`, "
+                f"until it is closed or nothing is appended for {OPEN_FOR.total_seconds() / 60:.0f} minutes."
             )
             raise Conflict(words, code="file_closed", param="file_id")
         if file.size_bytes + size > MAX_OPEN_BYTES or await self._count(file_id) > MAX_APPENDS:
             words = (
-                f"The file is full: {MAX_OPEN_BYTES} bytes and {MAX_APPENDS} appends are the most. Close it, and go "
-                "on with another."
+                f"The file is full: the maximum is {MAX_OPEN_BYTES} bytes and {MAX_APPENDS} appends. Close it and "
+                "continue with another file."
             )
             raise Conflict(words, code="file_full", param="file_id")
         return file
 
     async def close(self, file_id: str, purposes: Collection[Purpose]) -> File:
-        """Nothing is appended any more; what is closed stays so. The audit log has this, and not each append, as it has
-        an upload's end and not its parts. Raises NotFound."""
+        """Close a file for good. The audit log records this and not each append, just as it records an upload's end
+        and not its parts. Raises NotFound."""
         file = await self.get(file_id, purposes)
         if file.open_until is not None:
             await self._session.execute(update(FileRow).where(FileRow.id == file_id).values(open_until=None))
@@ -97,7 +99,7 @@ class FileRepository:
         return await self.get(file_id, purposes)
 
     async def add(self, facts: FileFacts, size: int, format: str | None = None) -> File:
-        """The row alone."""
+        """Add the row only."""
         now = utc_now()
         file = File(
             id=f"file-{random_base62(24)}",
@@ -127,7 +129,7 @@ class FileRepository:
     async def list(
         self, purposes: Collection[Purpose], *, after: str | None = None, limit: int = MAX_LISTED, oldest: bool = False
     ) -> Page[File]:
-        """Newest first, or `oldest` first; `after` is the id of the last one seen. Raises Invalid."""
+        """Return files, newest or `oldest` first; `after` is the id of the last one seen. Raises Invalid."""
         row = FileRow
         order = (row.created_at, row.id) if oldest else (row.created_at.desc(), row.id.desc())
         query = select(row).where(_alive(), row.purpose.in_([each.value for each in purposes])).order_by(*order)
@@ -139,7 +141,7 @@ class FileRepository:
         return cut_page([file_of(row) for row in rows], limit)
 
     async def get(self, file_id: str, purposes: Collection[Purpose], *, param: str = "file_id") -> File:
-        """Raises NotFound, which names `param`."""
+        """Return a file. Raises NotFound, which names `param`."""
         row = None
         if could_be_id(file_id):
             query = select(FileRow).where(FileRow.id == file_id, _alive()).execution_options(populate_existing=True)
@@ -149,13 +151,13 @@ class FileRepository:
         return file_of(row)
 
     async def pieces(self, file_id: str, *, skip: int = 0) -> Sequence[str]:
-        """What its bytes are made of, in order, behind the first `skip` pieces."""
+        """Return the ids of the file's pieces in order, without the first `skip`."""
         row = FilePieceRow
         query = select(row.id).where(row.file_id == file_id, row.position >= skip).order_by(row.position)
         return (await self._session.scalars(query)).all()
 
     async def pieces_of(self, file: File) -> Sequence[str]:
-        """The same of a file as it was, before anything more was appended."""
+        """Return the ids of the pieces of `file` as it was, without later appends."""
         row = FilePieceRow
         query = select(row.id, row.size_bytes).where(row.file_id == file.id).order_by(row.position)
         found, left = [], file.size_bytes
@@ -166,14 +168,14 @@ class FileRepository:
         return found
 
     async def delete(self, file_id: str, purposes: Collection[Purpose]) -> None:
-        """Its bytes go with a later sweep: whoever reads them now reads on."""
+        """Delete a file. A later sweep removes its bytes, so reads in progress complete."""
         file = await self.get(file_id, purposes)
         await self._session.execute(update(FileRow).where(FileRow.id == file_id).values(deleted_at=utc_now()))
         was = {"purpose": file.purpose.value, "size_bytes": file.size_bytes}
         await self._audit.record("file.delete", f"file:{file_id}", before=was)
 
     async def _stored(self, content: BinaryIO) -> str:
-        assert not self._session.in_transaction(), "bytes are stored first in a scope: no connection is held meanwhile"
+        assert not self._session.in_transaction(), "bytes are stored first in a scope, while it holds no connection"
         piece_id = new_id("part")
         await self._pieces.put(piece_id, content)
         return piece_id
@@ -183,8 +185,8 @@ class FileRepository:
         await self._session.execute(insert(FilePieceRow).values(**row))
         await check_storage(self._session)
         if not await self._pieces.has(piece_id):
-            # A sweep came between. It needs the lock that this scope holds by now, so none can come again.
-            raise Unavailable("The file was swept away before it was registered; send it again.")
+            # A sweep removed it. It needs the lock that this scope now holds, so this cannot happen again.
+            raise Unavailable("A sweep removed the file before it was registered; send it again.")
 
     async def _count(self, file_id: str) -> int:
         query = select(func.count(FilePieceRow.id)).where(FilePieceRow.file_id == file_id)
@@ -193,7 +195,7 @@ class FileRepository:
     async def _check_open(self) -> None:
         now_open = select(func.count(FileRow.id)).where(_alive(), FileRow.open_until > utc_now())
         if (await self._session.scalar(now_open) or 0) >= _MAX_OPEN:
-            words = f"{_MAX_OPEN} files of this tenant are open; close some."
+            words = f"This tenant already has {_MAX_OPEN} open files, the maximum; close some."
             raise Conflict(words, code="too_many_open_files", param="open")
 
     async def _position(self, file_id: str) -> tuple[object, object]:

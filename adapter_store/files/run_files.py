@@ -1,4 +1,4 @@
-"""Which rows of `files` are a job's run: see `run_snapshots`."""
+"""The rows of `files` that belong to a job's run; see `jobs.run_snapshots`."""
 
 from sqlalchemy import ColumnElement, and_, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -8,11 +8,11 @@ from loragate.adapter_store.timestamps import utc_now
 
 
 def of_run(job_id: str) -> ColumnElement[bool]:
-    """What is kept of it."""
+    """Return the condition that a file belongs to the job's run."""
     named = FileRow.filename.startswith(f"{job_id}/", autoescape=True)
     return and_(FileRow.purpose == RUN, named, FileRow.deleted_at.is_(None))
 
 
 async def discard_run(session: AsyncSession, job_id: str) -> None:
-    """Its bytes go with a later sweep."""
+    """Delete the files of a job's run; a later sweep removes their bytes."""
     await session.execute(update(FileRow).where(of_run(job_id)).values(deleted_at=utc_now()))

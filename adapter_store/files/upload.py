@@ -1,4 +1,4 @@
-"""The nouns of uploads in parts."""
+"""Uploads in parts."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ from loragate.adapter_store.tables.files import UploadStatus
 
 @dataclass(frozen=True)
 class FileUpload:
-    """A file that comes in parts; `size_bytes` is what they will be together, `file` what came of it."""
+    """A file that is sent in parts; `size_bytes` is their sum, `file` the result."""
 
     id: str
     filename: str

@@ -1,7 +1,7 @@
 """Uploads in parts, of one tenant.
 
-Parts come in any order, and one that is not sure to have come is sent again; `complete` says which of them the file is
-made of, and in which order. No byte is copied then. An upload expires an hour after its last part.
+Parts arrive in any order and can be sent again; `complete` lists the parts of the file, in order, and copies no bytes.
+An upload expires an hour after its last part.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,11 +27,11 @@ MAX_PART_BYTES = 64 << 20
 MAX_PARTS = 1000
 _LIFETIME = timedelta(hours=1)
 _MAX_PENDING = 100
-_SENT_TWICE = 2  # so many times its size may an upload's parts be together
+_SENT_TWICE = 2  # an upload's parts may together be this many times its size
 
 
 class FileUploadRepository:
-    """Part of a TenantScope; of its tenant's uploads it sees those for the `purposes` that it is told."""
+    """Part of a TenantScope; every method sees that tenant's uploads with the given `purposes` only."""
 
     def __init__(self, session: AsyncSession, pieces: TenantPieces, files: FileRepository, audit: AuditLog) -> None:
         self._session = session
@@ -40,7 +40,10 @@ class FileUploadRepository:
         self._audit = audit
 
     async def create(self, facts: FileFacts, mime_type: str, size: int) -> FileUpload:
-        """Its size counts as kept from now on. Raises Invalid, Conflict (`quota_exceeded`, `too_many_uploads`)."""
+        """Create an upload; its size counts as stored from now on.
+
+        Raises Invalid, Conflict (`quota_exceeded`, `too_many_uploads`).
+        """
         check_text(mime_type, "mime_type")
         await self._check_pending()
         now = utc_now()
@@ -72,21 +75,23 @@ class FileUploadRepository:
         return upload
 
     async def check_part(self, upload_id: str, purposes: Collection[Purpose], size: int) -> None:
-        """Whether it takes a part of so many bytes. Raises Invalid, Conflict (`too_many_parts`) besides."""
+        """Check that the upload can take a part of `size` bytes. Also raises Invalid, Conflict (`too_many_parts`)."""
         upload = await self.require_pending(upload_id, purposes)
         if size > upload.size_bytes:
-            raise Invalid(f"The part has {size} bytes, the whole upload only {upload.size_bytes}.", param="data")
+            raise Invalid(
+                f"The part has {size} bytes, but the whole upload has only {upload.size_bytes}.", param="data"
+            )
         row = FilePieceRow
         query = select(func.count(row.id), func.coalesce(func.sum(row.size_bytes), 0)).where(row.upload_id == upload_id)
         count, sent = (await self._session.execute(query)).one()
         if count >= MAX_PARTS or sent + size > _SENT_TWICE * upload.size_bytes:
             words = (
-                f"The upload has {count} parts of {sent} bytes together, and can take no more; complete or cancel it."
+                f"The upload has {count} parts with {sent} bytes in total and cannot take more; complete or cancel it."
             )
             raise Conflict(words, code="too_many_parts", param="upload_id")
 
     async def add_part(self, upload_id: str, purposes: Collection[Purpose], content: BinaryIO, size: int) -> Part:
-        """Must be the first call in its scope. Raises as `check_part` does, StorageFull, Unavailable."""
+        """Store a part; must be the first call in its scope. Raises as `check_part`, StorageFull, Unavailable."""
         assert not self._session.in_transaction(), "add_part must be the first call in its scope"
         part_id = new_id("part")
         await self._pieces.put(part_id, content)
@@ -97,11 +102,11 @@ class FileUploadRepository:
         later = update(FileUploadRow).where(FileUploadRow.id == upload_id).values(expires_at=now + _LIFETIME)
         await self._session.execute(later)
         if not await self._pieces.has(part_id):
-            raise Unavailable("The part was swept away before it was registered; send it again.")
+            raise Unavailable("A sweep removed the part before it was registered; send it again.")
         return Part(part_id, upload_id, size, now)
 
     async def parts(self, upload_id: str, purposes: Collection[Purpose]) -> Sequence[Part]:
-        """Those that came, in the order in which they did."""
+        """Return the parts in the order of their arrival."""
         await self._row(upload_id, purposes)
         row = FilePieceRow
         query = select(row).where(row.upload_id == upload_id).order_by(row.created_at, row.id)
@@ -109,7 +114,7 @@ class FileUploadRepository:
         return [Part(each.id, upload_id, each.size_bytes, each.created_at) for each in found]
 
     async def complete(self, upload_id: str, purposes: Collection[Purpose], part_ids: Sequence[str]) -> FileUpload:
-        """The file of these parts. The same once more is the same file. Raises Invalid, Conflict, NotFound."""
+        """Make the file of these parts; a repeated call returns it. Raises Invalid, Conflict, NotFound."""
         row = await self._row(upload_id, purposes)
         if row.status == UploadStatus.COMPLETED and list(part_ids) == list(await self._files.pieces(row.file_id or "")):
             return await self._upload_of(row)
@@ -123,7 +128,7 @@ class FileUploadRepository:
         return await self.get(upload_id, purposes)
 
     async def cancel(self, upload_id: str, purposes: Collection[Purpose]) -> FileUpload:
-        """Its parts go with a later sweep. Raises NotFound, Conflict (`upload_not_pending`) where it has ended."""
+        """Cancel an upload; a later sweep removes its parts. Raises NotFound, Conflict (`upload_not_pending`)."""
         upload = await self.get(upload_id, purposes)
         if upload.status is not UploadStatus.CANCELLED:
             await self.require_pending(upload_id, purposes)
@@ -147,12 +152,12 @@ class FileUploadRepository:
         sizes: dict[str, int] = dict(iter(await self._session.execute(query)))
         for index, part_id in enumerate(part_ids):
             if part_id not in sizes:
-                words = "The upload has no part of this id."
+                words = "The upload has no part with this id."
                 raise Invalid(words, code="part_not_found", param=f"part_ids.{index}")
         came = sum(sizes[part_id] for part_id in part_ids)
         if came != upload.size_bytes:
             raise Invalid(
-                f"The parts have {came} bytes together, and `bytes` said {upload.size_bytes}.",
+                f"The parts have {came} bytes in total, but `bytes` was {upload.size_bytes}.",
                 code="size_mismatch",
                 param="part_ids",
             )

@@ -1,1 +1,1 @@
-"""Imports from hubs and buckets, and their leases."""
+"""Imports from hubs and buckets, and the leases of their workers."""

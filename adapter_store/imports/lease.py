@@ -1,7 +1,7 @@
-"""What a process says of the import that it works on. Who falls silent loses it: any other takes it, and does it anew.
+"""Leases of imports: a process that does not report progress loses its import, and another one starts it again.
 
-A version is registered together with the import's claim to it, and with the promise that it will be tried
-(loragate.adapter_store.publishing.deferred). So however often an import is begun, it becomes one version.
+A version is registered together with the import's claim to it, and with a deferred publication
+(loragate.adapter_store.publishing.deferred). An import therefore becomes one version, however often it is started.
 """
 
 from dataclasses import dataclass
@@ -13,18 +13,20 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from loragate.adapter_store.adapters.adapter import AdapterVersion, VersionStatus
 from loragate.adapter_store.database.clock import database_now
 from loragate.adapter_store.errors import Conflict, Failure
-from loragate.adapter_store.imports.rows import INTERRUPTED, RUNNING, SILENCE, Import, ImportStatus, import_of
+from loragate.adapter_store.imports.rows import IDLE_TIMEOUT, INTERRUPTED, RUNNING, Import, ImportStatus, import_of
 from loragate.adapter_store.tables.base import AdapterImportRow, AdapterVersionRow, TenantRow
 
 MAX_ATTEMPTS = 5
-"""To go on. When its process ends each time, that may be the import's fault."""
+"""Attempts to resume an import. If its process ends each time, the import may be the cause."""
 
-_HOPELESS = Failure("import_interrupted", f"The server stopped {MAX_ATTEMPTS + 1} times before the import was done.")
+_HOPELESS = Failure(
+    "import_interrupted", f"The server stopped {MAX_ATTEMPTS + 1} times before the import was finished."
+)
 
 
 @dataclass(frozen=True)
 class WaitingImport:
-    """An import that nobody works on; `weight` is its tenant's."""
+    """An import that no process works on; `weight` is its tenant's."""
 
     tenant_id: str
     weight: float
@@ -33,16 +35,16 @@ class WaitingImport:
 
 @dataclass(frozen=True)
 class TakenImport:
-    """An import that is to be done anew, in the name of whoever asked for it."""
+    """An import to start again, on behalf of the `actor` who requested it."""
 
     wanted: Import
     actor: str
 
 
 async def next_waiting(session: AsyncSession) -> WaitingImport | None:
-    """The operator's session. The one that has been silent for longest."""
+    """Return the import that has been idle for longest. Needs the operator's session."""
     row = AdapterImportRow
-    silent_since = (await session.execute(select(database_now()))).scalar_one() - SILENCE
+    silent_since = (await session.execute(select(database_now()))).scalar_one() - IDLE_TIMEOUT
     query = (
         select(row.tenant_id, TenantRow.weight, row.id)
         .join(TenantRow, and_(TenantRow.id == row.tenant_id, TenantRow.deleted_at.is_(None)))
@@ -55,32 +57,32 @@ async def next_waiting(session: AsyncSession) -> WaitingImport | None:
 
 
 async def claim_version(session: AsyncSession, wanted: Import, version: AdapterVersion) -> None:
-    """The import becomes this version, which is being registered. Raises Conflict when it is wanted no more, or is
-    somebody else's by now."""
+    """Record that the import becomes this version, which is being registered. Raises Conflict if the import was
+    cancelled, or another process has taken it."""
     row = AdapterImportRow
     claimed = update(row).where(*_held(wanted), row.version.is_(None))
-    told = claimed.values(adapter_id=version.adapter_id, version=version.version).returning(row.id)
-    if (await session.execute(told)).one_or_none() is None:
-        raise Conflict("The import was cancelled, or taken by another server.", code="import_lost")
+    values = claimed.values(adapter_id=version.adapter_id, version=version.version).returning(row.id)
+    if (await session.execute(values)).one_or_none() is None:
+        raise Conflict("The import was cancelled, or another server took it.", code="import_lost")
 
 
 class ImportLease:
-    """Part of a TenantScope. What is said of an import that has ended, or was taken by another, changes nothing."""
+    """Part of a TenantScope. Reports on an import that has ended, or was taken by another process, have no effect."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
     async def take(self, import_id: str) -> TakenImport | None:
-        """None where another was faster, or it has ended: as the version that it had become, or as a failure."""
+        """Take an idle import. None if another process was faster, or if it has ended: as a version, or as failed."""
         row = AdapterImportRow
         now = await self._now()
-        silent = (row.id == import_id, row.status.in_(RUNNING), row.updated_at <= now - SILENCE)
+        silent = (row.id == import_id, row.status.in_(RUNNING), row.updated_at <= now - IDLE_TIMEOUT)
         values = {"attempts": row.attempts + 1, "updated_at": now}
         taken = update(row).where(*silent).values(**values).returning(row.id)
         if (await self._session.execute(taken)).one_or_none() is None:
             return None
         found = (await self._session.scalars(select(row).where(row.id == import_id))).one()
-        wanted = import_of(found, now - SILENCE)
+        wanted = import_of(found, now - IDLE_TIMEOUT)
         if found.version is not None:
             await self._conclude(wanted, found.adapter_id, found.version)
         elif not found.resumable:
@@ -93,25 +95,25 @@ class ImportLease:
         return None
 
     async def progress(self, wanted: Import, status: ImportStatus, done: int, total: int | None) -> bool:
-        """Whether it is still wanted, and of us."""
+        """Record progress; return whether this process still holds the import."""
         return await self._change(wanted, status=status, bytes_done=done, bytes_total=total)
 
     async def finish(self, wanted: Import, version: int) -> None:
-        """It has become this version."""
+        """Record that the import has become this version."""
         await self._change(wanted, status=ImportStatus.READY, version=version)
 
     async def fail(self, wanted: Import, error: Failure) -> None:
-        """Unless it has a version, which others finish."""
+        """Record a failure, unless the import has a version, whose publication goes on."""
         row, version = AdapterImportRow, AdapterVersionRow
         own = (version.adapter_id == row.adapter_id, version.version == row.version)
         rejected = exists(select(version.version).where(*own, version.status == VersionStatus.REJECTED.value))
-        told = {"error_code": error.code, "error_message": error.message, "error_param": error.param}
-        nothing = or_(row.version.is_(None), rejected.correlate(row))
-        await self._change(wanted, nothing, status=ImportStatus.FAILED, **told)
+        failure = {"error_code": error.code, "error_message": error.message, "error_param": error.param}
+        no_version = or_(row.version.is_(None), rejected.correlate(row))
+        await self._change(wanted, no_version, status=ImportStatus.FAILED, **failure)
 
     async def release(self, wanted: Import) -> None:
-        """Whoever worked on it stops: another may take it at once."""
-        await self._change(wanted, updated_at=await self._now() - SILENCE)
+        """Give the import up, so that another process can take it at once."""
+        await self._change(wanted, updated_at=await self._now() - IDLE_TIMEOUT)
 
     async def _conclude(self, wanted: Import, adapter_id: str | None, number: int) -> None:
         row = AdapterVersionRow
@@ -120,12 +122,13 @@ class ImportLease:
         if rejected is None:
             await self.finish(wanted, number)
         else:
-            await self.fail(wanted, Failure("invalid_adapter", f"It was refused: {rejected.reason}."))
+            await self.fail(wanted, Failure("invalid_adapter", f"It was rejected: {rejected.reason}."))
 
     async def _change(self, wanted: Import, *where: ColumnElement[bool], **values: object) -> bool:
         changed = update(AdapterImportRow).where(*_held(wanted), *where)
-        told = changed.values(**{"updated_at": database_now(), **values}).returning(AdapterImportRow.id)
-        return (await self._session.execute(told)).one_or_none() is not None
+        changed = changed.values(**{"updated_at": database_now(), **values})
+        found = await self._session.execute(changed.returning(AdapterImportRow.id))
+        return found.one_or_none() is not None
 
     async def _now(self) -> datetime:
         return (await self._session.execute(select(database_now()))).scalar_one()

@@ -1,4 +1,4 @@
-"""Imports of one tenant: adapters that a gateway fetches by itself, and what became of them."""
+"""Imports of one tenant: adapters that a gateway downloads itself."""
 
 from datetime import datetime, timedelta
 
@@ -13,12 +13,12 @@ from loragate.adapter_store.database.keyset import newest_first
 from loragate.adapter_store.database.page import DEFAULT_LIMIT, Page
 from loragate.adapter_store.errors import Conflict, NotFound
 from loragate.adapter_store.ids import new_id
-from loragate.adapter_store.imports.rows import CANCELLABLE, RUNNING, SILENCE, Import, ImportStatus, import_of
+from loragate.adapter_store.imports.rows import CANCELLABLE, IDLE_TIMEOUT, RUNNING, Import, ImportStatus, import_of
 from loragate.adapter_store.names import check_adapter_name, check_alias_name, could_be_id
 from loragate.adapter_store.tables.base import AdapterImportRow
 
-KEPT = timedelta(days=30)
-"""For so long it is told what became of an import."""
+RETENTION = timedelta(days=30)
+"""The time for which an import can be read."""
 
 _MAX_RUNNING = 8  # of one tenant; the others would only wait
 
@@ -32,8 +32,8 @@ class ImportRepository:
         self._audit = audit
 
     async def create(self, source: str, name: str, alias: str | None, *, resumable: bool = True) -> Import:
-        """Queued. What is `resumable` goes on when its process dies. Raises Invalid for names that no adapter can have,
-        Conflict when too many of them run."""
+        """Queue an import. If it is `resumable`, another process continues it when its own dies. Raises Invalid for
+        an invalid name, Conflict if too many imports are running."""
         manifest = await self._manifests.current()
         check_adapter_name(name, base_model=manifest.model_id if manifest else None)
         check_alias_name(alias or DEFAULT_ALIAS)
@@ -42,9 +42,11 @@ class ImportRepository:
             or_(AdapterImportRow.resumable, AdapterImportRow.updated_at > await self._silent_since()),
         )
         if (await self._session.scalar(running) or 0) >= _MAX_RUNNING:
-            raise Conflict(f"{_MAX_RUNNING} imports run already; wait for one of them.", code="too_many_imports")
+            raise Conflict(
+                f"{_MAX_RUNNING} imports are running already; wait until one of them ends.", code="too_many_imports"
+            )
         now = await self._now()
-        await self._session.execute(delete(AdapterImportRow).where(AdapterImportRow.created_at <= now - KEPT))
+        await self._session.execute(delete(AdapterImportRow).where(AdapterImportRow.created_at <= now - RETENTION))
         import_id = new_id("im")
         await self._session.execute(
             insert(AdapterImportRow).values(
@@ -74,13 +76,13 @@ class ImportRepository:
         return import_of(row, await self._silent_since())
 
     async def list(self, *, after: str | None = None, limit: int = DEFAULT_LIMIT) -> Page[Import]:
-        """Newest first; `after` is the id of the last one seen."""
+        """Return imports, newest first; `after` is the id of the last one seen."""
         page = await newest_first(self._session, AdapterImportRow, after=after, limit=limit)
         since = await self._silent_since()
         return Page(tuple(import_of(row, since) for row in page), page.has_more)
 
     async def cancel(self, import_id: str) -> Import:
-        """What was cancelled before is answered alike. Raises Conflict when it is past that."""
+        """Cancel an import; repeated calls have the same result. Raises Conflict if it is too late."""
         found = await self.get(import_id)
         if found.status is not ImportStatus.CANCELLED:
             if found.status not in CANCELLABLE or not await self._cancel(import_id):
@@ -99,4 +101,4 @@ class ImportRepository:
         return (await self._session.execute(select(database_now()))).scalar_one()
 
     async def _silent_since(self) -> datetime:
-        return await self._now() - SILENCE
+        return await self._now() - IDLE_TIMEOUT

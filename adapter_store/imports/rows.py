@@ -1,4 +1,4 @@
-"""Imports as rows, and as what is told of them."""
+"""Imports, and their conversion from rows."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -7,15 +7,15 @@ from enum import StrEnum
 from loragate.adapter_store.errors import Failure
 from loragate.adapter_store.tables.base import AdapterImportRow
 
-SILENCE = timedelta(minutes=1)
-"""An import of which nobody has said anything for so long is worked on by nobody."""
+IDLE_TIMEOUT = timedelta(minutes=1)
+"""After this time without a report, no process works on an import."""
 
-INTERRUPTED = Failure("import_interrupted", "The server stopped before the import was done; start it again.")
-"""What becomes of one whose token nobody has any more."""
+INTERRUPTED = Failure("import_interrupted", "The server stopped before the import was finished; start it again.")
+"""The failure of an import that needs a token which no process has any more."""
 
 
 class ImportStatus(StrEnum):
-    """What an import is doing; the last three are its ends."""
+    """States of an import; the last three are final."""
 
     QUEUED = "queued"
     FETCHING = "fetching"
@@ -31,8 +31,8 @@ RUNNING = (*CANCELLABLE, ImportStatus.CHECKING)
 
 @dataclass(frozen=True)
 class Import:
-    """`bytes_total` is None until the source has said it; `version` until the import is ready; `attempt` counts who
-    took it over."""
+    """An import. `bytes_total` is None until the source reports it, `version` until the import is ready; `attempt`
+    counts its takeovers."""
 
     id: str
     source: str
@@ -49,7 +49,7 @@ class Import:
 
 
 def import_of(row: AdapterImportRow, silent_since: datetime) -> Import:
-    """What nobody works on waits for somebody who will, or has failed."""
+    """Return the import in a row. An idle one is queued for another process, or has failed."""
     status, error = ImportStatus(row.status), None
     if row.error_code is not None:
         error = Failure(row.error_code, row.error_message or "", row.error_param)

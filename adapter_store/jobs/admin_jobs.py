@@ -1,4 +1,4 @@
-"""The operator's view of fine-tuning jobs."""
+"""Fine-tuning jobs of all tenants, for the operator."""
 
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -14,7 +14,7 @@ from loragate.adapter_store.tables.jobs import JobRow
 
 
 class AdminJobs:
-    """Part of an AdminScope; in a tenant's own, that tenant's are all there are."""
+    """Part of an AdminScope; within a tenant, it sees that tenant's jobs only."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
@@ -27,7 +27,7 @@ class AdminJobs:
         after: str | None = None,
         limit: int = DEFAULT_LIMIT,
     ) -> Page[OwnedJob]:
-        """Newest first; `after` is the id of the last one seen."""
+        """Return jobs, newest first; `after` is the id of the last one seen."""
         where: list[ColumnElement[bool]] = []
         if tenant_id is not None:
             if not could_be_id(tenant_id) or tenant_of(self._session) not in (None, tenant_id):
@@ -39,7 +39,7 @@ class AdminJobs:
         return Page(tuple(OwnedJob(row.tenant_id, job_of(row)) for row in page), page.has_more)
 
     async def get(self, job_id: str) -> OwnedJob:
-        """Raises NotFound."""
+        """Return a job. Raises NotFound."""
         row = None
         if could_be_id(job_id):
             row = await self._session.scalar(select(JobRow).where(JobRow.id == job_id))

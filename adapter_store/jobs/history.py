@@ -1,4 +1,4 @@
-"""What a job's worker has said of it: its events and its checkpoints."""
+"""Pages of a job's events and checkpoints."""
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -12,7 +12,7 @@ from loragate.adapter_store.tables.jobs import JobCheckpointRow, JobEventRow
 
 
 async def events_before(session: AsyncSession, job_id: str, number: int | None, limit: int) -> Page[JobEvent]:
-    """Newest first, those before that one."""
+    """Return the events before `number`, newest first."""
     query = select(JobEventRow).where(JobEventRow.job_id == job_id).order_by(JobEventRow.number.desc())
     if number is not None:
         query = query.where(JobEventRow.number < number)
@@ -21,14 +21,14 @@ async def events_before(session: AsyncSession, job_id: str, number: int | None, 
 
 
 async def events_since(session: AsyncSession, job_id: str, number: int, limit: int) -> Page[JobEvent]:
-    """Oldest first, those behind that one."""
+    """Return the events after `number`, oldest first."""
     query = select(JobEventRow).where(JobEventRow.job_id == job_id, JobEventRow.number > number)
     rows = (await session.scalars(query.order_by(JobEventRow.number).limit(checked_limit(limit) + 1))).all()
     return cut_page([event_of(row) for row in rows], limit)
 
 
 async def checkpoints_before(session: AsyncSession, job_id: str, after: str | None, limit: int) -> Page[JobCheckpoint]:
-    """Newest first; `after` is the id of the last one seen. Raises Invalid."""
+    """Return checkpoints, newest first; `after` is the id of the last one seen. Raises Invalid."""
     row = JobCheckpointRow
     query = select(row).where(row.job_id == job_id).order_by(row.step.desc())
     if after is not None:

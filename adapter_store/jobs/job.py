@@ -1,4 +1,4 @@
-"""The nouns of fine-tuning jobs, as repositories return them."""
+"""Fine-tuning jobs, as repositories return them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Document = Mapping[str, Any]
 
 
 class JobStatus(StrEnum):
-    """OpenAI's; the last three are a job's ends."""
+    """OpenAI's states of a job; the last three are final."""
 
     VALIDATING = "validating_files"
     QUEUED = "queued"
@@ -24,12 +24,12 @@ class JobStatus(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Nothing can change any more."""
+        """The state is final."""
         return self in (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
 
 
 class Order(StrEnum):
-    """What a tenant wants of a job that a worker holds."""
+    """A tenant's command for a job that a worker holds."""
 
     CANCEL = "cancel"
     PAUSE = "pause"
@@ -37,7 +37,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class JobStart:
-    """The adapter version that a job goes on from, as its `model` meant it when the job was made."""
+    """The adapter version that a job starts from: the meaning of its `model` when the job was created."""
 
     adapter_id: str
     name: str
@@ -47,7 +47,7 @@ class JobStart:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What a tenant asked for. `model` is the base's id, or names the adapter version that is `start`."""
+    """A tenant's request for a job. `model` is the base's id, or names the adapter version that is `start`."""
 
     method: str
     model: str
@@ -62,7 +62,7 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class Job:
-    """`recipe` are the numbers that `hyperparameters` became, once the files are read."""
+    """A job. `recipe` has the values derived from `hyperparameters` once the files have been read."""
 
     id: str
     request: JobRequest
@@ -89,7 +89,7 @@ class OwnedJob:
 
 @dataclass(frozen=True)
 class TunedModel:
-    """What a job has made: `model` is its name in requests, `made_at` when the job ended."""
+    """The result of a job: `model` is its name in requests, `made_at` when the job ended."""
 
     model: str
     made_at: datetime
@@ -97,7 +97,7 @@ class TunedModel:
 
 @dataclass(frozen=True)
 class JobEvent:
-    """`number` counts a job's events from 1. `data` is a metrics event's figures."""
+    """An event. `number` counts a job's events from 1; `data` has the figures of a metrics event."""
 
     number: int
     created_at: datetime
@@ -109,7 +109,7 @@ class JobEvent:
 
 @dataclass(frozen=True)
 class JobCheckpoint:
-    """Of a moment in a run; `model` is the name under which it answers, while it is kept."""
+    """A checkpoint of a run; `model` is its name in requests, while it is published."""
 
     id: str
     step: int

@@ -1,4 +1,4 @@
-"""Jobs by what their tenants wrote on them, which is a JSON object of texts."""
+"""Filters of jobs by their labels (the API's `metadata`), a JSON object of texts."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ NO_LABELS = "{}"
 
 
 class _labelled(FunctionElement[bool]):
-    """Whether a column's object has this text under that name."""
+    """SQL: whether a column's object has this text under that name."""
 
     type = Boolean()
     inherit_cache = True
@@ -34,7 +34,7 @@ def _postgres(element: _labelled, compiler: SQLCompiler, **options: Any) -> str:
 
 
 def labelled(labels: Mapping[str, str] | None) -> Iterator[ColumnElement[bool]]:
-    """Jobs with all of these, and perhaps others; None: with none at all."""
+    """Yield the conditions for jobs with all of these labels; None selects jobs without any label."""
     if labels is None:
         yield JobRow.labels == NO_LABELS
         return

@@ -1,4 +1,4 @@
-"""Which job a worker gets next, of all tenants'."""
+"""The queue of all tenants' jobs, from which workers claim the next one."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ from loragate.adapter_store.jobs.rows import job_of
 from loragate.adapter_store.tables.base import TenantRow
 from loragate.adapter_store.tables.jobs import JobRow
 
-MAX_ATTEMPTS = 3  # without getting on: what kills its worker again and again is the job itself
+MAX_ATTEMPTS = 3  # without progress: a job that kills its worker repeatedly is the cause itself
 _TRIES = 8
 
 
 @dataclass(frozen=True)
 class JobClaim:
-    """A job, held by whoever claimed it. `died`: its last worker fell silent; `hopeless`: it was one too many."""
+    """A claimed job. `died`: its last worker stopped responding; `hopeless`: that was one attempt too many."""
 
     tenant_id: str
     job: Job
@@ -28,17 +28,17 @@ class JobClaim:
 
 
 class JobQueue:
-    """Part of an AdminScope, whose transaction must be a writing one. Workers of several machines may ask at once."""
+    """Part of a writing AdminScope. Workers on several machines may claim jobs at the same time."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
     async def claim(self, worker: str, stage: JobStatus, max_per_tenant: int) -> JobClaim | None:
-        """The next job whose files are to be validated (VALIDATING) or that is to be trained (QUEUED); None for none.
+        """Claim the next job to validate (VALIDATING) or to train (QUEUED); None if there is none.
 
-        The tenant with the fewest jobs in training comes first, then the one that has waited longest since one of its
-        jobs began, then of its jobs the one that has; no tenant has more than `max_per_tenant` in training. A job whose
-        worker is silent is anybody's.
+        The tenant with the fewest jobs in training comes first, then the one whose last job started longest ago, then
+        its job that has waited longest. No tenant has more than `max_per_tenant` jobs in training. A job whose worker
+        stopped responding is free.
         """
         assert stage in (JobStatus.VALIDATING, JobStatus.QUEUED)
         for _ in range(_TRIES):
@@ -51,7 +51,7 @@ class JobQueue:
         return None
 
     async def _take(self, worker: str, stage: JobStatus, tenant_id: str, job_id: str) -> JobClaim | None:
-        """None when somebody else was faster."""
+        """Take a job; None if another worker was faster."""
         lock = select(TenantRow.id).where(TenantRow.id == tenant_id).with_for_update(key_share=True)
         await self._session.execute(lock)
         here = (JobRow.tenant_id == tenant_id, JobRow.id == job_id)
@@ -70,12 +70,12 @@ class JobQueue:
         return JobClaim(tenant_id, job_of(row), died, hopeless=row.attempts >= MAX_ATTEMPTS)
 
     async def release_all(self, worker: str) -> None:
-        """Whoever had this name is gone: what it held is anybody's at once, as if it had fallen silent."""
+        """Release all jobs of a worker that no longer exists, as if their leases had expired."""
         held = (JobRow.worker == worker, JobRow.held_until > database_now())
         await self._session.execute(update(JobRow).where(*held).values(held_until=database_now()))
 
     async def waiting(self) -> dict[JobStatus, int]:
-        """How many jobs there are in each state that is no end."""
+        """Return the number of jobs in each state that is not final."""
         query = select(JobRow.status, func.count()).where(JobRow.finished_at.is_(None)).group_by(JobRow.status)
         return {JobStatus(status): count for status, count in await self._session.execute(query)}
 
@@ -94,7 +94,7 @@ def _next(stage: JobStatus, max_per_tenant: int) -> Select[str, str]:
 
 
 def _free(stage: JobStatus) -> ColumnElement[bool]:
-    """To be worked on, and nobody does."""
+    """Return the condition that a job waits for this stage and no worker holds it."""
     silent = or_(JobRow.held_until.is_(None), JobRow.held_until <= database_now())
     if stage is JobStatus.VALIDATING:
         return and_(JobRow.status == JobStatus.VALIDATING, silent)

@@ -1,4 +1,4 @@
-"""Fine-tuning jobs of one tenant, as the tenant sees them and orders them about."""
+"""Fine-tuning jobs of one tenant, as the tenant sees and controls them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -35,8 +35,8 @@ class JobRepository:
         self._audit = audit
 
     async def create(self, request: JobRequest) -> Job:
-        """Its files are to be validated. Raises Conflict when too many of the tenant's are unfinished, or there is no
-        room for what it would make."""
+        """Create a job, whose files will be validated. Raises Conflict if the tenant has too many unfinished jobs, or
+        no quota for the result."""
         await self._check_room()
         job_id = f"ftjob-{random_base62(_ID_LENGTH)}"
         values = {
@@ -66,20 +66,20 @@ class JobRepository:
         after: str | None = None,
         limit: int = DEFAULT_LIMIT,
     ) -> Page[Job]:
-        """Newest first, those with these `labels`, or (None) without any; `after` is the id of the last one seen."""
+        """Return jobs with these `labels` (None: without any), newest first; `after` is the id of the last one seen."""
         page = await newest_first(self._session, JobRow, *labelled(labels), after=after, limit=limit)
         return Page(tuple(map(job_of, page)), page.has_more)
 
     async def cancel(self, job_id: str) -> Job:
-        """At once, or as soon as its worker hears of it. Raises Conflict when the job has ended."""
+        """Cancel a job: at once, or when its worker next renews its lease. Raises Conflict if the job has ended."""
         return await self._order(job_id, Order.CANCEL)
 
     async def pause(self, job_id: str) -> Job:
-        """The same; a worker that has begun writes a checkpoint first. Raises Conflict."""
+        """Pause a job in the same way; a worker that has started writes a checkpoint first. Raises Conflict."""
         return await self._order(job_id, Order.PAUSE)
 
     async def resume(self, job_id: str) -> Job:
-        """A paused job waits for its turn again, and goes on where it was. Raises Conflict."""
+        """Queue a paused job, which continues from its checkpoint. Raises Conflict."""
         row = await self._row(job_id)
         if row.status != JobStatus.PAUSED:
             raise Conflict(f"The job is {row.status}; only paused jobs can be resumed.", code="job_not_paused")
@@ -89,28 +89,28 @@ class JobRepository:
         return await self.get(job_id)
 
     async def events(self, job_id: str, *, after: int | None = None, limit: int = DEFAULT_LIMIT) -> Page[JobEvent]:
-        """Newest first; `after` is the number of the last one seen."""
+        """Return events, newest first; `after` is the number of the last one seen."""
         await self._row(job_id)
         return await events_before(self._session, job_id, after, limit)
 
     async def events_since(self, job_id: str, number: int, *, limit: int = MAX_LIMIT) -> Page[JobEvent]:
-        """Oldest first, for whoever follows a job; `number` is of the last one seen, 0 before the first."""
+        """Return events, oldest first, to follow a job; `number` is the last one seen, 0 before the first."""
         await self._row(job_id)
         return await events_since(self._session, job_id, number, limit)
 
     async def checkpoints(
         self, job_id: str, *, after: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> Page[JobCheckpoint]:
-        """Newest first; `after` is the id of the last one seen."""
+        """Return checkpoints, newest first; `after` is the id of the last one seen."""
         await self._row(job_id)
         return await checkpoints_before(self._session, job_id, after, limit)
 
     async def has_made(self, model: str) -> bool:
-        """Whether a job of this tenant has given its result this very name, or a checkpoint that is kept."""
+        """Return whether a result, or a published checkpoint, of this tenant's jobs has exactly this name."""
         return await has_made(self._session, model)
 
     async def models(self) -> Sequence[TunedModel]:
-        """What its jobs have made, newest first, whether it is still there or not."""
+        """Return the results of the tenant's jobs, newest first, including deleted ones."""
         return await tuned_models(self._session)
 
     async def _order(self, job_id: str, order: Order) -> Job:
@@ -119,7 +119,7 @@ class JobRepository:
         if row.status == end:
             return job_of(row)
         if JobStatus(row.status).ended:
-            raise Conflict(f"The job is {row.status} and cannot be changed any more.", code="job_ended")
+            raise Conflict(f"The job is {row.status} and can no longer be changed.", code="job_ended")
         now = (await self._session.execute(select(database_now()))).scalar_one()
         if row.held_until is not None and row.held_until > now:
             if row.wanted != Order.CANCEL:
@@ -143,11 +143,11 @@ class JobRepository:
 
     async def _check_room(self) -> None:
         limits = await limits_of(self._session)
-        most = limits.max_unfinished_jobs
+        max_jobs = limits.max_unfinished_jobs
         unfinished = select(func.count(JobRow.id)).where(JobRow.status.not_in(_ENDS))
-        if most is not None and (await self._session.scalar(unfinished) or 0) >= most:
+        if max_jobs is not None and (await self._session.scalar(unfinished) or 0) >= max_jobs:
             raise Conflict(
-                f"This tenant may have {most} jobs that are not finished (max_unfinished_jobs); wait for one, or "
+                f"This tenant may have {max_jobs} unfinished jobs (max_unfinished_jobs); wait until one ends, or "
                 "cancel one.",
                 code="too_many_jobs",
             )
@@ -161,5 +161,5 @@ class JobRepository:
 
 
 def job_not_found() -> NotFound:
-    """The same for a missing job and for someone else's."""
+    """Return the same error for a missing job and for another tenant's."""
     return NotFound("The fine-tuning job does not exist.", code="job_not_found", param="fine_tuning_job_id")

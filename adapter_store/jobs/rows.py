@@ -1,4 +1,4 @@
-"""Rows of fine-tuning jobs as nouns."""
+"""Conversion between rows and fine-tuning jobs."""
 
 import orjson
 
@@ -49,7 +49,7 @@ def _start_of(row: JobRow) -> JobStart | None:
 
 
 def start_columns(start: JobStart | None) -> dict[str, str | int | None]:
-    """What `job_of` reads."""
+    """Return the columns of a start, which `job_of` reads."""
     if start is None:
         return {}
     return {

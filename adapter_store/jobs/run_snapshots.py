@@ -1,7 +1,7 @@
-"""Where a job's run has come to, kept with its tenant's bytes: a worker on another machine goes on from there.
+"""Snapshots of runs, stored with the tenant's files, so that a worker on another machine can continue a job.
 
-The files of a checkpoint are files of the tenant's that no API shows and no quota counts, for as long as the job has
-not ended. Of one job there is one checkpoint: the newer takes the older one's place in the transaction that says so.
+The files of a checkpoint are tenant's files that no API shows and no quota counts, until the job ends. A job has one
+snapshot: the new one replaces the old one in the transaction that registers it.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from loragate.adapter_store.timestamps import utc_now
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """`files` by their names within the run, which may have a folder in front; each is a piece's id."""
+    """A stored checkpoint. `files` maps names within the run, which may include a folder, to ids of pieces."""
 
     step: int
     files: Mapping[str, str]
@@ -37,22 +37,22 @@ class RunSnapshots:
         self._lease = lease
 
     async def save(self, job_id: str, worker: str, step: int, files: Mapping[str, Path]) -> None:
-        """Instead of what was kept before. It must be the first call in its scope, which has to be a writing one.
+        """Store a snapshot in place of the previous one. It must be the first call in a writing scope.
 
-        Raises LeaseLost (nothing has changed then), StorageFull, Unavailable, OSError for a file that cannot be read.
+        Raises LeaseLost (then nothing has changed), StorageFull, Unavailable, OSError for a file that cannot be read.
         """
         assert not self._session.in_transaction(), "save must be the first call in its scope"
-        kept = {name: await self._stored(path) for name, path in files.items()}
+        pieces = {name: await self._stored(path) for name, path in files.items()}
         await self._lease.require(job_id, worker)
         await discard_run(self._session, job_id)
         for name, path in files.items():
-            await self._add(f"{job_id}/{step}/{name}", kept[name], path.stat().st_size)
-        for piece_id in kept.values():
+            await self._add(f"{job_id}/{step}/{name}", pieces[name], path.stat().st_size)
+        for piece_id in pieces.values():
             if not await self._pieces.has(piece_id):
-                raise Unavailable("The checkpoint was swept away before it was registered.")
+                raise Unavailable("A sweep removed the checkpoint before it was registered.")
 
     async def latest(self, job_id: str) -> RunSnapshot | None:
-        """What a run can go on from; None where nothing is kept."""
+        """Return the snapshot that a run can continue from, or None."""
         pieces = select(FileRow.filename, FilePieceRow.id).join(FilePieceRow, FilePieceRow.file_id == FileRow.id)
         found = dict((await self._session.execute(pieces.where(of_run(job_id)))).tuples().all())
         steps = {int(name.split("/")[1]) for name in found}

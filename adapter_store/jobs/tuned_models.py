@@ -1,4 +1,4 @@
-"""What fine-tuning jobs have made, by the names that they gave it."""
+"""The results of fine-tuning jobs, by name."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from loragate.adapter_store.tables.jobs import JobCheckpointRow, JobRow
 
 
 async def has_made(session: AsyncSession, model: str) -> bool:
-    """Whether it is a result's name, or a kept checkpoint's."""
+    """Return whether a result or a published checkpoint has this name."""
     made = select(JobRow.id).where(JobRow.fine_tuned_model == model)
     kept = select(JobCheckpointRow.job_id).where(JobCheckpointRow.model == model)
     for query in (made, kept):
@@ -20,7 +20,7 @@ async def has_made(session: AsyncSession, model: str) -> bool:
 
 
 async def tuned_models(session: AsyncSession) -> Sequence[TunedModel]:
-    """All results, newest first."""
+    """Return all results, newest first."""
     row = JobRow
     query = select(row.fine_tuned_model, row.finished_at).where(row.fine_tuned_model.is_not(None))
     found = await session.execute(query.order_by(row.created_at.desc(), row.id.desc()))

@@ -1,4 +1,4 @@
-"""The operator's view of what all tenants have published."""
+"""Published adapters of all tenants, for the operator."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -20,12 +20,12 @@ from loragate.adapter_store.publishing.deferred import Due, next_due
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.timestamps import utc_now
 
-_PAIRS = 500  # of one query
+_PAIRS = 500  # in one query
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class VersionName:
-    """What a tenant calls a version."""
+    """A version by its adapter's name."""
 
     name: str
     version: int
@@ -49,14 +49,14 @@ class PublishedAdapters:
         after: str | None = None,
         limit: int = DEFAULT_LIMIT,
     ) -> Page[Adapter]:
-        """All tenants' adapters, or one's, newest first; `after` is the id of the last one seen."""
+        """Return all tenants' adapters, or one tenant's, newest first; `after` is the id of the last one seen."""
         seen = tenant_id is None or (could_be_id(tenant_id) and tenant_of(self._session) in (None, tenant_id))
         if not seen:
             return Page((), has_more=False)
         return await adapter_page(self._session, wanted, within=tenant_id, after=after, limit=limit)
 
     async def names(self, contents: Iterable[Content]) -> dict[Content, tuple[VersionName, ...]]:
-        """What these contents are called, in order; those that nobody has under a name any more are left out."""
+        """Return the names of these contents, sorted; contents without a name are left out."""
         names: dict[Content, list[VersionName]] = defaultdict(list)
         version, adapter = AdapterVersionRow, AdapterRow
         same = and_(adapter.tenant_id == version.tenant_id, adapter.id == version.adapter_id)
@@ -73,7 +73,7 @@ class PublishedAdapters:
         return {content: tuple(sorted(found)) for content, found in names.items()}
 
     async def tenants_with_abandoned(self, age: timedelta) -> Sequence[str]:
-        """Those who have been publishing something for at least that long."""
+        """Return the tenants with a publication that is at least that old."""
         row = AdapterVersionRow
         query = select(row.tenant_id).where(
             row.status == VersionStatus.VERIFYING.value, row.deleted_at.is_(None), row.created_at < utc_now() - age
@@ -82,9 +82,9 @@ class PublishedAdapters:
         return (await self._session.scalars(query.distinct())).all()
 
     async def next_due(self) -> Due | None:
-        """Of the versions that wait for an engine, one that may be tried now."""
+        """Return a version that waits for an engine and may be tried now, or None."""
         return await next_due(self._session)
 
     async def next_import(self) -> WaitingImport | None:
-        """Of the imports that nobody works on any more, one."""
+        """Return an import that no process works on any more, or None."""
         return await next_waiting(self._session)

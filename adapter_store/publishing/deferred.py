@@ -1,7 +1,7 @@
-"""Publications that wait for an engine: what is to become of a version once one has tried it.
+"""Deferred publications: versions that wait for an engine to try them.
 
-Its publisher was told that it is `verifying`, and need do nothing more. Whichever gateway has an engine tries those
-that are due, one at a time; while it does, and after a try without a verdict, a version is not due for a while.
+The publisher has received the status `verifying` and need do nothing more. A gateway with an engine tries the versions
+that are due, one at a time. During a try, and for a while after a try without a verdict, a version is not due.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow, De
 from loragate.adapter_store.timestamps import utc_now
 
 TRY = timedelta(seconds=90)
-"""Longer than any try takes: whoever has not ended it by then is gone."""
+"""Longer than any try takes: a gateway that has not ended it by then has stopped."""
 
 MAX_ATTEMPTS = 3
-"""That end without a verdict, though an engine answered."""
+"""Tries that end without a verdict, though an engine answered."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Due:
 
 @dataclass(frozen=True)
 class Deferred:
-    """`tags` and `description` are the adapter's from then on, where they were given."""
+    """A publication that waits. `tags` and `description`, if given, replace the adapter's when it is ready."""
 
     version: AdapterVersion
     staged: StagedAdapter
@@ -49,7 +49,7 @@ class Deferred:
 
 
 async def defer(session: AsyncSession, deferred: Deferred, wait: timedelta = timedelta(0)) -> None:
-    """A tenant's session. Due after a while."""
+    """Defer a publication; it is due after `wait`. Needs a tenant's session."""
     now = (await session.execute(select(database_now()))).scalar_one()
     said = {"tags": None if deferred.tags is None else list(deferred.tags), "description": deferred.description}
     await session.execute(
@@ -67,7 +67,7 @@ async def defer(session: AsyncSession, deferred: Deferred, wait: timedelta = tim
 
 
 async def next_due(session: AsyncSession) -> Due | None:
-    """The operator's session. The one that has waited longest."""
+    """Return the due version that has waited longest. Needs the operator's session."""
     row = DeferredPublicationRow
     query = (
         select(row.tenant_id, TenantRow.weight, row.adapter_id, row.version)
@@ -81,7 +81,7 @@ async def next_due(session: AsyncSession) -> Due | None:
 
 
 async def take(session: AsyncSession, adapter_id: str, version: int) -> Deferred | None:
-    """For a try, until which it is not due again; None where another was faster, or it is wanted no more."""
+    """Take a version for a try, during which it is not due; None if another gateway was faster, or it is gone."""
     if not await _wait(session, adapter_id, version, TRY, due=True):
         return None
     row, name, kept = AdapterVersionRow, AdapterRow.name, DeferredPublicationRow
@@ -111,19 +111,19 @@ async def take(session: AsyncSession, adapter_id: str, version: int) -> Deferred
 
 
 async def reschedule(session: AsyncSession, deferred: Deferred, wait: timedelta, *, answered: bool) -> None:
-    """Due again after a while. `answered`: by an engine, but without a verdict."""
+    """Make a version due again after `wait`. `answered`: an engine answered, but without a verdict."""
     version = deferred.version
     await _wait(session, version.adapter_id, version.version, wait, attempts=deferred.attempts + answered)
 
 
 async def discard(session: AsyncSession, adapter_id: str, version: int) -> None:
-    """It waits no more."""
+    """Remove a version from those that wait."""
     row = DeferredPublicationRow
     await session.execute(delete(row).where(row.adapter_id == adapter_id, row.version == version))
 
 
 async def find_deferred(session: AsyncSession, name: str, version: int) -> AdapterVersion | None:
-    """One of this name that waits for an engine, or was rejected, and so is nothing to anybody but its publisher."""
+    """Return a version that waits for an engine, or was rejected, and so is visible to its publisher only."""
     row, adapter = AdapterVersionRow, AdapterRow
     waits = and_(row.status == VersionStatus.VERIFYING.value, row.deleted_at.is_(None), is_deferred())
     query = (
@@ -145,5 +145,5 @@ async def _wait(
     now = (await session.execute(select(database_now()))).scalar_one()
     here = (row.adapter_id == adapter_id, row.version == version)
     changed = update(row).where(*here, *((row.due_at <= now,) if due else ()))
-    told = changed.values(due_at=now + wait, **values).returning(row.version)
-    return (await session.execute(told)).one_or_none() is not None
+    rescheduled = changed.values(due_at=now + wait, **values).returning(row.version)
+    return (await session.execute(rescheduled)).one_or_none() is not None

@@ -1,4 +1,4 @@
-"""What a tenant publishes."""
+"""The publisher: the steps from an upload to a version."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -40,11 +40,11 @@ from loragate.adapter_store.publishing.staging import Stage, StagedAdapter
 from loragate.adapter_store.quotas import check_quotas, check_rank, limits_of
 from loragate.adapter_store.timestamps import utc_now
 
-_PAUSE = timedelta(seconds=10)  # between two tries of one version
+_PAUSE = timedelta(seconds=10)  # between two tries of a version
 
 
 class Publisher:
-    """Part of a TenantScope, which has to be a writing one."""
+    """Part of a writing TenantScope."""
 
     def __init__(
         self,
@@ -76,16 +76,16 @@ class Publisher:
         may_wait: bool = False,
         wanted_by: Import | None = None,
     ) -> AdapterVersion:
-        """Checks the two files against the base model, stores them and makes them the adapter's next version.
+        """Check the two files against the base model, store them and make them the adapter's next version.
 
-        `alias` then points at that version alone, unless a later one came first. Nothing is visible before all of
-        this has happened, `probe` included. It must be the first call in its scope: it takes two transactions, and
-        what takes long holds no connection. `tensors` is a path or a seekable open file, read in a thread. What is
-        published twice becomes two versions that share their bytes. `tags` and `description` are the adapter's from
-        then on. Where there is no engine to try it and it `may_wait`, it is answered as `verifying`: `finish` does
-        the rest, some time later. So it does for what is `wanted_by` an import, whose process may die meanwhile.
+        `alias` then points at that version only, unless a later one was first. Nothing is visible before all steps,
+        including `probe`, are complete. It must be the first call in its scope: it takes two transactions, and its
+        long steps hold no connection. `tensors` is a path or a seekable open file, read in a thread. Equal content
+        that is published twice becomes two versions that share their bytes. `tags` and `description` replace the
+        adapter's. If no engine is available and it `may_wait`, the result is `verifying`, and `finish` completes it
+        later; the same holds if it is `wanted_by` an import whose process dies.
 
-        Raises Invalid and AdapterInvalid (nothing is kept), Conflict (`quota_exceeded`), StorageFull, Unavailable.
+        Raises Invalid and AdapterInvalid (nothing is stored), Conflict (`quota_exceeded`), StorageFull, Unavailable.
         """
         assert not self._session.in_transaction(), "publish must be the first call in its scope"
         manifest = await self._manifests.required()
@@ -119,9 +119,9 @@ class Publisher:
         return await self._complete(wanted)
 
     async def finish(self, adapter_id: str, version: int, probe: Probe) -> AdapterVersion | None:
-        """Tries one that waits; ready or rejected, it waits no more. None: it does already, or another tries it.
+        """Try a version that waits; afterwards it is ready or rejected. None: it is finished, or being tried elsewhere.
 
-        Like `publish` it must be the first call in its scope. Raises NotTried: still there is nobody to try it.
+        Like `publish`, it must be the first call in its scope. Raises NotTried if there is still no engine.
         """
         assert not self._session.in_transaction(), "finish must be the first call in its scope"
         deferred = await take(self._session, adapter_id, version)
@@ -140,11 +140,11 @@ class Publisher:
         return await self._complete(deferred)
 
     async def awaited(self, name: str, version: int) -> AdapterVersion | None:
-        """One that waits for an engine, or that was rejected."""
+        """Return a version that waits for an engine, or that was rejected."""
         return await find_deferred(self._session, name, version) if could_be_version(version) else None
 
     async def give_up(self, name: str, version: int) -> AdapterVersion | None:
-        """One that waits is wanted no more; None where there is no such."""
+        """Reject a version that waits, because its tenant deleted it; None if there is no such version."""
         found = await self.awaited(name, version)
         if found is None or found.status is not VersionStatus.VERIFYING:
             return None
@@ -152,7 +152,7 @@ class Publisher:
         return found
 
     async def reject_abandoned(self, age: timedelta) -> None:
-        """Gives up what nobody finishes any more: publications that were registered at least that long ago."""
+        """Reject publications that were registered at least that long ago and that no process will finish."""
         for registered in await abandoned(self._session, utc_now() - age):
             await self._reject(registered, CUT_OFF)
 
@@ -162,8 +162,8 @@ class Publisher:
         registered = await register(self._session, name, staged, lineage)
         await check_quotas(self._session, limits)
         if not await self._blobs.has(staged.digest):
-            # A sweep came between. It needs the lock that this scope holds by now, so none can come again.
-            raise Unavailable("The upload was swept away before it was registered; send it again.")
+            # A sweep removed it. It needs the lock that this scope now holds, so this cannot happen again.
+            raise Unavailable("A sweep removed the upload before it was registered; send it again.")
         return registered
 
     async def _defer(self, wanted: Deferred) -> AdapterVersion:
@@ -178,7 +178,7 @@ class Publisher:
         await self._session.commit()
 
     async def _fail(self, deferred: Deferred, error: StoreError) -> AdapterVersion:
-        """An engine answered. What says nothing about the adapter may be another answer the next time."""
+        """Reject a version after an engine answered, or retry it if the answer was not about the adapter."""
         if isinstance(error, Unavailable) and deferred.attempts + 1 < MAX_ATTEMPTS:
             await reschedule(self._session, deferred, _PAUSE, answered=True)
             return deferred.version
@@ -209,12 +209,12 @@ class Publisher:
 
 
 async def _to_its_end(work: Coroutine[None, None, None]) -> None:
-    """Though whoever waits for it is cancelled, and be it again."""
+    """Await `work` to its end, even if the calling task is cancelled, repeatedly."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait((task,))
-    with suppress(StoreError):  # then it is the sweep's
+    with suppress(StoreError):  # then the sweep cleans up
         task.result()
 
 

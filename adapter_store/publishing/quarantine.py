@@ -1,7 +1,7 @@
-"""Bytes that are no longer what was stored: found while they are read, and put into quarantine.
+"""Quarantine of corrupt bytes, which are detected while they are read.
 
-A version whose bytes are damaged is never served again: they are set aside, and it says so (`quarantined`), until the
-same content is published anew. Other versions, and all other adapters, know nothing of it.
+A version with corrupt bytes is not served: the bytes are moved to quarantine and the version is `quarantined`, until
+the same content is published again. Other versions and adapters are not affected.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 
 class CorruptBlob(OSError):
-    """What was read is not what the digest says; the message tells what it is."""
+    """The bytes do not match their digest; the message says how."""
 
 
 async def verified(stored: StoredAdapter, digest: str) -> AsyncIterator[bytes]:
-    """The tensors. Raises CorruptBlob before the last chunk where they, or the config, are not `digest`'s."""
+    """Yield the tensors. Raises CorruptBlob before the last chunk if they, or the config, do not match `digest`."""
     held: bytes | None = None
     try:
         found = StreamDigest(stored.config_json, stored.size_bytes)
@@ -45,7 +45,7 @@ async def verified(stored: StoredAdapter, digest: str) -> AsyncIterator[bytes]:
 
 
 async def find_damage(blobs: TenantBlobs, digest: str) -> str | None:
-    """What is wrong with them, read anew; None: nothing, it was a fault on the way. Raises LookupError, OSError."""
+    """Read the bytes again and return their fault; None: a transient fault. Raises LookupError, OSError."""
     try:
         async for _ in verified(await blobs.open(digest), digest):
             pass
@@ -55,7 +55,7 @@ async def find_damage(blobs: TenantBlobs, digest: str) -> str | None:
 
 
 class Quarantine:
-    """Part of a TenantScope."""
+    """Part of a TenantScope: quarantines and releases versions by digest."""
 
     def __init__(self, session: AsyncSession, blobs: TenantBlobs, audit: AuditLog) -> None:
         self._session = session
@@ -63,13 +63,13 @@ class Quarantine:
         self._audit = audit
 
     async def take(self, digest: str, reason: str) -> int:
-        """Sets the bytes aside; returns how many versions lived of them."""
+        """Move the bytes to quarantine; return the number of versions that used them."""
         versions = await self._turn(digest, VersionStatus.READY, VersionStatus.QUARANTINED, reason)
         await self._blobs.set_aside(digest)
         return versions
 
     async def release(self, digest: str) -> int:
-        """Its bytes are whole again."""
+        """Release the versions of a digest whose bytes are correct again; return their number."""
         return await self._turn(digest, VersionStatus.QUARANTINED, VersionStatus.READY, None)
 
     async def _turn(self, digest: str, old: VersionStatus, new: VersionStatus, reason: str | None) -> int:

@@ -1,8 +1,8 @@
-"""A staged adapter becomes a version: registered in one short transaction, ready or rejected in another.
+"""Registration: a staged adapter becomes a version, registered in one short transaction, ready or rejected in another.
 
-Between the two the engine tries it. Nobody sees the version then; it keeps its number, its place in the quotas and
-its bytes from the sweep. What a crash leaves in between is rejected by the sweep, unless it waits for an engine
-(loragate.adapter_store.publishing.deferred).
+Between the two the engine tries it. The version is invisible then, but has its number, counts towards the quotas, and
+protects its bytes from the sweep. The sweep rejects versions that a crash left in between, unless they wait for an
+engine (loragate.adapter_store.publishing.deferred).
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ from loragate.adapter_store.publishing.staging import StagedAdapter
 from loragate.adapter_store.tables.base import AdapterRow, AdapterVersionRow
 from loragate.adapter_store.timestamps import utc_now
 
-CUT_OFF = "its publication was cut off"
+CUT_OFF = "its publication was interrupted"
 
 
 async def register(session: AsyncSession, name: str, staged: StagedAdapter, lineage: Lineage) -> AdapterVersion:
-    """Gives the adapter its next number; the scope's lock keeps two publications from getting one."""
+    """Give the adapter its next version number, which is unique because of the scope's lock."""
     adapter_id, last_version = await _find_or_add(session, name)
     if lineage.parent_version is not None and lineage.parent_version > last_version:
         raise Invalid(
@@ -53,7 +53,7 @@ async def register(session: AsyncSession, name: str, staged: StagedAdapter, line
 
 
 async def make_ready(session: AsyncSession, version: AdapterVersion) -> None:
-    """Its tenant sees it from the commit on. Raises Conflict when it was deleted, or given up, meanwhile."""
+    """Make a version visible on commit. Raises Conflict if it was deleted or rejected meanwhile."""
     if not await _leave_verifying(session, version, status=VersionStatus.READY.value):
         raise Conflict(
             f"`{version.name}` was deleted while its version {version.version} was being checked.",
@@ -66,7 +66,7 @@ async def make_ready(session: AsyncSession, version: AdapterVersion) -> None:
 
 
 async def reject(session: AsyncSession, version: AdapterVersion, reason: str) -> None:
-    """Its number is used up, its bytes are the sweep's; a name that has nothing else is free again."""
+    """Reject a version: its number stays used, the sweep removes its bytes, and an otherwise unused name is free."""
     now = utc_now()
     rejected = VersionStatus.REJECTED.value
     if await _leave_verifying(session, version, status=rejected, reason=reason, deleted_at=now):
@@ -77,7 +77,7 @@ async def reject(session: AsyncSession, version: AdapterVersion, reason: str) ->
 
 
 async def abandoned(session: AsyncSession, before: datetime) -> Sequence[AdapterVersion]:
-    """What has been verifying since before then and waits for no engine: whoever was to finish it is gone."""
+    """Return versions that have been verifying since before `before` and do not wait for an engine."""
     row, adapter = AdapterVersionRow, AdapterRow
     query = (
         select(adapter.name, *version_columns())
@@ -101,7 +101,7 @@ async def _leave_verifying(session: AsyncSession, version: AdapterVersion, **val
 
 
 async def _find_or_add(session: AsyncSession, name: str) -> tuple[str, int]:
-    """The adapter's id and the last number it gave."""
+    """Return the adapter's id and its last version number."""
     adapter = await find_adapter(session, name)
     if adapter is not None:
         return adapter.id, adapter.last_version

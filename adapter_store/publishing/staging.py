@@ -1,4 +1,4 @@
-"""The part of a publication that takes long and holds no transaction: check an upload and store its bytes."""
+"""Staging: checks an upload and stores its bytes, outside any transaction."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ from loragate.peft_format.plan.plan import AdapterPlan
 from loragate.peft_format.read import AdapterReading, read_adapter
 from loragate.v1 import engine_pb2
 
-_MAX_TRAINED_TOKENS = 16  # of the tokens that it trained
-_CHECKS_AT_ONCE = 2  # each one hashes a whole file: more would only starve the other users of the thread pool
+_MAX_TRAINED_TOKENS = 16  # kept as part of the probe's prompt
+_CHECKS_AT_ONCE = 2  # each one hashes a whole file: more would starve other users of the thread pool
 
 
 @dataclass(frozen=True)
 class StagedAdapter:
-    """An adapter that passed the checks and whose bytes are durable, but which nothing refers to yet."""
+    """An adapter that passed the checks and is stored durably, but that nothing refers to yet."""
 
     digest: str
     rank: int
@@ -31,11 +31,11 @@ class StagedAdapter:
     config: bytes
     base_model: str
     base_digest: str
-    own_tokens: tuple[int, ...] = ()  # a prompt that ends with these shows what it changes, where it needs some
+    own_tokens: tuple[int, ...] = ()  # a prompt must end with these for the adapter to take effect, if it needs any
 
 
 class Stage:
-    """One per process: bounds how many uploads are checked at once."""
+    """Bounds the number of uploads that are checked at once; one per process."""
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(_CHECKS_AT_ONCE)
@@ -43,7 +43,7 @@ class Stage:
     async def prepare(
         self, config_json: bytes, tensors: Path | BinaryIO, manifest: engine_pb2.Manifest, blobs: TenantBlobs
     ) -> StagedAdapter:
-        """Raises AdapterInvalid for what cannot be served; StorageFull and Unavailable of the blobs."""
+        """Check and store an upload. Raises AdapterInvalid; StorageFull and Unavailable from the blobs."""
         with _opened(tensors) as file:
             async with self._turns:
                 reading = await asyncio.to_thread(_check, config_json, file, layout_of(manifest))
@@ -75,7 +75,7 @@ def _check(config_json: bytes, file: BinaryIO, layout: BaseLayout) -> AdapterRea
 
 @contextmanager
 def _opened(tensors: Path | BinaryIO) -> Iterator[BinaryIO]:
-    """A path is opened and closed here; an open file stays the caller's."""
+    """Open a path and close it afterwards; an open file is left to the caller."""
     if isinstance(tensors, Path):
         with tensors.open("rb") as file:
             yield file

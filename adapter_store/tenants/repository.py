@@ -1,4 +1,4 @@
-"""The operator's view of tenants."""
+"""The repository of tenants, for the operator."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -26,14 +26,14 @@ _MIN_WEIGHT, _MAX_WEIGHT = 0.01, 100.0
 
 
 class TenantRepository:
-    """Part of an AdminScope; in a tenant's own, that tenant is the only one there is."""
+    """Part of an AdminScope; within a tenant, it sees that tenant only."""
 
     def __init__(self, session: AsyncSession, audit: AuditLog) -> None:
         self._session = session
         self._audit = audit
 
     async def create(self, name: str, *, weight: float = 1.0, limits: TenantLimits = UNLIMITED_TENANT) -> Tenant:
-        """Raises Invalid; Conflict when a living tenant has the name."""
+        """Create a tenant. Raises Invalid, and Conflict if another tenant has the name."""
         check_label(name)
         _check_weight(weight)
         await self._require_free(name)
@@ -51,7 +51,7 @@ class TenantRepository:
         return _tenant_of(await require_tenant(self._session, tenant_id))
 
     async def list(self, *, after: str | None = None, limit: int = DEFAULT_LIMIT) -> Page[Tenant]:
-        """Newest first; `after` is the id of the last one seen."""
+        """Return tenants, newest first; `after` is the id of the last one seen."""
         where: list[ColumnElement[bool]] = [TenantRow.deleted_at.is_(None)]
         own = tenant_of(self._session)
         if own is not None:
@@ -60,7 +60,7 @@ class TenantRepository:
         return Page(tuple(_tenant_of(row) for row in page), page.has_more)
 
     async def names(self, tenant_ids: Collection[str]) -> dict[str, str]:
-        """By id, also of those that were deleted; ids that nobody has are left out."""
+        """Return names by id, also of deleted tenants; unknown ids are left out."""
         reach = tenant_of(self._session)
         found = select(TenantRow.id, TenantRow.name).where(TenantRow.id.in_(tenant_ids))
         rows = await self._session.execute(found if reach is None else found.where(TenantRow.id == reach))
@@ -74,7 +74,7 @@ class TenantRepository:
         weight: float | None = None,
         limits: Mapping[str, int | None] | None = None,
     ) -> Tenant:
-        """Changes what is given and keeps the rest; `limits` one by one. Raises Invalid, Conflict for the name."""
+        """Change the given values; `limits` one by one. Raises Invalid, and Conflict for the name."""
         tenant = await self.get(tenant_id)
         if name is not None and name != tenant.name:
             await self._require_free(check_label(name))
@@ -92,9 +92,9 @@ class TenantRepository:
         return updated
 
     async def delete(self, tenant_id: str) -> None:
-        """Deletes the tenant with its adapters and files, revokes its keys and cancels its jobs, all at once."""
+        """Delete the tenant with its adapters and files, revoke its keys and cancel its jobs, in one transaction."""
         tenant, now = await self.get(tenant_id), utc_now()
-        # The tenant first: on Postgres this waits for its writers, and what follows sees what they did.
+        # The tenant first: on Postgres this waits for its writers, and the next statements see their changes.
         await self._session.execute(update(TenantRow).where(TenantRow.id == tenant_id).values(deleted_at=now))
         for kind, others in ((AdapterRow, {"latest_version": None}), (AdapterVersionRow, {}), (FileRow, {})):
             living = update(kind).where(kind.tenant_id == tenant_id, kind.deleted_at.is_(None))
@@ -109,7 +109,7 @@ class TenantRepository:
     async def _require_free(self, name: str) -> None:
         taken = select(TenantRow.id).where(TenantRow.name == name, TenantRow.deleted_at.is_(None))
         if await self._session.scalar(taken) is not None:
-            raise Conflict(f"There is a tenant named `{name}` already.", code="name_taken", param="name")
+            raise Conflict(f"A tenant named `{name}` already exists.", code="name_taken", param="name")
 
 
 async def require_tenant(session: AsyncSession, tenant_id: str) -> TenantRow:

@@ -1,4 +1,4 @@
-"""The noun of tenants."""
+"""Tenants."""
 
 from dataclasses import dataclass
 from datetime import datetime

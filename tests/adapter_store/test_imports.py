@@ -38,7 +38,7 @@ async def _begun(world: Any, tenant: Any = None, *, resumable: bool = True) -> A
 async def _silent(world: Any) -> None:
     """A minute later, all of them."""
     async with world.store._database.operator(write=True) as session:
-        await session.execute(update(AdapterImportRow).values(updated_at=utc_now() - imports.SILENCE))
+        await session.execute(update(AdapterImportRow).values(updated_at=utc_now() - imports.IDLE_TIMEOUT))
 
 
 async def _publish(world: Any, wanted: Any, probe: Any = no_probe) -> Any:
@@ -176,7 +176,7 @@ async def test_one_that_was_refused_says_why_whoever_hears_of_it(world: Any) -> 
     await _silent(world)
     assert await _said(world, "take", begun.id) is None
     failed = await _asked(world, "get", begun.id)
-    assert (failed.status, failed.error.message) == (ImportStatus.FAILED, "It was refused: it gives NaN.")
+    assert (failed.status, failed.error.message) == (ImportStatus.FAILED, "It was rejected: it gives NaN.")
 
 
 async def test_what_a_stopped_import_was_trying_is_tried_by_others(world: Any) -> None:
@@ -198,7 +198,7 @@ async def test_what_is_long_over_is_forgotten(world: Any) -> None:
     """At the tenant's next one, and its own only."""
     old, others = await _begun(world), await _begun(world, world.other)
     async with world.store._database.operator(write=True) as session:
-        await session.execute(update(AdapterImportRow).values(created_at=old.created_at - imports.KEPT))
+        await session.execute(update(AdapterImportRow).values(created_at=old.created_at - imports.RETENTION))
     new = await _begun(world)
     assert [found.id for found in await _asked(world, "list")] == [new.id]
     assert (await _asked(world, "get", others.id, tenant=world.other)).id == others.id

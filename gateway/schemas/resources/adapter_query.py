@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Depends, Query
 
 from loragate.adapter_store.adapters.adapter import AdapterStatus
-from loragate.adapter_store.adapters.filter import MAX_TAGS_ASKED, AdapterFilter
+from loragate.adapter_store.adapters.filter import MAX_FILTER_TAGS, AdapterFilter
 
 
 async def _wanted(
@@ -18,7 +18,7 @@ async def _wanted(
         ),
     ] = "",
     tag: Annotated[
-        tuple[str, ...], Query(max_length=MAX_TAGS_ASKED, description="Adapters with this tag; may be given again.")
+        tuple[str, ...], Query(max_length=MAX_FILTER_TAGS, description="Adapters with this tag; may be given again.")
     ] = (),
     status: Annotated[
         AdapterStatus | None, Query(description="Those in this state; without it all that are not deleted.")

@@ -15,7 +15,7 @@ from loragate.adapter_store.database.schema import downgrade, upgrade
 from loragate.adapter_store.database.urls import driver_url
 from loragate.adapter_store.errors import AdapterInvalid, Conflict, NotFound, NotTried, SchemaMismatch
 from loragate.adapter_store.idempotency import StoredResponse
-from loragate.adapter_store.imports.rows import INTERRUPTED, SILENCE
+from loragate.adapter_store.imports.rows import IDLE_TIMEOUT, INTERRUPTED
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.base import AdapterImportRow, Base
 from loragate.adapter_store.timestamps import utc_now
@@ -258,7 +258,7 @@ async def test_imports_of_before_they_went_on_are_shown_as_they_were(world: Any,
     await downgrade(database_url, "0015")
     await upgrade(database_url)
     async with world.store._database.operator(write=True) as session:
-        await session.execute(update(AdapterImportRow).values(updated_at=begun.updated_at - SILENCE))
+        await session.execute(update(AdapterImportRow).values(updated_at=begun.updated_at - IDLE_TIMEOUT))
     async with world.store.tenant(world.acme.id, write=True) as scope:
         assert (await scope.imports.get(begun.id)).error == INTERRUPTED
         assert await scope.import_lease.take(begun.id) is None

@@ -203,5 +203,5 @@ async def test_a_publisher_that_leaves_meanwhile_leaves_nothing(world: Any) -> N
     publishing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await publishing
-    assert (await _awaited(world, 1)).reason == "its publication was cut off"
+    assert (await _awaited(world, 1)).reason == "its publication was interrupted"
     assert (await world.publish("support", seed=2)).version == 1

@@ -99,7 +99,7 @@ def test_lists_go_through_all_pages() -> None:
 def test_refusals_are_sentences_with_the_requests_id() -> None:
     run("tenants", "create", "acme")
     taken = run("tenants", "create", "acme", status=1)
-    assert taken.stderr.startswith("error: There is a tenant named `acme` already.")
+    assert taken.stderr.startswith("error: A tenant named `acme` already exists.")
     assert "(request req_" in taken.stderr
     assert "Traceback" not in taken.output
     assert "no tenant nobody" in run("tenants", "show", "nobody", status=1).stderr

@@ -150,7 +150,7 @@ async def test_an_upload_over_grpc_that_is_cancelled_meanwhile_leaves_nothing(
     call = client.adapters.Upload(iter([request]), metadata=client.metadata)
     await gateway.engine.paused.wait()
     call.cancel()
-    assert (await _told_at_last(gateway))["reason"] == "its publication was cut off"
+    assert (await _told_at_last(gateway))["reason"] == "its publication was interrupted"
 
 
 async def _told_at_last(gateway: Gateway) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from loragate.adapter_store.imports.rows import SILENCE
+from loragate.adapter_store.imports.rows import IDLE_TIMEOUT
 from loragate.adapter_store.tables.base import AdapterImportRow, DeferredPublicationRow
 from loragate.adapter_store.timestamps import utc_now
 from loragate.gateway.background.deferred_publications import run_deferred_publication_loop
@@ -60,7 +60,7 @@ async def a_while_passes(gateway: Gateway) -> None:
     """After this time, leases have expired."""
     assert gateway.services is not None
     async with gateway.services.store._database.operator(write=True) as session:
-        await session.execute(update(AdapterImportRow).values(updated_at=utc_now() - SILENCE))
+        await session.execute(update(AdapterImportRow).values(updated_at=utc_now() - IDLE_TIMEOUT))
         await session.execute(update(DeferredPublicationRow).values(due_at=utc_now()))
 
 
