@@ -47,7 +47,7 @@ class PlacementBounds:
 
 
 class DesiredState:
-    """Part of an AdminScope."""
+    """Part of an AdminScope: the placement of adapters."""
 
     def __init__(self, session: AsyncSession, audit: AuditLog) -> None:
         self._session = session
@@ -111,7 +111,7 @@ class DesiredState:
 
 
 def _check(placed: Iterable[PlacedVersion], bounds: PlacementBounds) -> None:
-    """Raises Conflict."""
+    """Raise Conflict if the placed versions exceed the capacity of an engine."""
     placed = list(placed)
     pinned = sum(each.placement is Placement.PINNED for each in placed)
     size = sum(each.size_bytes for each in placed)

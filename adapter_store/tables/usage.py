@@ -9,7 +9,7 @@ from loragate.adapter_store.tables.base import Base, TenantOwned
 
 
 class UsageRecordRow(TenantOwned, Base):
-    """The ledger: one row a request, never changed. Without foreign keys: no row may hold others up, ever."""
+    """The ledger: one immutable row for each request, without foreign keys, so that no write waits for another row."""
 
     __tablename__ = "usage_records"
     __table_args__ = (Index(None, "started_at"), Index(None, "tenant_id", "adapter", "started_at"))
@@ -22,7 +22,7 @@ class UsageRecordRow(TenantOwned, Base):
     base_model: Mapped[str]
     adapter: Mapped[str | None] = mapped_column(String(64))
     adapter_version: Mapped[int | None]
-    adapter_alias: Mapped[str | None] = mapped_column(String(64))  # by which it was asked for
+    adapter_alias: Mapped[str | None] = mapped_column(String(64))  # named in the request
     adapter_digest: Mapped[str | None]
     prompt_tokens: Mapped[int] = mapped_column(BigInteger)
     completion_tokens: Mapped[int] = mapped_column(BigInteger)
@@ -35,7 +35,7 @@ class UsageRecordRow(TenantOwned, Base):
 
 
 class RejectedRequestsRow(TenantOwned, Base):
-    """Requests that were rejected before anything was done for them, by hour."""
+    """Requests that were rejected before any work, by hour."""
 
     __tablename__ = "rejected_requests"
 

@@ -1,4 +1,4 @@
-"""Where in a list of usage a page ended, as opaque text: base64url of the last row's keys."""
+"""Cursors of lists of usage: opaque text, base64url of the last row's keys."""
 
 import base64
 import binascii
@@ -12,20 +12,20 @@ from loragate.adapter_store.errors import Invalid
 from loragate.adapter_store.names import could_be_version
 from loragate.adapter_store.timestamps import rfc3339
 
-_LONGEST = 4096  # characters of a cursor
-_LONGEST_KEY = 255
+_MAX_LENGTH = 4096  # characters of a cursor
+_MAX_KEY_LENGTH = 255
 
 
 def write_cursor(keys: Mapping[str, Any]) -> str:
-    """Of a row with these keys, in their order."""
+    """Return the cursor of a row with these keys, in their order."""
     plain = [rfc3339(key) if isinstance(key, datetime) else key for key in keys.values()]
     return base64.urlsafe_b64encode(orjson.dumps(plain)).decode().rstrip("=")
 
 
 def read_cursor(text: str, names: Sequence[str]) -> tuple[Any, ...]:
-    """The keys, of the right kinds. Raises Invalid for what no list of these columns gave."""
+    """Return the keys, with the types of these columns. Raises Invalid for a cursor of another list."""
     try:
-        if len(text) > _LONGEST:
+        if len(text) > _MAX_LENGTH:
             raise ValueError
         padding = "=" * (-len(text) % 4)
         keys = orjson.loads(base64.b64decode(text + padding, altchars=b"-_", validate=True))
@@ -40,7 +40,7 @@ def _checked(name: str, key: object) -> object:
     if name == "adapter_version":
         if isinstance(key, int) and (key == 0 or could_be_version(key)):
             return key
-    elif isinstance(key, str) and len(key) <= _LONGEST_KEY and "\0" not in key:
+    elif isinstance(key, str) and len(key) <= _MAX_KEY_LENGTH and "\0" not in key:
         return key if name != "start" else _moment(key)
     raise ValueError
 

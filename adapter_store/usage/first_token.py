@@ -1,4 +1,4 @@
-"""When requests got their first token: milliseconds from receipt."""
+"""Times to first token, in milliseconds from receipt of a request."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class FirstToken:
-    """Of the requests that got one."""
+    """Times to first token of the requests that got a token."""
 
     mean: float
     p50: int
@@ -20,10 +20,10 @@ class FirstToken:
 
 
 def at_ranks(ranked: Subquery) -> list[ColumnElement[Any]]:
-    """The quantiles of `ms`, whose `place` among `all` is known: nearest ranks, which both databases can find."""
+    """Return the quantiles of `ms`, given its `place` among `all`, as nearest ranks, which both databases know."""
     return [func.min(case((ranked.c.place >= quantile * ranked.c.all, ranked.c.ms))) for quantile in QUANTILES]
 
 
 def first_token_of(mean: Any, quantiles: "list[Any] | tuple[Any, ...]") -> FirstToken:
-    """Postgres' means are decimals."""
+    """Return the times in a row; Postgres' means are decimals."""
     return FirstToken(round(float(mean), 1), *map(int, quantiles))

@@ -14,12 +14,12 @@ class Width(StrEnum):
 
 
 def floor(moment: datetime, width: Width) -> datetime:
-    """The start of the hour or day that `moment` is in."""
+    """Return the start of the hour or day of `moment`."""
     hour = moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     return hour if width is Width.HOUR else hour.replace(hour=0)
 
 
 def ceil(moment: datetime, width: Width) -> datetime:
-    """The first start of an hour or day that is not before `moment`."""
+    """Return the first start of an hour or day that is not before `moment`."""
     start = floor(moment, width)
     return start if start == moment else start + width.duration

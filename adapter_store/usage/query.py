@@ -1,4 +1,4 @@
-"""Questions about usage, answered from the sums by hour and day: the ledger itself is never read."""
+"""Queries of usage, computed from the sums by hour and day, never from the ledger."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from loragate.adapter_store.usage.periods import Width, ceil, floor
 
 
 class Grouping(StrEnum):
-    """What rows of usage can be told apart by."""
+    """Dimensions by which usage can be grouped."""
 
     HOUR = "hour"
     DAY = "day"
@@ -40,7 +40,7 @@ _COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "a
 
 @dataclass(frozen=True, slots=True)
 class UsageSums:
-    """`amount` is in 10⁻¹⁰ of the currency's unit; cached tokens are among the prompts'."""
+    """Sums of usage. `amount` is in 10⁻¹⁰ of the currency's unit; cached tokens are included in the prompt tokens."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -51,7 +51,7 @@ class UsageSums:
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """The sums of one group. What it was not grouped by is not in `keys`; without an adapter, `adapter` is ""."""
+    """The sums of one group. `keys` has only the grouped columns; without an adapter, `adapter` is ""."""
 
     cursor: str
     keys: Mapping[str, Any]
@@ -60,7 +60,7 @@ class UsageRow:
 
 @dataclass(frozen=True)
 class UsageQuery:
-    """From `start` until before `end`, both widened to whole hours or days. `only` filters by columns' values."""
+    """A query of usage in [`start`, `end`), both widened to whole hours or days. `only` filters by columns' values."""
 
     start: datetime
     end: datetime
@@ -77,23 +77,23 @@ class UsageQuery:
 
     @property
     def width(self) -> Width:
-        """Of the sums that answer: the widest that the question allows."""
+        """The period of the sums to read: the longest that the query allows."""
         whole_days = floor(self.start, Width.DAY) == self.start and floor(self.end, Width.DAY) == self.end
         by_hour = Grouping.HOUR in self.group_by or (Grouping.DAY not in self.group_by and not whole_days)
         return Width.HOUR if by_hour else Width.DAY
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What the rows are grouped by, in the order that they come in: the latest first, then by name."""
+        """The columns to group by, in the order of the result: the latest first, then by name."""
         names = (name for grouping in Grouping if grouping in self.group_by for name in _COLUMNS[grouping])
         return tuple(dict.fromkeys(names))
 
     def totals(self) -> "Select[*tuple[Any, ...]]":
-        """One row, of `UsageSums`' values or of nulls."""
+        """Return the query for one row of `UsageSums`' values or nulls."""
         return select(*_sums()).where(*self._conditions())
 
     def rows(self, after: str | None, limit: int) -> "Select[*tuple[Any, ...]]":
-        """Up to `limit` groups behind the one whose cursor is `after`. Raises Invalid for what is no cursor."""
+        """Return the query for up to `limit` groups after the cursor `after`. Raises Invalid for an invalid cursor."""
         columns = [getattr(UsageSumRow, name) for name in self.columns]
         query = select(*columns, *_sums()).where(*self._conditions()).group_by(*columns)
         if after is not None:
@@ -102,7 +102,7 @@ class UsageQuery:
         return query.order_by(*order).limit(limit)
 
     def row_of(self, row: Row[*tuple[Any, ...]]) -> UsageRow:
-        """A row of `rows`."""
+        """Return the usage in a row of `rows`."""
         keys = dict(zip(self.columns, row, strict=False))
         return UsageRow(write_cursor(keys), keys, sums_of(row[len(keys) :]))
 
@@ -113,7 +113,7 @@ class UsageQuery:
 
 
 def sums_of(values: "tuple[Any, ...] | Row[*tuple[Any, ...]]") -> UsageSums:
-    """Sums over nothing are null, and Postgres' are decimals."""
+    """Return sums as integers: sums of no rows are null, and Postgres' sums are decimals."""
     return UsageSums(*(int(value or 0) for value in values))
 
 
@@ -122,7 +122,7 @@ def _sums() -> list[ColumnElement[Any]]:
 
 
 def _behind(names: tuple[str, ...], position: tuple[Any, ...]) -> ColumnElement[bool]:
-    """What comes after this position: `start` falls, all else rises."""
+    """Return the condition for rows after this position: `start` descends, all other columns ascend."""
     columns = [getattr(UsageSumRow, name) for name in names]
     steps = []
     for index, (column, value) in enumerate(zip(columns, position, strict=True)):

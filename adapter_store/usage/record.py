@@ -1,4 +1,4 @@
-"""What one inference request used, and what that is worth."""
+"""Usage records: the tokens and the price of one inference request."""
 
 import itertools
 import os
@@ -9,27 +9,30 @@ from decimal import Decimal
 from enum import StrEnum
 
 AMOUNT_DIGITS = 10
-"""Amounts are kept as whole numbers of 10⁻¹⁰ of the currency's unit: exact, and sums of them are too."""
+"""Amounts are kept as whole numbers of 10⁻¹⁰ of the currency's unit: they and their sums are exact."""
 
 _process = os.urandom(6).hex()
 _numbers = itertools.count()
 
 
 class Outcome(StrEnum):
-    """How a request ended. Whatever it was, the tokens are those that the client was told."""
+    """How a request ended. In each case the record counts the tokens that were delivered to the client."""
 
     COMPLETED = "completed"
-    DISCONNECTED = "disconnected"  # its client left, or took no more bytes
-    FAILED = "failed"  # with an error that its client was told
-    CANCELLED = "cancelled"  # by us: the server had to stop
-    SHED = "shed"  # refused by the engine, which had too much to do; its client was told nothing else
+    DISCONNECTED = "disconnected"  # its client left, or stopped reading
+    FAILED = "failed"  # with an error that was reported to the client
+    CANCELLED = "cancelled"  # by the server, which had to stop
+    SHED = "shed"  # rejected by the overloaded engine before any output
     CRASHED = "crashed"  # with the gateway process that served it
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRecord:
-    """Immutable, written once. `id` is made by this server (see `new_usage_id`): a client may send the same
-    `x-request-id` as often as it likes. Times are milliseconds; `cached_tokens` are among `prompt_tokens`."""
+    """The usage of a request; immutable, written once.
+
+    This server makes `id` (see `new_usage_id`), because a client may repeat its `x-request-id`. Times are in
+    milliseconds; `cached_tokens` are included in `prompt_tokens`.
+    """
 
     id: str
     request_id: str
@@ -37,10 +40,10 @@ class UsageRecord:
     key_id: str
     endpoint: str  # chat, completions or embeddings
     base_model: str
-    started_at: datetime  # decides on the hour and the day that it is counted in
-    adapter: str | None = None  # the next three are of this adapter, and None without one
+    started_at: datetime  # determines the hour and the day in which it is counted
+    adapter: str | None = None  # the next three describe this adapter; None without one
     adapter_version: int | None = None
-    adapter_alias: str | None = None  # None where the version itself was asked for
+    adapter_alias: str | None = None  # None if the version itself was requested
     adapter_digest: str | None = None
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -57,12 +60,12 @@ class UsageRecord:
 
 
 def new_usage_id() -> str:
-    """Unique, and in the order of time, so that an index of them grows at its end."""
+    """Return a unique id; ids are in the order of time, so that their index grows at its end."""
     return f"{_of_millisecond(time.time_ns() // 1_000_000)}{_process}{next(_numbers) & 0xFFFFFFFF:08x}"
 
 
 def usage_id_at(moment: datetime) -> str:
-    """No request that began at that moment or later has a lesser id: it is made just before the request begins."""
+    """Return a lower bound of the ids of requests that began at `moment` or later: ids are made just before."""
     return _of_millisecond(int((moment.timestamp() - 1) * 1000))
 
 
@@ -71,5 +74,5 @@ def _of_millisecond(milliseconds: int) -> str:
 
 
 def amount_text(amount: int) -> str:
-    """`0.00125`: in the currency's unit, without the zeros at the end."""
+    """Return an amount in the currency's unit, such as `0.00125`, without trailing zeros."""
     return format(Decimal(amount).scaleb(-AMOUNT_DIGITS).normalize() + 0, "f")

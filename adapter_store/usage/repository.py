@@ -1,4 +1,4 @@
-"""Reading usage: one tenant's, or everybody's."""
+"""The repository of usage: one tenant's, or all tenants'."""
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -21,19 +21,19 @@ class UsageRepository:
         self._session = session
 
     async def rows(self, query: UsageQuery, *, after: str | None = None, limit: int = 100) -> Page[UsageRow]:
-        """The latest hour or day first; `after` is the cursor of the last row seen. Raises Invalid for it."""
+        """Return rows, the latest hour or day first; `after` is the cursor of the last row seen. Raises Invalid."""
         assert 1 <= limit <= MAX_ROWS
         found = (await self._session.execute(query.rows(after, limit + 1))).all()
         return cut_page([query.row_of(row) for row in found], limit)
 
     async def totals(self, query: UsageQuery) -> UsageSums:
-        """The sums over all rows of all pages."""
+        """Return the sums over all rows of all pages."""
         return sums_of((await self._session.execute(query.totals())).one())
 
     async def service(self, query: ServiceQuery) -> Service:
-        """How the tenant was served, in a tenant's scope; of its latest requests, so that it costs the same always."""
+        """Return how the tenant was served, by its latest requests, at constant cost. Needs a tenant's scope."""
         return await query.service(self._session)
 
     async def targets(self, query: AliasTargetQuery) -> tuple[AliasTargetUsage, ...]:
-        """Out of the ledger itself: what it costs grows with the requests of the time that is asked for."""
+        """Return the usage of an alias's targets, from the ledger: the cost grows with the requests in the period."""
         return await query.targets(self._session)

@@ -1,4 +1,4 @@
-"""How a tenant was served lately: how its requests ended, when their first tokens came, how many were rejected."""
+"""Quality of service of a tenant: errors, times to first token and rejections of its latest requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,12 +22,12 @@ class Reason(StrEnum):
     """Why a request was rejected before the engine did anything for it."""
 
     LIMIT = "rate_limited"  # its tenant's, key's or adapter's
-    OVERLOAD = "overloaded"  # the engine had too much to do
+    OVERLOAD = "overloaded"  # the engine was overloaded
 
 
 @dataclass(frozen=True)
 class Service:
-    """`requests` were looked at, the latest; of them `errors` failed for a reason of ours. `rejected` counts
+    """Quality of service: of the latest `requests`, `errors` failed through a fault of the server. `rejected` counts
     all others."""
 
     requests: int = 0
@@ -38,7 +38,7 @@ class Service:
 
 @dataclass(frozen=True)
 class ServiceQuery:
-    """Requests that began from `start` until before `end`, both widened to whole hours."""
+    """A query of requests that began in [`start`, `end`), both widened to whole hours."""
 
     start: datetime
     end: datetime
@@ -48,7 +48,7 @@ class ServiceQuery:
         object.__setattr__(self, "end", ceil(self.end, Width.HOUR))
 
     async def service(self, session: AsyncSession) -> Service:
-        """Three statements, and at most `MAX_REQUESTS` of the ledger's rows."""
+        """Run the query: three statements over at most `MAX_REQUESTS` of the ledger's rows."""
         latest = self._latest()
         sums = (await session.execute(_sums(latest))).one()
         quantiles = (await session.execute(_quantiles(latest))).one()
@@ -57,7 +57,7 @@ class ServiceQuery:
         return Service(sums.requests, int(sums.errors or 0), first, rejected)
 
     def _latest(self) -> Subquery:
-        """Found by the ledger's key, which is the tenant and an id in the order of time."""
+        """Return the latest requests by the ledger's key: the tenant and an id in the order of time."""
         row = UsageRecordRow
         latest = select(row.outcome.label("outcome"), row.ttft_ms.label("ms"))
         latest = latest.where(

@@ -1,4 +1,4 @@
-"""Writes the usage ledger and its sums, together or not at all, and each record once."""
+"""Settlement: writes the usage ledger and its sums in one transaction, and each record once."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from loragate.adapter_store.usage.periods import Width, floor
 from loragate.adapter_store.usage.record import UsageRecord
 from loragate.adapter_store.usage.service_quality import Reason
 
-_AT_ONCE = 32  # rows that are made ready while nobody else has a turn
+_BATCH = 32  # rows that are prepared without yielding to the event loop
 _COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "amount")
 _RECORDS, _SUMS, _REJECTED = (
     row.metadata.tables[row.__tablename__] for row in (UsageRecordRow, UsageSumRow, RejectedRequestsRow)
@@ -28,21 +28,21 @@ RejectionKey = tuple[str, datetime, Reason]
 
 
 class UsageSettlement:
-    """Part of an AdminScope, which has to be a writing one."""
+    """Part of a writing AdminScope."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
     async def settle(self, records: Sequence[UsageRecord]) -> int:
-        """Adds those that the ledger does not have yet, and returns how many they were."""
+        """Add the records that the ledger does not have yet; return their number."""
         by_key = {(record.tenant_id, record.id): record for record in records}
         if not by_key:
             return 0
         add = self._insert(_RECORDS).on_conflict_do_nothing(index_elements=["tenant_id", "id"])
         added = add.returning(_RECORDS.c.tenant_id, _RECORDS.c.id)
         new, waiting = [], list(by_key.values())
-        for start in range(0, len(waiting), _AT_ONCE):
-            rows = [_row(record) for record in waiting[start : start + _AT_ONCE]]
+        for start in range(0, len(waiting), _BATCH):
+            rows = [_row(record) for record in waiting[start : start + _BATCH]]
             new += [by_key[tenant_id, id_] for tenant_id, id_ in await self._session.execute(added, rows)]
         await self._add_to_sums(new)
         return len(new)
@@ -57,7 +57,7 @@ class UsageSettlement:
             await self._session.execute(add.on_conflict_do_update(index_elements=key, set_=grown), rows)
 
     async def purge(self, before: datetime, limit: int) -> int:
-        """Removes up to `limit` of the ledger's rows that began before then; the sums stay. Returns how many."""
+        """Remove up to `limit` rows of requests that began before `before`; the sums stay. Return their number."""
         key = (UsageRecordRow.tenant_id, UsageRecordRow.id)
         old = select(*key).where(UsageRecordRow.started_at < before).limit(limit)
         removed = delete(UsageRecordRow).where(tuple_(*key).in_(old)).returning(UsageRecordRow.id)
@@ -69,7 +69,7 @@ class UsageSettlement:
             return
         add = self._insert(_SUMS)
         grown: dict[str, ColumnElement[int]] = {name: _SUMS.c[name] + add.excluded[name] for name in _COUNTS}
-        # In the order of their keys, so that no two writers ever wait for each other.
+        # In the order of their keys, so that writers cannot deadlock.
         rows = [dict(zip(_SUM_KEY, key, strict=True)) | dict(counts) for key, counts in sorted(sums.items())]
         await self._session.execute(add.on_conflict_do_update(index_elements=_SUM_KEY, set_=grown), rows)
 
@@ -79,12 +79,12 @@ class UsageSettlement:
 
 
 def _row(record: UsageRecord) -> dict[str, Any]:
-    """As `dataclasses.asdict` would have it, which copies every value: it took a third of the time."""
+    """Return the record's fields. `dataclasses.asdict` copies every value, which took a third of the time."""
     return {name: getattr(record, name) for name in UsageRecord.__dataclass_fields__}
 
 
 def _sums_of(records: Iterable[UsageRecord]) -> dict[SumKey, Mapping[str, int]]:
-    """By hour and by day."""
+    """Return the sums by hour and by day."""
     by_hour: defaultdict[SumKey, list[int]] = defaultdict(lambda: [0] * len(_COUNTS))
     for record in records:
         counts = (1, record.prompt_tokens, record.completion_tokens, record.cached_tokens, record.amount or 0)
@@ -101,7 +101,7 @@ def _add(sum_: list[int], counts: Iterable[int]) -> None:
 
 
 def _hour_key(record: UsageRecord) -> SumKey:
-    """In the order of the table's key."""
+    """Return the key of the record's hour, in the order of the table's key."""
     return (
         record.tenant_id,
         Width.HOUR.value,

@@ -1,5 +1,4 @@
-"""What each version of an alias did lately: out of the ledger itself, which alone knows how requests ended and when
-their first tokens came."""
+"""Usage of each target of an alias, from the ledger, because the sums have no outcomes and no times to first token."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +16,7 @@ ERRORS = (Outcome.FAILED.value, Outcome.CRASHED.value)
 
 @dataclass(frozen=True)
 class AliasTargetUsage:
-    """`errors` are requests that failed for a reason of ours; a client that left is none."""
+    """Usage of one target. `errors` are requests that failed through a fault of the server; disconnects are not."""
 
     version: int
     requests: int = 0
@@ -29,7 +28,7 @@ class AliasTargetUsage:
 
 @dataclass(frozen=True)
 class AliasTargetQuery:
-    """Requests that named this alias of this adapter and began from `start` until before `end`."""
+    """A query of requests to this alias of this adapter that began in [`start`, `end`)."""
 
     adapter: str
     alias: str
@@ -37,7 +36,7 @@ class AliasTargetQuery:
     end: datetime
 
     async def targets(self, session: AsyncSession) -> tuple[AliasTargetUsage, ...]:
-        """By version; those without a request are left out. Two statements."""
+        """Run the query, in two statements; return the usage by version, without versions that had no request."""
         quantiles = {version: rest for version, *rest in await session.execute(self._quantiles())}
         found = await session.execute(self._sums())
         return tuple(_usage_of(row, quantiles.get(row.version)) for row in found)
@@ -76,7 +75,7 @@ class AliasTargetQuery:
 
 
 def _usage_of(row: Any, quantiles: list[Any] | None) -> AliasTargetUsage:
-    """Postgres' sums are decimals."""
+    """Return the usage in a row; Postgres' sums are decimals."""
     first = None if quantiles is None else first_token_of(row.mean, quantiles)
     return AliasTargetUsage(
         version=row.version,
