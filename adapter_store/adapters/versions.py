@@ -37,7 +37,7 @@ def adapter_missing(name: str) -> NotFound:
     if is_tuned(name):
         return NotFound(
             f"The adapter `{shortened(name)}` does not exist: names that start with `ft:` are names of models. The "
-            "adapter of a fine-tuned model is named `<suffix>-<end of the job's id>`, or `ft-<end of the job's id>`.",
+            "adapter of a fine-tuned model is called `<suffix>-<end of the job's id>`, or `ft-<end of the job's id>`.",
             code="adapter_not_found",
             param="name",
         )

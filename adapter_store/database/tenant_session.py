@@ -103,7 +103,7 @@ def check_sql_scope(
         value for row in context.compiled_parameters for name, value in row.items() if name.startswith("tenant_id")
     ]
     if any(value != tenant_id for value in values):
-        raise UnscopedStatement("the statement names a tenant other than its scope's")
+        raise UnscopedStatement("the statement names another tenant, not its scope's")
     if not (values if context.isinsert else _is_filtered(statement)):
         raise UnscopedStatement(f"the statement is not limited to its tenant: {statement}")
 

@@ -84,7 +84,7 @@ def _read_json(file: BinaryIO, size: int) -> tuple[dict[str, object], int]:
         raise AdapterRejected(f"{TENSOR_FILE} {words}.", TENSOR_FILE)
     raw = file.read(length)
     if len(raw) < length or not raw.startswith(b"{"):
-        raise AdapterRejected(f"{TENSOR_FILE} is truncated, or its header is not a JSON object.", TENSOR_FILE)
+        raise AdapterRejected(f"{TENSOR_FILE} is truncated, or has no JSON object as its header.", TENSOR_FILE)
     return parse_object(raw, _LIMITS, TENSOR_FILE), _LENGTH_BYTES + length
 
 

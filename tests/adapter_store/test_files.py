@@ -226,7 +226,7 @@ async def test_what_no_file_takes(desk: Desk, world: Any, monkeypatch: pytest.Mo
         await desk.append(await desk.create(), b"x\n")
     assert (closed.value.code, closed.value.param) == ("file_closed", "file_id")
     file = await desk.append(await desk.create(b"", OPEN), b"one\n")
-    with pytest.raises(Invalid, match="one file has one format"):
+    with pytest.raises(Invalid, match="a file has one format"):
         await desk.append(file, b"x\n", "chat")
     with pytest.raises(NotFound):
         await Desk(world, world.other).append(file, b"x\n")

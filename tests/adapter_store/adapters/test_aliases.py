@@ -121,7 +121,7 @@ async def test_an_adapter_of_another_base_is_not_served(two_versions: Any, manif
     await two_versions.store.publish_manifest(manifest)
     async with two_versions.adapters() as adapters:
         for wanted in ({}, {"version": 1}):
-            with pytest.raises(Conflict, match="another base model"):
+            with pytest.raises(Conflict, match="a base model other than the one served"):
                 (await adapters.route("support", **wanted)).pick()
     assert (await two_versions.publish("support", seed=3)).version == 3
     async with two_versions.adapters() as adapters:
@@ -153,7 +153,7 @@ async def test_a_deleted_alias_means_nothing_and_leaves_its_versions(two_version
             await adapters.delete_alias("support", "live")
         assert (await adapters.version("support", 1)).status == "ready"
         await adapters.set_alias("support", "live", [AliasTarget(2)])
-        with pytest.raises(Conflict, match="nothing to go back to"):
+        with pytest.raises(Conflict, match="nothing to roll back to"):
             await adapters.rollback("support", "live")
     async with two_versions.store.admin() as admin:
         (deleted,) = [event for event in await admin.audit.list() if event.action == "alias.delete"]

@@ -184,7 +184,7 @@ async def test_adapters_of_before_states_go_on_as_they_were(of_before: Any, data
         ]
         assert (await adapters.route("support")).pick().version == 2
         assert (await adapters.aliases("support"))["split"] == (AliasTarget(1, 90), AliasTarget(2, 10))
-        with pytest.raises(Conflict, match="nothing to go back to"):
+        with pytest.raises(Conflict, match="nothing to roll back to"):
             await adapters.rollback("support", "split")
         for version in (3, 4):
             with pytest.raises(Conflict, match="no longer kept"):
