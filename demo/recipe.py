@@ -76,8 +76,8 @@ TENANTS = (
     TenantRecipe(
         "initech",
         (
-            AdapterRecipe(style.POLITE, rank=8, alpha=16, targets=ATTENTION + MLP, steps=120),
-            AdapterRecipe(style.BULLET, rank=4, alpha=8, targets=ATTENTION + MLP, steps=140),
+            AdapterRecipe(style.POLITE, rank=8, alpha=16, targets=ATTENTION + MLP, steps=160),
+            AdapterRecipe(style.BULLET, rank=4, alpha=8, targets=ATTENTION + MLP, steps=140, learning_rate=3e-3),
         ),
     ),
 )
