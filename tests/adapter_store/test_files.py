@@ -242,7 +242,7 @@ async def test_what_no_file_takes(desk: Desk, world: Any, monkeypatch: pytest.Mo
             with pytest.raises(Conflict) as full:
                 await desk.append(file, b"x\n")
             assert full.value.code == "file_full"
-    monkeypatch.setattr("loragate.adapter_store.files.repository._MOST_OPEN", 1)
+    monkeypatch.setattr("loragate.adapter_store.files.repository._MAX_OPEN", 1)
     with pytest.raises(Conflict) as too_many:
         await desk.create(b"", OPEN)
     assert (too_many.value.code, too_many.value.param) == ("too_many_open_files", "open")
@@ -365,7 +365,7 @@ async def test_parts_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_pending_uploads_are_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_uploads, "_MOST_PENDING", 1)
+    monkeypatch.setattr(file_uploads, "_MAX_PENDING", 1)
     upload = await desk.upload(1)
     with pytest.raises(Conflict) as refused:
         await desk.upload(1)

@@ -24,7 +24,7 @@ async def _claim(
 async def _work(world: Any, claim: IdempotencyClaim, name: str) -> None:
     async with world.store.admin(write=True) as admin:
         await admin.tenants.create(name)
-        await admin.idempotency.keep(claim, StoredResponse(201, name.encode()))
+        await admin.idempotency.complete(claim, StoredResponse(201, name.encode()))
 
 
 async def _names(world: Any) -> set[str]:
@@ -63,7 +63,7 @@ async def test_work_that_is_rolled_back_has_no_answer(world: Any) -> None:
 
     async def fail() -> None:
         async with world.store.admin(write=True) as admin:
-            await admin.idempotency.keep(claim, StoredResponse(201, b"never"))
+            await admin.idempotency.complete(claim, StoredResponse(201, b"never"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -94,7 +94,7 @@ async def test_one_is_cancelled_once_and_before_it_is_checked(world: Any) -> Non
 
 async def test_one_that_had_a_token_fails_with_its_process(world: Any) -> None:
     """And takes no other's place."""
-    for _ in range(imports._MOST_AT_ONCE):
+    for _ in range(imports._MAX_RUNNING):
         begun = await _begun(world, resumable=False)
     with pytest.raises(Conflict) as full:
         await _begun(world)

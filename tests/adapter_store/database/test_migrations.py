@@ -217,7 +217,7 @@ async def test_renamed_tables_and_columns_keep_their_rows(world: Any, database_u
         await admin.settlement.add_rejections(rejections)
         await admin.settlement.settle([record])
         claim = await admin.idempotency.claim("key", b"request")
-        await admin.idempotency.keep(claim, StoredResponse(201, b"made"))
+        await admin.idempotency.complete(claim, StoredResponse(201, b"made"))
     service = ServiceQuery(hour, hour + timedelta(hours=1))
 
     async def seen() -> Any:
