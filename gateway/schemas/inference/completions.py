@@ -11,7 +11,7 @@ from loragate.prompts.validation import field_error
 
 
 class CompletionRequest(SamplingFields, OutputFields):
-    """OpenAI's completion request. `prompt` is always a list once parsed."""
+    """OpenAI's completion request. `prompt` is one prompt or a list of prompts."""
 
     prompt: Prompts
     echo: bool | None = None

@@ -15,7 +15,7 @@ _POOLING = {"last": pb.POOLING_LAST, "mean": pb.POOLING_MEAN}
 
 
 class EmbeddingRequest(Body):
-    """OpenAI's embedding request, with `priority`, `pooling` and `normalize` of our own. Null means the default."""
+    """OpenAI's embedding request, extended by `priority`, `pooling` and `normalize`. Null means the default."""
 
     model: ModelName
     input: Annotated[Prompts, Field(max_length=MAX_INPUTS)]

@@ -1,7 +1,7 @@
 """OpenAI's fields that this server does not act on.
 
 Those that would not change the answer are accepted and have no effect, so that existing clients work unchanged.
-Those that would change it are refused in words, unless their value asks for nothing.
+Fields that would change it are rejected with a message, unless their value has no effect.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ def describe_openai_extras(schema: dict[str, Any]) -> None:
     """Adds them to the JSON Schema of a body that takes them."""
     schema["properties"] |= {name: {"description": "Accepted, without effect."} for name in sorted(NO_EFFECT)}
     for name, neutral in sorted(UNSUPPORTED.items()):
-        words = "Not supported: accepted where it asks for nothing."
+        words = "Not supported; only values without an effect are accepted."
         schema["properties"][name] = {"enum": [None, *neutral], "description": words}
 
 

@@ -26,7 +26,7 @@ def _parsed(schema: Any) -> Any:
 
 
 class JsonSchemaFormat(Body):
-    """`response_format.json_schema`. Without a `schema` any object will do. It is kept whatever `strict` says."""
+    """`response_format.json_schema`. Without a `schema`, any object matches. It is enforced whatever `strict` says."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
     description: Annotated[str, StringConstraints(max_length=1 << 16)] | None = None
@@ -35,7 +35,7 @@ class JsonSchemaFormat(Body):
 
 
 class ResponseFormat(Body):
-    """`response_format`."""
+    """The format of the response."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaFormat | None = None
@@ -65,7 +65,7 @@ class ResponseFormat(Body):
 
 
 class StructuredOutputs(Body):
-    """`structured_outputs`: one of these."""
+    """A constraint on the text. Give exactly one of these."""
 
     json_: Annotated[JsonSchema, BeforeValidator(_parsed, json_schema_input_type=JsonSchema | str)] | None = Field(
         default=None, alias="json"

@@ -14,7 +14,7 @@ NothingYet = Annotated[list[Any], Field(max_length=0)]
 
 
 class TextContent(Body):
-    """A part of a message, also as an answer had it."""
+    """A part of a message, as in requests or in responses."""
 
     type: Literal["input_text", "output_text", "text"]
     text: str
@@ -35,7 +35,7 @@ def text_of(parts: list[TextContent]) -> str:
 
 
 class MessageItem(Body):
-    """Somebody says something. `developer` is the newer name of `system`."""
+    """A message. `developer` is the newer name of the role `system`."""
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
@@ -57,7 +57,7 @@ class FunctionCallInput(Body):
 
 
 class FunctionOutputItem(Body):
-    """What came of it."""
+    """The result of a function call."""
 
     type: Literal["function_call_output"]
     call_id: CallId

@@ -16,40 +16,40 @@ _NO_EFFECT = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retentio
 
 # Field → the values that ask for nothing, beside null, and why no other will do.
 _UNSUPPORTED: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "background": ((False,), "a response is there when its request ends"),
+    "background": ((False,), "a response is complete when its request ends"),
     "context_management": (([],), "this server does not support it"),
-    "conversation": ((), "responses are not kept here: send the items of the conversation as 'input'"),
+    "conversation": ((), "responses are not stored here: send the items of the conversation as 'input'"),
     "max_tool_calls": ((), "this server has no tools of its own"),
     "moderation": ((), "this server does not support it"),
-    "previous_response_id": ((), "responses are not kept here: send the items of the conversation as 'input'"),
-    "prompt": ((), "this server keeps no prompts"),
+    "previous_response_id": ((), "responses are not stored here: send the items of the conversation as 'input'"),
+    "prompt": ((), "this server stores no prompts"),
     "reasoning": (({}, {"effort": None}, {"effort": "none"}), "this server does not support it"),
-    "store": ((False,), "responses are not kept here: leave it out, or send false"),
-    "truncation": (("disabled",), "an input that is too long is refused"),
+    "store": ((False,), "responses are not stored here: leave it out, or send false"),
+    "truncation": (("disabled",), "an input that is too long is rejected"),
 }
 
 
 class ResponseFormat(Body):
-    """`text.format`, which is chat's `response_format` without a level."""
+    """The format of the text, like chat's `response_format` without the level `json_schema`."""
 
     type: Literal["text", "json_object"]
 
 
 class ResponseJsonSchema(JsonSchemaFormat):
-    """An answer that fits a schema."""
+    """A response that matches a JSON schema."""
 
     type: Literal["json_schema"]
 
 
 class TextField(Body):
-    """`text`."""
+    """The settings of the text."""
 
     format: Annotated[ResponseFormat | ResponseJsonSchema, Field(discriminator="type")] | None = None
     verbosity: Literal["medium"] | None = None
 
 
 class ResponseTool(FunctionDefinition):
-    """One of `tools`. There are functions only."""
+    """One entry of `tools`. Only functions are supported."""
 
     type: Literal["function"]
 
@@ -87,7 +87,7 @@ Metadata = Annotated[
 def _describe(schema: dict[str, Any]) -> None:
     schema["properties"] |= {name: {"description": "Accepted, without effect."} for name in _NO_EFFECT}
     for name, (neutral, why) in _UNSUPPORTED.items():
-        schema["properties"][name] = {"enum": [None, *neutral], "description": f"Nothing else will do: {why}."}
+        schema["properties"][name] = {"enum": [None, *neutral], "description": f"No other value is accepted: {why}."}
 
 
 def _as_items(value: Any) -> Any:
@@ -95,13 +95,13 @@ def _as_items(value: Any) -> Any:
 
 
 class StreamOptions(Body):
-    """`stream_options`."""
+    """The options of a stream."""
 
     include_obfuscation: bool | None = None  # accepted; nothing is obfuscated
 
 
 class ResponseRequest(Body):
-    """OpenAI's request for a response. Nothing of it is kept: each one brings the whole conversation as `input`."""
+    """OpenAI's request for a response. Responses are not stored, so `input` must contain the whole conversation."""
 
     model_config = ConfigDict(json_schema_extra=_describe)
 

@@ -49,7 +49,7 @@ User = Annotated[str, StringConstraints(max_length=512)]
 
 
 class StreamOptions(Body):
-    """`stream_options`."""
+    """The options of a stream."""
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None  # accepted; nothing is obfuscated

@@ -43,7 +43,7 @@ def _as_object(choice: Any) -> Any:
 
 
 class ToolChoice(Body):
-    """`tool_choice`, whose string forms are a `type` here."""
+    """`tool_choice`. Its string forms are equivalent to a `type` here."""
 
     type: Annotated[
         Literal["none", "auto", "required", "function", "allowed_tools"],

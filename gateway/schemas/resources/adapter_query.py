@@ -18,10 +18,10 @@ async def _wanted(
         ),
     ] = "",
     tag: Annotated[
-        tuple[str, ...], Query(max_length=MAX_FILTER_TAGS, description="Adapters with this tag; may be given again.")
+        tuple[str, ...], Query(max_length=MAX_TAGS_ASKED, description="Only adapters with this tag; may be repeated.")
     ] = (),
     status: Annotated[
-        AdapterStatus | None, Query(description="Those in this state; without it all that are not deleted.")
+        AdapterStatus | None, Query(description="Only adapters with this status; by default all that are not deleted.")
     ] = None,
 ) -> AdapterFilter:
     return AdapterFilter(search, tag, status)

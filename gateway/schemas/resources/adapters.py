@@ -15,7 +15,7 @@ Status = Literal["ready", "disabled"]
 
 
 class LineageFields(Body):
-    """Beside the files; in a form each is a text of its own, `evaluation` as JSON."""
+    """The origin of a version, in addition to its files. In a form each is a text field, `evaluation` as JSON."""
 
     notes: str | None = None
     dataset_digest: str | None = None
@@ -23,7 +23,7 @@ class LineageFields(Body):
     evaluation: Annotated[dict[str, float], Field(max_length=MAX_FIGURES)] | None = None
 
     def lineage(self, source: str = "upload") -> Lineage:
-        """Raises Invalid."""
+        """Return the lineage. Raises Invalid."""
         return Lineage(source, self.dataset_digest, self.parent_version, self.evaluation or {}, self.notes)
 
 
@@ -32,7 +32,8 @@ Tag = Annotated[str, StringConstraints(max_length=1000)]
 
 
 class AdapterPatch(Body):
-    """PATCH /v1/adapters/{name}: what is absent or null stays as it is; null within `limits` lifts one."""
+    """Body of PATCH /v1/adapters/{name}. What is absent or null stays unchanged; null within `limits` removes a
+    limit."""
 
     limits: LimitsBody = Field(default_factory=LimitsBody)
     tags: Annotated[list[Tag], Field(max_length=1000)] | None = None
@@ -41,15 +42,15 @@ class AdapterPatch(Body):
 
 
 class AdapterPlacement(Body):
-    """PATCH /admin/v1/adapters/{adapter_id}."""
+    """Body of PATCH /admin/v1/adapters/{adapter_id}."""
 
     placement: Annotated[Placement, Field(strict=False)] | None
 
 
 class AdapterFromFiles(LineageFields):
-    """POST /v1/adapters as JSON: of files that were uploaded before with the purpose `adapter`.
+    """JSON body of POST /v1/adapters: an adapter from files that were uploaded before with the purpose `adapter`.
 
-    The config is given as such a file, or as the text of one, which is kept byte for byte.
+    The config is such a file, or the text of one, which is stored byte for byte.
     """
 
     name: Annotated[str, StringConstraints(max_length=1024)]
@@ -68,14 +69,14 @@ class AdapterFromFiles(LineageFields):
 
 
 class AliasTargetBody(Body):
-    """One target."""
+    """A version that an alias points to, and its weight."""
 
     version: Annotated[int, Field(ge=1, lt=1 << 31)]
     weight: Annotated[int, Field(ge=1, lt=1 << 31)] = 1
 
 
 class AliasPut(Body):
-    """The alias points at these versions and no others afterwards."""
+    """The versions that the alias points to from now on."""
 
     targets: Annotated[list[AliasTargetBody], Field(fail_fast=True, min_length=1, max_length=64)]
 
@@ -85,19 +86,19 @@ Version = Annotated[int, Field(ge=1, lt=1 << 31)]
 
 
 class VersionPatch(Body):
-    """Takes a version out of service, or puts it back."""
+    """Disables a version, or enables it again."""
 
     status: Status
 
 
 class MetricsQuery(Body):
-    """Of an alias: the last hours, a week at most."""
+    """The period of an alias's metrics: the last hours, at most a week."""
 
     hours: Annotated[int, Field(ge=1, le=MOST_HOURS)] = DEFAULT_HOURS
 
 
 class Promotion(Body):
-    """The alias points at this version alone afterwards, or at the one that another alias points at."""
+    """The single version that the alias points to from now on, given by number or as the target of another alias."""
 
     alias: str = DEFAULT_ALIAS
     version: Version | None = None
@@ -111,7 +112,7 @@ class Promotion(Body):
 
 
 class Rollback(Body):
-    """The alias goes back to what it pointed at before."""
+    """The alias to point back to what it pointed to before its last change."""
 
     alias: str = DEFAULT_ALIAS
 
@@ -127,8 +128,8 @@ _FILES = ("adapter_config.json", "adapter_model.safetensors")
 UPLOAD_FORM: dict[str, Any] = {
     "type": "object",
     "description": "The two files that PEFT saves, and the adapter's name. Without `alias` the alias is `default`. "
-    "`tags`, separated by commas, and `description` are the adapter's from then on. The rest says where the "
-    "version came from; `evaluation` is a JSON object of figures by name.",
+    "`tags`, separated by commas, and `description` replace those of the adapter. The other fields describe "
+    "the origin of the version; `evaluation` is a JSON object of metrics by name.",
     "properties": {
         **dict.fromkeys(_TEXTS, _TEXT),
         "notes": {"type": "string", "maxLength": MAX_NOTES},

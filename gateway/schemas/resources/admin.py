@@ -1,4 +1,4 @@
-"""Bodies of the operator's routes. What a value may be is the store's to say."""
+"""Bodies of the operator's routes. The store checks the values."""
 
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ Time = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_time)]  # 
 
 
 class TenantCreate(Body):
-    """POST /admin/v1/tenants."""
+    """Body of POST /admin/v1/tenants."""
 
     name: Text
     weight: float = 1.0
@@ -28,7 +28,8 @@ class TenantCreate(Body):
 
 
 class TenantPatch(Body):
-    """PATCH /admin/v1/tenants/{tenant_id}: what is absent or null stays as it is; null within `limits` lifts one."""
+    """Body of PATCH /admin/v1/tenants/{tenant_id}. What is absent or null stays unchanged; null within `limits` removes
+    a limit."""
 
     name: Text | None = None
     weight: float | None = None
@@ -36,7 +37,7 @@ class TenantPatch(Body):
 
 
 class KeyCreate(Body):
-    """POST /admin/v1/tenants/{tenant_id}/keys."""
+    """Body of POST /admin/v1/tenants/{tenant_id}/keys."""
 
     name: Text = ""
     scopes: Annotated[list[Text], Field(max_length=16)] = ["all"]  # noqa: RUF012
@@ -45,6 +46,6 @@ class KeyCreate(Body):
 
 
 class KeyRotate(Body):
-    """POST /admin/v1/keys/{key_id}/rotate."""
+    """Body of POST /admin/v1/keys/{key_id}/rotate."""
 
     grace_seconds: Annotated[int, Field(ge=0, lt=1 << 31)] = 0

@@ -18,19 +18,19 @@ Labels = Annotated[dict[_LabelName, _LabelText], Field(max_length=_MOST_LABELS)]
 
 
 class SupervisedMethod(Body):
-    """Learns the answers that examples give."""
+    """Trains on the responses that the examples contain."""
 
     hyperparameters: Hyperparameters = Field(default_factory=Hyperparameters)
 
 
 class DpoMethod(Body):
-    """Learns which of two answers is preferred."""
+    """Trains on pairs of a preferred and a rejected response."""
 
     hyperparameters: DpoHyperparameters = Field(default_factory=DpoHyperparameters)
 
 
 class FineTuningMethod(Body):
-    """The field that `type` names has the method's hyperparameters."""
+    """The training method. The field that `type` names contains its hyperparameters."""
 
     type: Literal["supervised", "dpo"]
     supervised: SupervisedMethod | None = None
@@ -45,7 +45,8 @@ class FineTuningMethod(Body):
 
 
 class JobCreate(Body):
-    """As in OpenAI's API, with more hyperparameters. Top-level `hyperparameters` are what `method` had before it."""
+    """Body of POST /v1/fine_tuning/jobs, as in OpenAI's API, with more hyperparameters. Top-level `hyperparameters` are
+    the older form of those within `method`."""
 
     model: Annotated[str, StringConstraints(max_length=1024)]
     training_file: _FileId

@@ -10,7 +10,8 @@ Text = Annotated[str, StringConstraints(max_length=1024)]
 
 
 class ImportCreate(Body):
-    """`token` is for a hub whose repository is not public. It is used for this import alone, and never kept."""
+    """Body of POST /v1/imports. `token` gives access to a private repository of the hub. It is used for this import
+    only and is never stored."""
 
     source: Text
     name: Text

@@ -19,7 +19,7 @@ METADATA_PARAMETER: dict[str, Any] = {
     "required": False,
     "style": "deepObject",
     "explode": True,
-    "description": "Jobs with all of these pairs: `metadata[k]=v`. `metadata=null` are those without any.",
+    "description": "Only jobs with all of these pairs, `metadata[k]=v`; `metadata=null` lists jobs without metadata.",
     "schema": {
         "type": "object",
         "maxProperties": 16,

@@ -1,4 +1,4 @@
-"""Limits in request bodies. Null is unlimited; what is absent stays as it is."""
+"""Limits in request bodies. Null means unlimited; what is absent stays unchanged."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ Amount = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
 
 
 class LimitsBody(Body):
-    """Of a key or an adapter."""
+    """Limits of a key or an adapter."""
 
     requests_per_minute: Amount | None = None
     tokens_per_minute: Amount | None = None
@@ -31,7 +31,7 @@ class LimitsBody(Body):
 
 
 class TenantLimitsBody(LimitsBody):
-    """Of a tenant."""
+    """Limits of a tenant."""
 
     max_adapters: Amount | None = None
     max_storage_bytes: Amount | None = None
@@ -40,6 +40,6 @@ class TenantLimitsBody(LimitsBody):
 
 
 class LimitsPatch(Body):
-    """PATCH of something that has nothing but limits to change."""
+    """Body of a PATCH that changes only limits."""
 
     limits: LimitsBody = Field(default_factory=LimitsBody)

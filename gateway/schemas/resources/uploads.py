@@ -10,14 +10,14 @@ _Id = Annotated[str, StringConstraints(max_length=64)]
 
 
 class ExpiresAfter(Body):
-    """How long the file is to live."""
+    """The lifetime of the file."""
 
     anchor: Literal["created_at"]
     seconds: Annotated[int, Field(ge=3600, le=2_592_000)]
 
 
 class UploadCreate(Body):
-    """`bytes` is what all parts will be together."""
+    """Body of POST /v1/uploads. `bytes` is the size of all parts together."""
 
     filename: Annotated[str, StringConstraints(min_length=1, max_length=255)]
     purpose: Literal["fine-tune", "adapter"]
@@ -27,7 +27,7 @@ class UploadCreate(Body):
 
 
 class UploadComplete(Body):
-    """The parts in order; `md5` of the whole, in hexadecimal digits, is checked where it is given."""
+    """The parts of the file, in order. `md5` of the whole, in hexadecimal digits, is checked if it is given."""
 
     part_ids: Annotated[list[_Id], Field(fail_fast=True, min_length=1, max_length=1000)]
     md5: Annotated[str, StringConstraints(pattern="^[0-9a-fA-F]{32}$")] | None = None
@@ -35,7 +35,7 @@ class UploadComplete(Body):
 
 FILE_FORM: dict[str, Any] = {
     "type": "object",
-    "description": "The file, what it is for, and perhaps how long it is to live, in seconds from now.",
+    "description": "The file, its purpose and, optionally, its lifetime in seconds from now.",
     "properties": {
         "file": {"type": "string", "format": "binary"},
         "purpose": {"type": "string", "enum": ["fine-tune", "adapter"]},
@@ -49,7 +49,7 @@ FILE_FORM: dict[str, Any] = {
 
 PART_FORM: dict[str, Any] = {
     "type": "object",
-    "description": "At most 64 MiB.",
+    "description": "One part, at most 64 MiB.",
     "properties": {"data": {"type": "string", "format": "binary"}},
     "required": ["data"],
     "additionalProperties": False,
@@ -57,7 +57,7 @@ PART_FORM: dict[str, Any] = {
 
 LINES_FORM: dict[str, Any] = {
     "type": "object",
-    "description": "JSON lines, at most 8 MiB.",
+    "description": "Lines of JSON, at most 8 MiB.",
     "properties": {"data": {"type": "string", "format": "binary"}},
     "required": ["data"],
     "additionalProperties": False,

@@ -28,7 +28,7 @@ Moment = Annotated[
     WithJsonSchema(
         {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "format": "date"}, {"type": "number"}]}
     ),
-    Query(description="RFC 3339, a date, or Unix seconds; UTC where no zone is given."),
+    Query(description="RFC 3339, a date, or Unix seconds; UTC if there is no time zone."),
 ]
 Name = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9._-]{0,64}$")]
 Id = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_]{1,64}$")]
@@ -61,12 +61,14 @@ class UsageParams:
 async def usage_params(
     start: Moment = None,
     end: Moment = None,
-    group_by: Annotated[list[str] | None, Query(max_length=8, description="Repeated, or joined by commas.")] = None,
-    adapter: Annotated[Name, Query(description="Of this adapter only; empty: of the base model alone.")] = None,
+    group_by: Annotated[list[str] | None, Query(max_length=8, description="Repeat it, or separate by commas.")] = None,
+    adapter: Annotated[Name, Query(description="Only this adapter; if empty, only the base model itself.")] = None,
     key_id: Id = None,
     after: Annotated[str | None, Query(max_length=4096)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 100,
-    format: Annotated[Literal["json", "csv"] | None, Query(description="Else by the Accept header.")] = None,
+    format: Annotated[
+        Literal["json", "csv"] | None, Query(description="By default, that of the Accept header.")
+    ] = None,
 ) -> UsageParams:
     """A dependency."""
     groupings = tuple(name.strip() for each in group_by or () for name in each.split(",") if name.strip())
