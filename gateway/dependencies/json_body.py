@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from loragate.gateway.dependencies.services import services_of
 from loragate.gateway.errors import InvalidRequest, UnsupportedMediaType
-from loragate.gateway.http.bodies import check_encoding, chunks, parse_body
+from loragate.gateway.http.bodies import announced_size, check_encoding, chunks, parse_body
 from loragate.gateway.schemas.validation import validated
 from loragate.gateway.services import Services
 
@@ -47,7 +47,7 @@ class JsonBody(Generic[M]):
 
 async def _read(request: Request, services: Services) -> bytes:
     config = services.config
-    parts = [part async for part in chunks(request, config.max_json_bytes, config.body_pace)]
+    parts = [part async for part in chunks(request, announced_size(request), config.max_json_bytes, config.body_pace)]
     return b"".join(parts)
 
 

@@ -16,10 +16,11 @@ _INLINE_BYTES = 64 << 10  # about a millisecond
 _PARSING_THREADS = ThreadPoolExecutor(2, thread_name_prefix="large-bodies")
 
 
-async def chunks(request: Request, limit: int, pace: Pace) -> AsyncIterator[bytes]:
-    """Yield the body in pieces. Raise PayloadTooLarge beyond `limit` bytes, RequestTimeout if it is too slow."""
+async def chunks(request: Request, announced: int, limit: int, pace: Pace) -> AsyncIterator[bytes]:
+    """Yield the body, of the `announced` size, in pieces. Raise PayloadTooLarge beyond `limit` bytes, RequestTimeout if
+    it is too slow."""
     counter = BodyCounter(limit, pace)
-    counter.check_size(announced_size(request))
+    counter.check_size(announced)
     more = True
     while more:
         try:

@@ -70,10 +70,13 @@ def sha256_digest(file: BinaryIO) -> bytes:
 
 
 @asynccontextmanager
-async def receive_adapter_upload(request: Request, config: GatewayConfig) -> AsyncIterator[AdapterUpload]:
-    """Receive the form of `request`. Raise ApiError for an invalid form, StorageFull if the disk is full."""
+async def receive_adapter_upload(
+    request: Request, announced: int, config: GatewayConfig
+) -> AsyncIterator[AdapterUpload]:
+    """Receive the form of `request`, of the `announced` size. Raise ApiError for an invalid form, StorageFull if the
+    disk is full."""
     form = Form(ADAPTER_FORM)
-    async with receive_form(request, form, config.max_upload_bytes, config) as tensors:
+    async with receive_form(request, form, announced, config.max_upload_bytes, config) as tensors:
         yield _complete(form, tensors)
 
 

@@ -28,14 +28,17 @@ _FORM_BYTES = 64 << 10  # in addition to the data itself
 
 
 @asynccontextmanager
-async def receive_form(request: Request, form: Form, limit: int, config: GatewayConfig) -> AsyncIterator[BinaryIO]:
-    """Fill `form` with the body of `request`, of at most `limit` bytes; yield the content of its large file.
+async def receive_form(
+    request: Request, form: Form, announced: int, limit: int, config: GatewayConfig
+) -> AsyncIterator[BinaryIO]:
+    """Fill `form` with the body of `request`, of the `announced` size and at most `limit` bytes; yield the content of
+    its large file.
 
     Raise ApiError for an invalid form, StorageFull if the disk is full.
     """
     parser = MultipartParser(_boundary(request), form.callbacks())
-    steps = _parsed(request, form, parser, limit, config)
-    async with spool_form(form, steps, config, min(limit, announced_size(request))) as spool:
+    steps = _parsed(chunks(request, announced, limit, config.upload_pace), form, parser)
+    async with spool_form(form, steps, config, min(limit, announced)) as spool:
         yield spool
 
 
@@ -46,7 +49,7 @@ async def receive_data(request: Request, max_bytes: int, config: GatewayConfig) 
     Raise ApiError for another form, StorageFull if the disk is full.
     """
     form = Form(_DATA)
-    async with receive_form(request, form, max_bytes + _FORM_BYTES, config) as content:
+    async with receive_form(request, form, announced_size(request), max_bytes + _FORM_BYTES, config) as content:
         form.require("data")
         yield content
 
@@ -78,11 +81,9 @@ async def empty_spool(config: GatewayConfig, size: int) -> AsyncIterator[BinaryI
         await asyncio.to_thread(spool.close)  # freeing gigabytes takes a file system some time
 
 
-async def _parsed(
-    request: Request, form: Form, parser: MultipartParser, limit: int, config: GatewayConfig
-) -> AsyncIterator[None]:
+async def _parsed(body: AsyncIterator[bytes], form: Form, parser: MultipartParser) -> AsyncIterator[None]:
     try:
-        async for chunk in chunks(request, limit, config.upload_pace):
+        async for chunk in body:
             parser.write(chunk)
             yield
     except FormParserError:

@@ -162,5 +162,6 @@ async def _upload(
 ) -> AbstractAsyncContextManager[AdapterUpload]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
         return from_files(use, caller, await _FROM_FILES(request))
-    await check_room(use, caller, max(0, announced_size(request) - _FORM_BYTES))
-    return receive_adapter_upload(request, use.config)
+    announced = announced_size(request)
+    await check_room(use, caller, max(0, announced - _FORM_BYTES))
+    return receive_adapter_upload(request, announced, use.config)

@@ -36,11 +36,12 @@ async def create_file(caller: FileKeeper, by: By, request: Request, once: OnlyOn
     """Upload a file. Send a multipart form with `file`, `purpose` (`fine-tune` or `adapter`) and optionally
     `expires_after`. Upload larger files in parts, at `/v1/uploads`. With `open`, lines can be appended to the file
     until it is closed; its `file` may be empty."""
-    await actions.check_room(use, caller, max(0, announced_size(request) - _FORM_BYTES))
+    announced = announced_size(request)
+    await actions.check_room(use, caller, max(0, announced - _FORM_BYTES))
     form = Form(_SHAPE)
     most = use.config.max_file_bytes + _FORM_BYTES
     with use.upload_slots.acquire(caller.tenant_id):
-        async with receive_form(request, form, most, use.config) as content:
+        async with receive_form(request, form, announced, most, use.config) as content:
             form.require("file", "purpose")
             return (await actions.create(use, caller, by, _facts(form), content, once)).response()
 

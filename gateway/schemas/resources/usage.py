@@ -66,9 +66,7 @@ async def usage_params(
     key_id: Id = None,
     after: Annotated[str | None, Query(max_length=4096)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 100,
-    format: Annotated[
-        Literal["json", "csv"] | None, Query(description="By default, that of the Accept header.")
-    ] = None,
+    format: Annotated[Literal["json", "csv"] | None, Query(description="By default the Accept header's.")] = None,
 ) -> UsageParams:
     """A dependency."""
     groupings = tuple(name.strip() for each in group_by or () for name in each.split(",") if name.strip())
