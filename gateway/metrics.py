@@ -1,4 +1,4 @@
-"""All that a gateway process counts itself, in one registry."""
+"""All metrics that a gateway process counts itself, in one registry."""
 
 from prometheus_client import Counter
 
@@ -10,7 +10,7 @@ from loragate.gateway.metering.metrics import UsageMetrics
 
 
 class GatewayMetrics:
-    """One per application."""
+    """The metrics of one application."""
 
     def __init__(self) -> None:
         self.http = HttpMetrics()

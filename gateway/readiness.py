@@ -1,4 +1,4 @@
-"""Whether this process can serve, and if not, why."""
+"""Readiness: whether this process can serve, and if not, why."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ _DATABASE_SECONDS = 2.0
 
 
 async def readiness(services: Services) -> dict[str, str]:
-    """Each part with "ok" or the reason why it is not."""
+    """Return each part with "ok" or the reason why it is not ready."""
     return {
         "gateway": "shutting down" if services.lifecycle.draining else _OK,
         "database": await _database(services),
@@ -22,7 +22,7 @@ async def readiness(services: Services) -> dict[str, str]:
 
 
 def is_ready(parts: dict[str, str]) -> bool:
-    """Nothing is missing."""
+    """Return whether all parts are ready."""
     return all(state == _OK for state in parts.values())
 
 
@@ -35,11 +35,11 @@ async def _database(services: Services) -> str:
     return _OK
 
 
-_FILE = "runtime.json"  # which the supervisor keeps in the data directory
+_FILE = "runtime.json"  # written by the supervisor into the data directory
 
 
 def optional_parts(data_dir: Path) -> dict[str, str | None]:
-    """By name what is wrong with each, None for nothing. Without a supervisor none is known."""
+    """Return the optional parts by name, each with its problem or None. Without a supervisor none are known."""
     try:
         content: Any = json.loads((data_dir / _FILE).read_text(encoding="utf-8"))
         return dict(content["optional"])

@@ -1,7 +1,7 @@
-"""One gateway process: uvicorn on a socket that somebody else bound, and an orderly end.
+"""One gateway process: uvicorn on a socket that is already bound, and an orderly shutdown.
 
-The first SIGTERM or SIGINT drains: readiness goes off, newcomers are answered 503 by the still open listener,
-running requests get `drain_seconds`, then a typed error. A second signal ends the process at once.
+The first SIGTERM or SIGINT drains: readiness is withdrawn, new requests get 503 from the listener, which stays open,
+and running requests get `drain_seconds`, then a typed error. A second signal ends the process at once.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from loragate.gateway.http.lifecycle import Lifecycle
 log = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_GOODBYE_SECONDS = 2.0  # for the last errors to reach their clients
+_LAST_ERROR_SECONDS = 2.0  # for the last errors to reach their clients
 
 
 def run(config: GatewayConfig, sock: socket.socket) -> None:
-    """Serve on the bound socket until a signal ends it; returns after an orderly end."""
+    """Serve on the bound socket until a signal; return after an orderly shutdown."""
     shorten_switch_interval()
     lifecycle = Lifecycle()
     settings = uvicorn_settings(create_app(config, lifecycle), config)
@@ -37,7 +37,7 @@ def run(config: GatewayConfig, sock: socket.socket) -> None:
 
 
 def uvicorn_settings(app: FastAPI, config: GatewayConfig) -> uvicorn.Config:
-    """How uvicorn serves this application, whoever runs it."""
+    """Return uvicorn's settings for this application."""
     return uvicorn.Config(
         app,
         http=protocol(config.stall_seconds),
@@ -47,9 +47,9 @@ def uvicorn_settings(app: FastAPI, config: GatewayConfig) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        # Longer than clients keep idle connections: who closes first must not be who is about to be asked.
+        # Longer than clients keep idle connections: the server must not close one on which a request is about to come.
         timeout_keep_alive=max(1, round(config.stall_seconds)),
-        timeout_graceful_shutdown=int(_GOODBYE_SECONDS),
+        timeout_graceful_shutdown=int(_LAST_ERROR_SECONDS),
     )
 
 
@@ -64,7 +64,8 @@ class _DrainingServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """In place of uvicorn's, which closes the listener at the first signal and raises it again at the end."""
+        """Replace uvicorn's handler, which closes the listener at the first signal and raises the signal again at the
+        end."""
         loop = asyncio.get_running_loop()
         for each in _SIGNALS:
             loop.add_signal_handler(each, self._on_signal)
@@ -75,21 +76,22 @@ class _DrainingServer(uvicorn.Server):
                 loop.remove_signal_handler(each)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """A listener of our own is uvicorn's matter; of a shared one we take our part."""
+        """Start to accept. Uvicorn accepts on a listener of this process only; a shared one is accepted on by an
+        `Acceptor`."""
         await super().startup([] if self._shares else sockets)
         freeze_objects()
         collect_less_often()
         if self._shares:
             for sock in sockets or []:
                 acceptor = Acceptor(sock, self._protocol, lambda: len(self.server_state.connections))
-                self.servers.append(acceptor)  # type: ignore[arg-type]  # uvicorn does nothing but close it
+                self.servers.append(acceptor)  # type: ignore[arg-type]  # uvicorn only closes it
 
     def _protocol(self) -> GuardedProtocol:
         return protocol(self._stall_seconds)(self.config, self.server_state, self.lifespan.state)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """After a second signal the process ends right here. Python's own end would cancel what still runs, and gRPC's
-        core may yet write to what a cancelled operation gave back."""
+        """After a second signal, end the process here. Python's own shutdown would cancel what is still running, and
+        gRPC's core might write to memory that a cancelled operation has freed."""
         await super().shutdown(sockets)
         if self.force_exit:
             logging.shutdown()
@@ -105,8 +107,8 @@ class _DrainingServer(uvicorn.Server):
 
     async def _drain_then_exit(self) -> None:
         self._lifecycle.begin_drain()
-        log.info("draining: %d requests run", self._lifecycle.running)
+        log.info("draining: %d requests are running", self._lifecycle.running)
         if not await self._lifecycle.idle(self._drain_seconds):
             self._lifecycle.expire()
-            await self._lifecycle.idle(_GOODBYE_SECONDS)
+            await self._lifecycle.idle(_LAST_ERROR_SECONDS)
         self.should_exit = True

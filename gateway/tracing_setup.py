@@ -1,4 +1,4 @@
-"""OpenTelemetry's SDK, set up by our settings. The variables that it reads itself (`OTEL_…`) keep their meaning."""
+"""Set-up of OpenTelemetry's SDK from our settings. The SDK's own variables (`OTEL_…`) keep their meaning."""
 
 import asyncio
 import threading
@@ -24,7 +24,8 @@ _LAST_SECONDS = 2.0  # for the last spans, when this process ends
 
 
 class Tracing:
-    """Spans are sent by a thread of their own; what a collector does not take is dropped, never waited for."""
+    """Spans are sent by a separate thread. Spans that the collector does not accept are dropped; nothing waits for
+    it."""
 
     def __init__(self, config: TracingConfig) -> None:
         resource = Resource.create({"service.name": "loragate-gateway", "service.version": version("loragate")})
@@ -35,23 +36,24 @@ class Tracing:
         self.interceptor = TracingInterceptor(self._tracer)
 
     def watch(self, app: FastAPI) -> None:
-        """A span for each of its requests."""
+        """Trace each request of the application."""
         app.add_middleware(TracingMiddleware, tracer=self._tracer)
 
     def engine(self, client: EngineClient) -> TracedEngine:
-        """What stands in the client's place."""
+        """Return a wrapper that traces the client."""
         return TracedEngine(client)
 
     @asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
-        """Until the block ends; then the last spans are sent."""
+        """Send spans until the block ends, including the last ones."""
         try:
             yield
         finally:
             await self._send_the_last()
 
     async def _send_the_last(self) -> None:
-        """In a thread that nobody waits for when it takes too long: not even the end of this process."""
+        """Send the last spans in a thread for which nothing waits if it takes too long, not even the end of the
+        process."""
         loop, sent = asyncio.get_running_loop(), asyncio.Event()
 
         def shut_down() -> None:

@@ -12,12 +12,12 @@ from loragate.gateway.http.body_limits import Pace
 from loragate.gateway.tools.formats.detection import FORMATS
 
 DEFAULT_LIMITS = TenantLimits(requests_per_minute=600_000, tokens_per_minute=100_000_000, max_unfinished_jobs=32)
-"""More than one machine serves; there, so that every answer can tell what is left."""
+"""More than one machine can serve. They exist so that every response can report what remains."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """What one gateway process connects to, and the bounds it holds its callers to."""
+    """What one gateway process connects to, and the limits that it enforces."""
 
     database_url: str  # SQLAlchemy's async form, e.g. "sqlite+aiosqlite:////var/lib/loragate/loragate.db"
     blob_url: str  # fsspec's form, e.g. "file:///var/lib/loragate/blobs"
@@ -28,31 +28,31 @@ class GatewayConfig:
     redis_url: str | None = field(default=None, repr=False)  # None: this is the only process
     workers: int = 1  # gateway processes that accept from the same listener
     sharers: int = 1  # gateway processes under one set of limits: replicas times workers
-    default_limits: TenantLimits = DEFAULT_LIMITS  # of tenants that are made without
+    default_limits: TenantLimits = DEFAULT_LIMITS  # of tenants that are created without limits
     drain_seconds: float = 25.0  # running requests get this long after SIGTERM
-    heartbeat_timeout: float = 15.0  # seconds of silence after which an engine whose process lives counts as hung
+    heartbeat_timeout: float = 15.0  # seconds of silence after which a running engine counts as hung
     oidc: OidcConfig | None = None  # None: operators have the admin key only
     tracing: TracingConfig | None = None  # None: nothing is traced
-    snapshot_seconds: float = 5.0  # a revoked key works, and a moved alias counts, at most this long, whatever fails
-    key_use_seconds: float = 30.0  # how often it is written when keys were last used
+    snapshot_seconds: float = 5.0  # a revoked key works, and an old alias target is used, for at most this long
+    key_use_seconds: float = 30.0  # how often the last use of keys is written
     stall_seconds: float = 60.0  # a client that takes no bytes, or sends none, for this long is dropped
-    upload_stall_seconds: float = 10.0  # an upload that brings nothing for this long is ended
+    upload_stall_seconds: float = 10.0  # an upload without a byte for this long is ended
     min_upload_bytes_per_second: float = 10_000.0  # over the last `upload_window_seconds`
     upload_window_seconds: float = 30.0
     max_json_bytes: int = 8 << 20
     max_upload_bytes: int = 4 << 30  # an adapter, or a file in parts
-    max_file_bytes: int = 512 << 20  # a file in one piece
+    max_file_bytes: int = 512 << 20  # a file in one request
     max_n: int = 16  # completions of one prompt
     max_prompts: int = 64  # prompts of one request
-    default_chat_tokens: int = 4096  # cap on a chat answer whose request names no max_tokens
+    default_chat_tokens: int = 4096  # limit of a chat completion whose request gives no max_tokens
     first_token_deadline_seconds: float | None = None  # requests that cannot begin to answer in time are rejected
-    max_queue_seconds: float = 30.0  # a request that would wait longer in the engine is turned away; inf: none is
-    prices: tuple[Price, ...] = ()  # of tokens; the most specific one counts
-    currency: str = "USD"  # of the prices, for whoever reads amounts
+    max_queue_seconds: float = 30.0  # requests that would wait longer in the engine are rejected; inf: none
+    prices: tuple[Price, ...] = ()  # of tokens; the most specific one applies
+    currency: str = "USD"  # of the prices
     deleted_retention_hours: float = 168.0  # adapters can be restored for so long
-    usage_retention_days: int | None = None  # of the ledger's rows, one a request; None: for ever. Sums stay.
+    usage_retention_days: int | None = None  # of the ledger's rows, one per request; None: for ever. Sums are kept.
     imports: ImportConfig = ImportConfig()  # noqa: RUF009 (frozen)
-    tool_parser: str | None = None  # how the model writes tool calls; None: told from its chat template
+    tool_parser: str | None = None  # how the model writes tool calls; None: detected from its chat template
 
     def __post_init__(self) -> None:
         self.imports.check_apart(self.blob_url)
@@ -86,24 +86,24 @@ class GatewayConfig:
 
     @property
     def body_pace(self) -> Pace:
-        """Of bodies that are kept in memory."""
+        """The pace required of bodies that are read into memory."""
         return Pace(self.stall_seconds)
 
     @property
     def upload_pace(self) -> Pace:
-        """Of uploads, which hold the disk's room meanwhile."""
+        """The pace required of uploads, which reserve disk space meanwhile."""
         stall = min(self.stall_seconds, self.upload_stall_seconds)
         return Pace(stall, self.min_upload_bytes_per_second, self.upload_window_seconds)
 
     @property
     def upload_dir(self) -> Path:
-        """Where uploads wait until they are checked."""
+        """The folder of uploads that are being received and checked."""
         return self.data_dir / "uploads"
 
     @property
     def usage_dir(self) -> Path:
-        """Where usage waits until the database has it. Shared by the workers of this machine."""
+        """The folder of usage records until the database has them. Shared by the workers of this machine."""
         return self.data_dir / "usage"
 
 
-MIN_RETENTION_DAYS = 7  # a spooled record that came after its row had gone would count twice
+MIN_RETENTION_DAYS = 7  # a spooled record that arrived after its row was purged would count twice

@@ -1,4 +1,4 @@
-"""From where adapters may be imported."""
+"""Sources from which adapters may be imported."""
 
 import re
 from dataclasses import dataclass, field
@@ -54,7 +54,8 @@ class ImportConfig:
         )
 
     def check_apart(self, blob_url: str) -> None:
-        """Raises ValueError where a grant would open our own blobs, which are all tenants'."""
+        """Raise ValueError if a grant would give access to the store's own blobs, which contain all tenants'
+        adapters."""
         scheme, _, blobs = blob_url.partition("://")
         for grant in self.buckets if scheme in ("s3", "s3a") else ():
             if grant.covers(blobs.rstrip("/")) or f"{grant.path}/".startswith(f"{blobs.rstrip('/')}/"):

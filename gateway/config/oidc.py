@@ -1,4 +1,4 @@
-"""Which identity provider vouches for operators."""
+"""The identity provider for operators."""
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -28,7 +28,7 @@ class OidcConfig:
 
 
 def check_provider_url(name: str, url: str) -> None:
-    """Raises ValueError unless nobody on the way can change what the URL answers."""
+    """Raise ValueError unless the connection to the URL is protected against tampering."""
     parts = urlsplit(url)
     safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
     if not safe or not parts.hostname or parts.username is not None or parts.query or parts.fragment:

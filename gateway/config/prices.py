@@ -1,4 +1,4 @@
-"""Prices."""
+"""Prices of tokens."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,10 +14,11 @@ _MOST = Decimal(1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of a million tokens, in the installation's currency. `cached` is of prompt tokens that needed no computing.
+    """The price of a million tokens, in the installation's currency. `cached` is the price of prompt tokens from the
+    prefix cache.
 
-    It holds for the tenant and the adapter that it names, by id and by name; None stands for all, the base model among
-    them.
+    It applies to the tenant and the adapter that it names, by id and by name; None stands for all, including the base
+    model.
     """
 
     prompt: Decimal = Decimal(0)

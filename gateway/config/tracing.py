@@ -1,4 +1,4 @@
-"""Where traces go."""
+"""The destination of traces."""
 
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -30,7 +30,7 @@ class TracingConfig:
 
     @property
     def traces_url(self) -> str:
-        """As OTLP over HTTP has it."""
+        """The URL of OTLP over HTTP."""
         return self.endpoint.rstrip("/") + "/v1/traces"
 
 

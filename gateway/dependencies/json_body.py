@@ -1,4 +1,4 @@
-"""Json body."""
+"""The JSON body of a request, as a dependency of its route."""
 
 from typing import Generic, TypeVar
 
@@ -16,10 +16,10 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class JsonBody(Generic[M]):
-    """A dependency that reads the body as JSON into `model`.
+    """A dependency that parses the body as JSON into `model`.
 
-    FastAPI would read the body before it asks who is calling; a dependency after the caller's does not.
-    `optional` takes no body at all for an empty object.
+    FastAPI would read the body before it authenticates the caller; a dependency that follows the caller's does not.
+    With `optional`, an empty body stands for an empty object.
     """
 
     def __init__(self, model: type[M], *, optional: bool = False) -> None:

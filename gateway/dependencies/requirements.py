@@ -1,6 +1,6 @@
-"""What a route demands of its caller, declared on the route itself.
+"""What a route requires of its caller, declared on the route itself.
 
-Paths play no part in authorisation: a route without a requirement does not exist (a test walks all of them).
+Authorization does not depend on paths. Every route has a requirement, which a test checks.
 """
 
 from typing import Annotated
@@ -16,22 +16,22 @@ from loragate.gateway.errors import Forbidden, Unauthenticated
 from loragate.gateway.http.context import RequestContext, context_of
 from loragate.gateway.services import Services
 
-_LONGEST_CREDENTIAL = 8192  # tokens of identity providers are long
+_MAX_CREDENTIAL_LENGTH = 8192  # tokens of identity providers are long
 
 
 class Requirement:
-    """Base of all requirements."""
+    """Base class of all requirements."""
 
 
 class Public(Requirement):
-    """Anybody may call."""
+    """No key is required."""
 
     async def __call__(self) -> None:
         return
 
 
 class TenantWith(Requirement):
-    """A tenant's key with one of these scopes."""
+    """A tenant's key with one of these scopes is required."""
 
     def __init__(self, *scopes: Scope) -> None:
         self.scopes = scopes
@@ -40,7 +40,7 @@ class TenantWith(Requirement):
         return await self.admit(services_of(request), _authorization(request), context_of(request.scope))
 
     async def admit(self, services: Services, authorization: str, context: RequestContext) -> TenantPrincipal:
-        """The caller, who is noted in `context`. Raises Unauthenticated and Forbidden."""
+        """Return the caller, who is recorded in `context`. Raises Unauthenticated and Forbidden."""
         principal = await _principal_of(services, authorization, context)
         if isinstance(principal, AdminPrincipal):
             raise Forbidden(
@@ -51,7 +51,7 @@ class TenantWith(Requirement):
 
 
 class Admin(Requirement):
-    """The operator."""
+    """The operator is required."""
 
     async def __call__(self, request: Request) -> AdminPrincipal:
         principal = await _principal(request)
@@ -61,7 +61,7 @@ class Admin(Requirement):
 
 
 class TenantAdmin(Requirement):
-    """The operator, or a tenant's key with the scope `admin`, which reaches its own tenant's things only."""
+    """The operator, or a tenant's key with the scope `admin`, which gives access to that tenant only."""
 
     async def __call__(self, request: Request) -> Principal:
         principal = await _principal(request)
@@ -71,14 +71,14 @@ class TenantAdmin(Requirement):
 
 
 class Holder(Requirement):
-    """Whoever has a key that is good for anything."""
+    """Any valid key is required."""
 
     async def __call__(self, request: Request) -> Principal:
         return await _principal(request)
 
 
 class AdminOrAnybody(Requirement):
-    """Anybody may call without a key; the operator is told more. A key that is none is refused all the same."""
+    """No key is required; the operator gets more. An invalid key is rejected."""
 
     async def __call__(self, request: Request) -> AdminPrincipal | None:
         if "authorization" not in request.headers:
@@ -108,7 +108,7 @@ async def _authenticated(services: Services, authorization: str) -> Principal:
     key = key.strip()
     if scheme.lower() != "bearer" or not key:
         raise Unauthenticated("Send your API key as 'Authorization: Bearer …'.", code="missing_api_key")
-    if len(key) <= _LONGEST_CREDENTIAL and key.isprintable():
+    if len(key) <= _MAX_CREDENTIAL_LENGTH and key.isprintable():
         principal = await services.authenticator.principal(key)
         if principal is not None:
             return principal
@@ -132,4 +132,4 @@ KeyHolder = Annotated[Principal, Depends(Holder())]
 OperatorOrAnybody = Annotated[AdminPrincipal | None, Depends(AdminOrAnybody())]
 
 By = Annotated[Actor, Depends(_actor)]
-"""Who acts, for the audit log. Stands after the requirement, which finds it out."""
+"""The actor, for the audit log. It must follow the requirement, which determines it."""

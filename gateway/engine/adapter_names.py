@@ -1,5 +1,5 @@
-"""What adapters and tenants are called, where the operator asks: nothing while the database is away, for then the
-numbers are wanted most."""
+"""Names of adapters and tenants for the operator. Without the database there are none, but the metrics, which are
+needed most then, remain available."""
 
 import logging
 from collections.abc import Collection, Iterable
@@ -15,25 +15,25 @@ Names = dict[Content, tuple[VersionName, ...]]
 
 
 async def names_of(store: Store, adapters: Iterable[pb.AdapterRef]) -> Names:
-    """Of those that have one."""
+    """Return the names of these adapters. While the database is unavailable, return none."""
     try:
         async with store.admin() as admin:
             return await admin.published.names(content_of(adapter) for adapter in adapters)
     except StoreError as error:
-        log.warning("adapters are told without their names: %s", error)
+        log.warning("the names of adapters are missing: %s", error)
         return {}
 
 
 async def tenant_names_of(store: Store, tenant_ids: Collection[str]) -> dict[str, str]:
-    """By id."""
+    """Return the tenants' names by id. While the database is unavailable, return none."""
     try:
         async with store.admin() as admin:
             return await admin.tenants.names(tenant_ids) if tenant_ids else {}
     except StoreError as error:
-        log.warning("tenants are told without their names: %s", error)
+        log.warning("the names of tenants are missing: %s", error)
         return {}
 
 
 def content_of(adapter: pb.AdapterRef) -> Content:
-    """As the store knows it."""
+    """Return the adapter's key in the store."""
     return adapter.tenant_id, adapter.digest

@@ -1,4 +1,4 @@
-"""The last check of an upload: a short request in the engine, whose logits must be finite."""
+"""The last check of an upload: a short request to the engine, whose logits must be finite."""
 
 from loragate.adapter_store.errors import Conflict
 from loragate.adapter_store.publishing.probe import engine_refusal
@@ -11,20 +11,19 @@ _CONNECT_SECONDS = 5.0
 
 
 class EngineProbe:
-    """Takes its turn among the tenant's requests (`share`), shares no cache, and bills nothing."""
+    """Runs as one of the tenant's requests (`share`), uses no cache, and is not billed."""
 
     def __init__(self, link: EngineLink, share: pb.Share) -> None:
         self._link = link
         self._share = share
 
     async def __call__(self, tenant_id: str, staged: StagedAdapter) -> None:
-        """See `adapter_store.probe.Probe`."""
+        """Try the staged adapter; see `adapter_store.publishing.probe.Probe`."""
         await self._link.connected(_CONNECT_SECONDS)
         manifest = self._link.base.manifest
         if manifest.base_digest != staged.base_digest:
             raise Conflict(
-                "The engine serves another base model by now than the one that the adapter was checked against; "
-                "publish it again.",
+                "The engine no longer serves the base model against which the adapter was checked; publish it again.",
                 code="base_model_mismatch",
             )
         adapter = pb.AdapterRef(tenant_id=tenant_id, digest=staged.digest)

@@ -1,11 +1,11 @@
-"""Adapter bytes for the engine, out of the store."""
+"""Adapter bytes for the engine, read from the store."""
 
 from loragate.adapter_store.store import Store
 from loragate.engine.client.client import AdapterBytes
 
 
 class StoreAdapterSource:
-    """The engine's link asks this for the adapters that it does not hold (see `engine.client.AdapterSource`)."""
+    """Provides the adapters that the engine does not hold (see `engine.client.client.AdapterSource`)."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,7 +1,7 @@
-"""What this process knows about the engine: whether it answers, and which base model it serves.
+"""The link to the engine: whether it responds, and which base model it serves.
 
-The base model outlives the engine: it is kept in the store, so that requests are checked, adapters are taken in and
-prompts are tokenised while the engine is down.
+The base model is kept in the store, so that requests can be checked, adapters accepted and prompts tokenized while the
+engine is down.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from loragate.v1 import engine_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-ENGINE_ID = "engine-0"  # of the one that there is
-_LOOK_SECONDS = 0.1
-_SOON_SECONDS = 0.01  # while it is awaited
+ENGINE_ID = "engine-0"  # there is only one
+_POLL_SECONDS = 0.1
+_CONNECT_POLL_SECONDS = 0.01  # while waiting for it
 _RETRY_SECONDS = 1.0
 
 
 class EngineLink:
-    """Watches the engine's client: each time it connects, the manifest is read anew and stored.
+    """Watches the engine's client: each time it connects, the manifest is read and stored again.
 
-    `changed` is told when requests can be served (True), and when they no longer can (False).
+    `changed` is called with True when requests can be served, and with False when they no longer can.
     """
 
     def __init__(
@@ -47,35 +47,35 @@ class EngineLink:
 
     @property
     def ready(self) -> bool:
-        """The engine answers, and requests are tokenised for the model that it serves."""
+        """Whether the engine responds, and requests are tokenized for the model that it serves."""
         return self._fresh.is_set() and self.client.ready
 
     @property
     def base(self) -> BaseModel:
-        """The base model last seen. Raises Unavailable while none ever was."""
+        """The base model last seen. Raises Unavailable if none has been seen yet."""
         if self._base is None:
             raise Unavailable("The engine has not described its base model yet.", code="base_model_unknown")
         return self._base
 
     def require_base(self) -> None:
-        """Raise Unavailable while no base model is known."""
+        """Raise Unavailable if no base model has been seen yet."""
         _ = self.base
 
     @property
     def manifest(self) -> pb.Manifest | None:
-        """Of the base model last seen."""
+        """The manifest of the base model last seen, or None."""
         return None if self._base is None else self._base.manifest
 
     async def start(self) -> None:
-        """Take up the stored base model, and begin to connect. Returns at once, engine or not."""
+        """Load the stored base model and begin to connect. Returns at once, whether there is an engine or not."""
         stored = await self._store.manifest()
         if stored is not None:
-            await self._take_up(stored)
+            await self._update(stored)
         await self.client.start()
         self._watch = asyncio.create_task(self._keep_fresh(), name="engine-link")
 
     async def connected(self, patience: float) -> None:
-        """Returns when requests can be served, at the latest after so many seconds."""
+        """Wait until requests can be served, but at most `patience` seconds."""
         await wait_for_event(self._fresh, patience)
 
     async def close(self) -> None:
@@ -86,7 +86,7 @@ class EngineLink:
 
     async def _keep_fresh(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS if self._fresh.is_set() else _SOON_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS if self._fresh.is_set() else _CONNECT_POLL_SECONDS)
             if not self.client.ready:
                 if self._fresh.is_set():
                     self._fresh.clear()
@@ -101,14 +101,14 @@ class EngineLink:
     async def _refresh(self) -> bool:
         try:
             manifest = await self.client.describe()
-            await self._take_up(manifest)
+            await self._update(manifest)
             await self._store.publish_manifest(manifest)
         except (EngineUnavailable, StoreError, ValueError) as error:
-            log.warning("cannot take up the engine's base model: %s", error)
+            log.warning("cannot read the engine's base model: %s", error)
             return False
         return True
 
-    async def _take_up(self, manifest: pb.Manifest) -> None:
+    async def _update(self, manifest: pb.Manifest) -> None:
         known = self._base is not None and self._base.manifest == manifest
         if not known:
             self._base = await asyncio.to_thread(read_base_model, manifest, self._tool_parser)

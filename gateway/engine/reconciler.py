@@ -1,6 +1,7 @@
-"""Makes the engine hold what SQL says: told of changes, when the engine comes, and from time to time whatever happens.
+"""The reconciler: makes the engine hold what the database says, after changes, when the engine connects, and
+periodically.
 
-Every gateway process does so on its own link; all of them read the same SQL, and saying a thing twice changes nothing.
+Every gateway process does so on its own link. All of them read the same database, and repeated commands have no effect.
 """
 
 import asyncio
@@ -17,11 +18,11 @@ from loragate.v1 import engine_pb2 as pb
 log = logging.getLogger(__name__)
 
 _PERIOD_SECONDS = 60.0
-_GAP_SECONDS = 0.5  # changes that come together are looked at together
+_GAP_SECONDS = 0.5  # changes within this time are handled together
 
 
 class Reconciler:
-    """One per process. It hears the store's change notices."""
+    """Reconciles the engine with the store. One per process. It subscribes to the store's change notices."""
 
     def __init__(self, store: Store, client: EngineClient, period: float = _PERIOD_SECONDS) -> None:
         self._store = store
@@ -32,27 +33,27 @@ class Reconciler:
         store.notices.subscribe(self.due)
 
     def due(self, tenant_id: str | None = None) -> None:
-        """Something of the tenant (None: of anybody) may have changed, here or in the engine."""
+        """Note that data of the tenant (None: of any tenant) may have changed, here or in the engine."""
         self._changed.add(tenant_id)
         self._due.set()
 
     async def run_reconcile_loop(self) -> None:
-        """Until cancelled."""
+        """Reconcile after changes and periodically until cancelled."""
         changed: set[str | None] = {None}
         while True:
             self._due.clear()
             try:
                 await self.reconcile(None if None in changed else changed)
             except (StoreError, EngineUnavailable) as error:
-                log.warning("the engine's adapters are not compared with the store's: %s", error)
-                self._changed |= changed  # with the next change, or when the time comes
+                log.warning("the engine's adapters were not reconciled with the store: %s", error)
+                self._changed |= changed  # retried with the next change, or after the period
             await asyncio.sleep(_GAP_SECONDS)
-            told = await wait_for_event(self._due, self._period)
-            changed, self._changed = self._changed if told else {None}, set()
+            notified = await wait_for_event(self._due, self._period)
+            changed, self._changed = self._changed if notified else {None}, set()
 
     async def reconcile(self, tenants: Collection[str | None] | None = None) -> None:
-        """Once, all adapters or these tenants'. Raises StoreError and EngineUnavailable. The engine is asked first what
-        it holds: what is published after that is not taken for something that is no more."""
+        """Reconcile all adapters, or those of these tenants. Raises StoreError and EngineUnavailable. The engine is
+        asked first what it holds, so that adapters published after that are not mistaken for deleted ones."""
         held = set[Content]()
         if self._client.ready:
             inventory = await self._client.inventory()

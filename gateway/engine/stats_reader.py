@@ -1,4 +1,4 @@
-"""Reads the engine's numbers for scrapes, so that scraping costs the engine nothing that matters."""
+"""Reading of the engine's statistics for scrapes, at a negligible cost for the engine."""
 
 import asyncio
 import logging
@@ -12,11 +12,11 @@ log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 1.0
 _FRESH_SECONDS = 0.5
-_MOST_ROWS = 2000
+_MAX_ROWS = 2000
 
 
 class EngineReading:
-    """One per process."""
+    """Reads the statistics. One per process."""
 
     def __init__(self, link: EngineLink) -> None:
         self._link = link
@@ -24,15 +24,16 @@ class EngineReading:
         self._good_until = 0.0
 
     async def shared(self) -> pb.StatsResponse | None:
-        """The totals; None while the engine does not answer. However many ask, the engine is asked twice a second."""
+        """Return the totals; None while the engine does not respond. The engine is asked at most twice a second,
+        however many callers there are."""
         if self._reading is None or time.monotonic() >= self._good_until:
             self._good_until = time.monotonic() + _FRESH_SECONDS
             self._reading = asyncio.create_task(self._read(pb.StatsRequest()))
         return await asyncio.shield(self._reading)
 
     async def detailed(self) -> pb.StatsResponse | None:
-        """As of now, with a row for each adapter and tenant."""
-        return await self._read(pb.StatsRequest(adapter_rows=_MOST_ROWS, tenants=True))
+        """Return the current statistics, with a row for each adapter and tenant."""
+        return await self._read(pb.StatsRequest(adapter_rows=_MAX_ROWS, tenants=True))
 
     async def _read(self, request: pb.StatsRequest) -> pb.StatsResponse | None:
         if not self._link.client.ready:
@@ -40,5 +41,5 @@ class EngineReading:
         try:
             return await self._link.client.stats(request, timeout_seconds=_PATIENCE_SECONDS)
         except EngineUnavailable as error:
-            log.debug("no numbers from the engine: %s", error)
+            log.debug("no statistics from the engine: %s", error)
             return None

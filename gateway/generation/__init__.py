@@ -1,1 +1,1 @@
-"""From a checked request to text: the one path that every endpoint's completions take."""
+"""Generation: the one path from a request body to text, for all endpoints."""

@@ -1,4 +1,4 @@
-"""One completion on its way from token ids to text that may be sent."""
+"""One completion: from token ids to text that may be sent."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _REASONS: dict[int, FinishReason] = {pb.FINISH_REASON_STOP: "stop", pb.FINISH_RE
 
 
 class Choice:
-    """Detokenises, matches stop strings, and lets a token's logprob out with the token's text."""
+    """Detokenizes, matches stop strings, and releases the logprob of a token together with the token's text."""
 
     def __init__(self, request: GenerationRequest, prompt: Sequence[int], index: int) -> None:
         self.index = index
@@ -23,12 +23,12 @@ class Choice:
         self._matcher = StopMatcher(request.stop, include_stop=request.include_stop)
         self._keep_stop_token = request.include_stop
         self._stop_tokens = frozenset((*request.base.manifest.eos_token_ids, *request.sampling.stop_token_ids))
-        self._decoded = 0  # characters of text made from tokens so far
-        self._sent = 0  # characters of it let out so far
+        self._decoded = 0  # characters decoded from tokens so far
+        self._sent = 0  # characters of them released so far
         self._waiting: deque[tuple[int, TokenLogprob]] = deque()  # with the end of the token's text
 
     def push(self, delta: pb.Delta) -> TextDelta:
-        """What the engine's delta adds. Tokens behind a stop string are neither sent nor counted."""
+        """Return what the engine's delta adds. Tokens after a stop string are neither sent nor counted."""
         text, tokens = "", 0
         for position, token_id in enumerate(delta.token_ids):
             tokens += 1
@@ -60,7 +60,8 @@ class Choice:
         return TextDelta(self.index, text, tokens, kept, reason)
 
     def _is_stop_token(self, delta: pb.Delta, position: int) -> bool:
-        """EOS or a stop token id: it ends the completion and is no part of its text. A grammar's last token is."""
+        """Return whether the token is EOS or a stop token id, which ends the completion without being part of its text.
+        The last token of a grammar is part of it."""
         if self._keep_stop_token or delta.finish_reason != pb.FINISH_REASON_STOP:
             return False
         return position == len(delta.token_ids) - 1 and delta.token_ids[position] in self._stop_tokens

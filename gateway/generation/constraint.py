@@ -1,4 +1,4 @@
-"""What a request holds its completions to."""
+"""Constraints on the completions of a request: response formats, structured outputs and the choice of tools."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from loragate.v1 import engine_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """Each completion must match `grammar`, whole. `field` is the request's that asks for it."""
+    """The grammar that each completion must match as a whole. `field` is the request's field that asks for it."""
 
     grammar: pb.Grammar
     field: str
 
 
 def constraint(body: OutputFields) -> Constraint | None:
-    """None where any text will do."""
+    """Return the constraint of the request; None if any text is allowed."""
     if body.structured_outputs is not None:
         return Constraint(body.structured_outputs.engine_grammar, "structured_outputs")
     if body.response_format is None or body.response_format.grammar is None:
@@ -32,7 +32,8 @@ def constraint(body: OutputFields) -> Constraint | None:
 
 
 def chat_constraint(base: BaseModel, body: ChatRequest, tools: ToolUse | None) -> Constraint | None:
-    """A call that must be made goes before the format of an answer; one that may be made stays possible beside it."""
+    """Return the constraint of a chat request. A required call takes precedence over the format of the response; an
+    optional call remains possible in addition to it."""
     forced = forced_calls(base, body, tools)
     if forced is not None:
         return Constraint(forced, "tools")
@@ -46,18 +47,19 @@ def chat_constraint(base: BaseModel, body: ChatRequest, tools: ToolUse | None) -
     return Constraint(calls_or(base, tools, body.response_format.schema_of_answer), "response_format")
 
 
-_MOST_FORCED_CALLS = 16  # a weak model that may always write one more call does
+_MAX_FORCED_CALLS = 16  # a weak model that may always add a call would do so without end
 _OPEN = ("additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "not", "if", "$ref")
 
 
 def tool_use(base: BaseModel, body: ToolFields) -> ToolUse | None:
-    """None where no tool may be called. Raises InvalidRequest where the model knows none."""
+    """Return the tools that may be called; None if there are none. Raises InvalidRequest if the model does not support
+    tools."""
     usable = body.usable_tools
     if not usable:
         return None
     if base.chat_template is not None and not base.chat_template.takes_tools:
         raise InvalidRequest(
-            f"The chat template of the base model '{base.id}' knows no tools.",
+            f"The chat template of the base model '{base.id}' does not support tools.",
             param="tools",
             code="tools_not_supported",
         )
@@ -73,7 +75,7 @@ def tool_use(base: BaseModel, body: ToolFields) -> ToolUse | None:
 
 
 def forced_calls(base: BaseModel, body: ToolFields, use: ToolUse | None) -> pb.Grammar | None:
-    """What the completions must match where there must be a call; a named function is called once."""
+    """Return the grammar of the calls, if a call is required; a named function is called once."""
     if use is None or body.tool_choice is None or not body.tool_choice.forced:
         return None
     lark = Lark(base.tool_tokens)
@@ -81,17 +83,18 @@ def forced_calls(base: BaseModel, body: ToolFields, use: ToolUse | None) -> pb.G
 
 
 def calls_or(base: BaseModel, use: ToolUse, schema: Mapping[str, Any]) -> pb.Grammar:
-    """Where there may be calls, or an answer that fits the schema."""
+    """Return a grammar that allows either calls or a response that matches the schema."""
     lark = Lark(base.tool_tokens)
     return pb.Grammar(lark=lark.source(lark.either([lark.json(schema), _calls(lark, use)])))
 
 
 def _calls(lark: Lark, use: ToolUse) -> str:
-    most = _MOST_FORCED_CALLS if use.parallel and not use.named else 1
+    max_calls = _MAX_FORCED_CALLS if use.parallel and not use.named else 1
     closed = {name: _closed(schema) for name, schema in use.tools.items()}
-    return use.format.write(lark, closed, max_calls=most)
+    return use.format.write(lark, closed, max_calls=max_calls)
 
 
 def _closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without the properties that a schema allows by not forbidding them: a weak model would write no others."""
+    """Return the schema without properties that it allows only by not forbidding them: a weak model would write nothing
+    else."""
     return schema if any(key in schema for key in _OPEN) else {"additionalProperties": False, **schema}

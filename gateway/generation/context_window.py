@@ -1,11 +1,11 @@
-"""Prompt and completion share the model's context. Refusals are worded as OpenAI words them."""
+"""The context window, which prompt and completion share. Error messages have OpenAI's wording."""
 
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.text.base_model import BaseModel
 
 
 def room_for_completion(base: BaseModel, prompt_tokens: int, wanted: int | None, default: int, param: str) -> int:
-    """The completion's token limit. Without `wanted` it is `default` or what is left, whichever is less.
+    """Return the token limit of the completion. Without `wanted` it is `default` or what is left, whichever is less.
 
     Raises InvalidRequest (`context_length_exceeded`); `param` is "messages" or "prompt".
     """
@@ -20,13 +20,13 @@ def room_for_completion(base: BaseModel, prompt_tokens: int, wanted: int | None,
 
 
 def check_length(base: BaseModel, tokens: int, param: str) -> None:
-    """Refuse what does not fit the context although nothing is to be generated."""
+    """Raise InvalidRequest if the tokens do not fit the context, for requests that generate nothing."""
     if tokens > base.max_model_len:
         raise _exceeded(base, f"your {param} resulted in {tokens} tokens", param, f"the {param}")
 
 
 def check_length_of_text(base: BaseModel, text: str, param: str) -> None:
-    """Refuse a text that is too long whatever its tokens are, before any work on it."""
+    """Raise InvalidRequest if the text is too long for any tokenization, before any work is done on it."""
     least = -(-len(text) // base.tokenizer.longest_token)
     if least > base.max_model_len:
         raise _exceeded(base, f"your {param} resulted in at least {least} tokens", param, f"the {param}")

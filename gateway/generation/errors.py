@@ -1,4 +1,4 @@
-"""The engine's failures in the words of the API."""
+"""Conversion of the engine's errors to errors of the API."""
 
 from loragate.engine.client.client import EngineError, EngineRequestError
 from loragate.gateway.errors import OVERLOADED, ApiError, InvalidRequest, TooManyRequests, Unavailable
@@ -6,15 +6,16 @@ from loragate.v1 import engine_pb2 as pb
 
 
 class GenerationFailed(ApiError):
-    """The model cannot answer this request; sending it again may give the same."""
+    """The model failed on this request; a repetition may fail likewise."""
 
     status = 500
     type = "server_error"
     default_code = "generation_failed"
 
 
-def refusal_of(error: EngineError, constraint: str | None = None) -> ApiError:
-    """What the caller is told. A request whose engine went away may be sent again: nothing was answered yet.
+def api_error_from(error: EngineError, constraint: str | None = None) -> ApiError:
+    """Return the error for the caller. If the engine became unavailable, the request may be repeated: nothing was
+    delivered yet.
 
     `constraint` is the field that asks for a grammar, which only the engine can check.
     """
@@ -25,7 +26,7 @@ def refusal_of(error: EngineError, constraint: str | None = None) -> ApiError:
             if constraint is not None:
                 message = f"Invalid '{constraint}': {error.message}."
                 return InvalidRequest(message, param=constraint, code="invalid_value")
-            return InvalidRequest(f"The engine refused the request: {error.message}.")
+            return InvalidRequest(f"The engine rejected the request: {error.message}.")
         case pb.ERROR_CODE_ADAPTER_UNAVAILABLE:
             return Unavailable(f"The adapter cannot be loaded: {error.message}.", code="adapter_unavailable")
         case pb.ERROR_CODE_OVERLOADED:
@@ -39,7 +40,7 @@ def refusal_of(error: EngineError, constraint: str | None = None) -> ApiError:
 
 
 def _overloaded(error: EngineRequestError) -> ApiError:
-    """429 where the tenant's own requests fill its queue, 503 where the engine is busy with everybody's."""
+    """Return 429 if the tenant's own requests fill its queue, 503 if the engine is busy with all tenants' requests."""
     retry_after = error.retry_after or 1
     if error.own_queue:
         message = f"Too many of your requests wait already: {error.message}."

@@ -1,4 +1,4 @@
-"""Several streams as one, in the order in which their items come."""
+"""Merging of several streams, in the order in which their items arrive."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -17,7 +17,7 @@ class _End:
 
 
 async def merge(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
-    """Ends when all have ended. The first error ends all; closing this closes them all."""
+    """Yield the items of all streams until all have ended. The first error ends all; closing this closes them all."""
     items: asyncio.Queue[T | _End] = asyncio.Queue(maxsize=1)
     pumps = [asyncio.create_task(_pump(stream, items)) for stream in streams]
     running = len(pumps)

@@ -1,4 +1,4 @@
-"""Completions put together from their deltas."""
+"""Deltas of completions, and the completions assembled from them."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -10,9 +10,9 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """One sent token. Natural logs; `top` holds (token id, logprob), most probable first.
+    """One delivered token. Logprobs are natural logarithms; `top` holds (token id, logprob), most probable first.
 
-    `offset` is where its text begins in the completion's, in characters.
+    `offset` is the position of its text in the completion's, in characters.
     """
 
     token_id: int
@@ -23,9 +23,10 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More of completion `index`. `tokens` were generated for it and are billed; its text may still be empty.
+    """A piece of completion `index`. `tokens` were generated for it and are billed; its text may still be empty.
 
-    `cached_tokens` of the prompt needed no computing; said once a prompt, by its first completion.
+    `cached_tokens` of the prompt were found in the prefix cache; they are reported once per prompt, with its first
+    completion.
     """
 
     index: int
@@ -49,7 +50,7 @@ class Completion:
 
 
 async def put_together(deltas: AsyncGenerator[TextDelta, None], completions: int) -> list[Completion]:
-    """All of them, in the order of their indices."""
+    """Assemble all completions, in the order of their indices."""
     drafts = [_Draft(index) for index in range(completions)]
     async with aclosing(deltas):
         async for delta in deltas:
@@ -58,7 +59,7 @@ async def put_together(deltas: AsyncGenerator[TextDelta, None], completions: int
 
 
 class _Draft:
-    """A completion being put together."""
+    """A completion that is being assembled."""
 
     def __init__(self, index: int) -> None:
         self._index = index

@@ -1,4 +1,4 @@
-"""What the endpoints ask of the generation service."""
+"""Checked requests to the generation service."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,15 @@ from loragate.v1 import engine_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Resolved once; a request keeps its version until it ends, whatever happens to the alias."""
+    """The weights that a request uses. They are resolved once: a request keeps its version until it ends, even if the
+    alias changes."""
 
     tenant_id: str
     adapter: ResolvedAdapter | None
 
     @property
     def headers(self) -> dict[str, str]:
-        """`x-loragate-adapter`, absent where the base model answers alone."""
+        """The header `x-loragate-adapter`; none if only the base model is used."""
         if self.adapter is None:
             return {}
         adapter = self.adapter
@@ -30,7 +31,7 @@ class Target:
 
     @property
     def reference(self) -> pb.AdapterRef | None:
-        """The adapter as the engine asks for it."""
+        """The adapter in the engine's terms."""
         if self.adapter is None:
             return None
         return pb.AdapterRef(tenant_id=self.tenant_id, digest=self.adapter.digest)
@@ -38,7 +39,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """Checked: the prompts are not empty, in the vocabulary, and fit the context with `sampling.max_tokens`.
+    """A checked request: its prompts are not empty, in the vocabulary, and fit the context with `sampling.max_tokens`.
 
     The completions of prompt p have the indices p·n … p·n + n - 1.
     """
@@ -51,20 +52,20 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     include_stop: bool = False
     constraint: Constraint | None = None  # None: any text
-    tools: ToolUse | None = None  # calls of these are read from the text
-    draft_tokens: int = 0  # guessed a step, at most
-    share: pb.Share | None = None  # whose turn it takes; absent: the tenant's, like any other of its requests
-    open_ended: bool = False  # the caller named no limit: `sampling.max_tokens` is ours
+    tools: ToolUse | None = None  # their calls are parsed from the text
+    draft_tokens: int = 0  # the maximum per step
+    share: pb.Share | None = None  # its place in the engine's order; None: that of any request of the tenant
+    open_ended: bool = False  # the caller gave no limit: `sampling.max_tokens` is a default
 
     @property
     def prompt_tokens(self) -> int:
-        """Each prompt counts once, whatever n is."""
+        """The tokens of all prompts. Each prompt counts once, however large n is."""
         return sum(map(len, self.prompts))
 
 
 @dataclass(frozen=True, slots=True)
 class PoolingRequest:
-    """Checked: the prompts are not empty, in the vocabulary, and fit the context."""
+    """A checked request: its prompts are not empty, in the vocabulary, and fit the context."""
 
     target: Target
     prompts: tuple[Sequence[int], ...]
@@ -78,7 +79,7 @@ class PoolingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """Of prompt `index`."""
+    """The embedding of prompt `index`."""
 
     index: int
-    vector: npt.NDArray[np.float32]  # [hidden size], not normalised
+    vector: npt.NDArray[np.float32]  # [hidden size], not normalized

@@ -1,4 +1,4 @@
-"""From the `model` of a request to the weights that answer it."""
+"""The resolver: from the `model` of a request to the weights that it stands for."""
 
 import re
 from dataclasses import dataclass
@@ -15,27 +15,29 @@ from loragate.gateway.resilience.timeouts import elapsed
 from loragate.gateway.resilience.ttl_cache import CachedRead, TTLCache
 from loragate.gateway.text.base_model import BaseModel
 
-_MOST_ROUTES = 20_000
+_MAX_ROUTES = 20_000
 
 
 class Resolver:
-    """One per process. It hears the store's change notices: an alias that was moved counts from the next request on."""
+    """Resolves names of models. One per process. It subscribes to the store's change notices, so a change of an alias
+    takes effect with the next request."""
 
     def __init__(self, store: Store, lifetime: float) -> None:
         self._store = store
-        self._routes: TTLCache[tuple[str, str, str], Route] = TTLCache(lifetime, _MOST_ROUTES)
+        self._routes: TTLCache[tuple[str, str, str], Route] = TTLCache(lifetime, _MAX_ROUTES)
         store.notices.subscribe(self._routes.discard)
 
     async def resolve(
         self, caller: TenantPrincipal, base: BaseModel, model: str, sticky_key: str | None = None
     ) -> Target:
-        """Of an alias with several versions, always the same one for a `sticky_key`, as long as the alias stays.
+        """Return the weights. If an alias has several versions, a `sticky_key` always selects the same one, until the
+        alias changes.
 
         Raises ApiError for what the caller cannot use, and StoreError.
         """
         if model == base.id:
             return Target(caller.tenant_id, adapter=None)
-        key = (caller.tenant_id, base.manifest.base_digest, model)  # another base model changes what can be served
+        key = (caller.tenant_id, base.manifest.base_digest, model)  # what can be served depends on the base model
         route = await self._routes.get(key, lambda: self._read(caller.tenant_id, model))
         assert route is not None
         return Target(caller.tenant_id, route.pick(sticky_key=sticky_key))
@@ -53,7 +55,7 @@ _GRAMMAR = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AdapterName:
-    """An adapter as a request names it; at most one of version and alias is given."""
+    """An adapter as a request names it. At most one of version and alias is given."""
 
     adapter: str
     version: int | None = None
@@ -61,7 +63,7 @@ class AdapterName:
 
 
 def parse_adapter_name(model: str) -> AdapterName:
-    """`model`, which is not the base model's id. Raises NotFound for what cannot name an adapter."""
+    """Parse `model`, which is not the base model's id. Raises NotFound if it cannot name an adapter."""
     match = _GRAMMAR.fullmatch(model)
     if match is None:
         raise model_not_found(model)
@@ -70,7 +72,7 @@ def parse_adapter_name(model: str) -> AdapterName:
 
 
 def model_not_found(model: str) -> NotFound:
-    """The one answer for a model that is missing, malformed or somebody else's."""
+    """Return the error for a model that does not exist, has an invalid name or belongs to another tenant."""
     return NotFound(
         f"The model '{model}' does not exist or you do not have access to it.",
         param="model",
@@ -79,7 +81,7 @@ def model_not_found(model: str) -> NotFound:
 
 
 async def route_of(scope: TenantScope, model: str) -> Route:
-    """Of any name but the base model's. Raises NotFound."""
+    """Return the route of any name but the base model's. Raises NotFound."""
     try:
         tuned = parse_tuned_name(model)
         if tuned is not None:

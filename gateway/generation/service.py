@@ -1,4 +1,4 @@
-"""Runs requests on the engine and turns its tokens into text, or passes its embeddings on."""
+"""The generation service: runs requests on the engine and turns tokens into text."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -10,32 +10,32 @@ import numpy as np
 from loragate.engine.client.client import EngineError
 from loragate.gateway.generation.cache_salt import CacheSalts
 from loragate.gateway.generation.choice import Choice
-from loragate.gateway.generation.errors import refusal_of
+from loragate.gateway.generation.errors import api_error_from
 from loragate.gateway.generation.merge import merge
 from loragate.gateway.generation.output import TextDelta
 from loragate.gateway.generation.request import Embedding, GenerationRequest, PoolingRequest, Target
 from loragate.v1 import engine_pb2 as pb
 
-_EMBEDDED_AT_ONCE = 64  # of one request: the others do not take its tenant's places in the engine's queue
+_CONCURRENT_EMBEDDINGS = 64  # of one request, so that it does not fill its tenant's queue in the engine
 
 
 class Engine(Protocol):
-    """Its client, or what traces that."""
+    """The engine's client, or a wrapper that traces it."""
 
     def generate(self, submit: pb.Submit) -> AbstractAsyncContextManager[AsyncIterator[pb.Delta]]:
-        """Raises EngineError."""
+        """Submit a request and yield its deltas. Raises EngineError."""
         ...
 
 
 class GenerationService:
-    """Shared by all endpoints: what they add is their own wire format."""
+    """Shared by all endpoints, each of which adds its own format."""
 
     def __init__(self, engine: Engine, salts: CacheSalts) -> None:
         self._engine = engine
         self._salts = salts
 
     def stream(self, request: GenerationRequest) -> AsyncGenerator[TextDelta, None]:
-        """Deltas of all completions, interleaved; each completion's last one has its finish reason.
+        """Yield the deltas of all completions, interleaved; the last one of each completion has its finish reason.
 
         Closing the stream early aborts the request in the engine. Raises ApiError.
         """
@@ -43,15 +43,16 @@ class GenerationService:
         return runs[0] if len(runs) == 1 else merge(runs)
 
     async def embed(self, request: PoolingRequest) -> AsyncGenerator[Embedding, None]:
-        """The embedding of each prompt, as they come. Closing this early aborts the rest. Raises ApiError."""
+        """Yield the embedding of each prompt, in the order of arrival. Closing this early aborts the rest. Raises
+        ApiError."""
         waiting = iter(range(len(request.prompts)))
-        lines = [self._embed(request, waiting) for _ in range(min(_EMBEDDED_AT_ONCE, len(request.prompts)))]
-        async with aclosing(merge(lines)) as embeddings:
+        workers = [self._embed(request, waiting) for _ in range(min(_CONCURRENT_EMBEDDINGS, len(request.prompts)))]
+        async with aclosing(merge(workers)) as embeddings:
             async for embedding in embeddings:
                 yield embedding
 
     async def _embed(self, request: PoolingRequest, waiting: Iterator[int]) -> AsyncGenerator[Embedding, None]:
-        """One prompt after the other, for as long as some wait."""
+        """Embed one prompt after the other, until none is left."""
         for index in waiting:
             submit = pb.Submit(
                 prompt_token_ids=request.prompts[index],
@@ -72,23 +73,24 @@ class GenerationService:
                 choice = choices[delta.index]
                 if choice.finished:
                     continue
-                said = choice.push(delta)
-                first_hears = delta.cached_tokens and delta.index == 0
-                yield replace(said, cached_tokens=delta.cached_tokens) if first_hears else said
+                piece = choice.push(delta)
+                is_first = delta.cached_tokens and delta.index == 0
+                yield replace(piece, cached_tokens=delta.cached_tokens) if is_first else piece
                 if all(choice.finished for choice in choices):
                     return
 
     async def _deltas(
         self, submit: pb.Submit, target: Target, constraint: str | None = None
     ) -> AsyncGenerator[pb.Delta, None]:
-        """What the engine says to a request of the target's tenant. Closing this aborts it. Raises ApiError."""
+        """Yield the engine's deltas for a request of the target's tenant. Closing this aborts the request. Raises
+        ApiError."""
         submit.cache_salt = self._salts.of(target.tenant_id)
         try:
             async with self._engine.generate(submit) as deltas:
                 async for delta in deltas:
                     yield delta
         except EngineError as error:
-            raise refusal_of(error, constraint) from error
+            raise api_error_from(error, constraint) from error
 
 
 def _submit(request: GenerationRequest, prompt: Sequence[int]) -> pb.Submit:

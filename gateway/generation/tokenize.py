@@ -1,4 +1,4 @@
-"""Prompts to token ids, long ones off the event loop."""
+"""Tokenization of prompts, for long ones off the event loop."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ from loragate.prompts.tools import Tool
 
 T = TypeVar("T")
 
-# Rendering and tokenising this much takes about a millisecond.
+# Rendering and tokenizing this much takes about a millisecond.
 _INLINE_CHARACTERS = 4096
 
 
 async def chat_to_tokens(base: BaseModel, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()) -> list[int]:
-    """Raises InvalidRequest for what the base model's template refuses."""
+    """Render and tokenize the messages. Raises InvalidRequest for messages that the base model's template rejects."""
     template = base.chat_template
     if template is None:
         raise InvalidRequest(
@@ -33,9 +33,10 @@ async def chat_to_tokens(base: BaseModel, messages: Sequence[ChatMessage], tools
 
 
 async def prompts_to_tokens(base: BaseModel, prompts: Sequence[Prompt], param: str) -> tuple[Sequence[int], ...]:
-    """Texts with the special tokens of a plain prompt; token ids as they are. `param` is the request's field.
+    """Tokenize texts with the special tokens of a plain prompt; return token ids as they are. `param` is the request's
+    field.
 
-    Raises InvalidRequest for what is empty, outside the vocabulary, or surely longer than the context.
+    Raises InvalidRequest for prompts that are empty, outside the vocabulary, or certainly longer than the context.
     """
     size = sum(map(len, prompts))
     large = size > _INLINE_CHARACTERS
@@ -67,7 +68,7 @@ def _chat_to_tokens(
         )
     except TemplateError as error:
         raise InvalidRequest(
-            f"The chat template refused the messages: {error}.", param="messages", code="invalid_messages"
+            f"The chat template rejected the messages: {error}.", param="messages", code="invalid_messages"
         ) from None
     check_length_of_text(base, rendered, "messages")
     tokens = base.tokenizer.encode_chat(rendered)

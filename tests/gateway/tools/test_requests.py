@@ -65,7 +65,7 @@ ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": tool()}, "tool_choice"),
         ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
-        ({"tools": [tool()]}, "tools"),  # the template of these tests knows no tools
+        ({"tools": [tool()]}, "tools"),  # the template of these tests does not support tools
     ],
 )
 async def test_tools(gateway: Gateway, fields: dict[str, Any], param: str) -> None:
@@ -103,7 +103,7 @@ async def test_messages(gateway: Gateway, messages: list[Any], param: str) -> No
 async def test_a_template_without_tools_says_so(gateway: Gateway) -> None:
     error = await refused(gateway, {"model": MODEL_ID, "messages": MESSAGES, "tools": [tool()]})
     assert error["code"] == "tools_not_supported"
-    assert "knows no tools" in error["message"]
+    assert "does not support tools" in error["message"]
 
 
 async def test_completions_have_no_tools(gateway: Gateway) -> None:
