@@ -89,40 +89,6 @@ class Alias(TypedDict):
     targets: list[AliasTarget]
 
 
-class TtftMs(TypedDict):
-    """Milliseconds from the receipt of a request to its first token, over the requests that received one."""
-
-    mean: float
-    p50: Count
-    p90: Count
-    p95: Count
-    p99: Count
-
-
-class AliasTargetMetrics(TypedDict):
-    """One version's. `errors` are requests that failed; `weight` is null where the alias points at it no more."""
-
-    version: Count
-    weight: Count | None
-    requests: Count
-    errors: Count
-    prompt_tokens: Count
-    completion_tokens: Count
-    ttft_ms: TtftMs | None
-
-
-class AliasMetrics(TypedDict):
-    """Metrics of the versions behind an alias, between `start` and `end`."""
-
-    id: str
-    object: Literal["adapter.alias.metrics"]
-    name: str
-    alias: str
-    start: Moment
-    end: Moment
-    targets: list[AliasTargetMetrics]
-
-
 class AdapterList(Page):
     """Newest first."""
 

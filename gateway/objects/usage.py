@@ -13,12 +13,21 @@ from loragate.adapter_store.usage.first_token import FirstToken
 from loragate.adapter_store.usage.query import Grouping, UsageQuery
 from loragate.adapter_store.usage.record import amount_text
 from loragate.adapter_store.usage.service_quality import Reason, ServiceQuery
-from loragate.gateway.objects.adapters import TtftMs
 from loragate.gateway.objects.common import Count, Moment, Page
 
 Amount = Annotated[
     str | None, Field(description="A decimal number, in units of the currency; null if there are no prices.")
 ]
+
+
+class TtftMs(TypedDict):
+    """Milliseconds from the receipt of a request to its first token, over the requests that received one."""
+
+    mean: float
+    p50: Count
+    p90: Count
+    p95: Count
+    p99: Count
 
 
 class UsageSums(TypedDict):

@@ -6,6 +6,7 @@ from typing import Any
 from loragate.gateway.objects import (
     adapters,
     admin,
+    alias_metrics,
     chat,
     completions,
     embeddings,
@@ -186,7 +187,7 @@ ANSWERS: Mapping[Any, Any] = {
     adapters.AdapterVersionList: _page(VERSION, "version"),
     adapters.Alias: ALIAS,
     adapters.AliasList: _page(ALIAS),
-    adapters.AliasMetrics: {
+    alias_metrics.AliasMetrics: {
         "id": f"{NAME}@default",
         "object": "adapter.alias.metrics",
         "name": NAME,

@@ -9,7 +9,8 @@ from loragate.gateway.dependencies.requirements import AdapterReader, AdapterWri
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.errors import NotFound
 from loragate.gateway.http.envelope import json_response
-from loragate.gateway.objects.adapters import Alias, AliasList, AliasMetrics, DeletedAlias, alias_object
+from loragate.gateway.objects.adapters import Alias, AliasList, DeletedAlias, alias_object
+from loragate.gateway.objects.alias_metrics import AliasMetrics
 from loragate.gateway.objects.common import list_object
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.operations import adapters as actions

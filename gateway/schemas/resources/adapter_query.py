@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Depends, Query
 
 from loragate.adapter_store.adapters.adapter import AdapterStatus
-from loragate.adapter_store.adapters.filter import MAX_FILTER_TAGS, AdapterFilter
+from loragate.adapter_store.adapters.filter import AdapterFilter
 
 
 async def _wanted(
@@ -18,7 +18,7 @@ async def _wanted(
         ),
     ] = "",
     tag: Annotated[
-        tuple[str, ...], Query(max_length=MAX_TAGS_ASKED, description="Only adapters with this tag; may be repeated.")
+        tuple[str, ...], Query(max_length=MAX_FILTER_TAGS, description="Only adapters with this tag; may be repeated.")
     ] = (),
     status: Annotated[
         AdapterStatus | None, Query(description="Only adapters with this status; by default all that are not deleted.")
