@@ -1,11 +1,11 @@
-"""Which adapters a request's query asks for."""
+"""The query parameters by which adapters are found."""
 
 from typing import Annotated
 
 from fastapi import Depends, Query
 
 from loragate.adapter_store.adapters.adapter import AdapterStatus
-from loragate.adapter_store.adapters.filter import AdapterFilter
+from loragate.adapter_store.adapters.filter import MAX_FILTER_TAGS, AdapterFilter
 
 
 async def _wanted(
@@ -13,8 +13,8 @@ async def _wanted(
         str,
         Query(
             max_length=1000,
-            description="Part of the name, of a tag or of the description, in capitals or not. One or two letters are "
-            "looked for where words begin.",
+            description="Part of the name, of a tag or of the description; case is ignored. One or two letters match only "
+            "the beginning of words.",
         ),
     ] = "",
     tag: Annotated[
