@@ -13,7 +13,7 @@ async def _wanted(
         str,
         Query(
             max_length=1000,
-            description="Part of the name, of a tag or of the description; case is ignored. One or two letters match only "
+            description="Part of the name, of a tag or of the description, in any case. One or two letters match only "
             "the beginning of words.",
         ),
     ] = "",
