@@ -27,8 +27,10 @@ if gpu.available():
 
 @dataclass(eq=False, slots=True)
 class LoraTable:
-    """The adapters resident for one fused module, by slot. On a CPU their weights are float32, whatever the dtype of
-    the model."""
+    """The adapters resident for one fused module, by slot.
+
+    On a CPU their weights are float32, regardless of the model's dtype.
+    """
 
     in_features: int
     widths: tuple[int, ...]  # outputs of each target side by side

@@ -122,7 +122,7 @@ class Sequence:
 def active_from(invocation: abc.Sequence[int], prompt: abc.Sequence[int]) -> int:
     """Return the position at which the invocation tokens last begin in the prompt.
 
-    It is NEVER if they do not occur in the prompt, whatever is generated after it.
+    It is NEVER if they do not occur in the prompt, even if they are generated later.
     """
     first, length = invocation[0], len(invocation)
     for start in range(len(prompt) - length, -1, -1):

@@ -220,7 +220,7 @@ def _budget(base: BaseModel, config: EngineConfig, max_model_len: int) -> Device
 def _graphs(loaded: LoadedModel, config: EngineConfig, last: LastTokens) -> StepGraphs | None:
     """Capture the steps of a plain model on a GPU.
 
-    The linears of a quantized model launch whatever their library does, so they are not captured.
+    The launches of a quantized model are up to the library of its linears, so they are not captured.
     """
     base = loaded.base
     record = recorder(base.device)

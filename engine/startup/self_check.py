@@ -77,7 +77,7 @@ def verify(base: BaseModel, expected: Reference) -> None:
     found = errors(base, expected)
     error = float(found.median() if is_mixture(base.model) else found.max())
     if not error <= (_TOLERANCE_QUANTIZED if base.is_quantized else _TOLERANCE[base.dtype]):
-        raise _refusal(type(base.model).__name__, error)
+        raise _rejection(type(base.model).__name__, error)
 
 
 def is_mixture(model: PreTrainedModel) -> bool:
@@ -123,7 +123,7 @@ def cap_from_twin(model: PreTrainedModel) -> tuple[int | None, str]:
         return None, ""
     below = _twin_error(twin, (3, edge // 2, edge - 1)) if unseen else float("inf")
     if below > _TOLERANCE[torch.float32]:
-        raise _refusal(config.architectures[0] if config.architectures else config.model_type, below)
+        raise _rejection(config.architectures[0] if config.architectures else config.model_type, below)
     name, threshold = min(unseen.items(), key=lambda item: item[1])
     note = (
         f"max_model_len is capped at {threshold} ({name}): beyond it this model's arithmetic depends on the other "
@@ -132,7 +132,7 @@ def cap_from_twin(model: PreTrainedModel) -> tuple[int | None, str]:
     return threshold, note
 
 
-def _refusal(architecture: str, error: float) -> ModelRejected:
+def _rejection(architecture: str, error: float) -> ModelRejected:
     return ModelRejected(
         f"{architecture} cannot be served: in a packed batch its logits differ from transformers' by {error:.1e} of "
         "their size. Its attention does something that it does not pass to the attention interface"

@@ -138,7 +138,7 @@ def head_constants(
     }
 
 
-def block_rows(key_dim: int, value_dim: int, bytes_of_number: int, most: int) -> int:
+def block_rows(key_dim: int, value_dim: int, bytes_of_number: int, max_rows: int) -> int:
     """Return how many keys a block has."""
     widest: int = triton.next_power_of_2(max(key_dim, value_dim)) * bytes_of_number
-    return max(MIN_ROWS, min(most, BLOCK_BYTES // widest))
+    return max(MIN_ROWS, min(max_rows, BLOCK_BYTES // widest))
