@@ -7,7 +7,8 @@ expert.
 
 Sorting, and lists of tiles of their maximum length, happen on the device from the router's choice, so the host never
 waits for it. Programs of unused tiles end at once. Every row goes through tiles of the same shape,
-regardless of their number, and no two programs add to the same sum: a row's result is the same in any batch, to the last bit.
+regardless of their number, and no two programs add to the same sum: a row's result is the same in any batch, to the
+last bit.
 """
 
 from collections.abc import Iterator, Sequence
