@@ -84,9 +84,9 @@ async def test_tokenising(attacked: Gateway, hold: Hold, monkeypatch: pytest.Mon
 
 
 async def test_parsing(attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
-    from loragate.gateway.http import bodies
+    from loragate.gateway.dependencies import json_body
 
-    monkeypatch.setattr(bodies, "validated", hold.before(bodies.validated))
+    monkeypatch.setattr(json_body, "validated", hold.before(json_body.validated))
     body = {"model": MODEL_ID, "prompt": "x", "metadata": {"note": "x" * 100_000}, "max_tokens": 1}
     assert await answered_meanwhile(attacked, hold, body, "/v1/completions") == 200
 
@@ -106,14 +106,14 @@ async def test_large_bodies_take_no_place_of_prompts(
     attacked: Gateway, hold: Hold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many of them wait, a long prompt is tokenised."""
-    from loragate.gateway.http import bodies
+    from loragate.gateway.dependencies import json_body
 
-    real = bodies.validated
+    real = json_body.validated
 
     def validated(model: Any, document: Any) -> Any:
         return hold.before(real)(model, document) if "metadata" in document else real(model, document)
 
-    monkeypatch.setattr(bodies, "validated", validated)
+    monkeypatch.setattr(json_body, "validated", validated)
     large = {"model": MODEL_ID, "prompt": "x", "metadata": {"note": "x" * 100_000}, "max_tokens": 1}
     long = {"model": MODEL_ID, "prompt": "x " * 3000}
     async with attacked.http() as http:
