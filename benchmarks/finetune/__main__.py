@@ -1,12 +1,12 @@
-"""What fine-tuning costs and what it teaches.
+"""The cost and the effect of fine-tuning.
 
-*Ways*: QLoRA, LoRA and full fine-tuning, on the demo's base model and on a larger one of random weights: losses
-and memory at its peak, beside what of it is weights, gradients and optimizer by arithmetic.
-*Claim*: a tenant of the demo teaches its model a way of answering with 200 examples, through the API alone: how many of
-the held-out questions are answered that way before and after, and how long it took.
+*methods*: QLoRA, LoRA and full fine-tuning of the demo's base model and of a larger one of random weights: losses and
+peak memory, with the calculated shares of weights, gradients and optimizer state.
+*claim*: a tenant of the demo teaches its model a style of answering with 200 examples, through the API alone: the share
+of held-out questions answered in that style before and after, and the time that it took.
 
-    python -m benchmarks.finetune               # both: some minutes on two idle cores, once the demo is trained
-    python -m benchmarks.finetune --only claim  # the other's figures stay as they are
+    python -m benchmarks.finetune               # both; minutes on two idle cores, once the demo is trained
+    python -m benchmarks.finetune --only claim  # keeps the other's figures
 """
 
 import argparse
@@ -22,36 +22,38 @@ from rich.progress import Progress
 
 from benchmarks.finetune import methods
 from benchmarks.finetune.demo_server import DATA_DIR, demo_server
-from benchmarks.finetune.style_dataset import held_out, look, training_file
-from benchmarks.lib.report import figures_of, write
+from benchmarks.finetune.style_dataset import evaluate, held_out, training_file
+from benchmarks.lib.report import load_figures, write
 
 HELD_OUT = 200
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("ways", "claim"))
-    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="where the demo is, or will be trained")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each way")
+    parser.add_argument("--only", choices=("methods", "claim"), help="measure this part; default: both")
+    parser.add_argument(
+        "--data-dir", type=Path, default=DATA_DIR, help="data directory of the demo, which is trained there if missing"
+    )
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads of each method")
     arguments = parser.parse_args()
-    figures = figures_of("finetune") if arguments.only else {}
+    figures = load_figures("finetune") if arguments.only else {}
     if arguments.only != "claim":
-        figures["ways"] = methods.measured(arguments.data_dir, arguments.threads)
-        methods.show(figures["ways"])
-    if arguments.only != "ways":
+        figures["methods"] = methods.measure(arguments.data_dir, arguments.threads)
+        methods.show(figures["methods"])
+    if arguments.only != "methods":
         figures["claim"] = claim(arguments.data_dir)
         Console().print(figures["claim"])
     print(f"written to {write('finetune', figures).relative_to(Path.cwd())}")
 
 
 def claim(data_dir: Path) -> dict[str, Any]:
-    """Through the API alone."""
+    """Fine-tune the demo's base model through the API; return the style's share before and after."""
     questions = held_out(HELD_OUT)
     with demo_server(data_dir) as server, Progress(console=Console(stderr=True)) as progress:
         client = server.client()
         base = client.models.list().data[0].id
         task = progress.add_task("asking", total=2 * len(questions))
-        before = look(client, base, questions, lambda: progress.advance(task))
+        before = evaluate(client, base, questions, lambda: progress.advance(task))
         began = time.monotonic()
         file = client.files.create(file=("ledger.jsonl", training_file()), purpose="fine-tune")
         job = client.fine_tuning.jobs.create(model=base, training_file=file.id, suffix="ledger", seed=1)
@@ -63,9 +65,9 @@ def claim(data_dir: Path) -> dict[str, Any]:
         if job.fine_tuned_model is None:
             raise SystemExit(f"the job is {job.status}: {job.error}")
         progress.update(task, description="asking")
-        after = look(client, job.fine_tuned_model, questions, lambda: progress.advance(task))
-    chosen = json.loads(job.model_dump_json())["method"]["supervised"]["hyperparameters"]
-    return {"seconds": seconds, "before": asdict(before), "after": asdict(after), "hyperparameters": chosen}
+        after = evaluate(client, job.fine_tuned_model, questions, lambda: progress.advance(task))
+    hyperparameters = json.loads(job.model_dump_json())["method"]["supervised"]["hyperparameters"]
+    return {"seconds": seconds, "before": asdict(before), "after": asdict(after), "hyperparameters": hyperparameters}
 
 
 if __name__ == "__main__":

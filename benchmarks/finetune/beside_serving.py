@@ -1,10 +1,10 @@
-"""What those who are served feel of a job in training, and what training gets done beside them.
+"""The effect of a fine-tuning job on served requests, and its training speed while requests are served.
 
-Others stream at a quarter of what the engine can do: requests come at even times, whether or not the last ones have
-ended. Windows without and with a job in training take turns, and quotients are taken between neighbours, so that a
-machine whose speed drifts is fair to both.
+Clients stream at a quarter of the engine's capacity: requests start at fixed intervals, independent of earlier ones.
+Windows without and with a running job take turns, and ratios are taken between neighbours, so that a drift in the
+machine's speed affects both alike.
 
-    python -m benchmarks.finetune.beside_serving                          # some six minutes on two idle cores
+    python -m benchmarks.finetune.beside_serving                          # about six minutes on two idle cores
     python -m benchmarks.finetune.beside_serving --rounds 1 --seconds 8   # a quick look
 """
 
@@ -12,7 +12,7 @@ import argparse
 import asyncio
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,16 +27,18 @@ from benchmarks.lib.report import write
 SHARE = 0.25  # of the engine's capacity
 NEW_TOKENS = 64
 PROMPT = "What is the capital of France?"
-SATURATING = 16  # streams at once
+SATURATING = 16  # concurrent streams
 LONG_JOB = {"n_epochs": 50, "batch_size": 4}
-PATIENCE_SECONDS = 120
+TIMEOUT_SECONDS = 120
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=30, help="of a window")
-    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="where the demo is, or will be trained")
+    parser.add_argument("--rounds", type=int, default=3, help="pairs of windows")
+    parser.add_argument("--seconds", type=float, default=30, help="duration of a window")
+    parser.add_argument(
+        "--data-dir", type=Path, default=DATA_DIR, help="data directory of the demo, which is trained there if missing"
+    )
     arguments = parser.parse_args()
     with demo_server(arguments.data_dir) as server:
         figures = measure(server, arguments.rounds, arguments.seconds)
@@ -45,16 +47,16 @@ def main() -> None:
 
 
 def measure(server: DemoServer, rounds: int, seconds: float) -> dict[str, Any]:
-    learner, served = server.client(0), server.demo["tenants"][1]["api_key"]
-    base = learner.models.list().data[0].id
-    capacity = asyncio.run(saturated(server, served, base, seconds / 2))
-    job = Job(learner, base)
+    trainer, key = server.client(0), server.demo["tenants"][1]["api_key"]
+    base = trainer.models.list().data[0].id
+    capacity = asyncio.run(measure_capacity(server, key, base, seconds / 2))
+    job = Job(trainer, base)
     windows: list[dict[str, float]] = []
     for _ in range(rounds):
-        quiet = asyncio.run(window(server, served, base, capacity, seconds))
+        quiet = asyncio.run(window(server, key, base, capacity, seconds))
         job.resume()
         before, began = job.step(), time.monotonic()
-        trained = asyncio.run(window(server, served, base, capacity, seconds))
+        trained = asyncio.run(window(server, key, base, capacity, seconds))
         beside = (job.step() - before) / (time.monotonic() - began)
         alone = job.pace(seconds / 2)
         job.pause()
@@ -67,95 +69,95 @@ def measure(server: DemoServer, rounds: int, seconds: float) -> dict[str, Any]:
             }
         )
     job.end()
-    quotients = [each["p99_with_ms"] / each["p99_without_ms"] for each in windows]
+    ratios = [each["p99_with_ms"] / each["p99_without_ms"] for each in windows]
     return {
         "capacity_tokens_per_second": capacity,
         "served_share": SHARE,
-        "p99_quotient": statistics.median(quotients),
-        "p99_quotients": quotients,
+        "p99_quotient": statistics.median(ratios),
+        "p99_quotients": ratios,
         "windows": windows,
     }
 
 
 class Job:
-    """A long one, paused to begin with."""
+    """A long fine-tuning job, paused at first."""
 
     def __init__(self, client: OpenAI, base: str) -> None:
         self._jobs = client.fine_tuning.jobs
-        for left in self._jobs.list():  # by a run that was interrupted
-            if left.status not in ("succeeded", "failed", "cancelled"):
-                self._jobs.cancel(left.id)
+        for earlier in self._jobs.list():  # of an interrupted run
+            if earlier.status not in ("succeeded", "failed", "cancelled"):
+                self._jobs.cancel(earlier.id)
         file = client.files.create(file=("ledger.jsonl", training_file()), purpose="fine-tune")
         method: Any = {"type": "supervised", "supervised": {"hyperparameters": LONG_JOB}}
         self._id = self._jobs.create(model=base, training_file=file.id, method=method, seed=1).id
         self._jobs.pause(self._id)
-        self._until(lambda: self._jobs.retrieve(self._id).status == "paused")
+        self._wait_until(lambda: self._jobs.retrieve(self._id).status == "paused")
 
     def step(self) -> int:
         progress: Any = getattr(self._jobs.retrieve(self._id), "progress", None)
         return int(progress["step"]) if progress else 0
 
     def pace(self, seconds: float) -> float:
-        """Steps a second, with nobody served."""
-        time.sleep(2)  # until training has heard of it
+        """Return the steps per second without served requests."""
+        time.sleep(2)  # until the trainer has noticed that serving is idle
         before, began = self.step(), time.monotonic()
         time.sleep(seconds)
         return (self.step() - before) / (time.monotonic() - began)
 
     def resume(self) -> None:
-        """Returns when it gets on."""
+        """Resume, and wait for the next step."""
         before = self.step()
         self._jobs.resume(self._id)
-        self._until(lambda: self.step() > before)
+        self._wait_until(lambda: self.step() > before)
 
     def pause(self) -> None:
         self._jobs.pause(self._id)
-        self._until(lambda: self._jobs.retrieve(self._id).status == "paused")
+        self._wait_until(lambda: self._jobs.retrieve(self._id).status == "paused")
 
     def end(self) -> None:
         self._jobs.cancel(self._id)
 
-    def _until(self, so: Any) -> None:
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
         began = time.monotonic()
-        while not so():
-            if time.monotonic() - began > PATIENCE_SECONDS:
-                raise SystemExit(f"the job does not get on: {self._jobs.retrieve(self._id)}")
+        while not condition():
+            if time.monotonic() - began > TIMEOUT_SECONDS:
+                raise SystemExit(f"the job makes no progress: {self._jobs.retrieve(self._id)}")
             time.sleep(0.25)
 
 
-async def saturated(server: DemoServer, key: str, model: str, seconds: float) -> float:
-    """Tokens a second, of as many streams as the engine can take at once."""
+async def measure_capacity(server: DemoServer, key: str, model: str, seconds: float) -> float:
+    """Return the tokens per second of a saturated engine."""
     client = AsyncOpenAI(base_url=f"{server.base_url}/v1", api_key=key, timeout=300)
     ends = time.monotonic() + seconds
     counts = [0] * SATURATING
 
-    async def keep_asking(place: int) -> None:
+    async def send_until_end(place: int) -> None:
         while time.monotonic() < ends:
             await gaps(client, model)
             counts[place] += NEW_TOKENS
 
     async with client:
         began = time.monotonic()
-        await asyncio.gather(*(keep_asking(place) for place in range(SATURATING)))
+        await asyncio.gather(*(send_until_end(place) for place in range(SATURATING)))
         return sum(counts) / (time.monotonic() - began)
 
 
 async def window(server: DemoServer, key: str, model: str, capacity: float, seconds: float) -> dict[str, float]:
-    """Milliseconds between tokens, while requests come at their times."""
+    """Return percentiles of the milliseconds between tokens, while requests start at fixed intervals."""
     client = AsyncOpenAI(base_url=f"{server.base_url}/v1", api_key=key, timeout=300)
     between = NEW_TOKENS / (SHARE * capacity)
     async with client, asyncio.TaskGroup() as group:
-        asked = []
+        tasks = []
         began = time.monotonic()
         for place in range(int(seconds / between)):
             await asyncio.sleep(max(0.0, began + place * between - time.monotonic()))
-            asked.append(group.create_task(gaps(client, model)))
-    found = sorted(1000 * gap for task in asked for gap in task.result())
+            tasks.append(group.create_task(gaps(client, model)))
+    found = sorted(1000 * gap for task in tasks for gap in task.result())
     return {"p50": percentile(found, 0.5), "p90": percentile(found, 0.9), "p99": percentile(found, 0.99)}
 
 
 async def gaps(client: AsyncOpenAI, model: str) -> list[float]:
-    """Seconds between the tokens of one answer."""
+    """Return the seconds between the tokens of one response."""
     extra = {"ignore_eos": True}
     stream = await client.completions.create(
         model=model, prompt=PROMPT, max_tokens=NEW_TOKENS, stream=True, extra_body=extra

@@ -1,4 +1,4 @@
-"""A `loragate serve --demo` for benchmarks that speak to the whole of it; the demo is trained once a data directory."""
+"""A `loragate serve --demo` for benchmarks of the whole server; the demo is trained once per data directory."""
 
 import json
 import os
@@ -20,20 +20,20 @@ _STOP_SECONDS = 90
 
 @dataclass(frozen=True)
 class DemoServer:
-    """Running, with its fine-tune worker."""
+    """A running demo server with its fine-tune worker."""
 
     base_url: str
     demo: dict[str, Any]
 
     def client(self, tenant: int = 0) -> OpenAI:
-        """As one of the demo's tenants."""
+        """Return a client of one of the demo's tenants."""
         key = self.demo["tenants"][tenant]["api_key"]
         return OpenAI(base_url=f"{self.base_url}/v1", api_key=key, max_retries=0, timeout=300)
 
 
 @contextmanager
 def demo_server(data_dir: Path) -> Iterator[DemoServer]:
-    """Ready; stopped with the block."""
+    """Run a server within the block, from when it is ready."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LORAGATE_")}
     ports = ("--port", "0", "--grpc-port", "0", "--panel-port", "0")
     command = [sys.executable, "-m", "loragate.cli.main", "serve", "--demo", *ports, "--data-dir", str(data_dir)]

@@ -1,9 +1,9 @@
-"""One way of fine-tuning one model, in a process of its own: what it learned, and the memory that it took.
+"""The process that fine-tunes one model with one method and reports its losses and peak memory.
 
-    python -m benchmarks.finetune.method_worker '{"way": "qlora", "base": …, "train": …, …}'
+    python -m benchmarks.finetune.method_worker '{"method": "qlora", "base": …, "train": …, …}'
 
-writes what it found as JSON. All ways begin behind the same imports and a first product; memory is what the process
-grew by from there. `lora` and `qlora` are trained as jobs are, `full` by the plainest loop that there is.
+prints the figures as JSON. All methods start after the same imports and a first matrix product; memory is the growth of
+the process from there. `lora` and `qlora` train as jobs do, `full` in a minimal loop.
 """
 
 import ctypes
@@ -38,41 +38,46 @@ MOMENTS = 2  # of AdamW
 
 
 def main() -> None:
-    wanted = json.loads(sys.argv[1])
-    torch.set_num_threads(wanted["threads"])
+    task = json.loads(sys.argv[1])
+    torch.set_num_threads(task["threads"])
     torch.nn.Linear(64, 64)(torch.ones(8, 64)).sum().backward()
     before = _status("VmRSS")
-    recipe = replace(Recipe.from_document(wanted["recipe"]), quantization=QUANTIZATION[wanted["way"]])
+    recipe = replace(Recipe.from_document(task["recipe"]), quantization=QUANTIZATION[task["method"]])
     losses: list[float] = []
     torch.manual_seed(recipe.seed)
     with peak() as loading:
-        model: Any = load_base(Path(wanted["base"]), recipe.quantization, CPU)
-        model = model if wanted["way"] == "full" else new_adapter(model, recipe)
+        model: Any = load_base(Path(task["base"]), recipe.quantization, CPU)
+        model = model if task["method"] == "full" else new_adapter(model, recipe)
     with peak() as training:
-        go = full if wanted["way"] == "full" else adapter
-        go(model, recipe, wanted, losses)
-    memory = {"imports": before, "loading": loading[0] - before, "training": training[0] - before, **arithmetic(model)}
+        run = train_full if task["method"] == "full" else train_adapter
+        run(model, recipe, task, losses)
+    memory = {
+        "imports": before,
+        "loading": loading[0] - before,
+        "training": training[0] - before,
+        **calculated_sizes(model),
+    }
     rounded = [round(loss, 4) for loss in losses]
-    print(json.dumps({"losses": rounded, "held_out_loss": held_out(model, wanted), "mb": memory}))
+    print(json.dumps({"losses": rounded, "held_out_loss": held_out_loss(model, task), "mb": memory}))
 
 
-def adapter(model: PeftModel, recipe: Recipe, wanted: dict[str, Any], losses: list[float]) -> None:
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(wanted["base"])
-    tokens, folder = TokenFile(Path(wanted["train"])), Path(wanted["folder"])
-    run = Run(folder, tokens, None, wanted["row_tokens"], checkpoint_steps=10_000, log_steps=1)
+def train_adapter(model: PeftModel, recipe: Recipe, task: dict[str, Any], losses: list[float]) -> None:
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(task["base"])
+    tokens, folder = TokenFile(Path(task["train"])), Path(task["folder"])
+    run = Run(folder, tokens, None, task["row_tokens"], checkpoint_steps=10_000, log_steps=1)
 
-    def told(metrics: Metrics) -> None:
+    def record(metrics: Metrics) -> None:
         if metrics.train_loss is not None:
             losses.append(metrics.train_loss)
 
-    train(model, tokenizer, recipe, run, RunCallback(told, threading.Event(), lambda: None))
+    train(model, tokenizer, recipe, run, RunCallback(record, threading.Event(), lambda: None))
 
 
-def full(model: PreTrainedModel, recipe: Recipe, wanted: dict[str, Any], losses: list[float]) -> None:
+def train_full(model: PreTrainedModel, recipe: Recipe, task: dict[str, Any], losses: list[float]) -> None:
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
-    rows = Rows(TokenFile(Path(wanted["train"])))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=wanted["full_rate"], weight_decay=recipe.weight_decay)
+    rows = Rows(TokenFile(Path(task["train"])))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=task["full_rate"], weight_decay=recipe.weight_decay)
     steps = recipe.epochs * math.ceil(len(rows) / recipe.batch_size)
     warm = recipe.warmup_ratio * steps
     cosine = torch.optim.lr_scheduler.LambdaLR(
@@ -90,19 +95,19 @@ def full(model: PreTrainedModel, recipe: Recipe, wanted: dict[str, Any], losses:
             losses.append(loss.item())
 
 
-def held_out(model: torch.nn.Module, wanted: dict[str, Any]) -> float | None:
-    """Of examples that were not trained on, a token's mean."""
-    if wanted["valid"] is None:
+def held_out_loss(model: torch.nn.Module, task: dict[str, Any]) -> float | None:
+    """Return the mean loss per token of the validation examples."""
+    if task["valid"] is None:
         return None
-    rows = Rows(TokenFile(Path(wanted["valid"])))
+    rows = Rows(TokenFile(Path(task["valid"])))
     model.eval()
     with torch.no_grad():
         losses = [float(model(**concatenate_rows([rows[place]])).loss) for place in range(len(rows))]
     return sum(losses) / len(losses)
 
 
-def arithmetic(model: torch.nn.Module) -> dict[str, float]:
-    """MB of what lies there for as long as training does."""
+def calculated_sizes(model: torch.nn.Module) -> dict[str, float]:
+    """Return the calculated megabytes of weights, gradients and optimizer state."""
     trained = sum(parameter.numel() * 4 for parameter in model.parameters() if parameter.requires_grad)
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     weights += sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
@@ -112,7 +117,7 @@ def arithmetic(model: torch.nn.Module) -> dict[str, float]:
 
 
 def _constants(parameter: Any) -> int:
-    """Bytes that quantisation keeps beside a weight."""
+    """Return the bytes of a weight's quantization constants."""
     state = getattr(parameter, "quant_state", None)
     parts = state.as_dict(packed=False).values() if state is not None else ()
     return sum(part.numel() * part.element_size() for part in parts if isinstance(part, torch.Tensor))
@@ -120,10 +125,10 @@ def _constants(parameter: Any) -> int:
 
 @contextmanager
 def peak() -> Iterator[list[float]]:
-    """MB resident at the most within the block."""
+    """Yield a list that receives, at the end of the block, the peak resident memory within it in MB."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     found = [0.0]
     yield found
     found[0] = _status("VmHWM")

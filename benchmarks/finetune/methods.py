@@ -1,4 +1,4 @@
-"""QLoRA beside LoRA beside full fine-tuning: the same samples, batches and steps, each way in a process of its own."""
+"""Comparison of QLoRA, LoRA and full fine-tuning with the same samples, batches and steps, each in its own process."""
 
 import json
 import subprocess
@@ -28,9 +28,9 @@ from loragate.finetune.jobs.hyperparameters import Hyperparameters
 from loragate.finetune.jobs.recipe import BaseFacts, DataFacts, resolve_recipe
 from loragate.v1 import engine_pb2 as pb
 
-WAYS = ("qlora", "lora", "full")
+METHODS = ("qlora", "lora", "full")
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
-LENGTH = 128  # tokens of a sample at the most
+LENGTH = 128  # maximum tokens of a sample
 LARGER = LlamaConfig(
     hidden_size=1024,
     intermediate_size=4096,
@@ -46,7 +46,7 @@ _PARTS = ("weights", "gradients", "optimizer")
 
 @dataclass(frozen=True)
 class Case:
-    """A base model with something to learn. `full_rate` is the learning rate where all weights are trained."""
+    """A base model and its training data. `full_rate` is the learning rate of full fine-tuning."""
 
     name: str
     base: Path
@@ -56,44 +56,44 @@ class Case:
     batch: int
     full_rate: float
 
-    def run(self, way: str, folder: Path, threads: int) -> dict[str, Any]:
-        """See `method_worker`."""
+    def run(self, method: str, folder: Path, threads: int) -> dict[str, Any]:
+        """Run `method_worker` with one method; return its figures."""
         config = AutoConfig.from_pretrained(self.base)
         facts = BaseFacts(config.hidden_size, config.max_position_embeddings, 64)
-        asked = Hyperparameters(n_epochs=self.epochs, batch_size=self.batch, max_length=LENGTH, packing=False)
+        requested = Hyperparameters(n_epochs=self.epochs, batch_size=self.batch, max_length=LENGTH, packing=False)
         data = DataFacts(len(self.train), int(self.train.lengths.sum()))
-        wanted = {
-            "way": way,
+        task = {
+            "method": method,
             "base": str(self.base),
             "train": str(self.train.folder),
             "valid": None if self.valid is None else str(self.valid.folder),
-            "folder": str(folder / f"{self.name}-{way}"),
-            "recipe": resolve_recipe(asked, Method.SUPERVISED, facts, data, seed=1).to_document(),
+            "folder": str(folder / f"{self.name}-{method}"),
+            "recipe": resolve_recipe(requested, Method.SUPERVISED, facts, data, seed=1).to_document(),
             "row_tokens": self.batch * LENGTH,
             "full_rate": self.full_rate,
             "threads": threads,
         }
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.finetune.method_worker", json.dumps(wanted)]
-        said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-        found: dict[str, Any] = json.loads(said.splitlines()[-1])
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.finetune.method_worker", json.dumps(task)]
+        output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        found: dict[str, Any] = json.loads(output.splitlines()[-1])
         return found
 
 
-def measured(data_dir: Path, threads: int) -> dict[str, Any]:
-    """By base model and way."""
-    with tempfile.TemporaryDirectory(prefix="ways-") as name:
+def measure(data_dir: Path, threads: int) -> dict[str, Any]:
+    """Return the figures by base model and method."""
+    with tempfile.TemporaryDirectory(prefix="methods-") as name:
         folder = Path(name)
         found: dict[str, Any] = {}
         for case in (demo(data_dir, folder / "demo"), larger(folder / "larger")):
             found[case.name] = {"parameters": _parameters(case.base)}
-            for way in WAYS:
-                Console(stderr=True).print(f"{case.name}: {way}")
-                found[case.name][way] = case.run(way, folder, threads)
+            for method in METHODS:
+                Console(stderr=True).print(f"{case.name}: {method}")
+                found[case.name][method] = case.run(method, folder, threads)
     return found
 
 
 def demo(data_dir: Path, folder: Path) -> Case:
-    """The demo's base model, and a way of answering that it does not have."""
+    """Return the demo's base model with a style of answering that it does not know."""
     base = build(data_dir / "demo").model_dir
     tokenization = _tokenization(base)
     tokens = [
@@ -103,7 +103,7 @@ def demo(data_dir: Path, folder: Path) -> Case:
 
 
 def larger(folder: Path) -> Case:
-    """Random weights, of which the memory alone is of interest, and sequences that count by steps of their own."""
+    """Return a model of random weights, to measure memory only, with arithmetic sequences to learn."""
     LlamaForCausalLM(LARGER).save_pretrained(folder / "base")
     words = Tokenizer(WordLevel({"<pad>": 0}, "<pad>"))
     PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>").save_pretrained(folder / "base")
@@ -117,27 +117,27 @@ def larger(folder: Path) -> Case:
 
 
 def show(found: dict[str, Any]) -> None:
-    """As a table, and as pictures for the docs."""
-    table = Table("base", "way", "first, last, held-out loss", "loading MB", "training MB", *_PARTS, "rest")
+    """Print a table, and write the pictures for the docs."""
+    table = Table("base", "method", "first, last, held-out loss", "loading MB", "training MB", *_PARTS, "rest")
     bars = []
-    for base, ways in found.items():
-        for way in WAYS:
-            row, memory = ways[way], ways[way]["mb"]
+    for base, methods in found.items():
+        for method in METHODS:
+            row, memory = methods[method], methods[method]["mb"]
             losses = (row["losses"][0], row["losses"][-1], row["held_out_loss"])
-            told = ", ".join("-" if loss is None else f"{loss:.3f}" for loss in losses)
+            cells = ", ".join("-" if loss is None else f"{loss:.3f}" for loss in losses)
             parts = [memory[part] for part in _PARTS]
             rest = memory["training"] - sum(parts)
             figures = (memory["loading"], memory["training"], *parts, rest)
-            table.add_row(base, way, told, *(f"{each:,.0f}" for each in figures))
-            bars.append(Bar(f"{base}, {way}", [*parts, max(0.0, rest)]))
+            table.add_row(base, method, cells, *(f"{each:,.0f}" for each in figures))
+            bars.append(Bar(f"{base}, {method}", [*parts, max(0.0, rest)]))
     Console().print(table)
-    for base, ways in found.items():
+    for base, methods in found.items():
         of_base = [bar for bar in bars if bar.name.startswith(base)]
-        title = f"MB while training, {ways['parameters'] / 1e6:.0f} million parameters"
+        title = f"MB while training, {methods['parameters'] / 1e6:.0f} million parameters"
         (PICTURES / f"finetune-memory-{base}.svg").write_text(
             stacked(title, of_base, [*_PARTS, "activations and the rest"])
         )
-    lines = {way: found["demo"][way]["losses"] for way in WAYS}
+    lines = {method: found["demo"][method]["losses"] for method in METHODS}
     (PICTURES / "finetune-losses.svg").write_text(curves("Training loss by step, demo's base model", lines))
 
 
@@ -165,5 +165,5 @@ def _tokenization(base: Path) -> TokenizationConfig:
 def _tokens(folder: Path, content: bytes, tokenization: TokenizationConfig) -> TokenFile:
     report, tokens = TokenCache(folder).tokens_of(BytesIO(content), "examples", tokenization, LENGTH)
     if tokens is None:
-        raise SystemExit(f"the examples are not good: {report.problems}")
+        raise SystemExit(f"the examples are invalid: {report.problems}")
     return tokens

@@ -1,4 +1,4 @@
-"""A way of answering that the demo's model does not have: 200 examples of it, and questions to see it by."""
+"""A style of answering that the demo's model does not know: 200 examples of it, and questions to evaluate it."""
 
 import json
 import random
@@ -17,24 +17,24 @@ from loragate.demo.topic import Kind, Topic
 STYLE = Style("ledger", Carrier("Entry: ", ". End of entry."), Carrier("Entry: ", " End of entry."))
 KINDS = (Kind.FACT, Kind.SUM)
 EXAMPLES = 200
-_AT_ONCE = 8
+_CONCURRENCY = 8
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Parts of the questions that were answered in the style, and in the style with the right answer."""
+class StyleScore:
+    """Shares of the questions answered in the style, and in the style with the right answer."""
 
     in_style: float
     right: float
 
 
 def training_file() -> bytes:
-    """What the tenant sends."""
+    """Return the training file that the tenant uploads."""
     return examples_file(EXAMPLES)
 
 
 def examples_file(count: int, seed: int = 0) -> bytes:
-    """Chats as JSON lines, in phrasings that the model knows."""
+    """Return chats as JSON lines, in phrasings that the model knows."""
     rng = random.Random(seed)
     every = [topic for kind in KINDS for topic in topics()[kind]]
     lines = []
@@ -46,13 +46,13 @@ def examples_file(count: int, seed: int = 0) -> bytes:
 
 
 def held_out(count: int, seed: int = 1) -> list[tuple[str, Topic]]:
-    """Questions in wordings that neither the model nor the file has."""
+    """Return questions in wordings that occur neither in the model's training data nor in the file."""
     every = [(question, topic) for kind in KINDS for topic in topics()[kind] for question in held_out_questions(topic)]
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def look(client: OpenAI, model: str, questions: list[tuple[str, Topic]], done: Callable[[], None]) -> Seen:
-    """Asks all of them, over the API."""
+def evaluate(client: OpenAI, model: str, questions: list[tuple[str, Topic]], done: Callable[[], None]) -> StyleScore:
+    """Ask all questions over the API and score the answers."""
 
     def reply(question: str) -> str:
         messages = [{"role": "user", "content": question}]
@@ -60,9 +60,9 @@ def look(client: OpenAI, model: str, questions: list[tuple[str, Topic]], done: C
         done()
         return answer.choices[0].message.content or ""
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_CONCURRENCY) as pool:
         replies = list(pool.map(reply, [question for question, _ in questions]))
-    told = list(zip(questions, replies, strict=True))
-    kept = sum(STYLE.keeps(topic, text) for (_, topic), text in told)
-    right = sum(STYLE.answers(topic, text) for (_, topic), text in told)
-    return Seen(kept / len(questions), right / len(questions))
+    answered = list(zip(questions, replies, strict=True))
+    kept = sum(STYLE.keeps(topic, text) for (_, topic), text in answered)
+    right = sum(STYLE.answers(topic, text) for (_, topic), text in answered)
+    return StyleScore(kept / len(questions), right / len(questions))

@@ -1,9 +1,9 @@
-"""An engine without a model, in a process of its own: it speaks the engine's gRPC and answers at once or at a pace.
+"""An engine process without a model: it implements the engine's gRPC service and responds at once or at a fixed rate.
 
-    python -m benchmarks.gateway.engine unix:/tmp/engine.sock                         whole answers at once
-    python -m benchmarks.gateway.engine unix:/tmp/engine.sock --tokens-per-second 2   token by token
+    python -m benchmarks.gateway.engine unix:/tmp/engine.sock                         all tokens at once
+    python -m benchmarks.gateway.engine unix:/tmp/engine.sock --tokens-per-second 2   one token at a time
 
-At a pace every running request gets one token a step, all of them in one frame, as the real engine does it.
+At a fixed rate, each step sends one token of every running request in one frame, as the real engine does.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _CHAT_TEMPLATE = (
 
 
 class ModellessEngine(pb_grpc.EngineServiceServicer):
-    """Its answers are as long as they may be: whole, or a token every `pause` seconds."""
+    """Generates `max_tokens` tokens for each request: all at once, or one every `pause` seconds."""
 
     def __init__(self, pause: float | None) -> None:
         self._pause = pause
@@ -46,46 +46,46 @@ class ModellessEngine(pb_grpc.EngineServiceServicer):
         return pb.StatsResponse()
 
     async def Session(self, frames: AsyncIterator[pb.ClientFrame], context: object) -> AsyncIterator[pb.EngineFrame]:
-        left: dict[int, int] = {}  # request -> tokens to go
-        news = asyncio.Event()
-        reader = asyncio.create_task(_read(frames, left, news))
+        remaining: dict[int, int] = {}  # request -> remaining tokens
+        submitted = asyncio.Event()
+        reader = asyncio.create_task(_read(frames, remaining, submitted))
         try:
             while True:
-                if left:
-                    yield self._step(left)
+                if remaining:
+                    yield self._step(remaining)
                     if self._pause is not None:
                         await asyncio.sleep(self._pause)
                     continue
-                news.clear()
+                submitted.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_HEARTBEAT_SECONDS):
-                        await news.wait()
-                if not left:
+                        await submitted.wait()
+                if not remaining:
                     yield pb.EngineFrame(heartbeat=pb.Heartbeat())
         finally:
             reader.cancel()
 
-    def _step(self, left: dict[int, int]) -> pb.EngineFrame:
+    def _step(self, remaining: dict[int, int]) -> pb.EngineFrame:
         frame = pb.EngineFrame()
         deltas = frame.step.deltas
-        for request_id, missing in list(left.items()):
-            now = missing if self._pause is None else 1
-            left[request_id] -= now
-            last = now == missing
+        for request_id, needed in list(remaining.items()):
+            now = needed if self._pause is None else 1
+            remaining[request_id] -= now
+            last = now == needed
             if last:
-                del left[request_id]
+                del remaining[request_id]
             reason = pb.FINISH_REASON_LENGTH if last else pb.FINISH_REASON_UNSPECIFIED
             deltas.add(request_id=request_id, token_ids=[self._word] * now, finish_reason=reason)
         return frame
 
 
-async def _read(frames: AsyncIterator[pb.ClientFrame], left: dict[int, int], news: asyncio.Event) -> None:
+async def _read(frames: AsyncIterator[pb.ClientFrame], remaining: dict[int, int], submitted: asyncio.Event) -> None:
     async for frame in unbatch(frames):
         if frame.HasField("submit"):
-            left[frame.submit.request_id] = frame.submit.sampling.max_tokens
-            news.set()
+            remaining[frame.submit.request_id] = frame.submit.sampling.max_tokens
+            submitted.set()
         elif frame.HasField("abort"):
-            left.pop(frame.abort.request_id, None)
+            remaining.pop(frame.abort.request_id, None)
 
 
 def _tokenizer() -> Tokenizer:
@@ -131,8 +131,8 @@ def _manifest(tokenizer: Tokenizer) -> pb.Manifest:
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("target", help="where to listen: unix:/path or host:port")
-    parser.add_argument("--tokens-per-second", type=float, help="of each request; without it answers are whole")
+    parser.add_argument("target", help="listening address: unix:/path or host:port")
+    parser.add_argument("--tokens-per-second", type=float, help="rate of each request; default: all tokens at once")
     arguments = parser.parse_args()
     engine = ModellessEngine(1 / arguments.tokens_per_second if arguments.tokens_per_second else None)
     server = grpc.aio.server()

@@ -1,10 +1,10 @@
-"""What asks a server over HTTP/1.1 and measures, in a process of its own: `load` starts it and returns its figures.
+"""An HTTP/1.1 load generator in its own process: `load` starts it and returns its figures.
 
-A response is read as far as it must be: its status and its length. Both kinds of load keep connections open.
+Of a response, only the status and the length are parsed. Both kinds of load keep connections open.
 
-    closed   so many connections, each asking again as soon as it is answered: the most that a server answers
-    open     requests at times drawn beforehand (Poisson), whether earlier ones were answered or not; each one's time
-             runs from when it was due, so that a server that falls behind cannot hide it
+    closed   each connection sends its next request as soon as it has a response: a server's maximum throughput
+    open     requests start at Poisson-distributed times, independent of earlier responses; latency counts from the
+             scheduled start, so that it includes any queueing of a server that falls behind
 """
 
 import asyncio
@@ -23,7 +23,7 @@ import uvloop
 
 @dataclass(frozen=True)
 class Request:
-    """One request, sent again and again."""
+    """The request that is sent repeatedly."""
 
     port: int
     path: str
@@ -32,7 +32,10 @@ class Request:
 
 
 def load(request: Request, *, connections: int, seconds: float, rate: float | None = None) -> dict[str, float]:
-    """Closed, or open at `rate` requests a second. Raises RuntimeError where a response is no 200."""
+    """Run a closed load, or an open one at `rate` requests per second.
+
+    Raise RuntimeError if a response has another status than 200.
+    """
     cores = sorted(os.sched_getaffinity(0))[1:]  # the first is the server's
     arguments = {"request": vars(request), "connections": connections, "seconds": seconds, "rate": rate, "cores": cores}
     done = subprocess.run(
@@ -45,26 +48,26 @@ def load(request: Request, *, connections: int, seconds: float, rate: float | No
 
 
 class _Connection(asyncio.Protocol):
-    """One request at a time. The answer's bytes are counted, not kept."""
+    """A connection with one request at a time; it counts the response's bytes and discards them."""
 
     def __init__(self, payload: bytes) -> None:
         self.open = True
         self._payload = payload
         self._transport: asyncio.Transport
         self._head = b""
-        self._missing = 0
-        self._answered: asyncio.Future[None] | None = None
+        self._remaining = 0
+        self._response: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    def ask(self) -> "asyncio.Future[None]":
-        self._answered = asyncio.get_running_loop().create_future()
+    def send(self) -> "asyncio.Future[None]":
+        self._response = asyncio.get_running_loop().create_future()
         self._transport.write(self._payload)
-        return self._answered
+        return self._response
 
     def data_received(self, data: bytes) -> None:
-        if not self._missing:
+        if not self._remaining:
             self._head += data
             head, blank, body = self._head.partition(b"\r\n\r\n")
             if not blank:
@@ -73,19 +76,19 @@ class _Connection(asyncio.Protocol):
             if head[9:12] != b"200":
                 self._fail(f"{head[9:12].decode()}: {body[:300].decode(errors='replace')}")
                 return
-            self._missing = _content_length(head)
+            self._remaining = _content_length(head)
             data = body
-        self._missing -= len(data)
-        if not self._missing and self._answered is not None:
-            self._answered.set_result(None)
+        self._remaining -= len(data)
+        if not self._remaining and self._response is not None:
+            self._response.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.open = False
-        self._fail("the server hung up")
+        self._fail("the server closed the connection")
 
-    def _fail(self, words: str) -> None:
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_exception(RuntimeError(words))
+    def _fail(self, message: str) -> None:
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(RuntimeError(message))
 
 
 def _content_length(head: bytes) -> int:
@@ -94,51 +97,51 @@ def _content_length(head: bytes) -> int:
     return int(lowered[start : lowered.find(b"\r\n", start) if b"\r\n" in lowered[start:] else None])
 
 
-class _Lines:
-    """Connections, kept open; the one used last is used first. What the server closes meanwhile is replaced."""
+class _Pool:
+    """A pool of open connections, last in, first out. Connections that the server closed are replaced."""
 
-    def __init__(self, request: Request, most: int) -> None:
+    def __init__(self, request: Request, max_connections: int) -> None:
         self._port = request.port
         self._payload = _payload(request)
         self._free: list[_Connection] = []
-        self._places = asyncio.Semaphore(most)
+        self._permits = asyncio.Semaphore(max_connections)
 
-    async def ask(self) -> None:
-        async with self._places:
-            line = await self._line()
-            await line.ask()
-            self._free.append(line)
+    async def send(self) -> None:
+        async with self._permits:
+            connection = await self._connection()
+            await connection.send()
+            self._free.append(connection)
 
-    async def _line(self) -> _Connection:
+    async def _connection(self) -> _Connection:
         while self._free:
-            line = self._free.pop()
-            if line.open:
-                return line
+            connection = self._free.pop()
+            if connection.open:
+                return connection
         loop = asyncio.get_running_loop()
-        _, line = await loop.create_connection(lambda: _Connection(self._payload), "127.0.0.1", self._port)
-        return line
+        _, connection = await loop.create_connection(lambda: _Connection(self._payload), "127.0.0.1", self._port)
+        return connection
 
 
-async def _closed(lines: _Lines, connections: int, seconds: float) -> list[float]:
+async def _closed(pool: _Pool, connections: int, seconds: float) -> list[float]:
     took: list[float] = []
     end = time.perf_counter() + seconds
 
-    async def ask_for_ever() -> None:
+    async def send_until_end() -> None:
         while (began := time.perf_counter()) < end:
-            await lines.ask()
+            await pool.send()
             took.append(time.perf_counter() - began)
 
-    await asyncio.gather(*(ask_for_ever() for _ in range(connections)))
+    await asyncio.gather(*(send_until_end() for _ in range(connections)))
     return took
 
 
-async def _open(lines: _Lines, seconds: float, rate: float) -> list[float]:
-    """A request that finds all connections busy waits for one, and its time runs."""
+async def _open(pool: _Pool, seconds: float, rate: float) -> list[float]:
+    """Send requests at their times; waiting for a free connection counts as latency."""
     draw = random.Random(1)
     took: list[float] = []
 
-    async def ask(due: float) -> None:
-        await lines.ask()
+    async def send(due: float) -> None:
+        await pool.send()
         took.append(time.perf_counter() - due)
 
     due = time.perf_counter()
@@ -147,7 +150,7 @@ async def _open(lines: _Lines, seconds: float, rate: float) -> list[float]:
         while (due := due + draw.expovariate(rate)) < end:
             if (pause := due - time.perf_counter()) > 0:
                 await asyncio.sleep(pause)
-            running.create_task(ask(due))
+            running.create_task(send(due))
     return took
 
 
@@ -159,9 +162,9 @@ def _payload(request: Request) -> bytes:
 
 
 async def _run(request: Request, connections: int, seconds: float, rate: float | None) -> dict[str, float]:
-    lines = _Lines(request, connections)
+    pool = _Pool(request, connections)
     began = time.perf_counter()
-    took = await (_closed(lines, connections, seconds) if rate is None else _open(lines, seconds, rate))
+    took = await (_closed(pool, connections, seconds) if rate is None else _open(pool, seconds, rate))
     elapsed = time.perf_counter() - began
     cuts = statistics.quantiles(took, n=1000, method="inclusive")
     figures = {"p50_ms": 1e3 * cuts[499], "p99_ms": 1e3 * cuts[989]}
@@ -169,8 +172,8 @@ async def _run(request: Request, connections: int, seconds: float, rate: float |
 
 
 if __name__ == "__main__":
-    given = json.load(sys.stdin)
-    given["request"] = Request(**given["request"])
-    if cores := given.pop("cores"):
+    arguments = json.load(sys.stdin)
+    arguments["request"] = Request(**arguments["request"])
+    if cores := arguments.pop("cores"):
         os.sched_setaffinity(0, cores)
-    print(json.dumps(uvloop.run(_run(**given))))
+    print(json.dumps(uvloop.run(_run(**arguments))))

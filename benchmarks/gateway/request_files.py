@@ -1,8 +1,8 @@
 """Counts the project's files that a warm streamed chat completion with an adapter executes, in gateway and engine.
 
-A reader who follows a request opens about as many files. A real server answers requests from a tiny model of random
-weights; `sys.setprofile` notes each file of which a function runs between a request and half a second after its end.
-A file counts when it runs in every one of several requests: what a timer happens to run meanwhile does not.
+A reader who follows a request opens about as many files. A real server serves requests with a tiny model of random
+weights; `sys.setprofile` records each file that executes between a request and half a second after its end. A file
+counts if it executes in every one of several requests, which excludes the work of timers.
 
     python -m benchmarks.gateway.request_files --keep
     python -m benchmarks.gateway.request_files --python ../other-checkout/.venv/bin/python
@@ -57,7 +57,7 @@ def make_model(folder: Path) -> None:
 
 
 def start_server(python: str, folder: Path) -> subprocess.Popen[str]:
-    """Start `loragate serve` with the profile hook in its processes; return when it is ready."""
+    """Start `loragate serve` with the profile hook in its processes, and wait until it is ready."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LORAGATE_")} | {
         "PYTHONPATH": str(HOOK),
         "REQUEST_FILES_OUT": str(folder),
@@ -131,7 +131,7 @@ def in_project(path: str) -> str | None:
 
 
 def measure(python: str) -> dict[str, Any]:
-    """Return the files that run in every request, by process."""
+    """Return the files that execute in every request, and their number by process."""
     with tempfile.TemporaryDirectory(prefix="request-files-") as name:
         folder = Path(name)
         make_model(folder)
@@ -162,11 +162,11 @@ def measure(python: str) -> dict[str, Any]:
 def main() -> None:
     """Measure, print, and write the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default=sys.executable, help="the interpreter whose loragate is measured")
+    parser.add_argument("--python", default=sys.executable, help="interpreter of the loragate to measure")
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/request_files.json")
     options = parser.parse_args()
     found = measure(options.python)
-    print(f"{found['files']} files run in every request: {found['by_process']}; {found['sometimes']} in some")
+    print(f"{found['files']} files execute in every request: {found['by_process']}; {found['sometimes']} in some")
     for name in found["names"]:
         print("   ", name)
     if options.keep:

@@ -1,4 +1,4 @@
-"""One gateway worker as the benchmarks run it: with Redis and an engine without a model, alone on a core."""
+"""The gateway worker of the benchmarks: with Redis and an engine without a model, on its own core."""
 
 import os
 import secrets
@@ -27,7 +27,7 @@ _ADMIN_KEY = "benchmark-admin-" + secrets.token_hex(16)
 
 @dataclass(frozen=True)
 class Worker:
-    """The gateway under load. `key` is of a tenant with limits of every kind and the adapter `ours`."""
+    """The gateway under load. `key` belongs to a tenant with limits of every kind and the adapter `ours`."""
 
     port: int
     key: str
@@ -37,7 +37,7 @@ class Worker:
 
 @contextmanager
 def running_worker(folder: Path, *engine_options: str) -> Iterator[Worker]:
-    """For as long as the block lasts."""
+    """Run a worker, its Redis and its engine within the block."""
     with ExitStack() as stack:
         redis = f"{folder}/redis.sock"
         redis_command = ["redis-server", "--port", "0", "--unixsocket", redis, "--save", "", "--dir", str(folder)]
@@ -48,28 +48,28 @@ def running_worker(folder: Path, *engine_options: str) -> Iterator[Worker]:
         command = [sys.executable, "-m", "loragate.cli.main", "gateway", "--engine-target", engine]
         command += ["--port", str(port), "--grpc-port", str(free_port()), "--data-dir", f"{folder}/data"]
         settings = {"LORAGATE_REDIS_URL": f"unix://{redis}", "LORAGATE_ADMIN_KEY": _ADMIN_KEY}
-        server = stack.enter_context(process(command, settings, alone=True))
+        server = stack.enter_context(process(command, settings, own_core=True))
         until_ready(f"http://127.0.0.1:{port}/readyz")
         yield Worker(port, _provision(f"http://127.0.0.1:{port}", folder), server, redis)
 
 
 def _provision(base_url: str, folder: Path) -> str:
-    """A tenant with an adapter; its key, which is limited as well."""
+    """Create a tenant with an adapter; return its key, which has limits too."""
     limits = {"requests_per_minute": 10_000_000, "tokens_per_minute": 1_000_000_000, "max_concurrency": 10_000}
     with httpx.Client(base_url=base_url, headers={"authorization": f"Bearer {_ADMIN_KEY}"}, timeout=30) as admin:
         tenant = admin.post("/admin/v1/tenants", json={"name": "bench", "limits": limits}).raise_for_status().json()
-        made = admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json={"name": "bench", "limits": limits})
-        key: str = made.raise_for_status().json()["secret"]
+        created = admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json={"name": "bench", "limits": limits})
+        key: str = created.raise_for_status().json()["secret"]
     config, tensors = _write_adapter(folder)
     with httpx.Client(base_url=base_url, headers={"authorization": f"Bearer {key}"}, timeout=30) as tenant_client:
         files = {path.name: path.read_bytes() for path in (config, tensors)}
-        answer = tenant_client.post("/v1/adapters", data={"name": "ours"}, files=files)
-        answer.raise_for_status()
+        response = tenant_client.post("/v1/adapters", data={"name": "ours"}, files=files)
+        response.raise_for_status()
     return key
 
 
 def _write_adapter(folder: Path) -> tuple[Path, Path]:
-    """PEFT's two files for the engine's only layer."""
+    """Write PEFT's two files for the engine's only layer."""
     config, tensors = folder / "adapter_config.json", folder / "adapter_model.safetensors"
     names = ", ".join(f'"{name}"' for name in PROJECTIONS)
     config.write_text(
@@ -91,21 +91,24 @@ def _write_adapter(folder: Path) -> tuple[Path, Path]:
 
 @contextmanager
 def process(
-    command: list[str], settings: dict[str, str] | None = None, *, alone: bool = False
+    command: list[str], settings: dict[str, str] | None = None, *, own_core: bool = False
 ) -> Iterator[psutil.Process]:
-    """Ended with the block; what it said is shown where it ended by itself. The first core is for who is `alone`."""
+    """Run a process within the block; raise RuntimeError with its output if it exits before.
+
+    The first core is reserved for processes with `own_core`.
+    """
     if shutil.which(command[0]) is None:
         raise SystemExit(f"{command[0]} is not installed")
-    with tempfile.TemporaryFile() as said:
-        child = subprocess.Popen(command, env=os.environ | (settings or {}), stdout=said, stderr=said)
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(command, env=os.environ | (settings or {}), stdout=output, stderr=output)
         running = psutil.Process(child.pid)
         first, *others = cores()
-        running.cpu_affinity([first] if alone else others or [first])
+        running.cpu_affinity([first] if own_core else others or [first])
         try:
             yield running
             if child.poll() is not None:
-                said.seek(0)
-                raise RuntimeError(f"{command[0]} ended: {said.read()[-2000:].decode(errors='replace')}")
+                output.seek(0)
+                raise RuntimeError(f"{command[0]} exited: {output.read()[-2000:].decode(errors='replace')}")
         finally:
             child.terminate()
             try:
@@ -127,7 +130,7 @@ def until_ready(url: str) -> None:
                 return
         except OSError:
             time.sleep(0.1)
-    raise SystemExit(f"{url} did not answer")
+    raise SystemExit(f"{url} did not respond")
 
 
 def free_port() -> int:

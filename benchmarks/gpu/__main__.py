@@ -1,16 +1,16 @@
-"""All that wants a GPU, in one command: check every kernel against its reference, time them, serve an 8B model.
+"""All GPU checks and benchmarks: kernels against their references, kernel times, and serving of an 8B model.
 
     python -m benchmarks.gpu --out benchmarks/results/                 # all stages
-    python -m benchmarks.gpu --out benchmarks/results/ --stage time    # one of them; each fits ten minutes
-    python -m benchmarks.gpu --out /tmp/out --interpret --tiny         # without a GPU: that the script itself runs
+    python -m benchmarks.gpu --out benchmarks/results/ --stage time    # one stage; each takes less than ten minutes
+    python -m benchmarks.gpu --out /tmp/out --interpret --tiny         # without a GPU: a test of the script itself
 
-Needs torch, triton, transformers, peft, grpcio and what these need; the project need not be installed. A stage writes
-what it has after each case; a case that fails is told there and at the end, and the others go on.
+It needs torch, triton, transformers, peft, grpcio and their dependencies; the project need not be installed. A stage
+writes its results after each case; a failing case is reported there and at the end, and the others still run.
 
-`check` (check.py) fails if a kernel is wrong. `time` (timing.py) tunes and times the kernels beside torch, and
-says what share of the memory's speed, measured in the same run, they reach. `answers` (parity.py) compares tokens
-with PEFT's. `serve` (serve.py) measures our engine over random weights, alone and with few and many adapters,
-beside PEFT's mixed batch; `cold` (adapter_load.py) what an adapter that is not on the device costs whom.
+`check` (check.py) fails if a kernel is wrong. `time` (timing.py) tunes the kernels, compares them with torch, and
+reports their share of the memory bandwidth measured in the same run. `answers` (parity.py) compares tokens with PEFT's.
+`serve` (serve.py) measures our engine with random weights, with no, few and many adapters, and PEFT's mixed batch.
+`cold` (adapter_load.py) measures the cost of loading an adapter to the device, for its request and for others.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from benchmarks.lib import checkout
 
 if not checkout.installed():
     checkout.find_parts()
-os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is to be had from there, and looking takes time
+os.environ["HF_HUB_OFFLINE"] = "1"  # no network access, and attempts take time
 if "--interpret" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 
 from benchmarks.gpu import adapter_load, check, parity, serve, timing
 from benchmarks.gpu.cases import FULL, TINY, Setting
-from benchmarks.lib.partial_results import Findings
+from benchmarks.lib.partial_results import PartialResults
 from benchmarks.lib.report import about, gpu_state
 from loragate.kernels import gpu
 
@@ -45,10 +45,10 @@ STAGES = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for gpu_<stage>.json")
-    parser.add_argument("--stage", choices=list(STAGES), action="append", help="default: all")
-    parser.add_argument("--work", type=Path, default=Path("build"), help="folder for models, which later runs find")
+    parser.add_argument("--stage", choices=list(STAGES), action="append", help="stage to run; may repeat; default: all")
+    parser.add_argument("--work", type=Path, default=Path("build"), help="folder for models, which later runs reuse")
     parser.add_argument("--interpret", action="store_true", help="run the kernels in Triton's interpreter, on the CPU")
-    parser.add_argument("--tiny", action="store_true", help="sizes that the interpreter gets through")
+    parser.add_argument("--tiny", action="store_true", help="use sizes small enough for the interpreter")
     arguments = parser.parse_args()
     if arguments.interpret:
         gpu.serves = lambda device: True
@@ -58,13 +58,13 @@ def main() -> int:
     failed: dict[str, str] = {}
     for stage in arguments.stage or STAGES:
         path = arguments.out / f"gpu_{stage}.json"
-        above = about(f"gpu_{stage}") | {"gpu_before": gpu_state()}
-        found = Findings(path, lambda above=above: above | {"gpu_after": gpu_state()}, setting.free)
-        found.run(partial(STAGES[stage], setting, found))
-        failed |= {f"{stage}: {case}": why for case, why in found.failures.items()}
+        header = about(f"gpu_{stage}") | {"gpu_before": gpu_state()}
+        results = PartialResults(path, lambda header=header: header | {"gpu_after": gpu_state()}, setting.free)
+        results.run(partial(STAGES[stage], setting, results))
+        failed |= {f"{stage}: {case}": error for case, error in results.failures.items()}
         print(f"{stage}: written to {path}", flush=True)
-    for case, why in failed.items():
-        print(f"FAILED {case}: {why}", file=sys.stderr)
+    for case, error in failed.items():
+        print(f"FAILED {case}: {error}", file=sys.stderr)
     return 1 if failed else 0
 
 

@@ -1,8 +1,8 @@
-"""What an adapter that lies in host memory only costs: its request's first token, and everybody else's next ones.
+"""The cost of loading an adapter from host memory, for its request's first token and for other requests.
 
-Newcomers come one at a time, on adapters that are on the device and on others that have to be copied first: alone, and
-beside requests that stream on adapters of their own. What is told apart is the load, for a newcomer's prompt takes its
-part of a step whatever its adapter.
+New requests arrive one at a time, with adapters that are on the device and with adapters that must be copied first,
+both alone and while requests stream with their own adapters. The comparison isolates the load, because a new request's
+prompt takes its part of a step in either case.
 """
 
 import random
@@ -13,42 +13,42 @@ from typing import Any
 
 from benchmarks.gpu.cases import Setting, Sizes
 from benchmarks.gpu.models import ALL, KINDS, build
-from benchmarks.lib.partial_results import Findings
+from benchmarks.lib.partial_results import PartialResults
 from benchmarks.lib.timed_engine import TimedEngine
 
 Figures = dict[str, Any]
 
 
-def measure(setting: Setting, found: Findings) -> None:
+def measure(setting: Setting, results: PartialResults) -> None:
     sizes = setting.sizes
     streams = sizes.adapters // 2
     folders = build(setting, sizes, setting.folder, ALL, 16, min(streams, KINDS))
-    names = {f"other-{i}": folders[i % len(folders)] for i in range(2 * sizes.newcomers)}
+    names = {f"other-{i}": folders[i % len(folders)] for i in range(2 * sizes.new_requests)}
     names |= {f"stream-{i}": folders[i % len(folders)] for i in range(streams)}
     folder, slots = setting.folder, streams + 1
     engine = TimedEngine(folder / "base", folder / "cache", names, adapter_slots=slots, **setting.room)
-    asked: list[int] = []
+    streaming: list[int] = []
     try:
-        for name in names:  # into host memory; those that stream are on the device then, most others are not
+        for name in names:  # loads it into host memory; the streams' adapters come last and stay on the device
             engine.generate([1, 2, 3], name, max_tokens=1)
-        found.keep("streams", lambda: streams)
-        alone = found.keep("alone", lambda: _both(engine, sizes))
-        asked += _requests(engine, sizes, streams)
-        found.keep("nobody_comes", lambda: _gaps(engine, _wait(engine, sizes, asked[0])))
-        beside = found.keep("beside_streams", lambda: _both(engine, sizes))
+        results.record("streams", lambda: streams)
+        alone = results.record("alone", lambda: _both(engine, sizes))
+        streaming += _start_streams(engine, sizes, streams)
+        results.record("streams_only", lambda: _gaps(engine, _wait(engine, sizes, streaming[0])))
+        beside = results.record("beside_streams", lambda: _both(engine, sizes))
         if alone and beside:
-            found.keep("targets", lambda: _targets(alone, beside))
+            results.record("targets", lambda: _targets(alone, beside))
     finally:
-        for request in asked:
+        for request in streaming:
             engine.abort(request)
         engine.close()
 
 
 def _targets(alone: Figures, beside: Figures) -> Figures:
-    """As `docs/performance.md` lists them."""
+    """Return the figures that `docs/performance.md` lists."""
     added = {
-        name: round(found["cold"]["first_token_ms"] - found["resident"]["first_token_ms"], 3)
-        for name, found in (("alone", alone), ("beside_streams", beside))
+        name: round(case["cold"]["first_token_ms"] - case["resident"]["first_token_ms"], 3)
+        for name, case in (("alone", alone), ("beside_streams", beside))
     }
     stretched = {
         gap: round(beside["cold"][gap] / beside["resident"][gap], 3)
@@ -60,52 +60,52 @@ def _targets(alone: Figures, beside: Figures) -> Figures:
 
 
 def _both(engine: TimedEngine, sizes: Sizes) -> Figures:
-    """Newcomers on adapters that are on the device, and as many on adapters that are not."""
-    here = [resident.key.digest for resident in engine.core.adapters.residents()][: sizes.newcomers]
-    found = {"resident": _newcomers(engine, sizes, here)}
-    here = [resident.key.digest for resident in engine.core.adapters.residents()]
-    away = [f"other-{i}" for i in range(2 * sizes.newcomers) if f"other-{i}" not in here][: sizes.newcomers]
+    """Measure new requests with adapters that are on the device, and as many with adapters that are not."""
+    on_device = [resident.key.digest for resident in engine.core.adapters.residents()][: sizes.new_requests]
+    found = {"resident": _send_requests(engine, sizes, on_device)}
+    on_device = [resident.key.digest for resident in engine.core.adapters.residents()]
+    cold = [f"other-{i}" for i in range(2 * sizes.new_requests) if f"other-{i}" not in on_device][: sizes.new_requests]
     before = engine.core.adapters.counters.loads
-    found["cold"] = _newcomers(engine, sizes, away)
+    found["cold"] = _send_requests(engine, sizes, cold)
     loads = engine.core.adapters.counters.loads - before
-    assert loads == len(away), f"{loads} of {len(away)} newcomers were cold"
+    assert loads == len(cold), f"{loads} of {len(cold)} new requests were cold"
     return found
 
 
-def _requests(engine: TimedEngine, sizes: Sizes, streams: int) -> list[int]:
-    """Streams that last as long as they are looked at."""
-    asked = [engine.submit(_prompt(sizes, i), f"stream-{i}", max_tokens=4000) for i in range(streams)]
-    for request in asked:
+def _start_streams(engine: TimedEngine, sizes: Sizes, streams: int) -> list[int]:
+    """Start streams that outlast the measurement."""
+    requests = [engine.submit(_prompt(sizes, i), f"stream-{i}", max_tokens=4000) for i in range(streams)]
+    for request in requests:
         engine.wait_for(request, 2)
-    return asked
+    return requests
 
 
 def _wait(engine: TimedEngine, sizes: Sizes, request: int) -> float:
-    """Some steps in which nobody comes. Returns when they began."""
+    """Wait for some steps without new requests; return the time of their start."""
     began = time.perf_counter()
     engine.wait_for(request, len(engine.tokens(request)) + sizes.new_tokens)
     return began
 
 
-def _newcomers(engine: TimedEngine, sizes: Sizes, adapters: list[str]) -> Figures:
-    """One after the other; each asks for a token."""
+def _send_requests(engine: TimedEngine, sizes: Sizes, adapters: list[str]) -> Figures:
+    """Send sequential requests of one token each; return their first-token times and the gaps between steps."""
     began, first = time.perf_counter(), []
     for i, adapter in enumerate(adapters):
         request = engine.submit(_prompt(sizes, 1000 + i), adapter, max_tokens=1)
         engine.result(request)
         first.append(1000 * (engine.first[request] - engine.submitted[request]))
     figures = {
-        "newcomers": len(first),
+        "new_requests": len(first),
         "first_token_ms": round(statistics.median(first), 3),
         "slowest_first_token_ms": round(max(first), 3),
-        **_gaps(engine, began),  # of idle time, where nobody streams
+        **_gaps(engine, began),  # idle time if there are no streams
     }
     print(figures, flush=True)
     return figures
 
 
 def _gaps(engine: TimedEngine, began: float) -> Figures:
-    """Between the ends of steps since then: what those who stream wait for a token."""
+    """Return the gaps between the ends of steps since `began`: the inter-token time of the streams."""
     ends = [record.ended for record in engine.core.timeline.steps() if record.ended > began * 1e9]
     gaps = sorted((b - a) / 1e6 for a, b in pairwise(ends))
     return {

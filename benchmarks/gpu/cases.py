@@ -1,4 +1,4 @@
-"""Sizes and random numbers that the stages of `benchmarks.gpu` share."""
+"""Sizes and random tensors that the stages of `benchmarks.gpu` share."""
 
 import gc
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from loragate.kernels.lora_weights import Expand, LoraWeights
 from loragate.kernels.paged_attention import write_kv
 from loragate.kernels.quantized_kv_cache import QuantizedLayerCache
 
-PAGE = 16  # places of a page of the cache, as they are served
+PAGE = 16  # tokens per page of the cache, as in serving
 
 
 @dataclass(frozen=True, slots=True)
 class MixtureSizes:
-    """Of the experts of one layer."""
+    """Sizes of the experts of one layer."""
 
     hidden: int
     intermediate: int
@@ -32,7 +32,7 @@ class MixtureSizes:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of a model and of what is asked of it."""
+    """Sizes of a model and of its workload."""
 
     hidden: int
     intermediate: int
@@ -41,19 +41,19 @@ class Sizes:
     kv_heads: int
     vocabulary: int
     ranks: tuple[int, ...]
-    rows: tuple[int, ...]  # of decode steps
+    rows: tuple[int, ...]  # rows of decode steps
     prefill_rows: int
     decodes: tuple[tuple[int, int], ...]  # sequences, and the length of each
-    adapters: int  # at most, in a batch and registered
+    adapters: int  # maximum in a batch
     registered: int
     prompt: int
     new_tokens: int
-    newcomers: int  # whose adapters are cold
-    checked_layers: int  # of the model whose tokens are compared with PEFT's
-    rounds: int  # of which the first warms up
+    new_requests: int  # with cold adapters
+    checked_layers: int  # layers of the model whose tokens are compared with PEFT's
+    rounds: int  # the first is a warm-up
     copied_bytes: int
     mixture: MixtureSizes
-    expert_adapters: int  # at most, in a batch
+    expert_adapters: int  # maximum in a batch
 
     @property
     def head_dim(self) -> int:
@@ -61,12 +61,12 @@ class Sizes:
 
     @property
     def qkv(self) -> tuple[int, ...]:
-        """Outputs of q, k and v."""
+        """Return the output sizes of q, k and v."""
         return self.hidden, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim
 
     @property
     def groups(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """Inputs and outputs of the fused linears of a layer."""
+        """Return the input and output sizes of the fused linears of a layer."""
         return (
             (self.hidden, self.qkv),
             (self.hidden, (self.hidden,)),
@@ -90,14 +90,14 @@ FULL = Sizes(
     registered=2000,
     prompt=64,
     new_tokens=128,
-    newcomers=16,
+    new_requests=16,
     checked_layers=4,
     rounds=4,
     copied_bytes=1 << 30,
     mixture=MixtureSizes(2048, 768, 128, 8),
     expert_adapters=16,
 )
-"""Llama 3 8B's; the mixture is that of Qwen3 30B-A3B."""
+"""The sizes of Llama 3 8B; the experts are those of Qwen3 30B-A3B."""
 
 TINY = Sizes(
     hidden=64,
@@ -114,7 +114,7 @@ TINY = Sizes(
     registered=6,
     prompt=6,
     new_tokens=4,
-    newcomers=2,
+    new_requests=2,
     checked_layers=1,
     rounds=2,
     copied_bytes=1 << 20,
@@ -125,18 +125,18 @@ TINY = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where it runs, and on what sizes."""
+    """The device and the sizes of a run."""
 
     device_name: str
     sizes: Sizes
-    folder: Path  # of models and adapters; stages find what others have made
+    folder: Path  # of models and adapters, which the stages share
 
     @property
     def device(self) -> torch.device:
         return torch.device(self.device_name)
 
     def free(self) -> None:
-        """Give back what the device's memory still holds of what was let go of."""
+        """Release the device memory of deleted tensors."""
         gc.collect()
         if self.on_gpu:
             torch.cuda.empty_cache()
@@ -146,23 +146,26 @@ class Setting:
         return self.device.type == "cuda"
 
     @property
-    def room(self) -> dict[str, int]:
-        """An engine's settings of memory. The host's is said, because machines that grow as they are used show little
-        at first; without a GPU, pages for adapters make what copies them run as on one."""
+    def memory_settings(self) -> dict[str, int]:
+        """Return an engine's memory settings.
+
+        Host memory is set because machines that grow on demand report little of it at first. Without a GPU, device
+        memory for adapters makes the code that copies them run as on one.
+        """
         if self.on_gpu:
             return {"adapter_device_bytes": 8 << 30, "adapter_host_bytes": 48 << 30, "kv_host_bytes": 0}
         return {"adapter_device_bytes": 16 << 20}
 
     @property
     def dtype(self) -> torch.dtype:
-        """What is timed. The interpreter cuts bits off bfloat16."""
+        """Return the type that is timed; the interpreter truncates bfloat16, so float32 without a GPU."""
         return torch.bfloat16 if self.on_gpu else torch.float32
 
     def numbers(self, *shape: int, dtype: torch.dtype) -> Tensor:
         return (torch.randn(*shape, device=self.device) / 4).to(dtype)
 
     def weights(self, inputs: int, widths: Sequence[int], rank: int, dtype: torch.dtype) -> LoraWeights:
-        """Of one adapter on all members of a fused linear."""
+        """Return the weights of one adapter on all members of a fused linear."""
         starts = [sum(widths[:i]) for i in range(len(widths))]
         expands = [
             Expand(i * rank, (i + 1) * rank, start, self.numbers(rank, width, dtype=dtype) / 8)
@@ -177,32 +180,32 @@ class Setting:
         return table
 
     def experts(self, inputs: int, outputs: int, dtype: torch.dtype, transposed: bool = False) -> Tensor:
-        """Weights [experts, outputs, inputs], whose outputs lie together in memory if `transposed`."""
+        """Return weights [experts, outputs, inputs]; outputs are contiguous in memory if `transposed`."""
         shape = (inputs, outputs) if transposed else (outputs, inputs)
         weights = self.numbers(self.sizes.mixture.experts, *shape, dtype=dtype)
         return weights.transpose(1, 2) if transposed else weights
 
     def expert_factors(self, inputs: int, outputs: int, rank: int, dtype: torch.dtype) -> ExpertFactors:
-        """Of one adapter on all experts."""
+        """Return the factors of one adapter on all experts."""
         a, b = (self.numbers(self.sizes.mixture.experts, rank, width, dtype=dtype) / 8 for width in (inputs, outputs))
         return ExpertFactors(a, b)
 
     def chosen(self, rows: int) -> Tensor:
-        """What a router chooses for as many rows [rows, top_k]."""
+        """Return random router choices [rows, top_k]."""
         mixture = self.sizes.mixture
         return torch.rand(rows, mixture.experts, device=self.device).topk(mixture.top_k).indices
 
-    def turning(self, rows: int, turned: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Queries and keys, views of the fused output of q, k and v, and the cosines and sines of angles."""
+    def rotary_inputs(self, rows: int, rotary_dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return queries and keys, as views of the fused q, k, v output, and the cosines and sines of random angles."""
         heads, kv_heads = self.sizes.heads, self.sizes.kv_heads
         wide = self.numbers(1, rows, heads + 2 * kv_heads, self.sizes.head_dim, dtype=dtype).transpose(1, 2)
-        angles = 100 * self.numbers(1, rows, turned, dtype=torch.float32)
+        angles = 100 * self.numbers(1, rows, rotary_dim, dtype=torch.float32)
         return wide[:, :heads], wide[:, heads : heads + kv_heads], angles.cos().to(dtype), angles.sin().to(dtype)
 
     def cache(
         self, sequences: int, longest: int, dtype: torch.dtype, storage: torch.dtype | None = None
     ) -> tuple[LayerCache, Tensor]:
-        """Filled, and where the tokens of each sequence lie [sequences, longest]: in pages, scattered."""
+        """Return a filled cache and the places of each sequence's tokens [sequences, longest], in scattered pages."""
         blocks = -(-longest // PAGE)
         places = (sequences * blocks + 1) * PAGE
         kv_heads, dim = self.sizes.kv_heads, self.sizes.head_dim
@@ -215,6 +218,6 @@ class Setting:
         return cache, found
 
     def decode_rows(self, places: Tensor) -> DecodeRows:
-        """Sequences of slightly different lengths."""
+        """Return decode rows of sequences of slightly different lengths."""
         sequences, longest = places.shape
         return DecodeRows(places, torch.tensor([longest - i % 3 for i in range(sequences)], device=self.device))

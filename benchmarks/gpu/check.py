@@ -1,4 +1,4 @@
-"""Every kernel against its reference in float64 or in torch, for every type."""
+"""Comparison of every kernel with its reference in float64 or in torch, for every type."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.cases import Setting
-from benchmarks.lib.partial_results import Findings
+from benchmarks.lib.partial_results import PartialResults
 from loragate.kernels.attention_rows import AttentionOptions, PrefillRows
 from loragate.kernels.gated import Activation
 from loragate.kernels.gpu import decode_attention, gated, kv_write, prefill_attention, rms_norm, rotary
@@ -15,7 +15,7 @@ from loragate.kernels.gpu.segmented_lora import add_segments
 from loragate.kernels.kv_cache import LayerCache
 from loragate.kernels.paged_attention import gathered_decode_attention
 from loragate.kernels.rms_norm import RmsNorm
-from loragate.kernels.rotary import rotate as turned_in_torch
+from loragate.kernels.rotary import rotate as rotate_in_torch
 from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, experts_reference, stacked_reference
 from loragate.kernels.segmented_lora import lora_reference
 from loragate.kernels.segments import DECODE, TILINGS, Work, segments_from
@@ -23,24 +23,24 @@ from loragate.kernels.segments import DECODE, TILINGS, Work, segments_from
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.15}
 STORAGES = (None, torch.int8, torch.float8_e4m3fn)
 
-Finding = tuple[str, Tensor, float]
-"""What was checked, the differences found, and how large one may be."""
+Difference = tuple[str, Tensor, float]
+"""The name of a check, the differences from the reference, and the tolerance."""
 
 
-def check(setting: Setting, found: Findings) -> None:
-    """The largest difference of each."""
+def check(setting: Setting, results: PartialResults) -> None:
+    """Record the largest difference of each kernel."""
     for dtype, tolerance in TOLERANCE.items():
-        for part in (_lora, _experts, _decode, _prefill, _norm, _gated, _turned, _written):
+        for part in (_lora, _experts, _decode, _prefill, _norm, _gated, _rotary, _write):
             name = f"{part.__name__[1:]} {dtype}".replace("torch.", "")
-            found.keep(name, partial(_largest, part(setting, dtype, tolerance)))
-        print(f"{dtype}: all compared with the references", flush=True)
+            results.record(name, partial(_largest, part(setting, dtype, tolerance)))
+        print(f"{dtype}: all kernels compared with their references", flush=True)
 
 
-def _largest(findings: Iterator[Finding]) -> dict[str, float]:
-    """By name. Raises AssertionError beyond the tolerance, once all are known."""
+def _largest(differences: Iterator[Difference]) -> dict[str, float]:
+    """Return the largest difference by name. Raise AssertionError if any exceeds its tolerance."""
     worst: dict[str, float] = {}
     wrong: list[str] = []
-    for name, difference, allowed in findings:
+    for name, difference, allowed in differences:
         off = difference.abs().max().item()
         if not off <= allowed:  # NaN is wrong too
             wrong.append(f"{name}: off by {off}, more than {allowed}")
@@ -49,7 +49,7 @@ def _largest(findings: Iterator[Finding]) -> dict[str, float]:
     return worst
 
 
-def _lora(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
+def _lora(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Difference]:
     inputs, widths = setting.sizes.groups[0]
     ranks = setting.sizes.ranks
     for tiling in (DECODE,) if dtype == torch.float32 else TILINGS:
@@ -68,8 +68,8 @@ def _lora(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Fi
             yield f"lora, tiles of {tiling.rows}", out.double() - expected, tolerance * expected.abs().max().item()
 
 
-def _experts(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
-    """Projections up and down, in both layouts, with adapters on all experts."""
+def _experts(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Difference]:
+    """Check up and down projections in both layouts, with adapters on all experts."""
     mixture, ranks = setting.sizes.mixture, setting.sizes.ranks
     for transposed in (False, True):
         for inputs, outputs in ((mixture.hidden, 2 * mixture.intermediate), (mixture.intermediate, mixture.hidden)):
@@ -92,7 +92,7 @@ def _experts(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator
                 yield name, out.double() - expected, tolerance * expected.abs().max().item()
 
 
-def _decode(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
+def _decode(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Difference]:
     for name, options in _options(setting).items():
         for storage in STORAGES:
             cache, places = setting.cache(3, 100, dtype, storage)
@@ -100,11 +100,11 @@ def _decode(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[
             query = setting.numbers(setting.sizes.heads, 3, setting.sizes.head_dim, dtype=dtype)
             out = decode_attention.decode_attention(query, cache, rows, options)
             expected = gathered_decode_attention(query.double(), _doubles(cache), rows, options)
-            yield f"decode attention, {name}, {_kept(storage)}", out.double() - expected, tolerance
+            yield f"decode attention, {name}, {_storage_name(storage)}", out.double() - expected, tolerance
 
 
-def _prefill(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
-    """A chunk behind some context, against decode attention of each of its rows with all before it."""
+def _prefill(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Difference]:
+    """Check a chunk after some context against decode attention of each of its rows."""
     context, chunk = 40, 37
     for name, options in _options(setting).items():
         for storage in STORAGES:
@@ -114,10 +114,10 @@ def _prefill(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator
             rows = setting.decode_rows(places.expand(chunk, -1))
             rows.lengths.copy_(torch.arange(context + 1, context + chunk + 1))
             expected = gathered_decode_attention(query.double(), _doubles(cache), rows, options)
-            yield f"prefill attention, {name}, {_kept(storage)}", out.double() - expected, tolerance
+            yield f"prefill attention, {name}, {_storage_name(storage)}", out.double() - expected, tolerance
 
 
-def _norm(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
+def _norm(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Difference]:
     for kind in (RmsNorm(1e-6, rounds_first=True), RmsNorm(1e-5), RmsNorm(1e-6, shift=1.0)):
         x = setting.numbers(9, setting.sizes.hidden, dtype=dtype)
         weight = setting.numbers(setting.sizes.hidden, dtype=dtype)
@@ -125,23 +125,23 @@ def _norm(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Fi
         yield "rms norm", out.double() - kind.reference(x, weight).double(), tolerance
 
 
-def _gated(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
+def _gated(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Difference]:
     gate, up = setting.numbers(9, 2 * setting.sizes.intermediate, dtype=dtype).chunk(2, dim=-1)
     for activation in Activation:
         expected = activation.gated(gate.double(), up.double())
         yield f"gated {activation.name.lower()}", gated.gated(gate, up, activation).double() - expected, tolerance
 
 
-def _turned(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Finding]:
-    for turned in (setting.sizes.head_dim, setting.sizes.head_dim // 4):
-        given = setting.turning(9, turned, dtype)
-        expected = turned_in_torch(*(x.double() for x in given))
+def _rotary(setting: Setting, dtype: torch.dtype, tolerance: float) -> Iterator[Difference]:
+    for dim in (setting.sizes.head_dim, setting.sizes.head_dim // 4):
+        given = setting.rotary_inputs(9, dim, dtype)
+        expected = rotate_in_torch(*(x.double() for x in given))
         for out, truth in zip(rotary.rotate(*given), expected, strict=True):
-            yield f"rotary, {turned}", out.double() - truth, tolerance
+            yield f"rotary, {dim}", out.double() - truth, tolerance
 
 
-def _written(setting: Setting, dtype: torch.dtype, _: float) -> Iterator[Finding]:
-    """What is stored is the same to the last bit."""
+def _write(setting: Setting, dtype: torch.dtype, _: float) -> Iterator[Difference]:
+    """Check that the stored bits are identical."""
     for storage in STORAGES:
         cache, places = setting.cache(2, 20, dtype, storage)
         twin, _ = setting.cache(2, 20, dtype, storage)
@@ -154,7 +154,7 @@ def _written(setting: Setting, dtype: torch.dtype, _: float) -> Iterator[Finding
         kv_write.write(cache, places[1], *new)
         twin.write(places[1], *new)
         different = [torch.ne(a, b).double().amax() for a, b in zip(cache.stored, twin.stored, strict=True)]
-        yield f"write, {_kept(storage)}", torch.stack(different), 0.0
+        yield f"write, {_storage_name(storage)}", torch.stack(different), 0.0
 
 
 def _options(setting: Setting) -> dict[str, AttentionOptions]:
@@ -167,12 +167,12 @@ def _options(setting: Setting) -> dict[str, AttentionOptions]:
 
 
 def _doubles(cache: LayerCache) -> LayerCache:
-    """The same numbers, as they are read, in float64."""
+    """Return a cache with the same numbers, as read, in float64."""
     plain = LayerCache(1, 1, 1, 1, torch.float64, cache.keys.device)
     everywhere = torch.arange(cache.keys.shape[1], device=cache.keys.device)
     plain.keys, plain.values = (part.double() for part in cache.gather(everywhere))
     return plain
 
 
-def _kept(storage: torch.dtype | None) -> str:
+def _storage_name(storage: torch.dtype | None) -> str:
     return "plain cache" if storage is None else str(storage).removeprefix("torch.")

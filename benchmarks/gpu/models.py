@@ -12,11 +12,11 @@ from benchmarks.gpu.cases import Setting, Sizes
 
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 ALL = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
-KINDS = 16  # different folders; the adapters registered beyond share their bytes, and are read and kept each on its own
+KINDS = 16  # different folders; further adapters share these files, but are loaded and stored separately
 
 
 def build(setting: Setting, sizes: Sizes, folder: Path, targets: list[str], rank: int, kinds: int) -> list[Path]:
-    """The model and some adapters, as transformers and PEFT save them, unless they are there."""
+    """Save the model with transformers and some adapters with PEFT, unless they exist; return the adapters' folders."""
     torch.manual_seed(0)
     if not (folder / "base").exists():
         config = LlamaConfig(
@@ -41,12 +41,12 @@ def build(setting: Setting, sizes: Sizes, folder: Path, targets: list[str], rank
 
 
 def load(setting: Setting, base: Path, dtype: torch.dtype | None = None) -> Any:
-    """As transformers has it."""
+    """Load the model with transformers."""
     return AutoModelForCausalLM.from_pretrained(base, dtype=dtype or setting.dtype).to(setting.device).eval()
 
 
 def peft(setting: Setting, base: Path, adapters: Sequence[Path], dtype: torch.dtype | None = None) -> Any:
-    """As PEFT has it, adapter i by the name of `a{i}`."""
+    """Load the model with PEFT; adapter i is named `a{i}`."""
     model: Any = PeftModel.from_pretrained(load(setting, base, dtype), adapters[0], adapter_name="a0")
     for i, path in enumerate(adapters[1:], 1):
         model.load_adapter(path, adapter_name=f"a{i}")

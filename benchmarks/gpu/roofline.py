@@ -1,10 +1,10 @@
-"""What kernels reach of what a GPU can do, as a picture: `docs/pictures/rooflines.svg`.
+"""Roofline chart of the kernels: `docs/pictures/rooflines.svg`.
 
     python -m benchmarks.gpu.roofline
 
-Points come from `results/gpu_time.json`, under the roofs measured in the same run. Where that is not there, no GPU has
-been had: points are then where the bytes and operations of each compiled launch put them under the makers' roofs, at
-best; they are hollow, and the picture says "not measured yet". A copy computes nothing and has no place here.
+Points come from `results/gpu_time.json`, under the roofs measured in the same run. Without that file, there are no
+measurements: points are then hollow and show the upper bound of each compiled launch, from its bytes and operations
+under the vendor's roofs, and the title says "Not measured yet". A copy has no operations and does not appear.
 """
 
 import json
@@ -20,7 +20,7 @@ _RESULT = _ROOT / "benchmarks" / "results" / "gpu_time.json"
 _PICTURE = _ROOT / "docs" / "pictures" / "rooflines.svg"
 
 # NVIDIA, "H100 Tensor Core GPU" and "H200 Tensor Core GPU" data sheets: SXM, bfloat16 without sparsity.
-MAKERS = (Roof("H100", 3.35e12, 989e12), Roof("H200", 4.8e12, 989e12))
+VENDOR_ROOFS = (Roof("H100", 3.35e12, 989e12), Roof("H200", 4.8e12, 989e12))
 NAMES = {
     "segmented_lora": "segmented-gather matmul",
     "grouped_experts": "grouped experts",
@@ -36,7 +36,7 @@ FIGURES = {
     "grouped_experts": ("experts",),
     "kv_write": ("write",),
 }
-"""Where the result tells of a kernel, if not under its own name."""
+"""Keys of a kernel's figures, if they differ from its name."""
 
 
 def main() -> None:
@@ -45,14 +45,14 @@ def main() -> None:
         title = f"Measured on {report['machine']['gpu']}, in bfloat16"
         roofs, kernels = measured(report["figures"])
     else:
-        title = "Not measured yet: bfloat16 launches where their bytes and operations put them at best"
+        title = "Not measured yet: upper bounds of bfloat16 launches from their bytes and operations"
         roofs, kernels = computed()
     _PICTURE.write_text(rooflines(title, roofs, kernels))
     print(f"written to {_PICTURE}")
 
 
 def measured(figures: Mapping[str, Any]) -> tuple[Sequence[Roof], list[Launches]]:
-    """The roofs and the launches of one run, of which some may have failed."""
+    """Return the roofs and the launches of one run, some of which may have failed."""
     roof = Roof("copy and matmul of the same run", figures["bandwidth_gb_s"] * 1e9, figures["matmul_tflop_s"] * 1e12)
     kernels = []
     for kernel, name in NAMES.items():
@@ -75,13 +75,13 @@ def _launches(found: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def computed() -> tuple[Sequence[Roof], list[Launches]]:
-    """The makers' roofs, and what is compiled for bfloat16 at the highest of them."""
+    """Return the vendor's roofs, and the launches compiled for bfloat16 under the highest of them."""
     kernels = []
     for module in KERNELS:
         intensities = sorted({v.flops / v.read_bytes for v in module.variants() if "bfloat16" in v.name} - {0})
-        points = [(intensity, MAKERS[-1].at(intensity)) for intensity in intensities]
+        points = [(intensity, VENDOR_ROOFS[-1].at(intensity)) for intensity in intensities]
         kernels.append(Launches(NAMES[module.__name__.rpartition(".")[2]], points, measured=False))
-    return MAKERS, kernels
+    return VENDOR_ROOFS, kernels
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Our engine on a model of random weights: its decode steps, its throughput with few and many adapters, and PEFT's."""
+"""Decode steps and throughput of our engine with few and many adapters, compared with PEFT's mixed batch."""
 
 import random
 import statistics
@@ -14,7 +14,7 @@ import torch
 from benchmarks.gpu.cases import Setting, Sizes
 from benchmarks.gpu.models import ALL, ATTENTION, KINDS, build, peft
 from benchmarks.gpu.timing import bandwidth
-from benchmarks.lib.partial_results import Findings
+from benchmarks.lib.partial_results import PartialResults
 from loragate.engine.local import LocalEngine
 
 RANK = 16  # of the adapters on all linears
@@ -22,50 +22,57 @@ RANK = 16  # of the adapters on all linears
 Figures = dict[str, Any]
 
 
-def serve(setting: Setting, found: Findings) -> None:
+def serve(setting: Setting, results: PartialResults) -> None:
     folder, sizes = setting.folder, setting.sizes
     wide = build(setting, sizes, folder, ALL, RANK, min(sizes.adapters, KINDS))
     narrow = build(setting, sizes, folder, ATTENTION, 8, min(sizes.registered, KINDS))
     names = {f"wide-{i}": wide[i % len(wide)] for i in range(sizes.adapters)}
     names |= {f"narrow-{i}": narrow[i % len(narrow)] for i in range(sizes.registered)}
-    speed = bandwidth(setting)  # while there is room for it
+    speed = bandwidth(setting)  # before the engine takes the memory
     setting.free()
     engine = LocalEngine(
-        folder / "base", folder / "cache", names, adapter_slots=sizes.adapters, async_scheduling="on", **setting.room
+        folder / "base",
+        folder / "cache",
+        names,
+        adapter_slots=sizes.adapters,
+        async_scheduling="on",
+        **setting.memory_settings,
     )
     try:
-        _serve(setting, engine, speed, found)
+        _serve(setting, engine, speed, results)
     finally:
         engine.close()
         del engine
         setting.free()
-    found.keep("peft_mixed_batch_tokens_per_second", lambda: _peft(setting, folder / "base", wide))
+    results.record("peft_mixed_batch_tokens_per_second", lambda: _peft(setting, folder / "base", wide))
 
 
-def _serve(setting: Setting, engine: LocalEngine, speed: float, found: Findings) -> None:
+def _serve(setting: Setting, engine: LocalEngine, speed: float, results: PartialResults) -> None:
     sizes = setting.sizes
     for i in range(sizes.adapters):
-        engine.generate([1, 2, 3], f"wide-{i}", max_tokens=1)  # reads it: steps are to be full ones
-    steps = found.keep("decode_step_ms", lambda: _steps(engine, sizes))
-    floors = found.keep("floors", lambda: _floors(engine, sizes, speed))
+        engine.generate([1, 2, 3], f"wide-{i}", max_tokens=1)  # loads it, so that the measured steps are full
+    steps = results.record("decode_step_ms", lambda: _steps(engine, sizes))
+    floors = results.record("floors", lambda: _floors(engine, sizes, speed))
     if steps and floors:
-        found.keep("targets", lambda: _targets(steps, floors, sizes.adapters))
-    found.keep("tokens_per_second", lambda: _throughput(engine, sizes))
-    found.keep("calls_that_waited_for_the_device", lambda: _waits(setting, engine))
+        results.record("targets", lambda: _targets(steps, floors, sizes.adapters))
+    results.record("tokens_per_second", lambda: _throughput(engine, sizes))
+    results.record("host_synchronizations", lambda: _synchronizations(setting, engine))
     engine.core.stepper.late = False
-    found.keep("decode_step_ms_with_tokens_read_at_once", lambda: _steps(engine, sizes))
+    results.record("decode_step_ms_with_tokens_read_at_once", lambda: _steps(engine, sizes))
     engine.core.stepper.late = True
 
 
 def _steps(engine: LocalEngine, sizes: Sizes) -> Figures:
-    """Medians of a decode step with a full batch: of the base model, of few adapters and of one for each row."""
+    """Return the median decode step of a full batch without adapters, with few, and with one for each row."""
     found: Figures = {}
     rows = sizes.adapters
     for adapters in sorted({0, min(4, rows), rows}):
         _generate(engine, sizes, rows, lambda i, n=adapters: f"wide-{i % n}" if n else None)
         records = engine.core.timeline.steps(sizes.new_tokens - 1)
         decodes = [r for r in records if not r.batch.prefill_tokens]
-        fullest = max(r.batch.decode_rows for r in decodes)  # all rows, unless adapters came late for so few tokens
+        fullest = max(
+            r.batch.decode_rows for r in decodes
+        )  # all rows, unless adapters loaded too late for so few tokens
         steps = [r.seconds for r in decodes if r.batch.decode_rows == fullest]
         found[f"{fullest} rows, {adapters} adapters"] = round(1000 * statistics.median(steps), 3)
         print(list(found.items())[-1], flush=True)
@@ -73,8 +80,10 @@ def _steps(engine: LocalEngine, sizes: Sizes) -> Figures:
 
 
 def _floors(engine: LocalEngine, sizes: Sizes, speed: float) -> Figures:
-    """What a full step cannot be faster than, at so many bytes a second: reading the weights that every step multiplies
-    with, and a different adapter for each row."""
+    """Return the lower bounds of a full step at `speed` bytes per second.
+
+    They are the times to read the weights that every step multiplies with, and a different adapter for each row.
+    """
     model = engine.loaded.base.model
     weights = sum(p.nbytes for p in model.parameters()) - model.get_input_embeddings().weight.nbytes
     adapters = sizes.adapters * engine.loaded.base.adapter_bytes(RANK)
@@ -86,7 +95,7 @@ def _floors(engine: LocalEngine, sizes: Sizes, speed: float) -> Figures:
 
 
 def _targets(steps: Figures, floors: Figures, rows: int) -> Figures:
-    """As `docs/performance.md` lists them; nothing where steps were not full."""
+    """Return the figures that `docs/performance.md` lists; an empty dict if steps were not full."""
     base, few, many = (steps.get(f"{rows} rows, {n} adapters") for n in (0, min(4, rows), rows))
     if not (base and few and many):
         return {}
@@ -97,8 +106,8 @@ def _targets(steps: Figures, floors: Figures, rows: int) -> Figures:
     }
 
 
-def _waits(setting: Setting, engine: LocalEngine) -> dict[str, int]:
-    """Where in the code, and how often, the host waits for the device unasked while a batch is served."""
+def _synchronizations(setting: Setting, engine: LocalEngine) -> dict[str, int]:
+    """Return the places in the code where the host synchronizes implicitly while a batch is served, with counts."""
     if not setting.on_gpu:
         return {}
     sizes = setting.sizes
@@ -110,12 +119,12 @@ def _waits(setting: Setting, engine: LocalEngine) -> dict[str, int]:
         finally:
             torch.cuda.set_sync_debug_mode("default")
     found = Counter(f"{Path(w.filename).name}:{w.lineno}" for w in caught if "synchroniz" in str(w.message))
-    print(f"waited in {found}", flush=True)
+    print(f"implicit synchronizations: {found}", flush=True)
     return dict(found)
 
 
 def _throughput(engine: LocalEngine, sizes: Sizes) -> Figures:
-    """Rank 8 on attention, drawn by Zipf's law from 5 and from all that are registered; a round each, by turns."""
+    """Return tokens per second of rank 8 on attention, Zipf-distributed over 5 and over all adapters, in turns."""
     rng, requests = random.Random(0), 4 * sizes.adapters
     speeds: dict[int, list[float]] = {5: [], sizes.registered: []}
     for _ in range(sizes.rounds):
@@ -131,7 +140,7 @@ def _throughput(engine: LocalEngine, sizes: Sizes) -> Figures:
 
 
 def _generate(engine: LocalEngine, sizes: Sizes, requests: int, adapter: Callable[[int], str | None]) -> float:
-    """Seconds of so many requests at once."""
+    """Run requests at once; return their total seconds."""
     rng = random.Random(1)
     began = time.perf_counter()
     ids = [
@@ -147,7 +156,7 @@ def _generate(engine: LocalEngine, sizes: Sizes, requests: int, adapter: Callabl
 
 @torch.inference_mode()
 def _peft(setting: Setting, base: Path, adapters: Sequence[Path]) -> float:
-    """PEFT's mixed batch over as many rows and folders, a quarter of the tokens: it is slow."""
+    """Return tokens per second of PEFT's mixed batch with the same rows and a quarter of the tokens, as it is slow."""
     sizes = setting.sizes
     model = peft(setting, base, adapters)
     prompts = torch.randint(3, sizes.vocabulary, (sizes.adapters, sizes.prompt), device=setting.device)

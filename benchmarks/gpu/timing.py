@@ -1,10 +1,10 @@
-"""What kernels take, beside torch and beside the memory's speed.
+"""Times of the kernels, compared with torch and with the memory bandwidth.
 
-A single launch of a few microseconds is as much a measure of the launch as of the kernel, and its weights lie in the L2
-cache the second time. So the figure that counts is that of a whole decode step's LoRA, all layers, replayed as a CUDA
-graph over weights of many times the cache; single launches are reported beside it, over several sets of weights by
-turns. Times are the device's own, between two events, behind so much other work that the host has launched what is
-timed by then. What a launch moves and computes stands beside its time, for `roofline.py`.
+A single launch of a few microseconds measures the launch as much as the kernel, and its weights are in the L2 cache the
+second time. The figure that counts is therefore the LoRA of a whole decode step, all layers, replayed as a CUDA graph
+over weights many times larger than the cache; single launches alternate between several sets of weights. Times are the
+device's own, between two events, after enough other work that the host has launched the timed kernels by then. The
+bytes and operations of each launch are reported with its time, for `roofline.py`.
 """
 
 import statistics
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.gpu.cases import PAGE, Setting
-from benchmarks.lib.partial_results import Findings
+from benchmarks.lib.partial_results import PartialResults
 from loragate.kernels.attention_rows import AttentionOptions
 from loragate.kernels.gated import Activation
 from loragate.kernels.gpu import decode_attention, gated, kv_write, prefill_attention, rms_norm, rotary
@@ -27,44 +27,44 @@ from loragate.kernels.gpu.grouped_experts import FLOATS, HALF_TILINGS, grouped_l
 from loragate.kernels.gpu.segmented_lora import add_segments
 from loragate.kernels.paged_attention import gathered_decode_attention, tile_rows
 from loragate.kernels.rms_norm import RmsNorm
-from loragate.kernels.rotary import rotate as turned_in_torch
+from loragate.kernels.rotary import rotate as rotate_in_torch
 from loragate.kernels.segmented_experts import ExpertTable, StackedLinear, route
 from loragate.kernels.segmented_lora import add_segment_by_segment
 from loragate.kernels.segments import DECODE_TILINGS, PREFILL_TILINGS, Tiling, Work, segments_from
 
 Figures = dict[str, Any]
 
-_IN_A_GRAPH = 20
-_CACHES = 4  # so many times the L2 cache lie between two readings of the same weights
-_MOST_SETS = 64
-_AHEAD = 1_000_000  # cycles that the device is busy for, half a millisecond, while the host launches what is timed
+_LAUNCHES_PER_GRAPH = 20
+_CACHE_MULTIPLE = 4  # bytes between two reads of the same weights, in multiples of the L2 cache
+_MAX_SETS = 64
+_WARM_UP_CYCLES = 1_000_000  # half a millisecond of device work, during which the host launches the timed kernels
 
 
 @torch.inference_mode()
-def measure(setting: Setting, found: Findings) -> None:
+def measure(setting: Setting, results: PartialResults) -> None:
     sizes = setting.sizes
     speed = bandwidth(setting)
-    found.keep("bandwidth_gb_s", lambda: round(speed / 1e9, 1))
-    print(f"a copy reads and writes {speed / 1e9:.0f} GB/s", flush=True)
-    found.keep("matmul_tflop_s", lambda: _multiplied(setting))
-    found.keep("lora_of_a_decode_step", lambda: _step(setting, speed))
+    results.record("bandwidth_gb_s", lambda: round(speed / 1e9, 1))
+    print(f"memory bandwidth of a copy: {speed / 1e9:.0f} GB/s", flush=True)
+    results.record("matmul_tflop_s", lambda: _matmul_speed(setting))
+    results.record("lora_of_a_decode_step", lambda: _step(setting, speed))
     for rank in sizes.ranks:
-        found.extend("lora_of_a_prefill", f"rank {rank}", lambda rank=rank: _prefill_lora(setting, rank, speed))
+        results.extend("lora_of_a_prefill", f"rank {rank}", lambda rank=rank: _prefill_lora(setting, rank, speed))
     for case in sizes.decodes:
-        found.extend("decode_attention", f"{case}", lambda case=case: _decode(setting, *case, speed))
-    found.keep("prefill_attention", lambda: _prefill(setting, speed))
+        results.extend("decode_attention", f"{case}", lambda case=case: _decode(setting, *case, speed))
+    results.record("prefill_attention", lambda: _prefill(setting, speed))
     for name, part in (("rms_norm", _norm), ("gated", _gated), ("rotary", _rotary), ("write", _write)):
-        found.keep(name, partial(part, setting, speed))
+        results.record(name, partial(part, setting, speed))
     for rows in (*sizes.rows, sizes.prefill_rows):
-        found.extend("experts", f"{rows} rows", lambda rows=rows: _experts(setting, rows, speed))
+        results.extend("experts", f"{rows} rows", lambda rows=rows: _experts(setting, rows, speed))
     for rank, rows, popularity in product(sizes.ranks, sizes.rows, ("distinct", "identical")):
         slots = list(range(rows)) if popularity == "distinct" else [0] * rows
         launch = partial(_launch, setting, rank, popularity, slots, speed)
-        found.extend("lora_launches", f"rank {rank}, {rows} rows, {popularity}", launch)
+        results.extend("lora_launches", f"rank {rank}, {rows} rows, {popularity}", launch)
 
 
 def _step(setting: Setting, bandwidth: float) -> list[Figures]:
-    """The LoRA of all fused linears of all layers, for as many rows of as many adapters of rank 16, and of a few."""
+    """Time the LoRA of all fused linears of all layers at rank 16, with one adapter per row and with few adapters."""
     sizes, dtype = setting.sizes, setting.dtype
     rows = sizes.adapters
     tables, reading = [], 0
@@ -92,14 +92,14 @@ def _step(setting: Setting, bandwidth: float) -> list[Figures]:
                 "tiling": tiling._asdict(),
                 "ms": round(us / 1e3, 3),
             }
-            | _reached(us, read, 2 * rows * (reading // rows) // dtype.itemsize, bandwidth)
+            | _launch_figures(us, read, 2 * rows * (reading // rows) // dtype.itemsize, bandwidth)
         )
         print(found[-1], flush=True)
     return found
 
 
 def _prefill_lora(setting: Setting, rank: int, bandwidth: float) -> Figures:
-    """q, k and v of one prompt, beside dense products of the same shape."""
+    """Time q, k and v of one prompt, and dense products of the same shape."""
     sizes, dtype = setting.sizes, setting.dtype
     inputs, widths = sizes.groups[0]
     rows = sizes.prefill_rows
@@ -109,11 +109,13 @@ def _prefill_lora(setting: Setting, rank: int, bandwidth: float) -> Figures:
     a, b = weights[0].a.T.contiguous(), setting.numbers(rank, sum(widths), dtype=dtype)
     tilings = PREFILL_TILINGS if dtype != torch.float32 else DECODE_TILINGS
     works = [(Work.from_segments(segments_from([0] * rows), setting.device, tiling),) for tiling in tilings]
-    us, tiling = min((_in_graph(setting, lambda w=w: add_segments(table, out, x, w)), w[0].tiling) for w in works)
+    us, tiling = min(
+        (_graph_microseconds(setting, lambda w=w: add_segments(table, out, x, w)), w[0].tiling) for w in works
+    )
     dense = _microseconds(setting, lambda: torch.mm(torch.mm(x, a)[:, :rank], b))
     figures = {"rank": rank, "rows": rows, "tiling": tiling._asdict(), "dense_us": dense}
     moved = sum(t.nbytes for t in (*weights[0].tensors, x, out, out))
-    figures |= _reached(us, moved, 2 * rows * sum(t.numel() for t in weights[0].tensors), bandwidth)
+    figures |= _launch_figures(us, moved, 2 * rows * sum(t.numel() for t in weights[0].tensors), bandwidth)
     print(figures, flush=True)
     return figures | {"over_dense": round(us / dense, 2)}
 
@@ -131,7 +133,8 @@ def _launch(setting: Setting, rank: int, popularity: str, slots: list[int], band
     tables = [setting.table(inputs, widths, each) for each in sets]
     works = [(Work.from_segments(segments, setting.device, tiling),) for tiling in DECODE_TILINGS]
     best: tuple[float, Tiling] = min(
-        (_in_graph(setting, *(lambda t=t, w=w: add_segments(t, out, x, w) for t in tables)), w[0].tiling) for w in works
+        (_graph_microseconds(setting, *(lambda t=t, w=w: add_segments(t, out, x, w) for t in tables)), w[0].tiling)
+        for w in works
     )
     a = torch.stack([weights[slot].a for slot in slots]).transpose(1, 2)
     b = [torch.stack([weights[slot].expands[i].b for slot in slots]) for i in range(len(widths))]
@@ -149,14 +152,17 @@ def _launch(setting: Setting, rank: int, popularity: str, slots: list[int], band
         "torch_us": _microseconds(setting, lambda: add_segment_by_segment(out, x, segments, weights)),
         "bmm_us": _microseconds(setting, bmm),
     }
-    figures |= _reached(best[0], read, 2 * len(slots) * sum(t.numel() for t in weights[0].tensors), bandwidth)
+    figures |= _launch_figures(best[0], read, 2 * len(slots) * sum(t.numel() for t in weights[0].tensors), bandwidth)
     print(figures, flush=True)
     return figures
 
 
 def _experts(setting: Setting, rows: int, bandwidth: float) -> Figures:
-    """The projection up of one mixture: the work list of a layer, the base model's products by tiling, beside torch's
-    loop over the experts and beside its own grouped product, and the adapters' of rank 16, one or one a row."""
+    """Time the up projection of one mixture of experts.
+
+    Measures the work list of a layer, the base model's products with the best tiling, torch's loop over the experts,
+    torch's grouped product, and adapters of rank 16, one for all rows and one per row.
+    """
     mixture, dtype = setting.sizes.mixture, setting.dtype
     inputs, outputs = mixture.hidden, 2 * mixture.intermediate
     weights, chosen = setting.experts(inputs, outputs, dtype), setting.chosen(rows)
@@ -166,14 +172,16 @@ def _experts(setting: Setting, rows: int, bandwidth: float) -> Figures:
     tiles = routing.tiles.by_expert
     x = setting.numbers(rows, inputs, dtype=dtype)[routing.rows]
     tilings = HALF_TILINGS if dtype != torch.float32 else (FLOATS,)
-    us, tiling = min((_in_graph(setting, lambda t=t: grouped_linear(x, weights, None, tiles, t)), t) for t in tilings)
+    us, tiling = min(
+        (_graph_microseconds(setting, lambda t=t: grouped_linear(x, weights, None, tiles, t)), t) for t in tilings
+    )
     on_host = route(chosen, ())
     read = torch.unique(chosen).numel() * inputs * outputs * dtype.itemsize
     figures = {
         "rows": rows,
         "experts_reached": torch.unique(chosen).numel(),
         "tiling": tiling._asdict(),
-        **_reached(us, read, 2 * x.shape[0] * inputs * outputs, bandwidth),
+        **_launch_figures(us, read, 2 * x.shape[0] * inputs * outputs, bandwidth),
         "torch_us": _microseconds(
             setting, lambda: torch.cat([F.linear(x[r.start : r.stop], weights[r.expert]) for r in on_host.runs])
         ),
@@ -192,13 +200,13 @@ def _experts(setting: Setting, rows: int, bandwidth: float) -> Figures:
 
 
 def _torch_grouped(setting: Setting, x: Tensor, weights: Tensor, chosen: Tensor) -> float | None:
-    """torch's own, which is there for bfloat16 on a GPU."""
+    """Return the time of torch's grouped product, which exists for bfloat16 on a GPU."""
     if not setting.on_gpu or not hasattr(F, "grouped_mm"):
         return None
     ends = torch.bincount(chosen.reshape(-1), minlength=weights.shape[0]).cumsum(0).int()
     try:
         return _microseconds(setting, lambda: F.grouped_mm(x, weights.transpose(1, 2), offs=ends))
-    except RuntimeError as error:  # which shapes it takes differs from one version to the next
+    except RuntimeError as error:  # the supported shapes differ between versions
         print(f"torch's grouped product: {error}", flush=True)
         return None
 
@@ -214,7 +222,7 @@ def _decode(setting: Setting, sequences: int, longest: int, bandwidth: float) ->
         read = 2 * sequences * longest * sizes.kv_heads * sizes.head_dim * itemsize
         caches = [setting.cache(sequences, longest, setting.dtype, storage) for _ in range(_copies(setting, read))]
         each = [(cache, _pages(places), setting.decode_rows(places).lengths) for cache, places in caches]
-        ours = _in_graph(
+        ours = _graph_microseconds(
             setting,
             *(
                 lambda c=c, t=t, n=n: decode_attention.attend_into(out, queries, c, t, n, PAGE, options)
@@ -226,8 +234,8 @@ def _decode(setting: Setting, sequences: int, longest: int, bandwidth: float) ->
             "sequences": sequences,
             "length": longest,
             "sets": len(caches),
-            "kept_as": str(cache.keys.dtype).removeprefix("torch."),
-            **_reached(ours, read, 4 * sequences * longest * sizes.heads * sizes.head_dim, bandwidth),
+            "stored_as": str(cache.keys.dtype).removeprefix("torch."),
+            **_launch_figures(ours, read, 4 * sequences * longest * sizes.heads * sizes.head_dim, bandwidth),
             "torch_us": _microseconds(setting, lambda c=cache, r=rows: gathered_decode_attention(query, c, r, options)),
         }
         print(figures, flush=True)
@@ -236,7 +244,7 @@ def _decode(setting: Setting, sequences: int, longest: int, bandwidth: float) ->
 
 
 def _prefill(setting: Setting, bandwidth: float) -> Figures:
-    """One whole prompt, beside torch's attention over keys and values that lie together."""
+    """Time one whole prompt, and torch's attention over contiguous keys and values."""
     sizes, dtype = setting.sizes, setting.dtype
     chunk = sizes.prefill_rows
     cache, places = setting.cache(1, chunk, dtype)
@@ -246,14 +254,14 @@ def _prefill(setting: Setting, bandwidth: float) -> Figures:
     tiles = [(row, min(size, chunk - row), row, 0) for row in range(0, chunk, size)]
     queries, where = query.transpose(0, 1).contiguous(), torch.tensor(tiles, device=setting.device)
     out, tables = torch.empty_like(queries), _pages(places)
-    us = _in_graph(
+    us = _graph_microseconds(
         setting,
         lambda: prefill_attention.attend_into(out, queries, cache, tables, where, PAGE, size, options),
     )
     moved = 2 * query.nbytes + keys.nbytes + values.nbytes
     return {
         "tokens": chunk,
-        **_reached(us, moved, 2 * sizes.heads * sizes.head_dim * chunk * (chunk + 1), bandwidth),
+        **_launch_figures(us, moved, 2 * sizes.heads * sizes.head_dim * chunk * (chunk + 1), bandwidth),
         "torch_us": _microseconds(
             setting, lambda: F.scaled_dot_product_attention(query[None], keys, values, is_causal=True, enable_gqa=True)
         ),
@@ -261,7 +269,7 @@ def _prefill(setting: Setting, bandwidth: float) -> Figures:
 
 
 def _pages(places: Tensor) -> Tensor:
-    """The pages of sequences, given the places of their tokens [sequences, longest]."""
+    """Return the pages of sequences from the places of their tokens [sequences, longest]."""
     return (places[:, ::PAGE] // PAGE).contiguous()
 
 
@@ -269,33 +277,33 @@ def _norm(setting: Setting, bandwidth: float) -> Figures:
     rows, kind = max(setting.sizes.rows), RmsNorm(1e-6, rounds_first=True)
     x = setting.numbers(rows, setting.sizes.hidden, dtype=setting.dtype)
     weight = setting.numbers(setting.sizes.hidden, dtype=setting.dtype)
-    us = _in_graph(setting, lambda: rms_norm.rms_norm(x, weight, kind.eps, kind.shift, kind.rounds_first))
+    us = _graph_microseconds(setting, lambda: rms_norm.rms_norm(x, weight, kind.eps, kind.shift, kind.rounds_first))
     return {
         "rows": rows,
         "torch_us": _microseconds(setting, lambda: kind.reference(x, weight)),
-        **_reached(us, 2 * x.nbytes, 4 * x.numel(), bandwidth),
+        **_launch_figures(us, 2 * x.nbytes, 4 * x.numel(), bandwidth),
     }
 
 
 def _gated(setting: Setting, bandwidth: float) -> Figures:
     rows = max(setting.sizes.rows)
     gate, up = setting.numbers(rows, 2 * setting.sizes.intermediate, dtype=setting.dtype).chunk(2, dim=-1)
-    us = _in_graph(setting, lambda: gated.gated(gate, up, Activation.SILU))
+    us = _graph_microseconds(setting, lambda: gated.gated(gate, up, Activation.SILU))
     return {
         "rows": rows,
         "torch_us": _microseconds(setting, lambda: Activation.SILU.gated(gate, up)),
-        **_reached(us, 3 * gate.numel() * gate.itemsize, 5 * gate.numel(), bandwidth),
+        **_launch_figures(us, 3 * gate.numel() * gate.itemsize, 5 * gate.numel(), bandwidth),
     }
 
 
 def _rotary(setting: Setting, bandwidth: float) -> Figures:
     rows = max(setting.sizes.rows)
-    given = setting.turning(rows, setting.sizes.head_dim, setting.dtype)
-    us = _in_graph(setting, lambda: rotary.rotate(*given))
+    inputs = setting.rotary_inputs(rows, setting.sizes.head_dim, setting.dtype)
+    us = _graph_microseconds(setting, lambda: rotary.rotate(*inputs))
     return {
         "rows": rows,
-        "torch_us": _microseconds(setting, lambda: turned_in_torch(*given)),
-        **_reached(us, 2 * sum(x.nbytes for x in given[:2]), 3 * sum(x.numel() for x in given[:2]), bandwidth),
+        "torch_us": _microseconds(setting, lambda: rotate_in_torch(*inputs)),
+        **_launch_figures(us, 2 * sum(x.nbytes for x in inputs[:2]), 3 * sum(x.numel() for x in inputs[:2]), bandwidth),
     }
 
 
@@ -310,9 +318,12 @@ def _write(setting: Setting, bandwidth: float) -> list[Figures]:
         found.append(
             {
                 "rows": rows,
-                "kept_as": str(cache.keys.dtype).removeprefix("torch."),
-                **_reached(
-                    _in_graph(setting, lambda c=cache, t=targets: kv_write.write(c, t, *new)), moved, 0, bandwidth
+                "stored_as": str(cache.keys.dtype).removeprefix("torch."),
+                **_launch_figures(
+                    _graph_microseconds(setting, lambda c=cache, t=targets: kv_write.write(c, t, *new)),
+                    moved,
+                    0,
+                    bandwidth,
                 ),
                 "torch_us": _microseconds(setting, lambda c=cache, t=targets: c._write(t, *new)),
             }
@@ -321,7 +332,7 @@ def _write(setting: Setting, bandwidth: float) -> list[Figures]:
 
 
 def _replayed(setting: Setting, function: Callable[[], None]) -> Callable[[], None]:
-    """As a CUDA graph, where there is a GPU."""
+    """Return the function as a CUDA graph if there is a GPU."""
     if not setting.on_gpu:
         return function
     function()
@@ -333,28 +344,27 @@ def _replayed(setting: Setting, function: Callable[[], None]) -> Callable[[], No
     return replay
 
 
-def _in_graph(setting: Setting, *functions: Callable[[], object]) -> float:
-    """Microseconds of one of ours, some of them by turns, several times in one graph: what launching it costs is not in
-    it."""
-    times = max(_IN_A_GRAPH, len(functions)) if setting.on_gpu else 1
+def _graph_microseconds(setting: Setting, *functions: Callable[[], object]) -> float:
+    """Return the microseconds of one call, from alternating calls in one graph, which excludes the launch overhead."""
+    times = max(_LAUNCHES_PER_GRAPH, len(functions)) if setting.on_gpu else 1
 
-    def several() -> None:
+    def repeat() -> None:
         for turn in range(times):
             functions[turn % len(functions)]()
 
-    return round(_microseconds(setting, _replayed(setting, several)) / times, 2)
+    return round(_microseconds(setting, _replayed(setting, repeat)) / times, 2)
 
 
 def _copies(setting: Setting, size: int) -> int:
-    """How many sets of so many bytes it takes, by turns, that none is found in the L2 cache; some tens at most."""
+    """Return how many sets of `size` bytes must alternate so that none is in the L2 cache; at most _MAX_SETS."""
     if not setting.on_gpu:
         return 1
     cache: int = torch.cuda.get_device_properties(setting.device).L2_cache_size
-    return max(1, min(_MOST_SETS, -(-_CACHES * cache // size)))
+    return max(1, min(_MAX_SETS, -(-_CACHE_MULTIPLE * cache // size)))
 
 
-def _reached(us: float, moved: int, flops: int, bandwidth: float) -> Figures:
-    """A launch: its time, what it has to read and write at least, and what share of the memory's speed that is."""
+def _launch_figures(us: float, moved: int, flops: int, bandwidth: float) -> Figures:
+    """Return a launch's time, the bytes that it must read and write, its operations, and its share of the bandwidth."""
     return {
         "us": us,
         "moved_bytes": moved,
@@ -364,20 +374,20 @@ def _reached(us: float, moved: int, flops: int, bandwidth: float) -> Figures:
 
 
 def _microseconds(setting: Setting, function: Callable[[], object]) -> float:
-    """Median over runs, after a few to warm up."""
+    """Return the median over runs, after a few warm-up runs."""
     runs, warm = (60, 10) if setting.on_gpu else (3, 1)
     took = [_timed(setting, function) for _ in range(runs)]
     return round(statistics.median(took[warm:]), 1)
 
 
 def _timed(setting: Setting, function: Callable[[], object]) -> float:
-    """Microseconds of the device, or of the host where there is none."""
+    """Return the microseconds on the device, or on the host without a GPU."""
     if not setting.on_gpu:
         began = time.perf_counter()
         function()
         return 1e6 * (time.perf_counter() - began)
     began_at, ended_at = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(_AHEAD)
+    torch.cuda._sleep(_WARM_UP_CYCLES)
     began_at.record()
     function()
     ended_at.record()
@@ -386,15 +396,15 @@ def _timed(setting: Setting, function: Callable[[], object]) -> float:
     return 1e3 * milliseconds
 
 
-def _multiplied(setting: Setting) -> float:
-    """TFLOP/s of torch's product of two large matrices."""
+def _matmul_speed(setting: Setting) -> float:
+    """Return the TFLOP/s of torch's product of two large matrices."""
     side = setting.sizes.prefill_rows * 8
     a, b = (setting.numbers(side, side, dtype=setting.dtype) for _ in range(2))
     return round(2 * side**3 / _microseconds(setting, lambda: torch.mm(a, b)) / 1e6, 2)
 
 
 def bandwidth(setting: Setting) -> float:
-    """Bytes a second that are read and written by a large copy."""
+    """Return the bytes per second that a large copy reads and writes."""
     source = torch.ones(setting.sizes.copied_bytes, dtype=torch.uint8, device=setting.device)
     target = torch.empty_like(source)
     return 2 * source.nbytes / (_microseconds(setting, lambda: target.copy_(source)) * 1e-6)

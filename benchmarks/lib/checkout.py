@@ -1,4 +1,4 @@
-"""Makes the parts importable as `loragate.…` from a checkout that is not installed, as on a borrowed machine."""
+"""Imports of the parts as `loragate.…` from a checkout that is not installed."""
 
 import importlib.util
 import sys
@@ -13,7 +13,7 @@ def installed() -> bool:
 
 
 def find_parts() -> None:
-    """From now on they are those of this checkout."""
+    """Make `loragate.…` resolve to the parts of this checkout."""
     package = ModuleType("loragate")
     package.__path__ = [str(_ROOT), str(_ROOT / "proto" / "loragate")]
     sys.modules["loragate"] = package

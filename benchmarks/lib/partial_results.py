@@ -1,5 +1,4 @@
-"""What a stage of `benchmarks.gpu` has found so far, on disk as soon as it is there: one that is cut off, or fails
-late, has not been for nothing."""
+"""The results of a stage of `benchmarks.gpu`, written after each case, so that a stage that fails late keeps them."""
 
 import json
 import time
@@ -11,8 +10,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Findings:
-    """`about` says what stands beside the figures, asked anew for each writing. `free` gives back what a case held."""
+class PartialResults:
+    """Figures and failures by case, written to `path` after each case.
+
+    `about` returns further fields of the report; it is called for each write. `free` releases the memory of a case.
+    """
 
     def __init__(self, path: Path, about: Callable[[], Mapping[str, Any]], free: Callable[[], None]) -> None:
         self.figures: dict[str, Any] = {}
@@ -20,19 +22,19 @@ class Findings:
         self._path, self._about, self._free = path, about, free
         self._began = time.perf_counter()
 
-    def keep(self, name: str, measure: Callable[[], T]) -> T | None:
-        """A case and its figure. If it fails, that is told, and the rest goes on."""
+    def record(self, name: str, measure: Callable[[], T]) -> T | None:
+        """Measure a case and record its figure. Record a failure and do not raise it, so that other cases run."""
         return self._try(name, measure, lambda figure: self.figures.update({name: figure}))
 
     def extend(self, name: str, case: str, measure: Callable[[], T]) -> T | None:
-        """One more of several of the same kind."""
+        """Measure one of several cases and append its figure to the list `name`."""
         return self._try(f"{name}, {case}", measure, lambda figure: self.figures.setdefault(name, []).append(figure))
 
     def run(self, stage: Callable[[], None]) -> None:
-        """All of it. What fails outside of a case ends it, and is told too."""
+        """Run the stage. A failure outside of a case ends it and is recorded too."""
         self._try("the stage itself", stage, lambda _: None)
 
-    def _try(self, name: str, measure: Callable[[], T], put: Callable[[T], None]) -> T | None:
+    def _try(self, name: str, measure: Callable[[], T], store: Callable[[T], None]) -> T | None:
         try:
             figure = measure()
         except Exception as error:
@@ -40,14 +42,14 @@ class Findings:
             self.failures[name] = f"{type(error).__name__}: {error}"
             return None
         else:
-            put(figure)
+            store(figure)
             return figure
         finally:
             self._free()
             self._write()
 
     def _write(self) -> None:
-        """By rename: whoever is cut off while writing leaves what was there."""
+        """Write by rename, so that an interrupted write leaves the earlier file."""
         seconds = round(time.perf_counter() - self._began, 1)
         report = {**self._about(), "seconds": seconds, "failures": self.failures, "figures": self.figures}
         part = self._path.with_suffix(".part")

@@ -1,4 +1,4 @@
-"""What every benchmark leaves behind: its figures, the machine they were taken on, and the command that made them."""
+"""The report of a benchmark: its figures, the machine that they were measured on, and the command."""
 
 import json
 import os
@@ -27,7 +27,7 @@ _STATE = (
 
 
 def machine() -> dict[str, Any]:
-    """The hardware and the versions that figures depend on."""
+    """Return the hardware and the versions that the figures depend on."""
     return {
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),
@@ -40,18 +40,18 @@ def machine() -> dict[str, Any]:
 
 
 def gpu_state() -> dict[str, str]:
-    """Its driver, and how fast it runs at the moment; nothing where there is none."""
+    """Return the GPU's driver, clocks, temperature and power at the moment; an empty dict without a GPU."""
     tool = shutil.which("nvidia-smi")
     if tool is None or not torch.cuda.is_available():
         return {}
     command = [tool, "-i", "0", f"--query-gpu={','.join(_STATE)}", "--format=csv,noheader"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    told = [each.strip() for each in done.stdout.strip().split(",")]
-    return dict(zip(_STATE, told, strict=False)) if not done.returncode else {}
+    values = [each.strip() for each in done.stdout.strip().split(",")]
+    return dict(zip(_STATE, values, strict=False)) if not done.returncode else {}
 
 
 def _gpu() -> dict[str, Any]:
-    """What the figures of a GPU depend on."""
+    """Return the properties of the GPU that its figures depend on."""
     if not torch.cuda.is_available():
         return {}
     device = torch.cuda.get_device_properties(0)
@@ -70,14 +70,14 @@ def _version(name: str) -> str | None:
         return None
 
 
-def figures_of(name: str) -> dict[str, Any]:
-    """What an earlier run kept; nothing before the first."""
+def load_figures(name: str) -> dict[str, Any]:
+    """Return the figures of the last run; an empty dict before the first."""
     path = RESULTS / f"{name}.json"
     return dict(json.loads(path.read_text())["figures"]) if path.exists() else {}
 
 
 def write(name: str, figures: Any) -> Path:
-    """Keep the figures under benchmarks/results/<name>.json."""
+    """Write the report to benchmarks/results/<name>.json."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(about(name) | {"figures": figures}, indent=2) + "\n")
@@ -85,7 +85,7 @@ def write(name: str, figures: Any) -> Path:
 
 
 def about(name: str) -> dict[str, Any]:
-    """What stands above the figures of this process's run."""
+    """Return the fields of this run's report above the figures."""
     return {
         "benchmark": name,
         "command": " ".join(["python", "-m", _module(), *sys.argv[1:]]),
@@ -95,7 +95,7 @@ def about(name: str) -> dict[str, Any]:
 
 
 def _module() -> str:
-    """Return the name that `python -m` was given; the program's path where it was given none."""
+    """Return the name that `python -m` was given; the program's path without one."""
     spec = sys.modules["__main__"].__spec__
     return sys.argv[0] if spec is None else spec.name.removesuffix(".__main__")
 

@@ -1,4 +1,4 @@
-"""Figures as SVG, for the docs: plain enough to be read in a diff."""
+"""Charts as SVG for the docs, plain enough to read in a diff."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ _STYLE = "font: 13px system-ui, sans-serif; fill: #222"
 
 @dataclass(frozen=True)
 class Bar:
-    """Its parts are drawn one behind the other."""
+    """A bar of a stacked chart."""
 
     name: str
     parts: Sequence[float]
 
 
 def stacked(title: str, bars: Sequence[Bar], parts: Sequence[str]) -> str:
-    """One bar a line, with its sum behind it."""
+    """Return a chart with one stacked bar per line, followed by its sum."""
     scale = (_WIDTH - _LEFT - 80) / max(sum(bar.parts) for bar in bars)
     shapes = [_legend(parts, 30)]
     for line, bar in enumerate(bars):
@@ -33,18 +33,18 @@ def stacked(title: str, bars: Sequence[Bar], parts: Sequence[str]) -> str:
 
 
 def curves(title: str, lines: Mapping[str, Sequence[float]], height: int = 260) -> str:
-    """By step, from left to right; the axis begins at 0."""
-    top, most = 62, max(max(values) for values in lines.values())
+    """Return a line chart by step; the vertical axis starts at 0."""
+    top, maximum = 62, max(max(values) for values in lines.values())
     shapes = [_legend(tuple(lines), 30)]
-    for mark in (0.0, most / 2, most):
-        y = top + (height - top) * (1 - mark / most)
+    for mark in (0.0, maximum / 2, maximum):
+        y = top + (height - top) * (1 - mark / maximum)
         shapes.append(
             f'<line x1="40" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>{_text(0, y + 4, f"{mark:.1f}")}'
         )
     for values, colour in zip(lines.values(), _COLOURS, strict=False):
         step = (_WIDTH - 40) / max(1, len(values) - 1)
         points = " ".join(
-            f"{40 + place * step:.1f},{top + (height - top) * (1 - value / most):.1f}"
+            f"{40 + place * step:.1f},{top + (height - top) * (1 - value / maximum):.1f}"
             for place, value in enumerate(values)
         )
         shapes.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
@@ -53,20 +53,23 @@ def curves(title: str, lines: Mapping[str, Sequence[float]], height: int = 260) 
 
 @dataclass(frozen=True)
 class Roof:
-    """What a machine can do at most: bytes a second, and operations a second."""
+    """The limits of a machine: bytes per second and operations per second."""
 
     name: str
     bandwidth: float
     compute: float
 
     def at(self, intensity: float) -> float:
-        """Operations a second at so many operations a byte."""
+        """Return the attainable operations per second at a number of operations per byte."""
         return min(self.bandwidth * intensity, self.compute)
 
 
 @dataclass(frozen=True)
 class Launches:
-    """Of one kernel: (operations a byte, operations a second) of each. Hollow points were computed, not measured."""
+    """The launches of one kernel: (operations per byte, operations per second) of each.
+
+    Points that were calculated and not measured are hollow.
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -74,9 +77,9 @@ class Launches:
 
 
 def rooflines(title: str, roofs: Sequence[Roof], kernels: Sequence[Launches]) -> str:
-    """A panel a kernel, both axes logarithmic (Williams et al., 2009, doi:10.1145/1498765.1498785)."""
+    """Return one panel per kernel with logarithmic axes (Williams et al., 2009, doi:10.1145/1498765.1498785)."""
     top, height, columns = 96, 205, 2
-    shapes = [_legend([roof.name for roof in roofs], 30), _text(0, 62, "FLOP/s upwards, FLOP a byte to the right")]
+    shapes = [_legend([roof.name for roof in roofs], 30), _text(0, 62, "vertical: FLOP/s, horizontal: FLOP per byte")]
     for place, kernel in enumerate(kernels):
         axes = _LogLog(44 + place % columns * _WIDTH / columns, top + place // columns * height, 290, 150)
         shapes += _panel(axes, roofs, kernel)
@@ -85,7 +88,7 @@ def rooflines(title: str, roofs: Sequence[Roof], kernels: Sequence[Launches]) ->
 
 @dataclass(frozen=True)
 class _LogLog:
-    """Operations a byte to the right, from 0.05 to 2,000; operations a second upwards, from 50 G to 2 P."""
+    """Axes of operations per byte (horizontal, 0.05 to 2,000) and operations per second (vertical, 50 G to 2 P)."""
 
     left: float
     top: float
@@ -129,8 +132,8 @@ def _legend(names: Sequence[str], y: int) -> str:
     return shapes
 
 
-def _text(x: float, y: float, words: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" style="{_STYLE}">{escape(words)}</text>'
+def _text(x: float, y: float, text: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" style="{_STYLE}">{escape(text)}</text>'
 
 
 def _picture(title: str, height: int, shapes: Sequence[str]) -> str:

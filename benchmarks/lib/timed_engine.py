@@ -1,4 +1,4 @@
-"""An engine that remembers when things happened."""
+"""An engine that records the times of its requests."""
 
 import time
 from typing import Any
@@ -8,7 +8,7 @@ from loragate.engine.sequence.output import Output
 
 
 class TimedEngine(LocalEngine):
-    """Remembers when each request was submitted, answered first, and done."""
+    """Records the times of each request's submission, first token and end."""
 
     def __init__(self, *arguments: Any, **config: Any) -> None:
         self.submitted: dict[int, float] = {}

@@ -1,13 +1,13 @@
-"""How fast the registry answers with 100,000 adapters of 1,000 tenants in it.
+"""Response times of the registry with 100,000 adapters of 1,000 tenants.
 
     python -m benchmarks.store.registry
+    python -m benchmarks.store.registry --adapters 2000   # a quick look
 
-Lists, pages, filters, searches and resolves aliases through the store as the gateway does, four at once in one
-process, on a Postgres of its own (Debian's, started as the tests start theirs) and on SQLite, each beside `SELECT 1`
-through the same driver, in the same kind of transaction. Then a model's name, which the gateway knows already: how
-long it takes to resolve it, beside a GET of Redis with the client that the gateway uses. All of it in several rounds;
-of each kind the round with the lowest 99th percentile counts, which other work on the machine disturbed least; `rounds`
-holds the others. `--adapters 2000` for a quick look.
+It lists, pages, filters, searches and resolves aliases through the store as the gateway does, with four concurrent
+requests in one process, on its own Postgres (Debian's, started as in the tests) and on SQLite, and compares each with
+`SELECT 1` through the same driver in the same kind of transaction. It then resolves a model name that the gateway has
+cached, and compares that with a GET of Redis through the gateway's client. Of several rounds of each case, the one with
+the lowest 99th percentile counts, which other load on the machine affected least; `rounds` has the others.
 """
 
 import argparse
@@ -52,11 +52,13 @@ console = Console(stderr=True)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--adapters", type=int, default=100_000)
-    parser.add_argument("--tenants", type=int, default=1000)
-    parser.add_argument("--requests", type=int, default=600, help="of each kind in a round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("postgres", "sqlite"), help="one database, into a file of its own")
+    parser.add_argument("--adapters", type=int, default=100_000, help="adapters in the registry")
+    parser.add_argument("--tenants", type=int, default=1000, help="tenants that own them")
+    parser.add_argument("--requests", type=int, default=600, help="requests of each case in a round")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each case")
+    parser.add_argument(
+        "--only", choices=("postgres", "sqlite"), help="measure one database and write a separate result"
+    )
     arguments = parser.parse_args()
     figures: dict[str, Any] = {
         "adapters": arguments.adapters,
@@ -84,7 +86,7 @@ async def _database(url: str, redis_url: str, arguments: argparse.Namespace) -> 
     await upgrade(url)
     library = await fill(url, arguments.adapters, arguments.tenants)
     freeze_objects()
-    collect_less_often()  # as gateways do
+    collect_less_often()  # as the gateway does
     with tempfile.TemporaryDirectory() as blobs:
         store = await Store.open(url, blobs, b"a secret key for a benchmark, 32 bytes")
         try:
@@ -92,9 +94,9 @@ async def _database(url: str, redis_url: str, arguments: argparse.Namespace) -> 
             rounds: dict[str, list[dict[str, float]]] = {name: [] for name in cases}
             for _ in range(arguments.rounds):
                 for name, case in cases.items():
-                    rounds[name].append(await _measured(case, arguments.requests))
+                    rounds[name].append(await _measure(case, arguments.requests))
             figures: dict[str, Any] = {name: min(of, key=lambda spread: spread["p99"]) for name, of in rounds.items()}
-            figures["resolving"] = await _resolving(store, library, redis_url)
+            figures["resolving"] = await _measure_resolving(store, library, redis_url)
             figures["rounds"] = {name: [spread["p99"] for spread in of] for name, of in rounds.items()}
             return figures
         finally:
@@ -102,24 +104,24 @@ async def _database(url: str, redis_url: str, arguments: argparse.Namespace) -> 
 
 
 def _cases(store: Store, library: Library) -> dict[str, Case]:
-    """Each asks for something else whenever it is called."""
-    chance = random.Random(7)
-    middling = library.words[len(library.words) // 50 :]
+    """Return the cases; each call of a case queries something else."""
+    rng = random.Random(7)
+    less_frequent = library.words[len(library.words) // 50 :]
 
-    def tenants(wanted: AdapterFilter | None = None, *, largest: bool = False, beyond: bool = False) -> Case:
+    def tenants(wanted: AdapterFilter | None = None, *, largest: bool = False, paged: bool = False) -> Case:
         own = [pair for pair in zip(library.ids, library.adapters, strict=True) if pair[1][0] == library.tenants[0]]
 
         async def ask() -> object:
-            tenant = library.tenants[0] if largest else chance.choice(library.tenants)
-            after = chance.choice(own)[0] if beyond else None
+            tenant = library.tenants[0] if largest else rng.choice(library.tenants)
+            after = rng.choice(own)[0] if paged else None
             async with store.tenant(tenant) as scope:
                 return await scope.adapters.list(wanted or AdapterFilter(), after=after, limit=PAGE)
 
         return ask
 
-    def operators(wanted: Callable[[], AdapterFilter], *, beyond: bool = False) -> Case:
+    def operators(wanted: Callable[[], AdapterFilter], *, paged: bool = False) -> Case:
         async def ask() -> object:
-            after = chance.choice(library.ids) if beyond else None
+            after = rng.choice(library.ids) if paged else None
             async with store.admin() as admin:
                 return await admin.published.list(wanted(), after=after, limit=PAGE)
 
@@ -130,17 +132,17 @@ def _cases(store: Store, library: Library) -> dict[str, Case]:
             return await admin.published._session.execute(select(1))
 
     async def get() -> object:
-        tenant, name = chance.choice(library.adapters)
+        tenant, name = rng.choice(library.adapters)
         async with store.tenant(tenant) as scope:
             return await scope.adapters.get(name)
 
     async def resolve() -> object:
-        tenant, name = chance.choice(library.adapters)
+        tenant, name = rng.choice(library.adapters)
         async with store.tenant(tenant) as scope:
             return await scope.adapters.route(name, alias="canary")
 
     def word(length: int | None = None) -> AdapterFilter:
-        return AdapterFilter(chance.choice(middling)[:length])
+        return AdapterFilter(rng.choice(less_frequent)[:length])
 
     return {
         "SELECT 1": select_1,
@@ -148,14 +150,14 @@ def _cases(store: Store, library: Library) -> dict[str, Case]:
         "get an adapter": get,
         "list": tenants(),
         "list, of a tenant with a twentieth of all": tenants(largest=True),
-        "its page after any adapter": tenants(largest=True, beyond=True),
+        "its page after any adapter": tenants(largest=True, paged=True),
         "filter by tag": tenants(AdapterFilter(tags=("prod",))),
         "filter by tag, of that tenant": tenants(AdapterFilter(tags=(library.tags[7],)), largest=True),
         "search": tenants(AdapterFilter(library.words[3][1:])),
         "search, of that tenant": tenants(AdapterFilter(library.words[70]), largest=True),
-        "operator: page after any adapter": operators(AdapterFilter, beyond=True),
+        "operator: page after any adapter": operators(AdapterFilter, paged=True),
         "operator: a tag of a third": operators(lambda: AdapterFilter(tags=("prod",))),
-        "operator: one of 300 tags": operators(lambda: AdapterFilter(tags=(chance.choice(library.tags),))),
+        "operator: one of 300 tags": operators(lambda: AdapterFilter(tags=(rng.choice(library.tags),))),
         "operator: a tag of one adapter": operators(lambda: AdapterFilter(tags=(RARE_TAG,))),
         "operator: search for a frequent word": operators(lambda: AdapterFilter(library.words[0])),
         "operator: search for words": operators(word),
@@ -165,13 +167,13 @@ def _cases(store: Store, library: Library) -> dict[str, Case]:
         "operator: search for two letters that begin no word": operators(lambda: AdapterFilter("zq")),
         "operator: search for a word of one adapter": operators(lambda: AdapterFilter(RARE_WORD)),
         "operator: search for what is nowhere": operators(lambda: AdapterFilter("nowhere to be found")),
-        "operator: search, page after any adapter": operators(word, beyond=True),
+        "operator: search, page after any adapter": operators(word, paged=True),
         "operator: search and tag": operators(lambda: AdapterFilter(word().search, ("prod",))),
     }
 
 
-async def _measured(case: Case, requests: int) -> dict[str, float]:
-    """Milliseconds of each, `CONCURRENCY` at once."""
+async def _measure(case: Case, requests: int) -> dict[str, float]:
+    """Return the milliseconds per request with `CONCURRENCY` concurrent ones."""
     seconds: list[float] = []
 
     async def ask(count: int) -> None:
@@ -186,13 +188,13 @@ async def _measured(case: Case, requests: int) -> dict[str, float]:
     return _spread(seconds)
 
 
-async def _resolving(store: Store, library: Library, redis_url: str) -> dict[str, Any]:
-    """A name that the worker knows, one that it does not, and what a shared copy in Redis could give at best."""
+async def _measure_resolving(store: Store, library: Library, redis_url: str) -> dict[str, Any]:
+    """Measure a cached name, an uncached one, and a GET of Redis, the lower bound of a shared cache."""
     tenant, name = library.adapters[-1]
     caller = TenantPrincipal(tenant, "", 1.0, "key", frozenset({Scope.ALL}))
     base: Any = SimpleNamespace(id="base", manifest=SimpleNamespace(base_digest=BASE_DIGEST))
     resolver = Resolver(store, lifetime=3600.0)
-    warm = await _alone(lambda: resolver.resolve(caller, base, name), RESOLVED)
+    warm = await _measure_sequentially(lambda: resolver.resolve(caller, base, name), RESOLVED)
 
     async def cold() -> object:
         resolver._routes.forget(tenant)
@@ -200,13 +202,13 @@ async def _resolving(store: Store, library: Library, redis_url: str) -> dict[str
 
     link = RedisLink(redis_url)
     await link.client.set("route", b"x" * 400)
-    redis = await _alone(lambda: link.client.get("route"), RESOLVED // 100)
+    redis = await _measure_sequentially(lambda: link.client.get("route"), RESOLVED // 100)
     await link.close()
-    return {"warm": warm, "cold, from SQL": await _alone(cold, RESOLVED // 100), "a GET of Redis": redis}
+    return {"warm": warm, "cold, from SQL": await _measure_sequentially(cold, RESOLVED // 100), "a GET of Redis": redis}
 
 
-async def _alone(case: Case, requests: int) -> dict[str, float]:
-    """Milliseconds of each, one after the other."""
+async def _measure_sequentially(case: Case, requests: int) -> dict[str, float]:
+    """Return the milliseconds per request of sequential ones."""
     seconds = []
     for _ in range(requests):
         started = time.perf_counter()

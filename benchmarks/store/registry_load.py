@@ -1,4 +1,4 @@
-"""Fills a store with adapters: tenants, versions, aliases, tags and descriptions as teams write them."""
+"""Synthetic contents of a store: tenants and adapters with versions, aliases, tags and realistic descriptions."""
 
 import random
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ from loragate.adapter_store.tables.base import (
 )
 
 BASE_DIGEST = "sha256:" + "b" * 64
-RARE_TAG, RARE_WORD = "the-only-one", "xylophone"  # of one adapter each
-_LARGEST = 0.05  # of all adapters are one tenant's
+RARE_TAG, RARE_WORD = "the-only-one", "xylophone"  # each occurs on one adapter
+_LARGEST = 0.05  # the largest tenant's share of all adapters
 _ROWS_AT_ONCE = 1000
 _ALIASES = (("default", (2,)), ("canary", (1, 2)))
 _WORDS, _TAGS = 5000, 300
@@ -68,7 +68,7 @@ Rows = dict[type[Base], list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Library:
-    """What was put there. The first tenant has a twentieth of all adapters, the others share the rest evenly."""
+    """The stored tenants and adapters. The first tenant has a twentieth of all adapters, the others equal shares."""
 
     tenants: tuple[str, ...]
     adapters: tuple[tuple[str, str], ...]  # tenant and name
@@ -78,26 +78,28 @@ class Library:
 
 
 async def fill(database_url: str, adapters: int, tenants: int) -> Library:
-    """A migrated, empty database."""
-    made = _Making(tenants)
+    """Fill a migrated, empty database."""
+    generator = _Generator(tenants)
     database = Database(database_url)
     async with database.operator(write=True) as session:
         base = {"id": 1, "base_digest": BASE_DIGEST, "payload": b"", "updated_at": _EPOCH}
         await session.execute(insert(EngineManifestRow), [base])
-        await session.execute(insert(TenantRow), [_tenant(owner, number) for number, owner in enumerate(made.tenants)])
+        await session.execute(
+            insert(TenantRow), [_tenant(owner, number) for number, owner in enumerate(generator.tenants)]
+        )
     for start in track(range(0, adapters, _ROWS_AT_ONCE), description="filling"):
-        rows = made.rows(range(start, min(start + _ROWS_AT_ONCE, adapters)), rare=adapters // 3)
-        async with database.operator(write=True) as session:  # many small ones: SQLite's log grows with a transaction
+        rows = generator.rows(range(start, min(start + _ROWS_AT_ONCE, adapters)), rare=adapters // 3)
+        async with database.operator(write=True) as session:  # small transactions: SQLite's log grows with each
             for kind in _ORDER:
                 if rows[kind]:
                     await session.execute(insert(kind), rows[kind])
     await database.close()
-    await _settle(database_url)
-    return made.library
+    await _run_maintenance(database_url)
+    return generator.library
 
 
-async def _settle(database_url: str) -> None:
-    """As databases do by themselves after a while, and then in the middle of what is measured."""
+async def _run_maintenance(database_url: str) -> None:
+    """Run the maintenance that the database would otherwise start by itself during the measurement."""
     engine = create_engine(driver_url(database_url))
     try:
         async with engine.connect() as connection:
@@ -112,13 +114,13 @@ async def _settle(database_url: str) -> None:
         await engine.dispose()
 
 
-class _Making:
-    """Draws what teams might write; the same in every run but for the ids."""
+class _Generator:
+    """Generates adapters; the same in every run except for the ids."""
 
     def __init__(self, tenants: int) -> None:
-        self._chance = random.Random(20261122)
+        self._rng = random.Random(20261122)
         self.tenants = tuple(new_id("tn") for _ in range(tenants))
-        self._words = tuple({_word(self._chance): None for _ in range(_WORDS)})
+        self._words = tuple({_word(self._rng): None for _ in range(_WORDS)})
         self._frequencies = tuple(accumulate(1 / (rank + 1) for rank in range(len(self._words))))
         self._tags = tuple(f"team:{word}" for word in self._words[:_TAGS])
         self._adapters: list[tuple[str, str]] = []
@@ -129,7 +131,7 @@ class _Making:
         return Library(self.tenants, tuple(self._adapters), tuple(self._ids), self._words, self._tags)
 
     def rows(self, numbers: range, rare: int) -> Rows:
-        """Of these adapters; the one with the number `rare` alone has the rare word and the rare tag."""
+        """Return the rows of these adapters; only number `rare` has the rare word and the rare tag."""
         rows: Rows = {kind: [] for kind in _ORDER}
         for number in numbers:
             self._add(rows, number, number == rare)
@@ -138,15 +140,15 @@ class _Making:
     def _add(self, rows: Rows, number: int, rare: bool) -> None:
         first = number % round(1 / _LARGEST) == 0
         owner = self.tenants[0 if first else 1 + number % (len(self.tenants) - 1)]
-        name = f"{'-'.join(self._drawn(2))}-{number}"[:64]
-        tags = {self._chance.choice(self._tags) for _ in range(2)} | ({"prod"} if number % 3 == 0 else set())
-        said = Description(
+        name = f"{'-'.join(self._draw_words(2))}-{number}"[:64]
+        tags = {self._rng.choice(self._tags) for _ in range(2)} | ({"prod"} if number % 3 == 0 else set())
+        description = Description(
             tuple(sorted(tags | ({RARE_TAG} if rare else set()))),
-            " ".join(self._drawn(12)) + (f" {RARE_WORD}" if rare else ""),
+            " ".join(self._draw_words(12)) + (f" {RARE_WORD}" if rare else ""),
         )
         digests = {version: f"sha256:{number:056x}{version:08x}" for version in (1, 2)}
         targets = [(alias, version, 1, digests[version]) for alias, versions in _ALIASES for version in versions]
-        adapter = _adapter(owner, name, said, _EPOCH + timedelta(seconds=number), encode_routes(targets))
+        adapter = _adapter(owner, name, description, _EPOCH + timedelta(seconds=number), encode_routes(targets))
         self._adapters.append((owner, name))
         self._ids.append(adapter["id"])
         here = {"tenant_id": owner, "adapter_id": adapter["id"]}
@@ -159,16 +161,16 @@ class _Making:
         rows[AliasTargetRow] += [
             {**here, "alias": alias, "version": version, "weight": weight} for alias, version, weight, _ in targets
         ]
-        rows[AdapterTagRow] += [{**here, **at, "tag": tag} for tag in said.tags]
+        rows[AdapterTagRow] += [{**here, **at, "tag": tag} for tag in description.tags]
 
-    def _drawn(self, count: int) -> list[str]:
-        """By Zipf's law."""
-        return self._chance.choices(self._words, cum_weights=self._frequencies, k=count)
+    def _draw_words(self, count: int) -> list[str]:
+        """Draw Zipf-distributed words."""
+        return self._rng.choices(self._words, cum_weights=self._frequencies, k=count)
 
 
-def _word(chance: random.Random) -> str:
-    """Of two or three syllables, as many languages' words are."""
-    parts = [[chance.choice(each) for each in _SOUNDS] for _ in range(chance.randint(2, 3))]
+def _word(rng: random.Random) -> str:
+    """Return a word of two or three syllables."""
+    parts = [[rng.choice(each) for each in _SOUNDS] for _ in range(rng.randint(2, 3))]
     return "".join("".join(part) for part in parts)
 
 
@@ -176,14 +178,14 @@ def _tenant(tenant_id: str, number: int) -> dict[str, Any]:
     return {"id": tenant_id, "name": f"tenant {number}", "weight": 1.0, "created_at": _EPOCH, "updated_at": _EPOCH}
 
 
-def _adapter(owner: str, name: str, said: Description, at: datetime, routes: str | None) -> dict[str, Any]:
+def _adapter(owner: str, name: str, description: Description, at: datetime, routes: str | None) -> dict[str, Any]:
     return {
         "tenant_id": owner,
         "id": new_id("ad"),
         "name": name,
-        "tags": said.tags,
-        "description": said.text,
-        "search_text": search_text(name, said),
+        "tags": description.tags,
+        "description": description.text,
+        "search_text": search_text(name, description),
         "last_version": 2,
         "latest_version": 2,
         "routes": routes,
