@@ -1,5 +1,5 @@
-# `make help` lists the words. Everything is installed into .venv, at the versions in constraints.txt.
-# Needs make and Python 3.11 or newer; nothing is compiled.
+# `make help` lists the targets. Everything is installed into .venv, at the versions in constraints.txt.
+# Requires make and Python 3.11 or newer; nothing is compiled.
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
@@ -9,18 +9,18 @@ PARTS := peft_format kernels engine adapter_store prompts gateway finetune panel
 TYPECHECK := build/typecheck
 PROTO_VENV := .venv-proto
 ARGS ?=
-# One more than there are processors, because many tests wait for other processes.
+# One more than the number of processors, because many tests wait for other processes.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))' 2>/dev/null || echo 2)
 
 # Runs pip and reports what it downloads; shows pip's whole output when it fails.
-define NARRATED_PIP
+define PIP_WITH_PROGRESS
 import subprocess, sys
 pip = subprocess.Popen([sys.executable, "-m", "pip", "install", *sys.argv[1:]],
                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-said = []
+output = []
 try:
     for line in pip.stdout:
-        said.append(line)
+        output.append(line)
         words = line.split()
         if words[:1] == ["Downloading"]:
             print("   ", *words[1:4], flush=True)
@@ -30,27 +30,27 @@ except KeyboardInterrupt:
     pip.terminate()
 status = pip.wait()
 if status:
-    sys.stdout.writelines(said)
+    sys.stdout.writelines(output)
 sys.exit(status)
 endef
-export NARRATED_PIP
+export PIP_WITH_PROGRESS
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-long check proto wheel constraints clean clean-all
 
-help: ## List these words
+help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-serve: $(VENV)/.installed-serve ## Install what is missing, build the demo and serve it
+serve: $(VENV)/.installed-serve ## Install missing packages, build the demo and serve it
 	@exec $(BIN)/loragate serve --demo
 
-test: $(VENV)/.installed-dev ## Run the tests; ARGS="-k name" picks some
+test: $(VENV)/.installed-dev ## Run the tests; ARGS="-k name" selects some
 	@OMP_NUM_THREADS=1 exec $(BIN)/python -m pytest -m "not long" -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-long: $(VENV)/.installed-dev ## Run the tests that take minutes each
 	@exec $(BIN)/python -m pytest -m long $(ARGS)
 
-check: $(VENV)/.installed-dev ## Check format, lint, types and the layers
+check: $(VENV)/.installed-dev ## Check formatting, lint, types and layers
 	@echo "==> format"
 	@$(BIN)/ruff format --check .
 	@echo "==> lint"
@@ -64,7 +64,7 @@ check: $(VENV)/.installed-dev ## Check format, lint, types and the layers
 	@echo "==> layers"
 	@$(BIN)/lint-imports --no-cache
 
-proto: $(PROTO_VENV)/.installed ## Renew the stubs from proto/*.proto
+proto: $(PROTO_VENV)/.installed ## Regenerate the stubs from proto/*.proto
 	@cd proto && ../$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I . \
 		--python_out=. --pyi_out=. --grpc_python_out=. loragate/v1/*.proto
 
@@ -72,42 +72,42 @@ wheel: $(VENV)/.installed-dev ## Build dist/*.whl
 	@rm -rf build/lib build/bdist.*
 	@$(BIN)/python -m build --wheel --no-isolation
 
-constraints: ## Renew constraints.txt with the newest versions that go together
+constraints: ## Update constraints.txt to the newest compatible versions
 	@rm -rf build/constraints && mkdir -p build && $(PYTHON) -m venv build/constraints
 	@echo "==> resolving the newest versions"
-	@build/constraints/bin/python -c "$$NARRATED_PIP" 'setuptools>=77'
-	@build/constraints/bin/python -c "$$NARRATED_PIP" --no-build-isolation -e '.[dev]'
+	@build/constraints/bin/python -c "$$PIP_WITH_PROGRESS" 'setuptools>=77'
+	@build/constraints/bin/python -c "$$PIP_WITH_PROGRESS" --no-build-isolation -e '.[dev]'
 	@sed -n '/^#/p' constraints.txt > build/constraints.txt
 	@build/constraints/bin/python -m pip freeze --all --exclude-editable --exclude pip \
 		| sed 's/+cpu$$//' >> build/constraints.txt
 	@mv build/constraints.txt constraints.txt && rm -rf build/constraints
 
-clean: ## Remove what building and checking left
+clean: ## Remove the output of builds and checks
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
-clean-all: clean ## Also remove the virtual environments (the data in .loragate stays)
+clean-all: clean ## Also remove the virtual environments (keeps the data in .loragate)
 	@rm -rf $(VENV) $(PROTO_VENV)
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and not found"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is required but was not found"; exit 1; }
 	@echo "==> creating $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 
 $(VENV)/.installed-serve: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "==> installing what serving needs (the first time about 1 GB, a few minutes)"
-	@$(BIN)/python -c "$$NARRATED_PIP" -c constraints.txt setuptools
-	@$(BIN)/python -c "$$NARRATED_PIP" -c constraints.txt --no-build-isolation -e '.[engine,gateway,tracing,demo,finetune,panel]'
+	@echo "==> installing the packages for serving (about 1 GB and a few minutes the first time)"
+	@$(BIN)/python -c "$$PIP_WITH_PROGRESS" -c constraints.txt setuptools
+	@$(BIN)/python -c "$$PIP_WITH_PROGRESS" -c constraints.txt --no-build-isolation -e '.[engine,gateway,tracing,demo,finetune,panel]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "==> installing what serving, testing and checking need (the first time about 2 GB, a few minutes)"
-	@$(BIN)/python -c "$$NARRATED_PIP" -c constraints.txt setuptools
-	@$(BIN)/python -c "$$NARRATED_PIP" -c constraints.txt --no-build-isolation -e '.[dev]'
+	@echo "==> installing the packages for serving, testing and checking (about 2 GB and a few minutes the first time)"
+	@$(BIN)/python -c "$$PIP_WITH_PROGRESS" -c constraints.txt setuptools
+	@$(BIN)/python -c "$$PIP_WITH_PROGRESS" -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@ $(VENV)/.installed-serve
 
 $(PROTO_VENV)/.installed:
 	@echo "==> creating $(PROTO_VENV) for protoc"
 	@$(PYTHON) -m venv $(PROTO_VENV)
-	@$(PROTO_VENV)/bin/python -c "$$NARRATED_PIP" grpcio-tools==1.62.3 'setuptools<81'
+	@$(PROTO_VENV)/bin/python -c "$$PIP_WITH_PROGRESS" grpcio-tools==1.62.3 'setuptools<81'
 	@touch $@
