@@ -197,7 +197,7 @@ async def _measure_resolving(store: Store, library: Library, redis_url: str) -> 
     warm = await _measure_sequentially(lambda: resolver.resolve(caller, base, name), RESOLVED)
 
     async def cold() -> object:
-        resolver._routes.forget(tenant)
+        resolver._routes.discard(tenant)
         return await resolver.resolve(caller, base, name)
 
     link = RedisLink(redis_url)
