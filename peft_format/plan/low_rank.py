@@ -28,9 +28,7 @@ def plan_modules(
             case ModuleKind.EMBEDDING:
                 embeddings[module.name] = _plan_embedding(module, config, layout, sizes, tensors)
             case ModuleKind.NORM:
-                raise in_config(
-                    _FIELD, f"{_FIELD} selects the norm {module.name}, which cannot have LoRA; leave it out."
-                )
+                raise in_config(_FIELD, f"{_FIELD} selects {module.name}, a norm, which cannot have LoRA; omit it.")
     return linears, embeddings
 
 

@@ -36,7 +36,7 @@ class Heard:
     async def progress(self, job_id: str, worker: str, step: int, steps: int | None) -> None:
         self.said.append(("progress", (step, steps)))
 
-    async def tell(self, job_id: str, message: str, *, type: str, data: Any) -> None:
+    async def log_event(self, job_id: str, message: str, *, type: str, data: Any) -> None:
         self.said.append((message, data))
 
 
