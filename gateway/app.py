@@ -38,8 +38,7 @@ from loragate.gateway.imports.resume import run_resume_loop
 from loragate.gateway.imports.runner import ImportRunner
 from loragate.gateway.instruments.loop_lag import run_lag_sampling
 from loragate.gateway.limits.limiter import open_limiter
-from loragate.gateway.metering.ledger import Ledger
-from loragate.gateway.metering.prices import Prices
+from loragate.gateway.metering.ledger import Ledger, Prices
 from loragate.gateway.metering.retention import run_purge_loop
 from loragate.gateway.metrics import GatewayMetrics
 from loragate.gateway.resilience.redis import RedisLink

@@ -111,7 +111,7 @@ class Api:
     async def proxied(
         self, method: str, url: str, content: AsyncIterator[bytes] | None, headers: Mapping[str, str]
     ) -> AsyncIterator[httpx.Response]:
-        """Stream a body to the API and yield its streamed response, whatever its status."""
+        """Stream a body to the API and yield its streamed response, of any status."""
         try:
             async with self._http.stream(
                 method, url, content=content, headers=dict(headers), timeout=_GENERATION

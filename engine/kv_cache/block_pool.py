@@ -5,8 +5,7 @@ from collections import OrderedDict
 import numpy as np
 import numpy.typing as npt
 
-from loragate.engine.kv_cache.prefix_cache import PrefixCache
-from loragate.engine.kv_cache.prefix_stats import PrefixCounts
+from loragate.engine.kv_cache.prefix_cache import PrefixCache, PrefixCounts
 from loragate.engine.sequence.prefix_path import CachedBlock
 from loragate.engine.sequence.sequence import Sequence
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from loragate.engine.adapters.token_cost import GENERATED_UNITS, PROMPT_UNITS
+from loragate.engine.runtime.lazy_heap import LazyHeap
 from loragate.engine.scheduling.virtual_counters import TenantCounter, VirtualTokenCounters
 from loragate.engine.sequence.output import ErrorCode, Failure
 from loragate.engine.sequence.request import Request
@@ -133,3 +134,32 @@ def queue_load(
         active_weight,
         tuple(TenantQueue(a.tenant_id, a.weight, a.backlog / units_per_second) for a in active[:max_tenants]),
     )
+
+
+class Deadlines:
+    """Sequences by their latest start, as a time.monotonic()."""
+
+    def __init__(self) -> None:
+        self._latest: dict[Sequence, float] = {}
+        self._heap: LazyHeap[Sequence] = LazyHeap(self._latest.__getitem__)
+
+    def add(self, sequence: Sequence, latest: float) -> None:
+        self._latest[sequence] = latest
+        self._heap.add(sequence)
+
+    def discard(self, sequence: Sequence) -> None:
+        self._heap.discard(sequence)
+        self._latest.pop(sequence, None)
+
+    @property
+    def next(self) -> float | None:
+        first = self._heap.first()
+        return None if first is None else self._latest[first]
+
+    def pop_expired(self, now: float) -> list[Sequence]:
+        """Remove and return the sequences whose time has passed."""
+        late: list[Sequence] = []
+        while (first := self._heap.first()) is not None and self._latest[first] < now:
+            late.append(first)
+            self.discard(first)
+        return late

@@ -14,9 +14,8 @@ from loragate.engine.adapters.pool import AdapterPool
 from loragate.engine.adapters.token_cost import GENERATED_UNITS, PROMPT_UNITS
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.scheduling import preemption
-from loragate.engine.scheduling.deadlines import Deadlines
 from loragate.engine.scheduling.fair_queue import AdapterQueue, FairQueue
-from loragate.engine.scheduling.overload import Overload, QueueBounds, QueueLoad
+from loragate.engine.scheduling.overload import Deadlines, Overload, QueueBounds, QueueLoad
 from loragate.engine.scheduling.preemption import ScheduledSequence
 from loragate.engine.scheduling.seat_allocator import SeatAllocator
 from loragate.engine.scheduling.sequence_index import SequenceIndex

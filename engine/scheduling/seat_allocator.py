@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from loragate.engine.kv_cache.block_pool import BlockPool
 from loragate.engine.scheduling import preemption
 from loragate.engine.scheduling.fair_queue import AdapterQueue, FairQueue
 from loragate.engine.scheduling.preemption import ScheduledSequence
-from loragate.engine.scheduling.reserved_seats import SeatReservations
 from loragate.engine.scheduling.slot_assignment import SlotAssignment
 from loragate.engine.scheduling.virtual_counters import VirtualTokenCounters
 from loragate.engine.sequence.sequence import Sequence
@@ -158,3 +158,42 @@ class SeatAllocator:
     def _dequeue(self, entry: ScheduledSequence) -> None:
         self._waiting.remove(entry.sequence)
         entry.tenant.backlog -= entry.expected
+
+
+RESERVATION_STEPS = 4
+"""If the tenant does not come back, the cost is one row for this many steps, far less than recomputing a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A reserved seat: the step until which it is held, and the blocks that go with it."""
+
+    until: int
+    blocks: int
+
+
+class SeatReservations:
+    """Reservations by tenant."""
+
+    def __init__(self) -> None:
+        self._reservations: dict[str, Reservation] = {}
+
+    def __len__(self) -> int:
+        return len(self._reservations)
+
+    @property
+    def tenants(self) -> list[str]:
+        return list(self._reservations)
+
+    @property
+    def blocks(self) -> int:
+        return sum(reservation.blocks for reservation in self._reservations.values())
+
+    def add(self, tenant_id: str, step: int, blocks: int) -> None:
+        self._reservations[tenant_id] = Reservation(step + RESERVATION_STEPS, blocks)
+
+    def remove(self, tenant_id: str) -> None:
+        del self._reservations[tenant_id]
+
+    def expire(self, step: float) -> None:
+        self._reservations = {tenant: held for tenant, held in self._reservations.items() if step < held.until}

@@ -9,7 +9,7 @@ from loragate.adapter_store.store import Store
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.engine.adapter_probe import EngineProbe
 from loragate.gateway.engine.link import EngineLink
-from loragate.gateway.generation.priority import share_of_tenant
+from loragate.gateway.generation.request import share_of_tenant
 from loragate.gateway.resilience.periodic import periodic
 
 log = logging.getLogger(__name__)

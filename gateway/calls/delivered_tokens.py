@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from loragate.gateway.calls.inference_request import InferenceRequest
 from loragate.gateway.generation.output import TextDelta
-from loragate.gateway.metering.meter import Meter
+from loragate.gateway.metering.live_counters import Meter
 
 
 class DeliveredTokens:

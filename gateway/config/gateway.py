@@ -8,7 +8,7 @@ from loragate.gateway.config.imports import ImportConfig
 from loragate.gateway.config.oidc import OidcConfig
 from loragate.gateway.config.prices import Price
 from loragate.gateway.config.tracing import TracingConfig
-from loragate.gateway.http.body_limits import Pace
+from loragate.gateway.http.bodies import Pace
 from loragate.gateway.tools.formats.detection import FORMATS
 
 DEFAULT_LIMITS = TenantLimits(requests_per_minute=600_000, tokens_per_minute=100_000_000, max_unfinished_jobs=32)

@@ -7,11 +7,9 @@ from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.engine.link import EngineLink
 from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.generation.constraint import Constraint, chat_constraint, constraint, tool_use
-from loragate.gateway.generation.context_window import check_length, room_for_completion
-from loragate.gateway.generation.priority import share_of
-from loragate.gateway.generation.request import GenerationRequest, PoolingRequest
+from loragate.gateway.generation.request import GenerationRequest, PoolingRequest, share_of
 from loragate.gateway.generation.resolver import Resolver
-from loragate.gateway.generation.tokenize import chat_to_tokens, prompts_to_tokens
+from loragate.gateway.generation.tokenize import chat_to_tokens, check_length, prompts_to_tokens, room_for_completion
 from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.gateway.schemas.inference.completions import CompletionRequest
 from loragate.gateway.schemas.inference.embeddings import EmbeddingRequest

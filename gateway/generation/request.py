@@ -1,4 +1,4 @@
-"""Checked requests to the generation service."""
+"""Checked requests to the generation service, and their share of the engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from loragate.adapter_store.adapters.adapter import ResolvedAdapter
+from loragate.adapter_store.auth.principal import TenantPrincipal
+from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.generation.constraint import Constraint
 from loragate.gateway.text.base_model import BaseModel
 from loragate.gateway.tools.message import ToolUse
@@ -83,3 +85,15 @@ class Embedding:
 
     index: int
     vector: npt.NDArray[np.float32]  # [hidden size], not normalized
+
+
+def share_of(caller: TenantPrincipal, priority: int | None, config: GatewayConfig) -> pb.Share:
+    """Return the share of a request. The tenant's weight counts among tenants, the request's priority among those of
+    the same tenant."""
+    return share_of_tenant(caller.tenant_id, caller.weight, config, priority or 0)
+
+
+def share_of_tenant(tenant_id: str, weight: float, config: GatewayConfig, priority: int = 0) -> pb.Share:
+    """Return a share of the tenant, for work that is not a request."""
+    deadline_ms = round(1000 * (config.first_token_deadline_seconds or 0))
+    return pb.Share(tenant_id=tenant_id, weight=weight, priority=priority, deadline_ms=deadline_ms)

@@ -6,8 +6,7 @@ from typing import TypeVar
 
 from loragate.adapter_store.auth.principal import TenantPrincipal
 from loragate.gateway.grpc.connection import MessageStream
-from loragate.gateway.http.bodies import parse_body
-from loragate.gateway.http.body_limits import Pace
+from loragate.gateway.http.bodies import Pace, parse_body
 from loragate.gateway.http.context import RequestContext
 from loragate.gateway.http.idempotency import Once, Result, once_of
 from loragate.gateway.services import Services

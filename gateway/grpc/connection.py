@@ -9,7 +9,7 @@ import grpc.aio
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
 from loragate.gateway.errors import InvalidRequest
-from loragate.gateway.http.body_limits import BodyCounter, Pace
+from loragate.gateway.http.bodies import BodyCounter, Pace
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from urllib.parse import urljoin
 import httpx
 
 from loragate.gateway.errors import PayloadTooLarge
-from loragate.gateway.http.body_limits import BodyCounter, Pace
+from loragate.gateway.http.bodies import BodyCounter, Pace
 from loragate.gateway.imports.allow_list import AllowList, SourceUrl
 from loragate.gateway.imports.public_addresses import is_public, resolve_addresses
 from loragate.gateway.imports.source import ImportFailed

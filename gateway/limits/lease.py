@@ -1,7 +1,11 @@
-"""An admitted request's lease on its limits."""
+"""An admitted request's lease on its limits, and the `x-ratelimit-*` headers, with OpenAI's names and notation."""
 
-from collections.abc import Mapping
-from typing import Protocol
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+from loragate.gateway.limits.backend import MICROSECONDS, WINDOW, OperationResult, SubjectState
+from loragate.gateway.limits.subject import Subject
 
 EXTENSION = 256  # tokens at a time
 
@@ -35,3 +39,45 @@ class Lease:
         """End the lease; the request used `tokens`. Return at once."""
         if self._listener is not None:
             self._listener.settle(tokens)
+
+
+PerMinute = Literal["requests", "tokens"]
+_KINDS: tuple[PerMinute, ...] = ("requests", "tokens")
+
+
+def rate_limit_headers(result: OperationResult, subjects: Sequence[Subject]) -> dict[str, str]:
+    """Return, for each kind, the headers of the limit that has the least left; none for a kind without a limit."""
+    headers: dict[str, str] = {}
+    for kind in _KINDS:
+        left = [
+            _left(limit, _backlog(state, kind, result.now))
+            for subject, state in zip(subjects, result.states, strict=True)
+            if (limit := subject.limits.get(kind)) is not None
+        ]
+        if left:
+            remaining, limit, backlog = min(left)
+            headers[f"x-ratelimit-limit-{kind}"] = str(limit)
+            headers[f"x-ratelimit-remaining-{kind}"] = str(remaining)
+            headers[f"x-ratelimit-reset-{kind}"] = duration(backlog / MICROSECONDS)
+    return headers
+
+
+def duration(seconds: float) -> str:
+    """Format as `1h2m3s`, `6m0s`, `1.5s` or `20ms`, rounded up to a millisecond."""
+    milliseconds = math.ceil(round(seconds * 1000, 3))
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text
+
+
+def _left(limit: int, backlog: float) -> tuple[int, int, float]:
+    return max(0, math.floor((WINDOW - backlog) * limit / WINDOW + 1e-6)), limit, backlog
+
+
+def _backlog(state: SubjectState, kind: PerMinute, now: float) -> float:
+    return max(0.0, (state.requests if kind == "requests" else state.tokens) - now)

@@ -11,8 +11,7 @@ from loragate.adapter_store.store import Store
 from loragate.gateway.limits.backend import BackendUnavailable, LimitBackend, OperationResult
 from loragate.gateway.limits.errors import limit_exceeded, request_too_large
 from loragate.gateway.limits.fallback import LocalShare
-from loragate.gateway.limits.headers import rate_limit_headers
-from loragate.gateway.limits.lease import Lease
+from loragate.gateway.limits.lease import Lease, rate_limit_headers
 from loragate.gateway.limits.memory_backend import MemoryBackend
 from loragate.gateway.limits.metrics import LimitMetrics
 from loragate.gateway.limits.observed_state import HeldLease

@@ -13,6 +13,7 @@ by its id. While the database is unavailable, segments wait on the disk; while t
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,15 +21,34 @@ from pathlib import Path
 from loragate.adapter_store.errors import StoreError
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.usage.record import UsageRecord
+from loragate.gateway.config.prices import _PRICE_DIGITS, Price
 from loragate.gateway.metering.disk import Disk
+from loragate.gateway.metering.live_counters import Meter
 from loragate.gateway.metering.log_once import LogOnce
-from loragate.gateway.metering.meter import Meter
 from loragate.gateway.metering.metrics import UsageMetrics
-from loragate.gateway.metering.prices import Prices
 from loragate.gateway.metering.segments import SegmentSettler
 from loragate.gateway.metering.settler import Settler
 from loragate.gateway.metering.writer import RecordWriter
 from loragate.gateway.resilience.timeouts import wait_for_event
+
+
+class Prices:
+    """The most specific price applies: for the tenant's adapter, the tenant, the adapter's name, everything."""
+
+    def __init__(self, prices: Iterable[Price] = ()) -> None:
+        self._rates = {(price.tenant, price.adapter): _rates(price) for price in prices}
+
+    def amount(self, record: UsageRecord) -> int | None:
+        """Return the exact cost in 10⁻¹⁰ of the currency's unit; None without a price."""
+        for tenant in (record.tenant_id, None):
+            for adapter in (record.adapter, None):
+                rates = self._rates.get((tenant, adapter))
+                if rates is not None:
+                    prompt, cached, completion = rates
+                    computed = record.prompt_tokens - record.cached_tokens
+                    return computed * prompt + record.cached_tokens * cached + record.completion_tokens * completion
+        return None
+
 
 log = logging.getLogger(__name__)
 
@@ -147,3 +167,9 @@ class Ledger:
 
     async def _pause(self, seconds: float) -> None:
         await wait_for_event(self._stop, seconds)
+
+
+def _rates(price: Price) -> tuple[int, int, int]:
+    cached = price.prompt if price.cached is None else price.cached
+    prompt, cached_, completion = (int(each.scaleb(_PRICE_DIGITS)) for each in (price.prompt, cached, price.completion))
+    return prompt, cached_, completion

@@ -1,11 +1,10 @@
-"""Metrics of inference requests as their clients saw them, recorded when they end."""
+"""Metrics of inference requests, recorded when they end: as clients saw them, and by the version behind an alias."""
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from loragate.adapter_store.usage.record import UsageRecord
 from loragate.gateway.http.metrics import SECONDS
-from loragate.gateway.instruments.tenant_counter import TenantCounter
-from loragate.gateway.metering.target_metrics import AliasTargetMetrics
+from loragate.gateway.instruments.tenant_counter import OTHER, TenantCounter
 
 _TOKEN_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 
@@ -44,3 +43,46 @@ class RequestMetrics:
         if record.completion_tokens > 1:
             rest = record.duration_ms - record.ttft_ms
             self._each_token.observe(rest / 1000 / (record.completion_tokens - 1))
+
+
+ALIAS_TARGET_PREFIX = "loragate_alias_target_"
+MAX_TARGETS = 1024
+_LABELS = ("tenant", "adapter", "alias")
+
+AliasTarget = tuple[str, str, str]
+
+
+class AliasTargetMetrics:
+    """Counts the first 1,024 pairs of version and alias of a process individually, and all others together."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, help: str, *more: str) -> Counter:
+            return Counter(f"{ALIAS_TARGET_PREFIX}{name}", help, (*_LABELS, *more), registry=registry)
+
+        self._requests = counter(
+            "requests", "Requests for an alias, by the version that served them and by outcome.", "outcome"
+        )
+        self._prompt = counter("prompt_tokens", "Prompt tokens of these requests.")
+        self._completion = counter("completion_tokens", "Tokens delivered to clients.")
+        self._answered = counter("answered_requests", "Requests that received a token.")
+        self._first_token = counter("time_to_first_token_seconds", "Summed time from admission to the first token.")
+        self._targets: set[AliasTarget] = set()
+
+    def ended(self, record: UsageRecord) -> None:
+        """Record that a request has ended."""
+        if record.adapter_alias is None:
+            return
+        target = self._target(record)
+        self._requests.labels(*target, record.outcome.value).inc()
+        if record.ttft_ms is not None:
+            self._prompt.labels(*target).inc(record.prompt_tokens)
+            self._completion.labels(*target).inc(record.completion_tokens)
+            self._answered.labels(*target).inc()
+            self._first_token.labels(*target).inc(record.ttft_ms / 1000)
+
+    def _target(self, record: UsageRecord) -> AliasTarget:
+        target = (record.tenant_id, f"{record.adapter}:{record.adapter_version}", record.adapter_alias or "")
+        if target not in self._targets and len(self._targets) >= MAX_TARGETS:
+            return OTHER, OTHER, OTHER
+        self._targets.add(target)
+        return target

@@ -8,6 +8,7 @@ from typing_extensions import TypedDict
 from loragate.adapter_store.adapters import adapter as adapters
 from loragate.adapter_store.audit import log as audit_log
 from loragate.adapter_store.auth import api_key
+from loragate.adapter_store.auth.principal import Principal, TenantPrincipal
 from loragate.adapter_store.tenants import tenant as stored
 from loragate.adapter_store.timestamps import rfc3339
 from loragate.gateway.engine.residency import Holdings
@@ -205,4 +206,34 @@ def audit_object(event: audit_log.AuditEvent) -> AuditEvent:
         "before": None if event.before is None else dict(event.before),
         "after": None if event.after is None else dict(event.after),
         "request_id": event.request_id,
+    }
+
+
+class OwnTenant(TypedDict):
+    """The tenant that a key belongs to."""
+
+    id: str
+    name: str
+
+
+class Caller(TypedDict):
+    """The tenant and the scopes of a key. The operator has no tenant, no key id and no scopes."""
+
+    object: Literal["caller"]
+    role: Literal["operator", "tenant"]
+    tenant: OwnTenant | None
+    key_id: str | None
+    scopes: list[Scope]
+
+
+def caller_object(caller: Principal) -> Caller:
+    """Return the caller."""
+    if not isinstance(caller, TenantPrincipal):
+        return {"object": "caller", "role": "operator", "tenant": None, "key_id": None, "scopes": []}
+    return {
+        "object": "caller",
+        "role": "tenant",
+        "tenant": {"id": caller.tenant_id, "name": caller.tenant_name},
+        "key_id": caller.key_id,
+        "scopes": sorted(scope.value for scope in caller.scopes),
     }

@@ -1,6 +1,8 @@
 """Usage and service quality."""
 
-from collections.abc import Iterator
+import csv
+import io
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, NotRequired, cast
 
 from pydantic import Field
@@ -157,3 +159,20 @@ def first_token_object(first: FirstToken | None) -> TtftMs | None:
     if first is None:
         return None
     return {"mean": first.mean, "p50": first.p50, "p90": first.p90, "p95": first.p95, "p99": first.p99}
+
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def csv_lines(rows: Iterable[Iterable[object]]) -> bytes:
+    """Rows of text and numbers. None is an empty cell."""
+    lines = io.StringIO()
+    csv.writer(lines).writerows([_cell(value) for value in row] for row in rows)
+    return lines.getvalue().encode()
+
+
+def _cell(value: object) -> object:
+    """Text that a spreadsheet would take for a formula gets an apostrophe in front, so that it stays text."""
+    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA_STARTS):
+        return f"'{value}"
+    return value

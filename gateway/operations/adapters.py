@@ -12,7 +12,7 @@ from loragate.adapter_store.imports.rows import Import
 from loragate.adapter_store.scopes import TenantScope
 from loragate.finetune.jobs.model_name import parse_tuned_name
 from loragate.gateway.engine.adapter_probe import EngineProbe
-from loragate.gateway.generation.priority import share_of
+from loragate.gateway.generation.request import share_of
 from loragate.gateway.http.idempotency import Once, Result
 from loragate.gateway.objects.adapters import (
     Adapter,

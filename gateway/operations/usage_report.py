@@ -9,8 +9,7 @@ from loragate.adapter_store.timestamps import rfc3339
 from loragate.adapter_store.usage.query import UsageQuery, UsageRow
 from loragate.adapter_store.usage.repository import MAX_ROWS, UsageRepository
 from loragate.gateway.objects.common import list_object
-from loragate.gateway.objects.csv_table import csv_lines
-from loragate.gateway.objects.usage import UsageList, field_names, sum_fields, usage_fields, usage_row
+from loragate.gateway.objects.usage import UsageList, csv_lines, field_names, sum_fields, usage_fields, usage_row
 
 
 @dataclass(frozen=True)

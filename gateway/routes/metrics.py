@@ -9,7 +9,7 @@ from loragate.gateway.dependencies.requirements import OperatorOrAnybody
 from loragate.gateway.dependencies.services import Use
 from loragate.gateway.engine.adapter_names import Names, names_of
 from loragate.gateway.instruments.tenant_counter import TENANT_PREFIX
-from loragate.gateway.metering.target_metrics import ALIAS_TARGET_PREFIX
+from loragate.gateway.metering.request_metrics import ALIAS_TARGET_PREFIX
 from loragate.gateway.observability.adapter_families import (
     adapter_families,
     lora_requests_info,

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.imports import ImportConfig
-from loragate.gateway.http.body_limits import Pace
+from loragate.gateway.http.bodies import Pace
 from loragate.gateway.imports.allow_list import AllowList
 from loragate.gateway.imports.fetcher import Fetcher
 from loragate.gateway.imports.public_addresses import is_public

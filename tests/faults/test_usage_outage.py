@@ -16,9 +16,8 @@ from loragate.adapter_store.database.schema import upgrade
 from loragate.adapter_store.errors import Unavailable
 from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.usage import UsageRecordRow, UsageSumRow
-from loragate.gateway.metering.ledger import Ledger
+from loragate.gateway.metering.ledger import Ledger, Prices
 from loragate.gateway.metering.metrics import UsageMetrics
-from loragate.gateway.metering.prices import Prices
 
 SECRET = b"k" * 32
 WORKERS = 4

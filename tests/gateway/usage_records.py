@@ -12,8 +12,8 @@ from loragate.adapter_store.store import Store
 from loragate.adapter_store.tables.usage import UsageRecordRow
 from loragate.adapter_store.usage.query import UsageQuery
 from loragate.adapter_store.usage.record import UsageRecord, new_usage_id
+from loragate.gateway.metering.ledger import Prices
 from loragate.gateway.metering.metrics import UsageMetrics
-from loragate.gateway.metering.prices import Prices
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 EVER = (datetime(2020, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC))

@@ -19,8 +19,8 @@ from loragate.gateway.objects import (
     models,
     responses,
     usage,
-    whoami,
 )
+from loragate.gateway.objects import admin as whoami
 from loragate.gateway.openapi.examples.adapters import ADAPTER, ADMIN_ADAPTER, ALIAS, IMPORT, VERSION
 from loragate.gateway.openapi.examples.engines import ENGINE, ENGINE_ADAPTER
 from loragate.gateway.openapi.examples.jobs import ADMIN_JOB, CHECKPOINT, JOB, JOB_EVENT

@@ -97,7 +97,7 @@ class _Answer:
 
     @property
     def figures(self) -> str:
-        """Return the answer's timing in words."""
+        """Return a phrase about the answer's timing."""
         if self._first is None:
             return "" if self._tokens is None else "The answer is empty."
         first = f"First token after {formats.seconds(self._first - self._began)}"

@@ -12,8 +12,7 @@ from tiny_models import VOCABULARY, add_adapter, greedy, make_model
 
 from loragate.engine.kv_cache import prefix_cache
 from loragate.engine.kv_cache.block_pool import BlockPool
-from loragate.engine.kv_cache.prefix_cache import PrefixCache
-from loragate.engine.kv_cache.prefix_stats import MAX_TENANTS, PrefixCounters, PrefixCounts
+from loragate.engine.kv_cache.prefix_cache import MAX_TENANTS, PrefixCache, PrefixCounters, PrefixCounts
 from loragate.engine.local import LocalEngine
 from loragate.engine.sequence.output import ErrorCode
 from loragate.engine.sequence.request import AdapterKey, Request, SamplingParams

@@ -3,7 +3,7 @@
 import pytest
 from stepping import Stepping
 
-from loragate.engine.scheduling.reserved_seats import RESERVATION_STEPS
+from loragate.engine.scheduling.seat_allocator import RESERVATION_STEPS
 from loragate.engine.scheduling.slot_assignment import OVERTAKE_STEPS
 
 

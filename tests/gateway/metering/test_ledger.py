@@ -25,8 +25,7 @@ from loragate.adapter_store.usage.query import UsageQuery
 from loragate.adapter_store.usage.record import Outcome
 from loragate.gateway.config.prices import Price
 from loragate.gateway.metering import retention
-from loragate.gateway.metering.ledger import Ledger
-from loragate.gateway.metering.prices import Prices
+from loragate.gateway.metering.ledger import Ledger, Prices
 from loragate.gateway.metering.record_format import encode_record
 from loragate.gateway.metering.spool import Spool
 from tests.gateway.usage_records import EVER, NO_PRICES, check_balance, ledger_rows, metrics, opened, value

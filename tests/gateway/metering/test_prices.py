@@ -4,7 +4,7 @@ import pytest
 
 from loragate.adapter_store.usage.record import amount_text
 from loragate.gateway.config.prices import Price
-from loragate.gateway.metering.prices import Prices
+from loragate.gateway.metering.ledger import Prices
 from tests.gateway.usage_records import opened
 
 RECORD = opened(prompt_tokens=10, cached_tokens=4, completion_tokens=3)  # tenant tn_1, adapter support

@@ -22,7 +22,7 @@ from loragate.finetune.run.metrics import FinetuneMetrics
 from loragate.gateway.http.lifecycle import Lifecycle
 from loragate.gateway.http.metrics import SHARED_DIRECTORY
 from loragate.gateway.instruments.tenant_counter import TenantCounter
-from loragate.gateway.metering.target_metrics import AliasTargetMetrics
+from loragate.gateway.metering.request_metrics import AliasTargetMetrics
 from loragate.v1 import engine_pb2 as pb
 from tests.gateway.engine_numbers import full_stats
 from tests.gateway.grpc_client import Client
@@ -294,7 +294,7 @@ async def test_the_versions_of_an_alias_are_told_apart(gateway: Gateway, upload_
 
 
 def test_alias_targets_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loragate.gateway.metering.target_metrics.MAX_TARGETS", 2)
+    monkeypatch.setattr("loragate.gateway.metering.request_metrics.MAX_TARGETS", 2)
     registry = CollectorRegistry()
     targets = AliasTargetMetrics(registry)
     for version in (1, 2, 3, 4, 1):

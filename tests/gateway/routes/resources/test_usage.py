@@ -16,7 +16,7 @@ from loragate.adapter_store.timestamps import utc_now
 from loragate.adapter_store.usage.record import UsageRecord
 from loragate.gateway.config.gateway import GatewayConfig
 from loragate.gateway.config.prices import Price
-from loragate.gateway.objects.csv_table import csv_lines
+from loragate.gateway.objects.usage import csv_lines
 from tests.gateway.running import Gateway, serving
 from tests.gateway.stub_engine import StubEngine
 from tests.gateway.usage_records import NOON, opened
