@@ -26,7 +26,7 @@ def _parsed(schema: Any) -> Any:
 
 
 class JsonSchemaFormat(Body):
-    """`response_format.json_schema`. Without a `schema`, any object matches. It is enforced with any value of `strict`."""
+    """`response_format.json_schema`. Without a `schema`, any object matches. A schema is enforced with any `strict`."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
     description: Annotated[str, StringConstraints(max_length=1 << 16)] | None = None
