@@ -27,7 +27,7 @@ class WorkerSide:
 
     async def say(self, method: str, job_id: str, *arguments: Any, **named: Any) -> Any:
         """What needs no lease, or has it."""
-        lease = () if method == "tell" else (WORKER,)
+        lease = () if method == "log_event" else (WORKER,)
         async with self.store.tenant(self.tenant_id, write=True) as scope:
             return await getattr(scope.job_lease, method)(job_id, *lease, *arguments, **named)
 
@@ -47,7 +47,7 @@ class WorkerSide:
         for step in range(1, steps // 2 + 1):
             await self.say("progress", job.id, step, steps)
             figures = {"step": step, "steps": steps, "train_loss": 2.0 / step, "token_accuracy": 0.5}
-            await self.say("tell", job.id, f"Step {step}/{steps}", type="metrics", data=figures)
+            await self.say("log_event", job.id, f"Step {step}/{steps}", type="metrics", data=figures)
         return job
 
     async def succeed(self, job: Job, upload: Any) -> str:

@@ -112,11 +112,11 @@ class GatewayThread:
             loss = 0.4 + 2.2 * 0.95**step + 0.04 * (step * 37 % 11 - 5)
             figures = {"step": step, "steps": 120, "train_loss": loss, "learning_rate": 2e-4 * min(1, step / 12)}
             checked = {"valid_loss": loss + 0.15} if step % 6 == 0 else {}
-            await worker.say("tell", job.id, f"Step {step}/120", type="metrics", data=figures | checked)
+            await worker.say("log_event", job.id, f"Step {step}/120", type="metrics", data=figures | checked)
             if step in (30, 60):
                 await worker.say("checkpoint", job.id, step, figures | checked, f"ft:tiny:acme:poet:ckpt-step-{step}")
         await worker.say("progress", job.id, 60, 120)
-        await worker.say("tell", job.id, "Training began.")
+        await worker.say("log_event", job.id, "Training began.")
 
     async def _hold(self, tokens: int | None) -> None:
         self.engine.pause_after = tokens

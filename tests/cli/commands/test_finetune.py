@@ -78,7 +78,7 @@ async def trained(worker: WorkerSide) -> None:
     await worker.validate()
     job = await worker.train(8)
     await worker.say("checkpoint", job.id, 4, {"train_loss": 0.5}, "ft:m:t:x:12345678:ckpt-step-4")
-    await worker.say("tell", job.id, "Nearly there.")
+    await worker.say("log_event", job.id, "Nearly there.")
     await worker.say("succeed", job.id, "ft:m:t:x:12345678", "file-results")
 
 

@@ -105,7 +105,7 @@ async def test_following_a_job_to_its_end(gateway: Gateway, client: Client, file
         await worker.validate()
         held = await worker.train(4)
         seen = [await anext(events), await anext(events)]
-        await worker.say("tell", job.id, "event 0")
+        await worker.say("log_event", job.id, "event 0")
         await worker.fail(held)
         seen += [event async for event in events]
     assert [event.message for event in seen[:3]] == ["Step 1/4", "Step 2/4", "event 0"]
@@ -132,7 +132,7 @@ async def test_followers_end_with_a_drain_and_with_their_key(gateway: Gateway, c
     async with gateway.admin() as admin:
         made = (await admin.post(f"/admin/v1/tenants/{gateway.tenant_id}/keys", json={"scopes": ["finetune"]})).json()
     wanted = pb.ListFineTuningEventsRequest(fine_tuning_job_id=job.id, follow=True)
-    await WorkerSide(gateway).say("tell", job.id, "begun")
+    await WorkerSide(gateway).say("log_event", job.id, "begun")
     async with connected(gateway.grpc_target, made["secret"]) as other:
         calls = [each.fine_tuning.ListEvents(wanted, metadata=each.metadata) for each in (client, other)]
         async with asyncio.timeout(60):
