@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings and fixtures for all tests."""
 
 import ast
 import os
@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, settings
 from interpreted_dot import make_dot_independent_of_position
 from redis_server import RedisServer
 
-# No timed assertions: a busy machine is no defect of the code.
+# No deadlines: a busy machine is not a defect of the code.
 settings.register_profile("loragate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("loragate")
 
-# Before anything imports triton.
+# This must precede the first import of triton.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
     make_dot_independent_of_position()
@@ -25,8 +25,11 @@ _parse = ast.parse
 
 
 def _parse_twice(*args: Any, **kwargs: Any) -> ast.AST:
-    """CPython 3.11 raises SystemError when another tree is built, by another thread or a gc callback, while it builds
-    this one (gh-106905). hypothesis reads the source of whatever it runs, on machines that are busy with much else."""
+    """Parse again after a SystemError.
+
+    CPython 3.11 raises it when another thread or a gc callback builds a tree at the same time (gh-106905). hypothesis
+    parses the source of each test that it runs.
+    """
     try:
         return _parse(*args, **kwargs)
     except SystemError:
@@ -48,7 +51,7 @@ def redis_of_session() -> Iterator[RedisServer]:
 
 @pytest.fixture
 def redis_server(redis_of_session: RedisServer) -> RedisServer:
-    """A real Redis, empty. It runs again, and empty, for the next test, whatever this one does to it."""
+    """Return a real, empty Redis. Tests may stop, pause or fill it: it is restored before each test."""
     if not redis_of_session.runs:
         redis_of_session.start()
     redis_of_session.go_on()

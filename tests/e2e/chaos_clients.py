@@ -1,4 +1,4 @@
-"""Clients of the chaos run. Each remembers what it was told in answer to each of its requests."""
+"""Clients of the chaos run; each records the response to each of its requests."""
 
 import asyncio
 import json
@@ -20,13 +20,13 @@ from .workers import Tenant
 
 PROMPTS: tuple[tuple[int, ...], ...] = ((5, 9, 13, 21, 200, 7), (40, 41, 42), (7,) * 40)
 LENGTHS = (4, 24, 120)
-_PATIENCE = 90.0  # seconds; longer is a request that hangs
+_TIMEOUT_SECONDS = 90.0  # seconds; a request that takes longer hangs
 _TYPED = {429: ("rate_limit_error",), 503: ("server_error",)}
 
 
 @dataclass(frozen=True)
 class Question:
-    """The same question has the same answer, whichever way it is asked."""
+    """A question, which has the same answer through every interface."""
 
     what: str  # text, chat or vector
     model: str
@@ -34,7 +34,7 @@ class Question:
     tokens: int
 
     @property
-    def ways(self) -> tuple[str, ...]:
+    def interfaces(self) -> tuple[str, ...]:
         if self.what == "text":
             return ("completion", "completion stream", "gRPC", "gRPC stream")
         return ("chat", "chat stream") if self.what == "chat" else ("embedding",)
@@ -48,48 +48,54 @@ def questions(models: tuple[str, ...]) -> list[Question]:
 
 
 @dataclass
-class Told:
-    """`usage` are prompt and completion tokens as the answer said them; None where its end was not seen."""
+class RequestRecord:
+    """The response to one request.
+
+    `usage` has the prompt and completion tokens that the response reported; None if the client did not see its end.
+    """
 
     tenant_id: str
     question: Question
-    way: str
+    interface: str
     id: str = field(default_factory=lambda: f"chaos_{secrets.token_hex(8)}")
-    outcome: str = "left"
+    outcome: str = "disconnected"
     usage: tuple[int, int] | None = None
     pieces: int = 0
     text: str = ""
     vector: list[float] | None = None
 
-    def contradicts(self, calm: "Told") -> bool:
-        """What came of the answer is not what came when all was calm."""
+    def contradicts(self, baseline: "RequestRecord") -> bool:
+        """Return whether the response differs from the one without faults."""
         if self.vector is not None:
-            return not np.allclose(self.vector, calm.vector, atol=1e-4)
+            return not np.allclose(self.vector, baseline.vector, atol=1e-4)
         if self.outcome != "completed":
-            return not calm.text.startswith(self.text)
-        return (self.text, self.usage) != (calm.text, calm.usage)
+            return not baseline.text.startswith(self.text)
+        return (self.text, self.usage) != (baseline.text, baseline.usage)
 
 
 class Defect(Exception):
-    """An answer that nobody should ever get."""
+    """A response that no client should ever get."""
 
 
-class Left(Exception):
-    """The client has had enough."""
+class Disconnected(Exception):
+    """The client disconnected."""
 
 
 class Client:
-    """Of one tenant. `leave_after` so many pieces it hangs up; a whole answer it leaves before it comes."""
+    """A client of one tenant.
+
+    It disconnects after `leave_after` pieces of a stream, or before a response that is not streamed.
+    """
 
     def __init__(self, tenant: Tenant, http: httpx.AsyncClient, channel: grpc.aio.Channel) -> None:
         self._tenant = tenant
         self._http = http
         self._stub: Any = InferenceServiceStub(channel)
 
-    async def ask(self, question: Question, way: str, leave_after: int | None = None) -> Told:
-        """Raises Defect."""
-        told = Told(self._tenant.id, question, way)
-        ask: Mapping[str, Callable[[Told, int | None], Coroutine[Any, Any, None]]] = {
+    async def ask(self, question: Question, interface: str, leave_after: int | None = None) -> RequestRecord:
+        """Send the question through one interface and record the response. Raise Defect if it is wrong."""
+        record = RequestRecord(self._tenant.id, question, interface)
+        send: Mapping[str, Callable[[RequestRecord, int | None], Coroutine[Any, Any, None]]] = {
             "completion": self._whole,
             "completion stream": self._stream,
             "chat": self._whole,
@@ -99,97 +105,97 @@ class Client:
             "gRPC stream": self._rpc_stream,
         }
         try:
-            async with asyncio.timeout(_PATIENCE):
-                await ask[way](told, leave_after)
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                await send[interface](record, leave_after)
         except TimeoutError:
-            raise Defect(f"{way}: no answer in {_PATIENCE} s") from None
-        except Left:
-            told.outcome = "left"
+            raise Defect(f"{interface}: no response in {_TIMEOUT_SECONDS} s") from None
+        except Disconnected:
+            record.outcome = "disconnected"
         except httpx.TransportError:
-            told.outcome = "cut"
+            record.outcome = "cut"
         except grpc.aio.AioRpcError as error:
-            told.outcome = _rpc_outcome(error)
-        return told
+            record.outcome = _rpc_outcome(error)
+        return record
 
-    async def _whole(self, told: Told, leave_after: int | None) -> None:
-        path, body = _body(told.question)
-        sending = asyncio.ensure_future(self._http.post(path, json=body, headers={"x-request-id": told.id}))
+    async def _whole(self, record: RequestRecord, leave_after: int | None) -> None:
+        path, body = _body(record.question)
+        sending = asyncio.ensure_future(self._http.post(path, json=body, headers={"x-request-id": record.id}))
         if leave_after is not None:
             await asyncio.wait({sending}, timeout=leave_after / 50)
             if not sending.done():
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
-                raise Left
+                raise Disconnected
         response = await sending
-        told.outcome = _outcome(response.status_code, response.content)
+        record.outcome = _outcome(response.status_code, response.content)
         if response.status_code == 200:
             answer = response.json()
-            told.usage = (answer["usage"]["prompt_tokens"], answer["usage"].get("completion_tokens", 0))
-            if told.way == "embedding":
-                told.vector = answer["data"][0]["embedding"]
+            record.usage = (answer["usage"]["prompt_tokens"], answer["usage"].get("completion_tokens", 0))
+            if record.interface == "embedding":
+                record.vector = answer["data"][0]["embedding"]
             else:
                 choice = answer["choices"][0]
-                told.text = choice["message"]["content"] if "message" in choice else choice["text"]
+                record.text = choice["message"]["content"] if "message" in choice else choice["text"]
 
-    async def _stream(self, told: Told, leave_after: int | None) -> None:
-        path, body = _body(told.question)
+    async def _stream(self, record: RequestRecord, leave_after: int | None) -> None:
+        path, body = _body(record.question)
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-        async with self._http.stream("POST", path, json=body, headers={"x-request-id": told.id}) as response:
+        async with self._http.stream("POST", path, json=body, headers={"x-request-id": record.id}) as response:
             if response.status_code != 200:
-                told.outcome = _outcome(response.status_code, await response.aread())
+                record.outcome = _outcome(response.status_code, await response.aread())
                 return
             async for line in response.aiter_lines():
                 if not line:
                     continue
                 data = line.removeprefix("data: ")
                 if data == "[DONE]":
-                    told.outcome = "completed" if told.usage else _defect("an end without usage")
+                    record.outcome = "completed" if record.usage else _defect("end of stream without usage")
                     return
-                self._take(told, json.loads(data))
-                if told.outcome.startswith("error"):
+                self._take(record, json.loads(data))
+                if record.outcome.startswith("error"):
                     return
-                if leave_after is not None and told.pieces > leave_after:
-                    raise Left
-        told.outcome = _defect("a stream that ends in silence")
+                if leave_after is not None and record.pieces > leave_after:
+                    raise Disconnected
+        record.outcome = _defect("stream without an end event")
 
-    def _take(self, told: Told, event: dict[str, Any]) -> None:
+    def _take(self, record: RequestRecord, event: dict[str, Any]) -> None:
         if "error" in event:
-            told.outcome = f"error event {event['error']['code']}"
+            record.outcome = f"error event {event['error']['code']}"
             if event["error"]["code"] not in ("engine_unavailable", "overloaded", "adapter_unavailable"):
                 _defect(json.dumps(event))
             return
         if event.get("usage"):
-            told.usage = (event["usage"]["prompt_tokens"], event["usage"]["completion_tokens"])
+            record.usage = (event["usage"]["prompt_tokens"], event["usage"]["completion_tokens"])
         for choice in event["choices"]:
             piece = choice["delta"].get("content") or "" if "delta" in choice else choice["text"]
-            told.text += piece
-            told.pieces += bool(piece)
+            record.text += piece
+            record.pieces += bool(piece)
 
-    def _metadata(self, told: Told) -> tuple[tuple[str, str], ...]:
-        return (("authorization", f"Bearer {self._tenant.key}"), ("x-request-id", told.id))
+    def _metadata(self, record: RequestRecord) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {self._tenant.key}"), ("x-request-id", record.id))
 
-    async def _rpc(self, told: Told, leave_after: int | None) -> None:
-        call = self._stub.Generate(_message(told.question), metadata=self._metadata(told))
+    async def _rpc(self, record: RequestRecord, leave_after: int | None) -> None:
+        call = self._stub.Generate(_message(record.question), metadata=self._metadata(record))
         if leave_after is not None:
             await asyncio.wait({asyncio.ensure_future(call.code())}, timeout=leave_after / 50)
             if not call.done():
                 call.cancel()
-                raise Left
+                raise Disconnected
         answer = await call
-        told.text, told.outcome = answer.text, "completed"
-        told.usage = (answer.usage.prompt_tokens, answer.usage.completion_tokens)
+        record.text, record.outcome = answer.text, "completed"
+        record.usage = (answer.usage.prompt_tokens, answer.usage.completion_tokens)
 
-    async def _rpc_stream(self, told: Told, leave_after: int | None) -> None:
-        call = self._stub.GenerateStream(_message(told.question), metadata=self._metadata(told))
+    async def _rpc_stream(self, record: RequestRecord, leave_after: int | None) -> None:
+        call = self._stub.GenerateStream(_message(record.question), metadata=self._metadata(record))
         async for piece in call:
-            told.text += piece.text
-            told.pieces += bool(piece.text)
+            record.text += piece.text
+            record.pieces += bool(piece.text)
             if piece.HasField("usage"):
-                told.usage = (piece.usage.prompt_tokens, piece.usage.completion_tokens)
-            elif leave_after is not None and told.pieces > leave_after:
+                record.usage = (piece.usage.prompt_tokens, piece.usage.completion_tokens)
+            elif leave_after is not None and record.pieces > leave_after:
                 call.cancel()
-                raise Left
-        told.outcome = "completed" if told.usage else _defect("an end without usage")
+                raise Disconnected
+        record.outcome = "completed" if record.usage else _defect("end of stream without usage")
 
 
 def _body(question: Question) -> tuple[str, dict[str, Any]]:
@@ -213,7 +219,7 @@ def _message(question: Question) -> GenerateRequest:
 
 
 def _outcome(status: int, content: bytes) -> str:
-    """Refusals are typed, and there are but two kinds of them."""
+    """Return the outcome of a status. Raise Defect unless an error is a typed 429 or 503."""
     if status == 200:
         return "completed"
     error = json.loads(content).get("error", {})
@@ -223,46 +229,49 @@ def _outcome(status: int, content: bytes) -> str:
 
 
 def _rpc_outcome(error: grpc.aio.AioRpcError) -> str:
-    """UNAVAILABLE is a cut where no gateway has said so: those come with our request id."""
-    said = any(key == "x-request-id" for key, _ in error.trailing_metadata() or ())
+    """Return the outcome of a gRPC error.
+
+    UNAVAILABLE without our request id does not come from a gateway: the connection was cut.
+    """
+    from_gateway = any(key == "x-request-id" for key, _ in error.trailing_metadata() or ())
     match error.code():
         case grpc.StatusCode.UNAVAILABLE:
-            return "503 over gRPC" if said else "cut"
-        case grpc.StatusCode.RESOURCE_EXHAUSTED if said:
+            return "503 over gRPC" if from_gateway else "cut"
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if from_gateway:
             return "429 over gRPC"
     return _defect(f"{error.code()} {error.details()}")
 
 
-def _defect(words: str) -> str:
-    raise Defect(words)
+def _defect(message: str) -> str:
+    raise Defect(message)
 
 
 @dataclass
 class Crowd:
-    """Several clients of one tenant, each asking at random, one thing after the other."""
+    """Several clients of one tenant, each of which sends random questions one after the other."""
 
     client: Client
     questions: list[Question]
     random: random.Random
-    told: list[Told] = field(default_factory=list)
+    records: list[RequestRecord] = field(default_factory=list)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def calm(self) -> dict[Question, Told]:
-        """The right answers. Raises Defect for anything else."""
+    async def baseline(self) -> dict[Question, RequestRecord]:
+        """Record the responses without faults. Raise Defect unless all are complete."""
         answers = {}
         for question in self.questions:
-            answers[question] = told = await self.client.ask(question, question.ways[0])
-            self.told.append(told)
-            if told.outcome != "completed":
-                _defect(f"{question}: {told.outcome} while all is calm")
+            answers[question] = record = await self.client.ask(question, question.interfaces[0])
+            self.records.append(record)
+            if record.outcome != "completed":
+                _defect(f"{question}: {record.outcome} without faults")
         return answers
 
-    async def ask_on(self) -> None:
-        """Until it is stopped."""
+    async def run(self) -> None:
+        """Send questions until stopped."""
         while not self.stopping.is_set():
             question = self.random.choice(self.questions)
             leave_after = self.random.randrange(12) if self.random.random() < 0.2 else None
-            told = await self.client.ask(question, self.random.choice(question.ways), leave_after)
-            self.told.append(told)
-            if told.outcome not in ("completed", "left"):
+            record = await self.client.ask(question, self.random.choice(question.interfaces), leave_after)
+            self.records.append(record)
+            if record.outcome not in ("completed", "disconnected"):
                 await asyncio.sleep(self.random.uniform(0, 0.5))

@@ -1,4 +1,4 @@
-"""What breaks in the chaos run."""
+"""The faults of the chaos run."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ Fault = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Faults:
-    """Each once, in any order, and from then on whatever comes."""
+    """Injects each fault once in random order, then random ones."""
 
     def __init__(self, workers: Workers, rng: random.Random) -> None:
         self._workers = workers
@@ -30,7 +30,7 @@ class Faults:
         }
 
     async def strike(self, seconds: float) -> None:
-        """For so long. Everything runs, or is about to run again, afterwards."""
+        """Inject faults for `seconds`. Afterwards everything runs or is starting again."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         names = list(self._faults)

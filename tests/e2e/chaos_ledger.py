@@ -1,4 +1,4 @@
-"""The ledger after the chaos run, against what clients were told."""
+"""Comparison of the ledger after the chaos run with the responses that clients received."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from sqlalchemy import select
 from loragate.adapter_store.database.database import Database
 from loragate.adapter_store.tables.usage import UsageRecordRow, UsageSumRow
 
-from .chaos_clients import Told
+from .chaos_clients import RequestRecord
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ async def entries(database_url: str) -> list[Entry]:
 
 
 async def sums(database_url: str) -> dict[str, Counter[str]]:
-    """By width and tenant: requests and tokens."""
+    """Return the requests and tokens by width and tenant."""
     found: dict[str, Counter[str]] = {"hour": Counter(), "day": Counter()}
     database = Database(database_url)
     try:
@@ -49,7 +49,7 @@ async def sums(database_url: str) -> dict[str, Counter[str]]:
 
 
 def sums_of(ledger: Iterable[Entry]) -> Counter[str]:
-    """The same from single rows."""
+    """Return the requests and tokens by tenant, summed from the ledger's rows."""
     found: Counter[str] = Counter()
     for entry in ledger:
         found[f"{entry.tenant_id} requests"] += 1
@@ -57,28 +57,28 @@ def sums_of(ledger: Iterable[Entry]) -> Counter[str]:
     return found
 
 
-def disagreements(ledger: Iterable[Entry], told: Iterable[Told]) -> list[str]:
-    """In words; none where the ledger balances."""
+def disagreements(ledger: Iterable[Entry], records: Iterable[RequestRecord]) -> list[str]:
+    """Return a description of each disagreement; an empty list if the ledger balances."""
     by_request: dict[str, list[Entry]] = {}
     for entry in ledger:
         by_request.setdefault(entry.request_id, []).append(entry)
-    return [words for each in told if (words := _disagreement(each, by_request.get(each.id, [])))]
+    return [text for each in records if (text := _disagreement(each, by_request.get(each.id, [])))]
 
 
-def _disagreement(told: Told, found: list[Entry]) -> str:
-    said = f"{told.way} {told.id} ({told.outcome}, told {told.usage or told.pieces})"
+def _disagreement(record: RequestRecord, found: list[Entry]) -> str:
+    request = f"{record.interface} {record.id} ({record.outcome}, received {record.usage or record.pieces})"
     if len(found) > 1:
-        return f"{said} is counted {len(found)} times: {found}"
+        return f"{request} is counted {len(found)} times: {found}"
     if not found:
-        return f"{said} is not in the ledger" if told.usage or told.pieces else ""
+        return f"{request} is not in the ledger" if record.usage or record.pieces else ""
     [entry] = found
     billed = (entry.prompt_tokens, entry.completion_tokens)
-    if entry.tenant_id != told.tenant_id:
-        return f"{said} is billed to somebody else: {entry}"
-    if told.usage is not None and billed != told.usage:
-        return f"{said} is billed otherwise: {entry}"
-    if entry.completion_tokens < told.pieces:
-        return f"{said} is billed less: {entry}"
-    if told.outcome[:3] in ("429", "503") and not told.pieces and any(billed):
-        return f"{said} is billed, and got nothing: {entry}"
+    if entry.tenant_id != record.tenant_id:
+        return f"{request} is billed to another tenant: {entry}"
+    if record.usage is not None and billed != record.usage:
+        return f"{request} is billed differently: {entry}"
+    if entry.completion_tokens < record.pieces:
+        return f"{request} is billed too little: {entry}"
+    if record.outcome[:3] in ("429", "503") and not record.pieces and any(billed):
+        return f"{request} is billed without a response: {entry}"
     return ""

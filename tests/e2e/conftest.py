@@ -1,4 +1,4 @@
-"""One real server over a tiny model, for all tests of this folder that do not break it; and the demo, built once."""
+"""Fixtures: a real server with a tiny model, shared by the tests that do not break it, and the demo's models."""
 
 import os
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class Tiny:
-    """A model as transformers has it, its folder, and its adapters' folders by name."""
+    """A transformers model, its folder, and its adapters' folders by name."""
 
     model: PreTrainedModel
     base: Path
@@ -85,7 +85,7 @@ def tenants(server: RunningServer, tiny: Tiny) -> Iterator[Tenants]:
 
 @pytest.fixture(scope="session")
 def demo_dir(request: pytest.FixtureRequest) -> Path:
-    """The demo's models, trained once for all runs of the tests."""
+    """Return the folder of the demo's models, which are trained once and cached between test runs."""
     from loragate.demo.build import build
 
     cache = os.environ.get("LORAGATE_TEST_CACHE")

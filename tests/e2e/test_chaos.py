@@ -1,4 +1,4 @@
-"""Everything at once, for minutes: clients of all kinds, while gateway workers, the engine and Redis die at random.
+"""Clients of all kinds for minutes, while gateway workers, the engine and Redis are killed at random.
 
 CHAOS_SECONDS=20 pytest -m long tests/e2e/test_chaos.py -k sqlite   # a quick look
 CHAOS_SEED=7 …                                                      # the same order of faults again
@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from running_server import RunningServer, client, ok, until, upload
 
-from .chaos_clients import Client, Crowd, Question, Told, questions
+from .chaos_clients import Client, Crowd, Question, RequestRecord, questions
 from .chaos_faults import Faults
 from .chaos_ledger import Entry, disagreements, entries, sums, sums_of
 from .conftest import Tiny
@@ -34,12 +34,12 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 WORKERS = 2
 CLIENTS = 5  # of each tenant
 MAX_CONCURRENCY = 6
-# Each tenant's adapters, and which of the folders they are: the same name is not the same adapter.
+# Each tenant's adapters and their folders: the same name can be another adapter.
 ADAPTERS = {"acme": {"a": "a", "b": "b"}, "globex": {"a": "d", "c": "c"}, "initech": {"a": "b"}}
 LEASE_SECONDS = 30
 _CHANNEL_OPTIONS = (
-    ("grpc.use_local_subchannel_pool", 1),  # so that tenants come to different workers
-    ("grpc.enable_retries", 0),  # a request that is sent twice would be counted twice, and rightly
+    ("grpc.use_local_subchannel_pool", 1),  # so that tenants reach different workers
+    ("grpc.enable_retries", 0),  # a request that is sent twice is rightly counted twice
     ("grpc.max_reconnect_backoff_ms", 500),
 )
 
@@ -84,9 +84,9 @@ async def test_the_ledger_balances_after_chaos(run: Run, tiny: Tiny, capsys: pyt
     faults = Faults(workers, rng)
     async with AsyncExitStack() as stack:
         crowds = [await _crowd(stack, tenant, name, tiny, rng) for name, tenant in tenants.items()]
-        calm = [await crowd.calm() for crowd in crowds]
-        _check_that_models_differ(calm)
-        clients = [asyncio.create_task(crowd.ask_on()) for crowd in crowds for _ in range(CLIENTS)]
+        baselines = [await crowd.baseline() for crowd in crowds]
+        _check_that_models_differ(baselines)
+        clients = [asyncio.create_task(crowd.run()) for crowd in crowds for _ in range(CLIENTS)]
         striking = asyncio.create_task(faults.strike(run.seconds))
         await asyncio.wait({striking, *clients}, return_when=asyncio.FIRST_COMPLETED)
         for crowd in crowds:
@@ -95,17 +95,17 @@ async def test_the_ledger_balances_after_chaos(run: Run, tiny: Tiny, capsys: pyt
         await asyncio.gather(*clients)
     until(lambda: _is_calm(workers), 120)
     ledger = await entries(run.database_url)
-    told = [each for crowd in crowds for each in crowd.told]
+    records = [each for crowd in crowds for each in crowd.records]
     with capsys.disabled():
-        _show(faults, told, ledger, {tenant.id: name for name, tenant in tenants.items()})
+        _show(faults, records, ledger, {tenant.id: name for name, tenant in tenants.items()})
 
     assert [
-        (each.way, each.question, each.outcome, each.text)
-        for crowd, answers in zip(crowds, calm, strict=True)
-        for each in crowd.told
+        (each.interface, each.question, each.outcome, each.text)
+        for crowd, answers in zip(crowds, baselines, strict=True)
+        for each in crowd.records
         if each.contradicts(answers[each.question])
     ] == [], "wrong answers"
-    assert disagreements(ledger, told) == []
+    assert disagreements(ledger, records) == []
     by_width = await sums(run.database_url)
     assert by_width == {"hour": sums_of(ledger), "day": sums_of(ledger)}
     assert sums_of(ledger)[f"{tenants['initech'].id} tokens"] <= day
@@ -131,20 +131,20 @@ async def _crowd(stack: AsyncExitStack, tenant: Tenant, name: str, tiny: Tiny, r
     return Crowd(Client(tenant, http_client, channel), asked, random.Random(rng.random()))
 
 
-def _check_that_models_differ(calm: list[dict[Question, Told]]) -> None:
-    """Else a wrong adapter would not be noticed."""
+def _check_that_models_differ(baselines: list[dict[Question, RequestRecord]]) -> None:
+    """Check that models differ; otherwise a wrong adapter would pass."""
     texts: dict[tuple[Any, ...], dict[str, str]] = {}
-    for name, answers in zip(ADAPTERS, calm, strict=True):
-        for question, told in answers.items():
+    for name, answers in zip(ADAPTERS, baselines, strict=True):
+        for question, record in answers.items():
             if question.what == "text" and question.tokens > 4:
                 model = ADAPTERS[name].get(question.model, MODEL)
-                texts.setdefault((question.prompt, question.tokens), {})[model] = told.text
+                texts.setdefault((question.prompt, question.tokens), {})[model] = record.text
     for by_model in texts.values():
         assert all(one != other for one, other in combinations(by_model.values(), 2))
 
 
 def _is_calm(workers: Workers) -> bool:
-    """All run, nobody asks, and nothing waits for the ledger."""
+    """Return whether all workers run, no request is in flight and no usage waits for the ledger."""
     try:
         metrics = workers.metrics()
     except httpx.TransportError:
@@ -160,27 +160,27 @@ def _is_calm(workers: Workers) -> bool:
 
 
 async def _check_that_no_lease_leaked(tenant: Tenant) -> None:
-    """What killed workers held is free after a while: then exactly as many are admitted as the limit says."""
+    """Check that the leases of killed workers expire: then exactly the limit's number of requests is admitted."""
     await asyncio.sleep(LEASE_SECONDS)
-    assert await tenant.complete()  # expired leases go when somebody asks
+    assert await tenant.complete()  # a request removes expired leases
     assert await tenant.most_at_once(3 * MAX_CONCURRENCY) == MAX_CONCURRENCY
 
 
-def _show(faults: Faults, told: list[Told], ledger: list[Entry], names: dict[str, str]) -> None:
+def _show(faults: Faults, records: list[RequestRecord], ledger: list[Entry], names: dict[str, str]) -> None:
     console = Console()
     console.print(_table("faults", ("fault", "times"), sorted(faults.done.items())))
-    outcomes = Counter((each.way, each.outcome) for each in told)
-    rows = [(way, outcome, count) for (way, outcome), count in sorted(outcomes.items())]
-    console.print(_table("requests", ("way", "outcome", "requests"), rows))
-    sums = [(names[each], *_balance(each, told, ledger)) for each in names]
-    console.print(_table("ledger", ("tenant", "rows", "crashed", "tokens billed", "tokens told to the end"), sums))
+    outcomes = Counter((each.interface, each.outcome) for each in records)
+    rows = [(interface, outcome, count) for (interface, outcome), count in sorted(outcomes.items())]
+    console.print(_table("requests", ("interface", "outcome", "requests"), rows))
+    sums = [(names[each], *_balance(each, records, ledger)) for each in names]
+    console.print(_table("ledger", ("tenant", "rows", "crashed", "tokens billed", "tokens reported"), sums))
 
 
-def _balance(tenant_id: str, told: list[Told], ledger: list[Entry]) -> tuple[int, int, int, int]:
+def _balance(tenant_id: str, records: list[RequestRecord], ledger: list[Entry]) -> tuple[int, int, int, int]:
     mine = [entry for entry in ledger if entry.tenant_id == tenant_id]
     billed = sum(entry.prompt_tokens + entry.completion_tokens for entry in mine)
-    said = sum(sum(each.usage) for each in told if each.tenant_id == tenant_id and each.usage)
-    return len(mine), sum(entry.outcome == "crashed" for entry in mine), billed, said
+    reported = sum(sum(each.usage) for each in records if each.tenant_id == tenant_id and each.usage)
+    return len(mine), sum(entry.outcome == "crashed" for entry in mine), billed, reported
 
 
 def _table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> Table:

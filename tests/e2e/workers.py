@@ -1,4 +1,4 @@
-"""A server of several workers as the tests see it, and tenants who come to all of them."""
+"""A server with several gateway workers, and tenants whose requests reach all of them."""
 
 import asyncio
 import json
@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 MODEL = "tiny-llama"
 PROMPT = [5, 9, 13, 21, 200, 7]
-TOKENS = 12  # of each answer, and len(PROMPT) of its prompt
+TOKENS = 12  # completion tokens of each response; its prompt has len(PROMPT)
 LONG = {"model": MODEL, "prompt": PROMPT, "max_tokens": 490, "ignore_eos": True, "stream": True}
 
 
 @dataclass(frozen=True)
 class Workers:
-    """A server with four of them. Each caller gets a tenant of its own."""
+    """A server with several gateway workers, which creates a tenant for each caller."""
 
     server: RunningServer
     redis: RedisServer
@@ -46,12 +46,12 @@ class Workers:
 
     def tenant(self, **limits: int) -> "Tenant":
         with self.server.admin() as admin:
-            made = ok(admin.post("/admin/v1/tenants", json={"name": f"t{next(self.names)}", "limits": limits}))
-            key = ok(admin.post(f"/admin/v1/tenants/{made['id']}/keys"))["secret"]
-        return Tenant(self, made["id"], key)
+            created = ok(admin.post("/admin/v1/tenants", json={"name": f"t{next(self.names)}", "limits": limits}))
+            key = ok(admin.post(f"/admin/v1/tenants/{created['id']}/keys"))["secret"]
+        return Tenant(self, created["id"], key)
 
     def answered(self) -> Counter[int]:
-        """By worker, how many completions it was asked for, over REST and gRPC."""
+        """Return the number of completion requests over REST and gRPC by worker."""
         folder = self.server.data_dir / "gateway-metrics"
         found: Counter[int] = Counter()
         for pid in self.pids:
@@ -62,8 +62,10 @@ class Workers:
         return found
 
     async def undisturbed(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What `work` returns when Redis answered each worker in time. On a machine that does too much else it may not,
-        and then each worker decides alone, which is another test's matter."""
+        """Repeat `work` until Redis responded to each worker in time, and return its result.
+
+        On a busy machine Redis may be late; then each worker decides alone, which other tests cover.
+        """
         while True:
             before = self.metrics()["loragate_limits_local_decisions_total"]
             found = await work()
@@ -71,18 +73,18 @@ class Workers:
                 return found
 
     def worker_of(self, response: httpx.Response) -> int:
-        """The process at the other end of its connection."""
+        """Return the process at the other end of the response's connection."""
         _, port = response.extensions["network_stream"].get_extra_info("client_addr")
         [pid] = [pid for pid in self.pids if port in _remote_ports(pid)]
         return pid
 
     def in_flight(self) -> float:
-        """Requests and calls, beside this scrape."""
+        """Return the requests and calls in flight, without this scrape."""
         metrics = self.metrics()
         return metrics["loragate_http_requests_in_flight"] + metrics["loragate_grpc_calls_in_flight"] - 1
 
     def metrics(self) -> dict[str, float]:
-        """Sums over all labels, by name."""
+        """Return the sums over all labels by metric name."""
         sums: dict[str, float] = {}
         text = httpx.get(self.server.base_url + "/metrics", timeout=60).raise_for_status().text
         for family in text_string_to_metric_families(text):
@@ -99,7 +101,7 @@ class Tenant:
 
     @asynccontextmanager
     async def rest(self) -> AsyncIterator[httpx.AsyncClient]:
-        """Each of its connections is a new one: any worker may take it."""
+        """Open a client that uses a new connection for each request, so that any worker may accept it."""
         headers = {"authorization": f"Bearer {self.key}"}
         no_keepalive = httpx.Limits(max_keepalive_connections=0)
         base_url = self.workers.server.base_url
@@ -107,12 +109,12 @@ class Tenant:
             yield client
 
     def channel(self) -> grpc.aio.Channel:
-        """With a connection of its own: any worker may take it."""
-        alone = [("grpc.use_local_subchannel_pool", 1)]
-        return grpc.aio.insecure_channel(self.workers.server.runtime["grpc_target"], options=alone)
+        """Return a channel with its own connection, so that any worker may accept it."""
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        return grpc.aio.insecure_channel(self.workers.server.runtime["grpc_target"], options=options)
 
     async def complete(self) -> bool:
-        """Over REST, whether it was admitted."""
+        """Send a completion over REST; return whether it was admitted."""
         async with self.rest() as client:
             body = {"model": MODEL, "prompt": PROMPT, "max_tokens": TOKENS, "ignore_eos": True}
             response = await client.post("/v1/completions", json=body)
@@ -120,22 +122,22 @@ class Tenant:
         return response.status_code == 200
 
     async def generate(self) -> bool:
-        """Over gRPC, whether it was admitted."""
+        """Send a completion over gRPC; return whether it was admitted."""
         async with self.channel() as channel:
             stub: Any = InferenceServiceStub(channel)
             try:
                 await stub.Generate(_request(max_tokens=TOKENS), metadata=(("authorization", f"Bearer {self.key}"),))
             except grpc.aio.AioRpcError as error:
-                return _refused(error)
+                return _expect_rejection(error)
         return True
 
     async def admitted(self, requests: int) -> int:
-        """Of so many at once, half of them over gRPC."""
+        """Send concurrent requests, half of them over gRPC; return how many were admitted."""
         calls = [self.generate() if i % 2 else self.complete() for i in range(requests)]
         return sum(await asyncio.gather(*calls))
 
     async def most_at_once(self, requests: int) -> int:
-        """Of so many long streams at once, how many are admitted."""
+        """Open concurrent long streams; return how many were admitted."""
 
         async def burst() -> int:
             until(lambda: not self.leases())
@@ -145,13 +147,13 @@ class Tenant:
         return await self.workers.undisturbed(burst)
 
     def leases(self) -> int:
-        """Those that Redis knows of."""
+        """Return the number of leases in Redis."""
         with self.workers.redis.client() as redis:
             held = redis.hgetall(f"loragate:limits:{{{self.id}}}:leases")
         return sum(bool(value) for name, value in held.items() if name != b"born")
 
     async def hold(self, held: AsyncExitStack, requests: int) -> int:
-        """Of so many long streams at once, how many were admitted. Those go on until `held` is closed."""
+        """Open concurrent long streams, which last until `held` is closed; return how many were admitted."""
         client = await held.enter_async_context(self.rest())
         channel = await held.enter_async_context(self.channel())
         opened = [
@@ -172,26 +174,26 @@ class Tenant:
         try:
             await call.read()
         except grpc.aio.AioRpcError as error:
-            return _refused(error)
+            return _expect_rejection(error)
         return True
 
     async def loses_its_worker(self) -> tuple[int, int]:
-        """In a stream: the worker that was killed, and how many events came before its end."""
-        heard = worker = 0
+        """Kill a stream's worker; return its pid and the number of events received."""
+        received = worker = 0
         async with self.rest() as client:
             try:
                 async with client.stream("POST", "/v1/completions", json=LONG) as response:
                     worker = self.workers.worker_of(response)
                     async for line in response.aiter_lines():
-                        heard += line.startswith("data: ")
-                        if heard == 3:
+                        received += line.startswith("data: ")
+                        if received == 3:
                             os.kill(worker, signal.SIGKILL)
             except httpx.RemoteProtocolError:
-                return worker, heard
-        raise AssertionError("the stream came to its end")
+                return worker, received
+        raise AssertionError("the stream completed")
 
     def usage_of(self, requests: int) -> tuple[int, int]:
-        """Requests and their completions' tokens, once so many are in the ledger."""
+        """Wait for `requests` requests in the ledger; return the requests and completion tokens."""
         until(lambda: self.usage()["requests"] >= requests)
         usage = self.usage()
         return usage["requests"], usage["completion_tokens"]
@@ -207,8 +209,8 @@ def _request(**fields: int) -> GenerateRequest:
     return GenerateRequest(model=MODEL, prompt_token_ids=[TokenIds(ids=PROMPT)], ignore_eos=True, **fields)
 
 
-def _refused(error: grpc.aio.AioRpcError) -> bool:
-    """False, that is to say not admitted, for want of room and for nothing else."""
+def _expect_rejection(error: grpc.aio.AioRpcError) -> bool:
+    """Return False if the request was rejected by a limit; raise any other error."""
     if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
         raise error
     return False
@@ -220,7 +222,7 @@ def _remote_ports(pid: int) -> set[int]:
 
 @contextmanager
 def database(kind: str) -> Iterator[dict[str, str]]:
-    """Settings of a server's database."""
+    """Yield the settings of a server's database."""
     if kind == "sqlite":
         yield {}
         return

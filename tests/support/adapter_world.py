@@ -1,4 +1,4 @@
-"""An adapter pool without a model, whose adapters tell by their numbers whose they are."""
+"""An adapter pool without a model; the values of each adapter identify it."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ from loragate.engine.sequence.sequence import Sequence, SlotLease
 
 @dataclass(frozen=True)
 class Numbered:
-    """A patch whose values tell whose it is."""
+    """A patch whose values identify its adapter."""
 
     values: torch.Tensor
 
@@ -30,13 +30,13 @@ class Numbered:
 
 
 class Module:
-    """A base module that remembers which adapter's number lies in each slot."""
+    """A base module that records the patch in each slot."""
 
     def __init__(self) -> None:
         self.slots: dict[int, Numbered] = {}
 
     def put(self, slot: int, patch: Numbered) -> None:
-        assert slot not in self.slots, "what was here must have been cleared"
+        assert slot not in self.slots, "the slot was not cleared"
         self.slots[slot] = patch
 
     def clear(self, slot: int) -> None:
@@ -45,7 +45,7 @@ class Module:
 
 @dataclass
 class World:
-    """A pool whose reads and copies end when the test says so."""
+    """A pool whose reads and copies end on the test's command."""
 
     slots: int = 2
     pages: int = 64
@@ -62,7 +62,7 @@ class World:
         self.pool = AdapterPool(self.slots, self.arena, host, self.reads.append, self.copies.append, mark=self.mark)
 
     def adapter(self, name: str) -> HostAdapter:
-        """Weights of numbers of their own, so that mixed-up memory shows. Sizes differ by name."""
+        """Return weights with unique values, so that mixed-up memory is detected. Sizes differ by name."""
         return pack({module: Numbered(numbers(name, i)) for i, module in enumerate(self.modules)})
 
     def want(self, name: str, sequence: Sequence | None = None, *, overdue: bool = False) -> bool:
@@ -79,7 +79,7 @@ class World:
             self.pool.copy_done(copy, perform(copy, self.staging))
 
     def bring(self, name: str) -> SlotLease:
-        """Want, read, copy, acquire."""
+        """Request, read, copy and acquire an adapter."""
         self.want(name)
         self.finish_reads()
         self.want(name)
@@ -102,7 +102,7 @@ class World:
 
 
 def numbers(name: str, module: int) -> torch.Tensor:
-    """No two of which are the same."""
+    """Return values that no other name or module has."""
     start = 1000 * sum(name.encode()) + 500 * module
     return start + torch.arange(PAGE // 4 * (1 + ord(name[0]) % 3)) / 8
 

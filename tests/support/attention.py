@@ -1,4 +1,4 @@
-"""Plain attention in float64, and a paged cache to compare over."""
+"""Reference attention in float64, and a filled paged cache."""
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ def reference(query: Tensor, keys: Tensor, values: Tensor, options: AttentionOpt
 
 
 def filled_cache(lengths: list[int], block: int = 1) -> tuple[LayerCache, list[Tensor], list[Tensor], list[Tensor]]:
-    """A cache with sequences scattered over it in blocks: (cache, places, keys, values)."""
+    """Return a cache with sequences scattered over it in blocks: (cache, places, keys, values)."""
     generator = torch.Generator().manual_seed(0)
     cache = LayerCache(PLACES, KV_HEADS, DIM, DIM, torch.float32, torch.device("cpu"))
     blocks = torch.randperm(PLACES // block - 1, generator=generator) + 1

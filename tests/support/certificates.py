@@ -1,4 +1,4 @@
-"""A certificate authority of a test's own, and a server's certificate for one name."""
+"""A private certificate authority, and a server certificate for one name."""
 
 import datetime
 import ssl
@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 
 
 def contexts(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's context that shows a certificate for `name`, and a client's that believes in who signed it."""
+    """Return a server context with a certificate for `name`, and a client context that trusts its issuer."""
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     root = _certificate("the tests' authority", root_key, "the tests' authority", root_key, authority=True)
     leaf = _certificate(name, key, "the tests' authority", root_key, authority=False)

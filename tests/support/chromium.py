@@ -1,4 +1,4 @@
-"""Debian's browser."""
+"""Debian's Chromium, driven by Playwright."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
-"""A GPU by name alone: tensors are the host's, and torch's functions for CUDA do nothing, but what they refuse.
+"""A simulated GPU: tensors are in host memory, and torch's CUDA functions only check their arguments.
 
-Whatever the engine does only where a model's device is a GPU is done then, and raises what it would raise before it
-comes to the hardware."""
+With it, the engine runs the code that it runs only on a GPU, and errors before the hardware is reached are raised."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -43,7 +42,7 @@ class Event:
         self._recorded = True
 
     def synchronize(self) -> None:
-        assert self._recorded, "nothing says when it would be over"
+        assert self._recorded, "the event was never recorded"
 
 
 class Graph:
@@ -51,7 +50,7 @@ class Graph:
 
 
 class Graphs(CudaGraphs):
-    """Recorded launches are launched again."""
+    """Graphs whose replay runs the recorded launches again."""
 
     def record(self, launches: Launches) -> Launches:
         super().record(launches)
@@ -63,14 +62,16 @@ def _here(value: Any) -> Any:
 
 
 def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, of tensors that are the host's whatever they are asked to be. What torch itself refuses it goes on
-    refusing."""
+    """Return the function for tensors in host memory, whichever device is requested.
+
+    It still rejects what torch rejects.
+    """
 
     @wraps(function)
     def call(*args: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
         if pin_memory and not isinstance(args[0], list | tuple | int | torch.Size):
             function(*args, pin_memory=True, **kwargs)
-            raise AssertionError("torch would have refused")
+            raise AssertionError("torch would have rejected this")
         return function(*map(_here, args), **{name: _here(value) for name, value in kwargs.items()})
 
     return call
@@ -82,8 +83,8 @@ def _recording(graph: Graph, pool: object, stream: Stream, capture_error_mode: s
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
-    """Models that are loaded from now on say that they are on a GPU."""
-    _device_constructors()  # remembers for good what stands here when it is first asked
+    """Make models that are loaded from now on report a GPU as their device."""
+    _device_constructors()  # caches the constructors on its first call
     for name in _MAKING:
         patch.setattr(torch, name, _on_host(getattr(torch, name)))
     patch.setattr(Tensor, "to", _on_host(Tensor.to))

@@ -1,4 +1,4 @@
-"""Products in Triton's interpreter that do not depend on where a row lies in its tile.
+"""Matrix products in Triton's interpreter that do not depend on a row's position in its tile.
 
 The interpreter multiplies with `numpy.matmul`. On some processors BLAS rounds a row by its position in the matrix, so
 tests that compare bits would pass or fail by the machine. `einsum` adds up each number in the same order everywhere.

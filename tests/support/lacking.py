@@ -1,4 +1,4 @@
-"""What tests need of a machine beside Python."""
+"""Handling of programs that tests require and the machine lacks."""
 
 import os
 from typing import NoReturn
@@ -7,7 +7,7 @@ import pytest
 
 
 def lacking(what: str) -> NoReturn:
-    """Skip a test that cannot run here; where everything is to be there (CI=true), fail it."""
+    """Skip a test that cannot run here; fail it in CI (CI=true), where everything must be installed."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"there is no {what}")
     pytest.skip(f"there is no {what}")

@@ -1,4 +1,4 @@
-"""A device that does late what it is given: each stream in order, and of several any first that events let go on."""
+"""A device that executes work late: in order within a stream, in random order between streams that are not blocked."""
 
 import random
 from collections import deque
@@ -17,7 +17,7 @@ class LateEvent:
 
     def synchronize(self) -> None:
         while not self.over:
-            assert self.device.advance(), "an event that never comes"
+            assert self.device.advance(), "the event never happens"
 
     def happen(self) -> None:
         self.over = True
@@ -25,13 +25,13 @@ class LateEvent:
 
 @dataclass(eq=False)
 class LateStream:
-    """A copy stream, or what computes."""
+    """A copy stream or the compute stream."""
 
     device: "LateDevice"
-    _given: deque[tuple[LateEvent | None, Callable[[], None]]] = field(default_factory=deque)
+    _queue: deque[tuple[LateEvent | None, Callable[[], None]]] = field(default_factory=deque)
 
     def launch(self, work: Callable[[], None], after: LateEvent | None = None) -> None:
-        self._given.append((after, work))
+        self._queue.append((after, work))
 
     def copy(self, source: Tensor, targets: Sequence[Tensor]) -> None:
         self.launch(lambda: HostCopyStream().copy(source, targets))
@@ -46,11 +46,11 @@ class LateStream:
         return event
 
     @property
-    def can_go_on(self) -> bool:
-        return bool(self._given) and ((after := self._given[0][0]) is None or after.over)
+    def ready(self) -> bool:
+        return bool(self._queue) and ((after := self._queue[0][0]) is None or after.over)
 
     def go_on(self) -> None:
-        self._given.popleft()[1]()
+        self._queue.popleft()[1]()
 
 
 class LateDevice:
@@ -59,8 +59,8 @@ class LateDevice:
         self.computes, self.copies = LateStream(self), LateStream(self)
 
     def advance(self) -> bool:
-        """Do one thing; False if there is none to be done."""
-        able = [stream for stream in (self.computes, self.copies) if stream.can_go_on]
-        if able:
-            self._rng.choice(able).go_on()
-        return bool(able)
+        """Execute one operation; return False if there is none."""
+        ready = [stream for stream in (self.computes, self.copies) if stream.ready]
+        if ready:
+            self._rng.choice(ready).go_on()
+        return bool(ready)

@@ -1,4 +1,4 @@
-"""Adapters on mixtures of experts: what PEFT can target in one, and files in the layout of transformers 4."""
+"""Adapters on mixtures of experts: PEFT's possible targets, and files in the layout of transformers 4."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ EXPERTS = ["experts.gate_up_proj", "experts.down_proj"]
 
 
 def router(model: PreTrainedModel) -> str:
-    """The router's weight, by its name in the model."""
+    """Return the name of the router's weight in the model."""
     return "router.weight" if model.config.model_type == "gpt_oss" else "gate.weight"
 
 
@@ -33,7 +33,7 @@ ADAPTERS: dict[str, Options] = {
     },
     "attention": lambda model: {"r": 64},
 }
-"""Fields of PEFT's LoraConfig, by a name of ours."""
+"""Fields of PEFT's LoraConfig by the case's name."""
 
 _OLD_NAMES = {
     "mixtral": ("block_sparse_moe", ("w1", "w3"), "w2"),
@@ -42,7 +42,7 @@ _OLD_NAMES = {
 
 
 def add_old_layout(model: PreTrainedModel, directory: Path, seed: int, rank: int) -> Path:
-    """An adapter as transformers 4 had it saved: a pair of tensors for each linear of each expert."""
+    """Save an adapter in the layout of transformers 4: a pair of tensors for each linear of each expert."""
     block, branches, down = _OLD_NAMES[model.config.model_type]
     generator = torch.Generator().manual_seed(seed)
     tensors: dict[str, torch.Tensor] = {}
@@ -65,7 +65,7 @@ def add_old_layout(model: PreTrainedModel, directory: Path, seed: int, rank: int
 def _old_linears(
     model: PreTrainedModel, block: str, branches: tuple[str, str], down: str
 ) -> Iterator[tuple[str, int, int]]:
-    """Names in transformers 4, inputs and outputs."""
+    """Yield the names in transformers 4, and the numbers of inputs and outputs."""
     for name, module in model.named_modules():
         if name.endswith("q_proj"):
             yield name, module.in_features, module.out_features

@@ -1,4 +1,4 @@
-"""Takes spans over OTLP/HTTP as a collector does, and keeps them."""
+"""A collector that receives spans over OTLP/HTTP and stores them."""
 
 import threading
 import time
@@ -15,12 +15,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-_PATIENCE_SECONDS = 30
+_TIMEOUT_SECONDS = 30
 
 
 @dataclass(frozen=True)
 class Received:
-    """A span as it came; ids in hexadecimal."""
+    """A received span; ids are in hexadecimal."""
 
     span: Span
     service: str
@@ -47,31 +47,33 @@ class Received:
 
 
 class Collector:
-    """`raw` is every body that came, whole."""
+    """The received spans; `raw` has the complete request bodies."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
         self.spans: list[Received] = []
         self.raw: list[bytes] = []
-        self._news = threading.Condition()
+        self._received = threading.Condition()
 
     def take(self, body: bytes) -> None:
         request = ExportTraceServiceRequest.FromString(body)
-        with self._news:
+        with self._received:
             self.raw.append(body)
             for resource in request.resource_spans:
                 names = {a.key: a.value.string_value for a in resource.resource.attributes}
                 self.spans += [
                     Received(s, names["service.name"]) for scope in resource.scope_spans for s in scope.spans
                 ]
-            self._news.notify_all()
+            self._received.notify_all()
 
-    def until(self, there: Callable[[list[Received]], bool]) -> list[Received]:
-        """Waits, in a thread of its own where there is an event loop."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        with self._news:
-            while not there(self.spans):
-                assert self._news.wait(deadline - time.monotonic()), f"only {[span.name for span in self.spans]} came"
+    def until(self, condition: Callable[[list[Received]], bool]) -> list[Received]:
+        """Wait for spans that fulfil the condition. Blocks: call it in a thread if there is an event loop."""
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        with self._received:
+            while not condition(self.spans):
+                assert self._received.wait(deadline - time.monotonic()), (
+                    f"only {[span.name for span in self.spans]} arrived"
+                )
             return list(self.spans)
 
 

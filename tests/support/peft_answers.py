@@ -1,4 +1,4 @@
-"""What a tiny model answers with an adapter: loaded by PEFT, and changed as loragate's plan says."""
+"""Outputs of a tiny model with an adapter, loaded by PEFT or applied by loragate's plan."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ def read(upload: Any) -> AdapterPlan:
 
 
 def logits(model: nn.Module) -> Tensor:
-    """In double precision."""
+    """Return the outputs in double precision."""
     with torch.inference_mode():
         answer: Tensor = model.eval().double()(input_ids=TOKENS, use_cache=False).logits
         return answer

@@ -1,4 +1,4 @@
-"""What a plan means, merged into a plain model's weights in double precision: the slow, obvious reading."""
+"""A reference implementation of plans: merges them into a plain model's weights in double precision."""
 
 from collections.abc import Callable
 
@@ -15,10 +15,10 @@ Read = Callable[[TensorSpec], Tensor]
 
 @torch.no_grad()
 def merge(plan: AdapterPlan, read: Read, model: PreTrainedModel) -> PreTrainedModel:
-    """Change the model as the plan says. `read` gives a tensor's values."""
+    """Apply the plan to the model. `read` returns a tensor's values."""
     model.double()
     modules = dict(model.named_modules())
-    for module in modules.values():  # what was tied comes apart
+    for module in modules.values():  # unties shared weights
         for name, parameter in list(module.named_parameters(recurse=False)):
             setattr(module, name, nn.Parameter(parameter.clone()))
     for path, spec in plan.base_copies.items():
@@ -61,7 +61,7 @@ def _merge_embedding(plan: EmbeddingPlan, read: Read, module: nn.Module) -> None
 
 
 def _delta(plan: ParameterPlan, read: Read) -> Tensor:
-    """In the parameter's own shape."""
+    """Return the update in the parameter's own shape."""
     if isinstance(plan.factors, StackedFactors):
         a = read(plan.factors.lora_a).reshape(plan.experts, plan.rank, plan.in_features)
         b = read(plan.factors.lora_b).reshape(plan.out_features, plan.rank, plan.experts)

@@ -1,4 +1,4 @@
-"""A Postgres of the tests' own, where its binaries are installed."""
+"""A private Postgres for tests, if its binaries are installed."""
 
 import os
 import shutil
@@ -39,7 +39,7 @@ class PostgresServer:
         self._control("-o", _OPTIONS.format(home=self.socket_directory) + vacuums, "start")
 
     def stop(self) -> None:
-        """At once, as in a crash: whoever is connected is cut off."""
+        """Stop immediately, as in a crash; open connections are cut."""
         self._control("-m", "immediate", "stop")
 
     def _control(self, *command: str) -> None:
@@ -49,7 +49,7 @@ class PostgresServer:
 
 @contextmanager
 def private_postgres(*, autovacuum: bool = False) -> Iterator[PostgresServer]:
-    """Running, and gone afterwards. A database into which autovacuum looks cannot be copied meanwhile."""
+    """Run a cluster within the block. Autovacuum is off by default, as its connections prevent copying a database."""
     if not _BINARIES:
         lacking("Postgres")
     home = Path(tempfile.mkdtemp(prefix="pg"))

@@ -1,4 +1,4 @@
-"""A program that the README shows, run as it is written there but for the server that it speaks to."""
+"""Runs a program from the README unchanged except for the server's address."""
 
 import re
 import subprocess
@@ -10,8 +10,10 @@ _SHOWN_AT, _SHOWN_BASE = "http://127.0.0.1:8000", "loragate-demo"
 
 
 def printed_by(example: str, base_url: str, base: str, **defined: str) -> str:
-    """What the one Python program with `example` in it prints, on a server of this base model; names that it does not
-    define itself are `defined`."""
+    """Run the README's only Python program that contains `example` and return its output.
+
+    The server has the base model `base`; `defined` has the variables that the program does not define itself.
+    """
     (program,) = [each for each in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL) if example in each]
     for shown, real in ((_SHOWN_AT, base_url), (_SHOWN_BASE, base)):
         assert shown in program

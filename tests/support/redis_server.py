@@ -1,4 +1,4 @@
-"""A private Redis, to be stopped, started, paused and flushed."""
+"""A private Redis that tests can stop, start, pause and flush."""
 
 import shutil
 import signal
@@ -14,14 +14,16 @@ from redis.retry import Retry
 
 
 class RedisServer:
-    """Listens on a Unix socket, keeps nothing."""
+    """A Redis server on a Unix socket, without persistence."""
 
     def __init__(self) -> None:
         binary = shutil.which("redis-server")
         if binary is None:
             lacking("redis-server")
         self._binary = binary
-        self._folder = Path(tempfile.mkdtemp(prefix="redis-"))  # pytest's own folders are too long for a socket
+        self._folder = Path(
+            tempfile.mkdtemp(prefix="redis-")
+        )  # the paths of pytest's folders are too long for a socket
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -33,8 +35,8 @@ class RedisServer:
         options = ("--port", "0", "--unixsocket", str(self._folder / "redis.sock"), "--save", "", "--appendonly", "no")
         command = [self._binary, *options, "--dir", str(self._folder)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        patience = Retry(ConstantBackoff(0.05), 200, (RedisConnectionError,))
-        with Redis.from_url(self.url, retry=patience) as client:
+        retry = Retry(ConstantBackoff(0.05), 200, (RedisConnectionError,))
+        with Redis.from_url(self.url, retry=retry) as client:
             client.ping()
 
     def stop(self) -> None:
@@ -55,7 +57,7 @@ class RedisServer:
             client.flushall()
 
     def pause(self) -> None:
-        """It hangs: connections stay, answers do not come."""
+        """Suspend the process: connections stay open, but no responses come."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:

@@ -25,7 +25,7 @@ _USUAL = {
 
 
 class RunningServer:
-    """Waits for its `loragate ready`; `lines` keeps what it printed on stdout."""
+    """A server process that is ready; `lines` has its output on stdout."""
 
     def __init__(self, data_dir: Path, *options: str, **environment: str) -> None:
         self.data_dir = data_dir
@@ -54,7 +54,7 @@ class RunningServer:
 
     @property
     def trainers(self) -> list[int]:
-        """Processes that train, of the fine-tune worker that runs now."""
+        """Return the training processes of the current fine-tune worker."""
         try:
             children = psutil.Process(self.runtime["pids"]["finetune"]).children()
             return [child.pid for child in children if "loragate.finetune.training.child" in child.cmdline()]
@@ -65,7 +65,7 @@ class RunningServer:
         return client(self.base_url, ADMIN_KEY)
 
     def add_tenant(self, name: str) -> str:
-        """A new tenant's key."""
+        """Create a tenant; return its key."""
         with self.admin() as admin:
             tenant = ok(admin.post("/admin/v1/tenants", json={"name": name}))
             key = ok(admin.post(f"/admin/v1/tenants/{tenant['id']}/keys", json={"name": "test"}))
@@ -108,7 +108,7 @@ def upload(tenant: httpx.Client, name: str, folder: Path, **fields: str) -> http
 
 
 def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Poll, since the other side is another process."""
+    """Poll a condition of another process until it holds."""
     waited = threading.Event()
     for _ in range(int(seconds / 0.05)):
         if condition():
@@ -118,5 +118,5 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def clean_environment() -> dict[str, str]:
-    """Ours without its own settings: the server would take them for its, and refuse those it does not know."""
+    """Return this environment without LORAGATE_ variables, which the server would read and might reject."""
     return {name: value for name, value in os.environ.items() if not name.startswith("LORAGATE_")}

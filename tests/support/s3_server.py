@@ -1,4 +1,4 @@
-"""An S3 of the tests' own: moto's server, a process of its own that speaks the real protocol."""
+"""A private S3: moto's server in its own process, which implements the real protocol."""
 
 import atexit
 import os
@@ -21,7 +21,7 @@ _ADDRESS = re.compile(r"Running on (http://[\d.:]+)")
 
 
 class S3Server:
-    """One bucket, in memory. AWS' variables in the environment lead there."""
+    """An S3 server with one bucket in memory. `environment` has the AWS variables that select it."""
 
     def __init__(self) -> None:
         if find_spec("moto") is None or find_spec("s3fs") is None:
@@ -37,11 +37,11 @@ class S3Server:
         }
 
     def new_url(self) -> str:
-        """Of a place in the bucket that is empty."""
+        """Return the URL of an empty prefix in the bucket."""
         return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
     def pause(self) -> None:
-        """It hangs: connections stay, answers do not come."""
+        """Suspend the process: connections stay open, but no responses come."""
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -61,7 +61,7 @@ class S3Server:
         raise AssertionError(f"moto ended with status {self._process.wait()}")
 
     def _drain(self) -> None:
-        """Its log: a pipe that nobody reads would stop it."""
+        """Read and discard the log, because a full pipe would block the server."""
         assert self._process.stderr is not None
         with self._process.stderr as log:
             for _ in log:
@@ -70,8 +70,11 @@ class S3Server:
 
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
-    """The process's own, with its bucket: file systems are kept by their options, whatever the environment says later,
-    so that a second server would not be found."""
+    """Yield this process's shared server with its bucket.
+
+    It is shared because s3fs caches file systems by their options, not by the environment, so that a second server
+    would not be used.
+    """
     server = _shared()
     with patch.dict(os.environ, server.environment):
         yield server
@@ -79,7 +82,7 @@ def s3_server() -> Iterator[S3Server]:
 
 @contextmanager
 def another_s3_server() -> Iterator[S3Server]:
-    """To be stopped by a test, which sees to it that no file system of another is kept."""
+    """Yield a new server that a test may stop. The test must clear the cached file systems of other servers."""
     server = _with_bucket()
     try:
         with patch.dict(os.environ, server.environment):

@@ -1,4 +1,4 @@
-"""Tiny random models of every architecture under test, and PEFT adapters and answers to hold the engine to."""
+"""Tiny random models of every tested architecture, random PEFT adapters, and their expected outputs."""
 
 import copy
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _COMMON = {
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
     "max_position_embeddings": 512,
-    "initializer_range": 0.4,  # spread logits: near-ties between tokens would test nothing but luck
+    "initializer_range": 0.4,  # spreads the logits: near-ties between tokens would make tests depend on luck
     "bos_token_id": 1,
     "eos_token_id": 2,
     "pad_token_id": 0,
@@ -66,20 +66,19 @@ LLAMA_TARGETS = [*ATTENTION_TARGETS, "gate_proj", "up_proj", "down_proj"]
 
 
 def make_model(model_type: str, **overrides: Any) -> PreTrainedModel:
-    """A random model in float32."""
+    """Return a random model in float32."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(model_type, **CONFIGS[model_type] | overrides)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
     with torch.no_grad():
         for parameter in model.parameters():
-            if not parameter.any():  # biases: a mistake with zeros would not show
+            if not parameter.any():  # biases: zeros would hide a mistake
                 parameter.normal_(std=0.2)
     return model.eval()
 
 
 def add_adapter(model: PreTrainedModel, directory: Path, seed: int, std: float = 0.08, **options: Any) -> Path:
-    """Train nothing: a random adapter, everything in it away from where training starts, saved by PEFT under
-    `directory`. The model stays as it is."""
+    """Save a random adapter with PEFT, with no value at its initialization. The model is not changed."""
     torch.manual_seed(seed)
     options.setdefault("target_modules", TARGETS.get(model.config.model_type, LLAMA_TARGETS))
     options.setdefault("lora_alpha", 2 * options.get("r", 8))
@@ -98,7 +97,7 @@ def add_adapter(model: PreTrainedModel, directory: Path, seed: int, std: float =
 
 
 def final_states(model: PreTrainedModel, prompt: Sequence[int], adapter: Path | None = None) -> Tensor:
-    """transformers' last hidden states [tokens, hidden], with PEFT's adapter on it."""
+    """Return transformers' last hidden states [tokens, hidden], with the adapter applied by PEFT."""
     oracle: Any = copy.deepcopy(model)
     if adapter is not None:
         oracle = PeftModel.from_pretrained(oracle, adapter).get_base_model()
@@ -109,7 +108,7 @@ def final_states(model: PreTrainedModel, prompt: Sequence[int], adapter: Path | 
 
 
 def greedy(model: PreTrainedModel, prompt: Sequence[int], new_tokens: int, adapter: Path | None = None) -> list[int]:
-    """The oracle: what transformers, with PEFT's adapter on it, generates greedily. The model stays as it is."""
+    """Return the greedy tokens of transformers with the adapter applied by PEFT. The model is not changed."""
     oracle: Any = model if adapter is None else PeftModel.from_pretrained(copy.deepcopy(model), adapter)
     oracle.eval()
     tokens = torch.tensor([list(prompt)])

@@ -1,4 +1,4 @@
-"""Tokenizers trained on the spot: one of each family that a grammar can be followed with."""
+"""Small trained tokenizers, one of each family that grammars support."""
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -11,7 +11,7 @@ CORPUS = [
 
 
 def byte_level(size: int = 320) -> Tokenizer:
-    """GPT-2's kind. `<tool>` is an added token that is text, `</s>` one that is not."""
+    """Return a tokenizer of GPT-2's kind. `<tool>` is an added token that is text, `</s>` one that is not."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -27,7 +27,7 @@ def byte_level(size: int = 320) -> Tokenizer:
 
 
 def sentencepiece_like(size: int = 400) -> Tokenizer:
-    """Llama 2's kind: U+2581 for spaces, <0x..> for the bytes of what the vocabulary lacks."""
+    """Return a tokenizer of Llama 2's kind: U+2581 for spaces, <0x..> for bytes outside the vocabulary."""
     alphabet = [f"<0x{byte:02X}>" for byte in range(256)]
     unigram = Tokenizer(models.Unigram())
     unigram.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
