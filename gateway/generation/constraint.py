@@ -42,9 +42,9 @@ def chat_constraint(base: BaseModel, body: ChatRequest, tools: ToolUse | None) -
     if body.structured_outputs is not None:
         words = "it cannot be combined with 'tools' unless 'tool_choice' is 'none'"
         raise InvalidRequest(f"Invalid 'structured_outputs': {words}.", param="structured_outputs")
-    if body.response_format is None or body.response_format.schema_of_answer is None:
+    if body.response_format is None or body.response_format.required_schema is None:
         return None
-    return Constraint(calls_or(base, tools, body.response_format.schema_of_answer), "response_format")
+    return Constraint(calls_or(base, tools, body.response_format.required_schema), "response_format")
 
 
 _MAX_FORCED_CALLS = 16  # a weak model that may always add a call would do so without end

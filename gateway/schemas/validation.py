@@ -1,4 +1,4 @@
-"""What is wrong with a body, in the words of the error envelope."""
+"""Validation of request bodies, with errors for the error envelope."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validated(model: type[M], document: Mapping[str, Any]) -> M:
-    """`document` as a request's body. Raises InvalidRequest with the name of the field at fault."""
+    """Return `document` as a request body. Raise InvalidRequest with the name of the field at fault."""
     try:
         return validate(model, document)
     except InvalidDocument as error:
@@ -20,7 +20,7 @@ def validated(model: type[M], document: Mapping[str, Any]) -> M:
 
 
 def refusal(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:
-    """The first of pydantic's findings."""
+    """Return the error of the first of pydantic's findings."""
     return _invalid(first_invalid_field(errors))
 
 

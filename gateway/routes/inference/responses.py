@@ -20,7 +20,7 @@ from loragate.gateway.objects.response_output import ResponseEvent
 from loragate.gateway.objects.responses import ResponseHead, ResponseObject
 from loragate.gateway.openapi.headers import GENERATED
 from loragate.gateway.openapi.responses import answers
-from loragate.gateway.schemas.inference.response_chat import chat_request, in_its_words
+from loragate.gateway.schemas.inference.response_chat import chat_request, renamed_fields
 from loragate.gateway.schemas.inference.responses import ResponseRequest
 
 router = APIRouter(tags=["inference"], route_class=PlainRoute)
@@ -37,7 +37,7 @@ async def create_response(
     """Generate the next items of a conversation. The response is a whole object or, with `stream`, server-sent events.
     It is not stored."""
     chat = chat_request(body)
-    with in_its_words():
+    with renamed_fields():
         generation = await use.preparer.chat(caller, chat)
     admission = use.admission.admit(
         caller, generation, endpoint="responses", request_id=context_of(request.scope).request_id
@@ -50,14 +50,14 @@ async def create_response(
 
 @asynccontextmanager
 async def _events(admission: TextAdmission, head: ResponseHead) -> AsyncIterator[Events]:
-    with in_its_words():
+    with renamed_fields():
         async with admission as call:
             events = ResponseEvents(head)
             yield Events(call.headers, events.stream(call.stream()), events.failure, named=True)
 
 
 async def _whole(admission: TextAdmission, head: ResponseHead) -> Response:
-    with in_its_words():
+    with renamed_fields():
         async with admission as call:
             (completion,) = await call.complete()
         return json_response(whole_response(head, completion), headers=call.headers)

@@ -15,7 +15,7 @@ from loragate.gateway.objects.common import list_object
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.operations import adapters as actions
 from loragate.gateway.operations.alias_metrics import alias_metrics
-from loragate.gateway.schemas.resources.adapters import DEFAULT_HOURS, MOST_HOURS, AliasPut
+from loragate.gateway.schemas.resources.adapters import DEFAULT_HOURS, MAX_HOURS, AliasPut
 
 router = APIRouter(prefix="/v1/adapters/{name}/aliases", tags=["adapters"])
 
@@ -47,7 +47,7 @@ async def get_alias_metrics(
     alias: str,
     caller: AdapterReader,
     use: Use,
-    hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = DEFAULT_HOURS,
+    hours: Annotated[int, Query(ge=1, le=MAX_HOURS)] = DEFAULT_HOURS,
 ) -> Response:
     """Get metrics of each version over the last hours, for the requests that named this alias. `weight` is null if the
     alias no longer points to the version. A request is included a few seconds after it has ended."""

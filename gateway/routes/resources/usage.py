@@ -19,7 +19,7 @@ from loragate.gateway.http.envelope import json_response
 from loragate.gateway.objects.usage import Service, UsageList, service_object
 from loragate.gateway.openapi.responses import answers
 from loragate.gateway.operations.usage_report import Report
-from loragate.gateway.schemas.resources.adapters import DEFAULT_HOURS, MOST_HOURS
+from loragate.gateway.schemas.resources.adapters import DEFAULT_HOURS, MAX_HOURS
 from loragate.gateway.schemas.resources.usage import Id, UsageParams, usage_params
 from loragate.gateway.services import Services
 
@@ -50,7 +50,7 @@ async def tenants_usage(caller: UsageReader, request: Request, use: Use, params:
 @router.get("/v1/usage/service", tags=["usage"])
 @answers(Service)
 async def tenants_service(
-    caller: UsageReader, use: Use, hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = DEFAULT_HOURS
+    caller: UsageReader, use: Use, hours: Annotated[int, Query(ge=1, le=MAX_HOURS)] = DEFAULT_HOURS
 ) -> Response:
     """Get how the requests of the caller's tenant were served during the last hours, including the current one: how
     many failed, how long their first tokens took, and how many were rejected. A request is included a few seconds after

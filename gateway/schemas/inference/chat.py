@@ -22,18 +22,18 @@ class ChatRequest(SamplingFields, ToolFields, OutputFields):
     @model_validator(mode="after")
     def _fields_agree(self) -> "ChatRequest":
         if self.top_logprobs is not None and not self.logprobs:
-            raise field_error("top_logprobs", "it needs 'logprobs' to be true")
+            raise field_error("top_logprobs", "it is only allowed when 'logprobs' is true")
         if None not in (self.max_tokens, self.max_completion_tokens):
-            raise field_error("max_tokens", "it means the same as 'max_completion_tokens': give one of them")
+            raise field_error("max_tokens", "it is the same as 'max_completion_tokens': give only one of them")
         check_tool_results(self.messages)
         return self
 
     @property
     def token_limit(self) -> int | None:
-        """The most tokens of one completion that the caller asked for."""
+        """The maximum number of tokens of one completion; None if the request omits it."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
     def wanted_logprobs(self) -> int | None:
-        """How many alternatives a token's logprob comes with; None for no logprobs at all."""
+        """The number of alternatives for each token's logprob; None if no logprobs are requested."""
         return (self.top_logprobs or 0) if self.logprobs else None

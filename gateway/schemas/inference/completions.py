@@ -20,10 +20,10 @@ class CompletionRequest(SamplingFields, OutputFields):
     @model_validator(mode="after")
     def _fields_agree(self) -> "CompletionRequest":
         if self.echo and self.logprobs is not None:
-            raise field_error("logprobs", "those of an echoed prompt are not supported: leave one of the two out")
+            raise field_error("logprobs", "it cannot be combined with 'echo': logprobs of a prompt are not supported")
         return self
 
     @property
     def prompts(self) -> list[Prompt]:
-        """The texts to go on with, in their order."""
+        """The prompts, in order."""
         return self.prompt

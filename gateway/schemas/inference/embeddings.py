@@ -30,20 +30,20 @@ class EmbeddingRequest(Body):
     @classmethod
     def _is_not_given(cls, value: Any) -> None:
         if value is not None:
-            words = "only a model that was trained for it can give shorter vectors: leave the field out"
+            words = "shorter vectors need a model that was trained for them: leave the field out"
             raise PydanticCustomError("dimensions", words, {})
 
     @property
     def inputs(self) -> list[Prompt]:
-        """The texts in their order."""
+        """The texts, in order."""
         return self.input
 
     @property
     def engine_pooling(self) -> pb.Pooling:
-        """Of a causal model only the last token has seen the whole text."""
+        """The pooling; by default the last token's, the only one in a causal model that attends to the whole text."""
         return _POOLING[self.pooling or "last"]
 
     @property
     def unit_length(self) -> bool:
-        """Vectors are divided by their norm, as OpenAI's are."""
+        """Whether vectors are divided by their norm, as OpenAI's are."""
         return self.normalize is not False

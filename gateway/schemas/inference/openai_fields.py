@@ -1,6 +1,6 @@
 """OpenAI's fields that this server does not act on.
 
-Those that would not change the answer are accepted and have no effect, so that existing clients work unchanged.
+Those that would not change the response are accepted and have no effect, so that existing clients work unchanged.
 Fields that would change it are rejected with a message, unless their value has no effect.
 """
 
@@ -21,7 +21,7 @@ NO_EFFECT = frozenset(
     }
 )
 
-# Field → the values that ask for nothing, beside null.
+# Field → the values without an effect, in addition to null.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
     "best_of": (1,),
@@ -37,7 +37,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 
 
 def describe_openai_extras(schema: dict[str, Any]) -> None:
-    """Adds them to the JSON Schema of a body that takes them."""
+    """Add these fields to the JSON Schema of a body that accepts them."""
     schema["properties"] |= {name: {"description": "Accepted, without effect."} for name in sorted(NO_EFFECT)}
     for name, neutral in sorted(UNSUPPORTED.items()):
         words = "Not supported; only values without an effect are accepted."
@@ -45,7 +45,7 @@ def describe_openai_extras(schema: dict[str, Any]) -> None:
 
 
 def without_openai_extras(document: Any) -> Any:
-    """The body without fields that have no effect. Raises for one that would have, naming it."""
+    """Return the body without these fields. Raise an error that names a field whose value would have an effect."""
     if not isinstance(document, dict):
         return document
     for name, neutral in UNSUPPORTED.items():

@@ -1,4 +1,4 @@
-"""The fields that say what a completion's text must be: OpenAI's `response_format`, vLLM's `structured_outputs`."""
+"""The fields that constrain a completion's text: OpenAI's `response_format` and vLLM's `structured_outputs`."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -22,7 +22,7 @@ def _parsed(schema: Any) -> Any:
     try:
         return pydantic_core.from_json(schema, allow_inf_nan=False)
     except ValueError:
-        raise PydanticCustomError("schema", "the schema's text is not valid JSON", {}) from None
+        raise PydanticCustomError("schema", "the schema is not valid JSON", {}) from None
 
 
 class JsonSchemaFormat(Body):
@@ -43,12 +43,12 @@ class ResponseFormat(Body):
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "ResponseFormat":
         if (self.json_schema is not None) != (self.type == "json_schema"):
-            raise field_error("json_schema", "it goes with the type 'json_schema', and only with it")
+            raise field_error("json_schema", "it must be given exactly when the type is 'json_schema'")
         return self
 
     @property
-    def schema_of_answer(self) -> dict[str, Any] | None:
-        """What an answer's JSON must fit; None for any text."""
+    def required_schema(self) -> dict[str, Any] | None:
+        """The JSON schema that the response must match; None for any text."""
         if self.type == "text":
             return None
         if self.json_schema is None or self.json_schema.schema_ is None:
@@ -57,8 +57,8 @@ class ResponseFormat(Body):
 
     @property
     def grammar(self) -> pb.Grammar | None:
-        """As the engine takes it; None for any text."""
-        schema = self.schema_of_answer
+        """The engine's grammar; None for any text."""
+        schema = self.required_schema
         if schema is None:
             return None
         return pb.Grammar(json_object=True) if schema is _ANY_OBJECT else pb.Grammar(json_schema=json.dumps(schema))
@@ -106,12 +106,12 @@ class StructuredOutputs(Body):
 
     @property
     def engine_grammar(self) -> pb.Grammar:
-        """As the engine takes it."""
+        """The engine's grammar."""
         return self._given[0]
 
 
 class OutputFields(Body):
-    """Without them a completion may be any text."""
+    """Without these fields, a completion may be any text."""
 
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None

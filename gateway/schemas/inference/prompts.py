@@ -1,4 +1,4 @@
-"""What a text can be given as: characters, or the base model's token ids."""
+"""The forms of a prompt: text, or token ids of the base model."""
 
 from typing import Annotated, Any
 
@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 Prompt = str | list[int]
-"""A text, or a non-empty list of integers, not yet checked against the vocabulary."""
+"""A text, or a non-empty list of integers that have not been checked against the vocabulary."""
 
 
 def _as_list(value: Any) -> Any:
@@ -32,4 +32,4 @@ _ManyTokenIds = Annotated[list[_TokenIds], Field(min_length=1)]
 Prompts = Annotated[
     list[Any], BeforeValidator(_as_list, json_schema_input_type=str | _Texts | _TokenIds | _ManyTokenIds)
 ]
-"""A string, token ids, a list of strings or a list of token-id lists; always a list of `Prompt` once parsed."""
+"""A string, token ids, a list of strings or a list of token-id lists; parsed into a list of `Prompt`."""

@@ -1,4 +1,4 @@
-"""A request for a response as the chat request that means the same."""
+"""Conversion of a request for a response into the equivalent chat request."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from loragate.gateway.schemas.inference.responses import (
 )
 from loragate.gateway.schemas.validation import validated
 
-# What a finding about the chat request names → what the caller sent.
+# Field of the chat request → the field that the caller sent.
 _NAMES = {
     "messages": "input",
     "max_completion_tokens": "max_output_tokens",
@@ -26,7 +26,7 @@ _NAMES = {
 
 
 def chat_request(body: ResponseRequest) -> ChatRequest:
-    """Raises InvalidRequest, in the words of `body`."""
+    """Return the chat request that is equivalent to `body`. Raise InvalidRequest, which names the fields of `body`."""
     chat: dict[str, Any] = {
         "model": body.model,
         "messages": _messages(body),
@@ -42,20 +42,20 @@ def chat_request(body: ResponseRequest) -> ChatRequest:
         "user": body.user,
         "safety_identifier": body.safety_identifier,
     }
-    with in_its_words():
+    with renamed_fields():
         return validated(ChatRequest, chat)
 
 
 @contextmanager
-def in_its_words() -> Iterator[None]:
-    """Refusals of a chat request, as such of a request for a response."""
+def renamed_fields() -> Iterator[None]:
+    """Make errors about the chat request name the fields of the request for a response."""
     try:
         yield
     except InvalidRequest as error:
         head = (error.param or "").partition(".")[0]
         if head not in _NAMES:
             raise
-        # Messages are not items one by one: which of them is at fault is not told.
+        # Messages do not correspond to items one to one, so the message does not name the item at fault.
         message = error.message.replace(f"'{error.param}'", f"'{_NAMES[head]}'")
         raise InvalidRequest(message, param=_NAMES[head], code=error.code) from None
 
@@ -75,7 +75,7 @@ def _messages(body: ResponseRequest) -> list[dict[str, Any]]:
 
 
 def _add_call(messages: list[dict[str, Any]], item: FunctionCallInput) -> None:
-    """To the assistant's message in front of it, or to one of its own."""
+    """Add the call to the assistant's message directly before it, or to a new message."""
     function = {"name": item.name, "arguments": item.arguments}
     call = {"id": item.call_id, "type": "function", "function": function}
     if not messages or messages[-1]["role"] != "assistant":

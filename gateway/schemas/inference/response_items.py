@@ -1,4 +1,4 @@
-"""What the `input` of a response is made of: messages, calls of functions, and what came of them."""
+"""Items of the `input` of a response: messages, function calls and their results."""
 
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,7 @@ class TextContent(Body):
     type: Literal["input_text", "output_text", "text"]
     text: str
     annotations: NothingYet | None = None
-    logprobs: list[Any] | None = None  # of an answer that is sent back; without effect
+    logprobs: list[Any] | None = None  # part of a response that is sent back; without effect
 
 
 def _as_parts(value: Any) -> Any:
@@ -30,7 +30,7 @@ Text = Annotated[list[TextContent], BeforeValidator(_as_parts, json_schema_input
 
 
 def text_of(parts: list[TextContent]) -> str:
-    """All of it."""
+    """Return the text of all parts."""
     return "".join(part.text for part in parts)
 
 
@@ -46,7 +46,7 @@ class MessageItem(Body):
 
 
 class FunctionCallInput(Body):
-    """A call of a function that the model asked for."""
+    """A function call that the model made."""
 
     type: Literal["function_call"]
     call_id: CallId
@@ -67,7 +67,7 @@ class FunctionOutputItem(Body):
 
 
 def _kind(item: Any) -> str | None:
-    """A message need not say that it is one."""
+    """Return the item's type; a message may omit it."""
     return item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
 
 

@@ -14,7 +14,7 @@ from loragate.prompts.validation import field_error
 
 _NO_EFFECT = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "service_tier")
 
-# Field → the values that ask for nothing, beside null, and why no other will do.
+# Field → the values without an effect, in addition to null, and the reason why no other value is accepted.
 _UNSUPPORTED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "background": ((False,), "a response is complete when its request ends"),
     "context_management": (([],), "this server does not support it"),
@@ -56,14 +56,14 @@ class ResponseTool(FunctionDefinition):
     @model_validator(mode="before")
     @classmethod
     def _is_a_function(cls, tool: Any) -> Any:
-        """In front of all that a function lacks which is none."""
+        """Reject a tool of another type before validation reports the fields of a function that it lacks."""
         if isinstance(tool, dict) and tool.get("type", "function") != "function":
             raise field_error("type", "only functions are supported")
         return tool
 
 
 class NamedTool(Body):
-    """A function, by its name."""
+    """A function by its name."""
 
     type: Literal["function"]
     name: FunctionName
@@ -147,5 +147,5 @@ class ResponseRequest(Body):
 
     @property
     def wants_logprobs(self) -> bool:
-        """Of the text's tokens."""
+        """Whether the logprobs of the text's tokens are requested."""
         return bool(self.include) or self.top_logprobs is not None

@@ -1,4 +1,4 @@
-"""The fields that say how tokens are chosen and when a completion ends; both endpoints share them."""
+"""The fields of both completion endpoints that control sampling and the end of a completion."""
 
 from typing import Annotated, Any
 
@@ -40,12 +40,12 @@ Biases = Annotated[
     BeforeValidator(_integer_keys, json_schema_input_type=dict[DecimalKey, Bias]),
 ]
 Priority = Annotated[int, Field(ge=-100, le=100)]
-"""Ours: among the tenant's own requests that wait, higher goes first. (vLLM's field of this name counts the other way
-round, and across everybody.)"""
+"""Our own field: among the tenant's waiting requests, those with a higher priority go first. (vLLM's field of this name
+has the opposite order and applies to all requests.)"""
 
 
 User = Annotated[str, StringConstraints(max_length=512)]
-"""Whoever the request is for: the same one gets the same version of an alias that has several."""
+"""The end user of the request. An alias with several versions always gives a user the same version."""
 
 
 class StreamOptions(Body):
@@ -88,7 +88,7 @@ class SamplingFields(Body):
     ignore_eos: bool | None = None
     min_tokens: Annotated[int, Field(ge=0, le=_MAX_TOKENS)] | None = None
     include_stop_str_in_output: bool | None = None
-    draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)] | None = None  # no one else's name
+    draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)] | None = None  # our own field
     priority: Priority | None = None
     user: User | None = None
     safety_identifier: User | None = None  # OpenAI's newer name for the same
@@ -105,17 +105,17 @@ class SamplingFields(Body):
 
     @property
     def sticky_key(self) -> str | None:
-        """By which one of an alias's versions is chosen; None: by chance."""
+        """The key by which a version of an alias is chosen; None for a random choice."""
         return self.user or self.safety_identifier or None
 
     @property
     def wants_usage_event(self) -> bool:
-        """The stream's last event tells the usage."""
+        """Whether the last event of the stream reports the usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     def sampling(self, max_tokens: int, top_logprobs: int | None, defaults: pb.SamplingDefaults) -> pb.Sampling:
-        """As the engine takes it. What the request leaves open is as the model's makers recommend; where they say
-        nothing, OpenAI's default is temperature 1."""
+        """Return the engine's parameters. Fields that the request omits have the values that the model's authors
+        recommend; if they recommend no temperature, it is 1, as in OpenAI's API."""
         recommended = defaults.temperature if defaults.HasField("temperature") else 1.0
         sampling = pb.Sampling(
             max_tokens=max_tokens,

@@ -1,4 +1,4 @@
-"""`tool_choice`: whether tools are called, and which."""
+"""`tools` and `tool_choice`: the tools that the model may call, and whether it must call one."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,13 +13,13 @@ _MODES = ("none", "auto", "required")
 
 
 class NamedFunction(Body):
-    """A function, by its name."""
+    """A function by its name."""
 
     name: FunctionName
 
 
 class NamedTool(Body):
-    """A tool, by its function's name."""
+    """A tool by the name of its function."""
 
     type: Literal["function"]
     function: NamedFunction
@@ -38,7 +38,7 @@ def _as_object(choice: Any) -> Any:
             raise PydanticCustomError("tool_choice", "must be 'none', 'auto', 'required' or an object", {})
         return {"type": choice}
     if isinstance(choice, dict) and choice.get("type") in _MODES:
-        raise PydanticCustomError("tool_choice", "the mode is written as a string", {})
+        raise PydanticCustomError("tool_choice", "give the mode as a string", {})
     return choice
 
 
@@ -56,19 +56,19 @@ class ToolChoice(Body):
     def _has_what_its_type_says(self) -> "ToolChoice":
         for field in ("function", "allowed_tools"):
             if (getattr(self, field) is not None) != (self.type == field):
-                raise field_error(field, f"it goes with the type '{field}', and only with it")
+                raise field_error(field, f"it must be given exactly when the type is '{field}'")
         return self
 
     @property
     def names(self) -> list[str] | None:
-        """The functions that it names; None for all."""
+        """The names of the functions that may be called; None for all functions."""
         if self.function is not None:
             return [self.function.name]
         return None if self.allowed_tools is None else [tool.function.name for tool in self.allowed_tools.tools]
 
     @property
     def forced(self) -> bool:
-        """There must be a call."""
+        """Whether the model must call a function."""
         return self.type in ("required", "function") or (
             self.allowed_tools is not None and self.allowed_tools.mode == "required"
         )
@@ -80,7 +80,7 @@ ToolChoiceField = Annotated[
 
 
 class ToolFields(Body):
-    """Without `tool_choice` the model chooses."""
+    """Without `tool_choice` the model decides whether to call tools."""
 
     tools: Annotated[list[Tool], Field(fail_fast=True, max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoiceField | None = None
@@ -98,7 +98,7 @@ class ToolFields(Body):
 
     @property
     def usable_tools(self) -> list[Tool]:
-        """Those that the model is told of; none if it must not call any."""
+        """The tools that the prompt describes; empty if the model must not call any."""
         if not self.tools or (self.tool_choice is not None and self.tool_choice.type == "none"):
             return []
         allowed = None if self.tool_choice is None or self.tool_choice.allowed_tools is None else self.tool_choice.names

@@ -1,4 +1,4 @@
-"""The query parameters by which adapters are found."""
+"""Query parameters that filter a list of adapters."""
 
 from typing import Annotated
 

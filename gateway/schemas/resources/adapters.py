@@ -23,7 +23,7 @@ class LineageFields(Body):
     evaluation: Annotated[dict[str, float], Field(max_length=MAX_FIGURES)] | None = None
 
     def lineage(self, source: str = "upload") -> Lineage:
-        """Return the lineage. Raises Invalid."""
+        """Return the lineage. Raise Invalid."""
         return Lineage(source, self.dataset_digest, self.parent_version, self.evaluation or {}, self.notes)
 
 
@@ -81,7 +81,7 @@ class AliasPut(Body):
     targets: Annotated[list[AliasTargetBody], Field(fail_fast=True, min_length=1, max_length=64)]
 
 
-DEFAULT_HOURS, MOST_HOURS = 24, 168
+DEFAULT_HOURS, MAX_HOURS = 24, 168
 Version = Annotated[int, Field(ge=1, lt=1 << 31)]
 
 
@@ -94,7 +94,7 @@ class VersionPatch(Body):
 class MetricsQuery(Body):
     """The period of an alias's metrics: the last hours, at most a week."""
 
-    hours: Annotated[int, Field(ge=1, le=MOST_HOURS)] = DEFAULT_HOURS
+    hours: Annotated[int, Field(ge=1, le=MAX_HOURS)] = DEFAULT_HOURS
 
 
 class Promotion(Body):

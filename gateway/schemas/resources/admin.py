@@ -12,7 +12,7 @@ Text = Annotated[str, StringConstraints(max_length=1000)]
 
 def _time(value: Any) -> Any:
     if not isinstance(value, str):
-        raise ValueError("a time is written as RFC 3339 text")
+        raise ValueError("give the time as a string in RFC 3339 format")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The body of POST /v1/fine_tuning/jobs, and what jobs can be found by."""
+"""The body of POST /v1/fine_tuning/jobs."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,11 +10,11 @@ from loragate.finetune.jobs.model_name import SUFFIX
 from loragate.prompts.body import Body
 from loragate.prompts.validation import field_error
 
-_MOST_LABELS = 16
+_MAX_LABELS = 16
 _FileId = Annotated[str, StringConstraints(max_length=64)]
 _LabelName = Annotated[str, StringConstraints(max_length=64, pattern=r"^[^\x00]*$")]
 _LabelText = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00]*$")]
-Labels = Annotated[dict[_LabelName, _LabelText], Field(max_length=_MOST_LABELS)]
+Labels = Annotated[dict[_LabelName, _LabelText], Field(max_length=_MAX_LABELS)]
 
 
 class SupervisedMethod(Body):
@@ -62,20 +62,20 @@ class JobCreate(Body):
     @classmethod
     def _are_none(cls, integrations: list[Any] | None) -> list[Any] | None:
         if integrations:
-            words = "where runs are reported is the operator's to say; leave it out"
-            raise PydanticCustomError("refused", "{message}", {"message": words})
+            words = "the operator configures where runs are reported: leave the field out"
+            raise PydanticCustomError("integrations", "{message}", {"message": words})
         return integrations
 
     @model_validator(mode="after")
     def _has_one_set(self) -> "JobCreate":
         if self.hyperparameters is not None and self.method is not None:
-            raise field_error("hyperparameters", "give them in `method` alone")
+            raise field_error("hyperparameters", "give them only in `method`")
         return self
 
     @model_validator(mode="after")
     def _can_stop_early(self) -> "JobCreate":
         if self.asked.early_stopping_patience is not None and self.validation_file is None:
-            words = "without a `validation_file` there is nothing to tell by whether it gets better: give one as well"
+            words = "it requires a `validation_file`, whose loss decides when to stop"
             raise field_error(f"{self.path}.early_stopping_patience", words)
         return self
 
@@ -86,7 +86,7 @@ class JobCreate(Body):
 
     @property
     def asked(self) -> Hyperparameters:
-        """What the job is to be trained with; what is not set is open."""
+        """The hyperparameters of the request; those that are not set are open."""
         if self.method is None:
             return self.hyperparameters or Hyperparameters()
         if self.method.type == "dpo":
@@ -95,5 +95,5 @@ class JobCreate(Body):
 
     @property
     def path(self) -> str:
-        """Where `asked` stands in the body."""
+        """The path of `asked` in the body."""
         return "hyperparameters" if self.method is None else f"method.{self.method.type}.hyperparameters"

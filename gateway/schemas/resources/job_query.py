@@ -1,4 +1,4 @@
-"""Which jobs a request's query asks for: `metadata[k]=v`, as OpenAI's clients write it."""
+"""The query parameter that filters jobs by their metadata: `metadata[k]=v`, as OpenAI's clients send it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -40,7 +40,7 @@ async def _labels(request: Request) -> Mapping[str, str] | None:
 
 
 def checked_labels(pairs: dict[str, str]) -> Mapping[str, str]:
-    """Raises InvalidRequest for what no job can have."""
+    """Return `pairs`. Raise InvalidRequest for metadata that no job can have."""
     try:
         return _LABELS.validate_python(pairs)
     except ValidationError:
@@ -52,7 +52,7 @@ def _invalid(words: str) -> InvalidRequest:
 
 
 def _is_pair(name: str) -> bool:
-    """Nothing between the brackets is how lists are written."""
+    """Return whether the parameter has a key: empty brackets denote a list."""
     return name.startswith(f"{_FIELD}[") and name.endswith("]") and len(name) > len(f"{_FIELD}[]")
 
 

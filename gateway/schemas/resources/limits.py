@@ -21,12 +21,12 @@ class LimitsBody(Body):
 
     @model_serializer
     def _as_sent(self) -> dict[str, int | None]:
-        """Null and absent are two requests, also where a request is told from others by its JSON."""
+        """Return only the fields that were sent: null and absent differ, also in the JSON that identifies a request."""
         return self.changes
 
     @property
     def changes(self) -> dict[str, int | None]:
-        """Those that the body names."""
+        """The fields that the body contains."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 

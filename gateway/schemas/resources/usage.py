@@ -18,7 +18,7 @@ _YEARS = range(2000, 2101)
 
 def _moment(value: datetime) -> datetime:
     if value.year not in _YEARS:
-        raise ValueError(f"a time is in the years {_YEARS[0]} to {_YEARS[-1]}")
+        raise ValueError(f"the year must be between {_YEARS[0]} and {_YEARS[-1]}")
     return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
 
 
@@ -36,7 +36,7 @@ Id = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_]{1,64}$")]
 
 @dataclass(frozen=True, slots=True)
 class UsageParams:
-    """What both usage routes take."""
+    """The query parameters of both usage routes."""
 
     start: datetime | None
     end: datetime | None
@@ -47,10 +47,10 @@ class UsageParams:
     format: Literal["json", "csv"] | None
 
     def query(self, *, default: tuple[Grouping, ...], allowed: frozenset[Grouping], **only: str | None) -> UsageQuery:
-        """Raises InvalidRequest and Invalid. `only` are further filters."""
+        """Return the query, with `only` as further filters. Raise InvalidRequest and Invalid."""
         unknown = [name for name in self.group_by if name not in allowed]
         if unknown:
-            words = f"it is made of {', '.join(grouping for grouping in Grouping if grouping in allowed)}"
+            words = f"the groupings are {', '.join(grouping for grouping in Grouping if grouping in allowed)}"
             raise InvalidRequest(f"Invalid 'group_by': {words}.", param="group_by", code="invalid_value")
         end = self.end or utc_now()
         filters = self.only | {name: value for name, value in only.items() if value is not None}
@@ -61,14 +61,17 @@ class UsageParams:
 async def usage_params(
     start: Moment = None,
     end: Moment = None,
-    group_by: Annotated[list[str] | None, Query(max_length=8, description="Repeat it, or separate by commas.")] = None,
-    adapter: Annotated[Name, Query(description="Only this adapter; if empty, only the base model itself.")] = None,
+    group_by: Annotated[
+        list[str] | None,
+        Query(max_length=8, description="Groupings: repeat the parameter, or separate by commas."),
+    ] = None,
+    adapter: Annotated[Name, Query(description="Only this adapter; if empty, only the base model.")] = None,
     key_id: Id = None,
     after: Annotated[str | None, Query(max_length=4096)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 100,
-    format: Annotated[Literal["json", "csv"] | None, Query(description="By default the Accept header's.")] = None,
+    format: Annotated[Literal["json", "csv"] | None, Query(description="Defaults to the Accept header.")] = None,
 ) -> UsageParams:
-    """A dependency."""
+    """Return the parameters, as a dependency of both routes."""
     groupings = tuple(name.strip() for each in group_by or () for name in each.split(",") if name.strip())
     given = {"adapter": adapter, "key_id": key_id}
     only = {name: value for name, value in given.items() if value is not None}
