@@ -43,7 +43,7 @@ def _overloaded(error: EngineRequestError) -> ApiError:
     """Return 429 if the tenant's own requests fill its queue, 503 if the engine is busy with all tenants' requests."""
     retry_after = error.retry_after or 1
     if error.own_queue:
-        message = f"Too many of your requests wait already: {error.message}."
+        message = f"Too many of your requests are waiting already: {error.message}."
         return TooManyRequests(message, code=OVERLOADED, retry_after=retry_after)
-    message = f"The engine has too much to do at the moment: {error.message}."
+    message = f"The engine is overloaded at the moment: {error.message}."
     return Unavailable(message, code=OVERLOADED, retry_after=retry_after)

@@ -44,7 +44,7 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
             "stream": True,
             "stream_options": {"include_usage": True},
         },
-        "JSON by a schema": {
+        "JSON that matches a schema": {
             "model": f"{NAME}@default",
             "messages": [{"role": "user", "content": "Where is the Eiffel tower?"}],
             "response_format": {"type": "json_schema", "json_schema": {"name": "place", "schema": _CITY}},
@@ -64,7 +64,7 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
             "max_output_tokens": 64,
         },
         "A stream": {"model": NAME, "input": [_USER], "stream": True},
-        "What a function returned": {
+        "The result of a function": {
             "model": NAME,
             "input": [
                 {"role": "user", "content": [{"type": "input_text", "text": "What is the weather in Oslo?"}]},
@@ -73,14 +73,14 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
             ],
             "tools": [{"type": "function", "name": "weather", "parameters": _CITY}],
         },
-        "JSON by a schema": {
+        "JSON that matches a schema": {
             "model": NAME,
             "input": "Where is the Eiffel tower?",
             "text": {"format": {"type": "json_schema", "name": "place", "schema": _CITY}},
         },
     },
     CompletionRequest: {
-        "A text to go on with": {"model": NAME, "prompt": "The sea,", "max_tokens": 16, "stop": ["\n"]},
+        "A prompt": {"model": NAME, "prompt": "The sea,", "max_tokens": 16, "stop": ["\n"]},
         "Several prompts, with logprobs": {"model": NAME, "prompt": ["The sea,", "A star"], "logprobs": 2, "seed": 7},
     },
     EmbeddingRequest: {
@@ -88,17 +88,17 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
         "As bytes": {"model": NAME, "input": "the sea", "encoding_format": "base64"},
     },
     AdapterPatch: {
-        "What it is": {"tags": ["team:verse", "three-lines"], "description": "Answers in verse."},
-        "A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}},
-        "Out of service": {"status": "disabled"},
-        "Back again": {"status": "ready"},
+        "Tags and a description": {"tags": ["team:verse", "three-lines"], "description": "Answers in verse."},
+        "Set one limit and remove another": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}},
+        "Disable": {"status": "disabled"},
+        "Enable": {"status": "ready"},
     },
     AdapterPlacement: {
         "Pinned to the device": {"placement": "pinned"},
         "Prefetched to the disk": {"placement": "prefetched"},
-        "As used": {"placement": None},
+        "On demand": {"placement": None},
     },
-    LimitsPatch: {"A limit set, another lifted": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}}},
+    LimitsPatch: {"Set one limit and remove another": {"limits": {"requests_per_minute": 60, "tokens_per_day": None}}},
     AdapterFromFiles: {
         "Two files": {
             "name": NAME,
@@ -108,13 +108,13 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
         },
     },
     UploadCreate: {
-        "Data to train with": {
+        "Training data": {
             "filename": "train.jsonl",
             "purpose": "fine-tune",
             "bytes": 3,
             "mime_type": "application/jsonl",
         },
-        "An adapter that lives for two hours": {
+        "An adapter that expires after two hours": {
             "filename": "adapter_model.safetensors",
             "purpose": "adapter",
             "bytes": 3,
@@ -123,39 +123,39 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
         },
     },
     UploadComplete: {
-        "Parts, and the sum of the whole": {
+        "Parts and the MD5 of the file": {
             "part_ids": ["part_4fGh2kLmN8pQ6rStU0vW"],
             "md5": "900150983cd24fb0d6963f7d28e17f72",
         },
     },
-    VersionPatch: {"Out of service": {"status": "disabled"}, "Back again": {"status": "ready"}},
+    VersionPatch: {"Disable": {"status": "disabled"}, "Enable": {"status": "ready"}},
     Promotion: {
-        "A version to everybody": {"alias": "default", "version": 2},
-        "The canary to everybody": {"alias": "default", "from_alias": "canary"},
+        "A version for all traffic": {"alias": "default", "version": 2},
+        "The canary for all traffic": {"alias": "default", "from_alias": "canary"},
     },
-    Rollback: {"Back to what it was": {"alias": "default"}},
+    Rollback: {"Undo the last change": {"alias": "default"}},
     AliasPut: {
-        "All to one version": {"targets": [{"version": 1}]},
-        "A tenth to a new version": {"targets": [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]},
+        "One version": {"targets": [{"version": 1}]},
+        "A tenth for a new version": {"targets": [{"version": 1, "weight": 90}, {"version": 2, "weight": 10}]},
     },
     ImportCreate: {
         "From the public hub": {"source": "hf://acme/haiku@" + 8 * "0f9c3", "name": NAME, "alias": "canary"},
     },
     JobCreate: {
-        "All that is not said is chosen": {
+        "Default hyperparameters": {
             "model": BASE,
             "training_file": FILE,
             "suffix": "support",
             "metadata": {"team": "a"},
         },
-        "Preferences, on top of an adapter": {
+        "Preference training from an adapter": {
             "model": f"{NAME}:1",
             "training_file": FILE,
             "validation_file": FILE,
             "method": {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2, "beta": 0.1, "batch_size": "auto"}}},
             "seed": 7,
         },
-        "Numbers": {
+        "Explicit hyperparameters": {
             "model": BASE,
             "training_file": FILE,
             "method": {
@@ -168,10 +168,10 @@ REQUESTS: Mapping[type[BaseModel], Mapping[str, Any]] = {
         "With limits": {"name": "acme", "weight": 2.0, "limits": {"requests_per_minute": 600, "max_adapters": 20}},
         "With the configured limits": {"name": "globex"},
     },
-    TenantPatch: {"Another weight": {"weight": 3.0}},
+    TenantPatch: {"A new weight": {"weight": 3.0}},
     KeyCreate: {
         "For inference": {"name": "backend", "scopes": ["inference"], "limits": {"max_concurrency": 8}},
-        "For everything, for a time": {"name": "ci", "expires_at": "2090-01-01T00:00:00Z"},
+        "All scopes, with an expiry date": {"name": "ci", "expires_at": "2090-01-01T00:00:00Z"},
     },
     KeyRotate: {"An hour for both keys": {"grace_seconds": 3600}},
 }

@@ -1,4 +1,4 @@
-"""Who is turned away while the engine has too much to do, and that it costs nothing."""
+"""The requests that are shed while the engine is overloaded, at no cost."""
 
 import asyncio
 from typing import Any

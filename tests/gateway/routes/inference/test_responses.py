@@ -179,9 +179,9 @@ async def test_a_conversation_goes_on_with_what_was_answered(gateway: Gateway) -
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
-    ({"previous_response_id": "resp_1"}, "previous_response_id", "not kept"),
-    ({"conversation": "conv_1"}, "conversation", "not kept"),
-    ({"store": True}, "store", "not kept"),
+    ({"previous_response_id": "resp_1"}, "previous_response_id", "not stored"),
+    ({"conversation": "conv_1"}, "conversation", "not stored"),
+    ({"store": True}, "store", "not stored"),
     ({"background": True}, "background", ""),
     ({"reasoning": {"effort": "high"}}, "reasoning", ""),
     ({"truncation": "auto"}, "truncation", ""),
