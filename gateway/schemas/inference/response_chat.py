@@ -8,9 +8,9 @@ from loragate.gateway.errors import InvalidRequest
 from loragate.gateway.schemas.inference.chat import ChatRequest
 from loragate.gateway.schemas.inference.response_items import FunctionCallInput, FunctionOutputItem, text_of
 from loragate.gateway.schemas.inference.responses import (
-    AllowedTools,
-    NamedTool,
+    ResponseAllowedTools,
     ResponseJsonSchema,
+    ResponseNamedTool,
     ResponseRequest,
     ResponseTool,
 )
@@ -89,9 +89,9 @@ def _tool(tool: ResponseTool) -> dict[str, Any]:
 
 def _choice(choice: Any) -> Any:
     match choice:
-        case NamedTool(name=name):
+        case ResponseNamedTool(name=name):
             return _named(name)
-        case AllowedTools(mode=mode, tools=tools):
+        case ResponseAllowedTools(mode=mode, tools=tools):
             allowed = {"mode": mode, "tools": [_named(tool.name) for tool in tools]}
             return {"type": "allowed_tools", "allowed_tools": allowed}
         case _:

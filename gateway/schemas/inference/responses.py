@@ -29,7 +29,7 @@ _UNSUPPORTED: Mapping[str, tuple[tuple[Any, ...], str]] = {
 }
 
 
-class ResponseFormat(Body):
+class ResponseTextFormat(Body):
     """The format of the text, like chat's `response_format` without the level `json_schema`."""
 
     type: Literal["text", "json_object"]
@@ -44,7 +44,7 @@ class ResponseJsonSchema(JsonSchemaFormat):
 class TextField(Body):
     """The settings of the text."""
 
-    format: Annotated[ResponseFormat | ResponseJsonSchema, Field(discriminator="type")] | None = None
+    format: Annotated[ResponseTextFormat | ResponseJsonSchema, Field(discriminator="type")] | None = None
     verbosity: Literal["medium"] | None = None
 
 
@@ -62,22 +62,25 @@ class ResponseTool(FunctionDefinition):
         return tool
 
 
-class NamedTool(Body):
+class ResponseNamedTool(Body):
     """A function by its name."""
 
     type: Literal["function"]
     name: FunctionName
 
 
-class AllowedTools(Body):
+class ResponseAllowedTools(Body):
     """The only tools that may be called."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedTool], Field(min_length=1, max_length=MAX_TOOLS)]
+    tools: Annotated[list[ResponseNamedTool], Field(min_length=1, max_length=MAX_TOOLS)]
 
 
-ToolChoice = Literal["none", "auto", "required"] | Annotated[NamedTool | AllowedTools, Field(discriminator="type")]
+ToolChoice = (
+    Literal["none", "auto", "required"]
+    | Annotated[ResponseNamedTool | ResponseAllowedTools, Field(discriminator="type")]
+)
 Metadata = Annotated[
     dict[Annotated[str, StringConstraints(max_length=64)], Annotated[str, StringConstraints(max_length=512)]],
     Field(max_length=16),
@@ -94,7 +97,7 @@ def _as_items(value: Any) -> Any:
     return [{"role": "user", "content": value}] if isinstance(value, str) else value
 
 
-class StreamOptions(Body):
+class ResponseStreamOptions(Body):
     """The options of a stream."""
 
     include_obfuscation: bool | None = None  # accepted; nothing is obfuscated
@@ -127,7 +130,7 @@ class ResponseRequest(Body):
     user: User | None = None
     safety_identifier: User | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: ResponseStreamOptions | None = None
 
     @model_validator(mode="before")
     @classmethod
